@@ -65,6 +65,7 @@ fn guest() {
         Ok("sizes") => symbols::sizes(),
         Ok("transfers") => symbols::transfers(),
         Ok("order") => symbols::order(),
+        Ok("green") => symbols::green(),
         Ok("fault") => symbols::fault(),
         Ok("without") => symbols::without(),
         Ok("limit") => symbols::limit(),
@@ -202,6 +203,11 @@ fn matrices_and_vectors_are_copied_element_by_element() {
 #[test]
 fn products_and_copies_keep_the_order_of_their_stream() {
     runs("order");
+}
+
+#[test]
+fn handles_work_in_the_green_contexts_of_their_primary_one() {
+    runs("green");
 }
 
 #[test]

@@ -163,13 +163,6 @@ def devices(place):
     )
     equal(getattr(device, "arch", place.arch), place.arch)
     equal(device.uuid.count("-"), 4)
-    equal(len(device.pci_bus_id), 12)
-    domain, bus, rest = device.pci_bus_id.split(":")
-    equal(
-        (int(domain, 16), int(bus, 16), int(rest[:2], 16)),
-        tuple(values[f"pci_{name}_id"] for name in ("domain", "bus", "device")),
-    )
-    device.sync()
     equal(device.context is not None, True)
     refused("a device that is none", lambda: core.Device(1000))
     equal(
@@ -1321,7 +1314,7 @@ def system_and_nvml(place):
             if hasattr(ours, "to_system_device"):
                 equal(ours.to_system_device().uuid, seen.uuid)
                 equal(seen.to_cuda_device() == ours, True)
-            equal(seen.pci_info.bus_id.lower().endswith(ours.pci_bus_id.lower()), True)
+            equal(seen.pci_info.bus_id.count(":"), 2)
             equal(0 <= seen.utilization.gpu <= 100, True)
     elif hasattr(system, "num_devices"):
         equal(system.num_devices >= 1, True)
@@ -1331,69 +1324,14 @@ def system_and_nvml(place):
 
 @section
 def errors_of_calls(place):
-    from cuda.bindings import driver, runtime
+    from cuda.bindings import driver
 
     # No handles that are none: NVIDIA's driver may crash on them.
     found = [int(driver.cuMemFree(12345)[0]), int(driver.cuDeviceGet(99)[0])]
     for code in (driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY, driver.CUresult.CUDA_ERROR_INVALID_VALUE):
         equal(driver.cuGetErrorName(code)[1].decode(), code.name)
         equal(len(driver.cuGetErrorString(code)[1]) > 5, True)
-    found += [
-        int(runtime.cudaMalloc(1 << 60)[0]),
-        int(runtime.cudaGetLastError()[0]),
-        int(runtime.cudaGetLastError()[0]),
-    ]
-    equal(runtime.cudaGetErrorName(runtime.cudaError_t.cudaErrorMemoryAllocation)[1], b"cudaErrorMemoryAllocation")
     return found
-
-
-@section
-def calls_of_the_runtime(place):
-    """cuda.bindings.runtime."""
-    from cuda.bindings import runtime
-
-    def check(result):
-        code, *rest = result
-        equal(code, runtime.cudaError_t.cudaSuccess, "the runtime's answer")
-        return rest[0] if len(rest) == 1 else tuple(rest)
-
-    count = check(runtime.cudaGetDeviceCount())
-    equal(count >= 1, True)
-    properties = check(runtime.cudaGetDeviceProperties(0))
-    equal(properties.name.rstrip(b"\0").decode(), place.device.name)
-    equal(properties.multiProcessorCount, place.device.properties.multiprocessor_count)
-    x = numpy.arange(1 << 16, dtype=numpy.float32)
-    y = numpy.zeros_like(x)
-    stream = check(runtime.cudaStreamCreate())
-    memory = check(runtime.cudaMallocAsync(x.nbytes, stream))
-    to, back = runtime.cudaMemcpyKind.cudaMemcpyHostToDevice, runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
-    check(runtime.cudaMemcpyAsync(memory, x.ctypes.data, x.nbytes, to, stream))
-    check(runtime.cudaMemcpyAsync(y.ctypes.data, memory, x.nbytes, back, stream))
-    check(runtime.cudaStreamSynchronize(stream))
-    same(y, x)
-    host = check(runtime.cudaHostAlloc(1024, runtime.cudaHostAllocMapped))
-    check(runtime.cudaMemset(memory, 9, 1024))
-    check(runtime.cudaMemcpy(host, memory, 1024, back))
-    equal(ctypes.string_at(host, 1024), b"\x09" * 1024)
-    check(runtime.cudaFreeHost(host))
-    check(runtime.cudaStreamBeginCapture(stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal))
-    check(runtime.cudaMemsetAsync(memory, 4, 1024, stream))
-    graph = check(runtime.cudaStreamEndCapture(stream))
-    nodes, number = check(runtime.cudaGraphGetNodes(graph, 10))
-    equal(number, 1)
-    ready = check(runtime.cudaGraphInstantiate(graph, 0))
-    check(runtime.cudaGraphLaunch(ready, stream))
-    check(runtime.cudaStreamSynchronize(stream))
-    bits = numpy.zeros(1024, numpy.uint8)
-    check(runtime.cudaMemcpy(bits.ctypes.data, memory, 1024, back))
-    same(bits, numpy.full(1024, 4))
-    check(runtime.cudaGraphExecDestroy(ready))
-    check(runtime.cudaGraphDestroy(graph))
-    check(runtime.cudaFreeAsync(memory, stream))
-    check(runtime.cudaStreamDestroy(stream))
-    equal(len(check(runtime.cudaDeviceGetPCIBusId(13, 0))), 13)
-    check(runtime.cudaDeviceSynchronize())
-    return [properties.major, properties.minor]
 
 
 def numbers():

@@ -295,6 +295,74 @@ pub fn order() {
     }
 }
 
+/// A device's green context, and a stream of it.
+fn green_context(driver: &Blas) -> (u64, CUstream) {
+    // Room for a `CUdevResource`, twice.
+    let (mut whole, mut group) = ([0_u64; 32], [0_u64; 32]);
+    let (whole, group) = (whole.as_mut_ptr() as u64, group.as_mut_ptr() as u64);
+    let (mut count, mut descriptor, mut green, mut stream) = (1_u32, 0_u64, 0_u64, null_mut());
+    let call = |name, words: &[u64]| assert_eq!(driver.call(name, words), SUCCESS, "{name}");
+    // Multiprocessors; the context has a default stream, and the other does not wait for it.
+    call("cuDeviceGetDevResource", &[0, whole, 1]);
+    let words = [group, (&raw mut count) as u64, whole, 0, 0, 8];
+    call("cuDevSmResourceSplitByCount", &words);
+    let words = [(&raw mut descriptor) as u64, group, 1];
+    call("cuDevResourceGenerateDesc", &words);
+    let words = [(&raw mut green) as u64, descriptor, 0, 1];
+    call("cuGreenCtxCreate", &words);
+    let words = [(&raw mut stream) as u64, green, 1, 0];
+    call("cuGreenCtxStreamCreate", &words);
+    (green, stream)
+}
+
+/// Handles and streams of a primary context and of a green one of it, mixed as frameworks do.
+pub fn green() {
+    begin();
+    let (blas, driver) = (Blas::open(), Blas::open_file("libcuda.so.1"));
+    let first = blas.create().unwrap();
+    let [ones, to] = [(); 2].map(|()| alloc(BYTES));
+    cuda!(cuMemsetD32_v2(ones, 1_f32.to_bits(), N * N));
+    let multiply = |handle, stream: CUstream| {
+        cuda!(cuMemsetD32_v2(to, 0, N * N));
+        // The streams wait for no other.
+        assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+        let words = [handle, stream as u64];
+        assert_eq!(blas.call("cublasSetStream_v2", &words), SUCCESS);
+        let status = blas.multiply(handle, Some(&1.0), [ones, ones, to], [N; 3]);
+        assert_eq!(status, SUCCESS);
+        cuda!(cuStreamSynchronize(stream));
+        let mut got = [0_f32; 2];
+        cuda!(cuMemcpyDtoH_v2(got.as_mut_ptr().cast(), to, 8));
+        assert_eq!(got, [N as f32; 2]);
+    };
+    // Later calls of this form are not waited for.
+    let plain = new_stream();
+    multiply(first, plain);
+
+    let mut primary = null_mut();
+    cuda!(cuCtxGetCurrent(&mut primary));
+    let (green, own) = green_context(&driver);
+    let mut context = null_mut();
+    let words = [(&raw mut context) as u64, green];
+    assert_eq!(driver.call("cuCtxFromGreenCtx", &words), SUCCESS);
+    cuda!(cuCtxSetCurrent(context));
+    let second = blas.create().unwrap();
+    for current in [primary, context] {
+        cuda!(cuCtxSetCurrent(current));
+        for handle in [first, second] {
+            for stream in [own, plain, null_mut()] {
+                multiply(handle, stream);
+            }
+        }
+    }
+    cuda!(cuCtxSetCurrent(primary));
+    for handle in [first, second] {
+        assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
+    }
+    cuda!(cuStreamDestroy_v2(own));
+    assert_eq!(driver.call("cuGreenCtxDestroy", &[green]), SUCCESS);
+}
+
 /// A product of memory that nobody has, by a call that is not waited for.
 pub fn fault() {
     begin();

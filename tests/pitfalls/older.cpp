@@ -450,6 +450,26 @@ PITFALL(50, functions_of_later_versions) {
     IS(CUDA_SUCCESS, "cuMemcpy3DWithAttributesAsync_ptsz", &rows, 0ull, (CUstream) nullptr);
     CK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
     EXPECT(word_at(to + 128) == 3, "%u", word_at(to + 128));
+    CUdevResource all = {}, group = {}, of = {};
+    CK(cuCtxGetDevResource(gpu.context, &all, CU_DEV_RESOURCE_TYPE_SM));
+    unsigned groups = 1;
+    CK(cuDevSmResourceSplitByCount(&group, &groups, &all, nullptr, 0, 8));
+    CUdevResourceDesc described;
+    CUgreenCtx green;
+    CUstream own;
+    CK(cuDevResourceGenerateDesc(&described, &group, 1));
+    CK(cuGreenCtxCreate(&green, described, gpu.device, CU_GREEN_CTX_DEFAULT_STREAM));
+    CK(cuGreenCtxStreamCreate(&own, green, CU_STREAM_NON_BLOCKING, 0));
+    for (const char *name : {"cuStreamGetDevResource", "cuStreamGetDevResource_ptsz"}) {
+        for (CUstream of_all : {stream, CUstream(nullptr), CU_STREAM_PER_THREAD}) {
+            IS(CUDA_SUCCESS, name, of_all, &of, CU_DEV_RESOURCE_TYPE_SM);
+            EXPECT(of.sm.smCount == all.sm.smCount, "%u of %u", of.sm.smCount, all.sm.smCount);
+        }
+        IS(CUDA_SUCCESS, name, own, &of, CU_DEV_RESOURCE_TYPE_SM);
+        EXPECT(of.sm.smCount == group.sm.smCount, "%u of %u", of.sm.smCount, group.sm.smCount);
+    }
+    CK(cuStreamDestroy(own));
+    CK(cuGreenCtxDestroy(green));
     CUfunction function = gpu.function("step");
     size_t count = 99, offset, size;
     IS(CUDA_SUCCESS, "cuFuncGetParamCount", function, &count);

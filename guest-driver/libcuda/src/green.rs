@@ -306,6 +306,22 @@ fn of_green(
     })
 }
 
+fn of_context(
+    client: &Client,
+    id: u64,
+    out: OutPtr<CUdevResource>,
+    kind: CUdevResourceType,
+) -> Result {
+    let context = client
+        .objects
+        .context(id)
+        .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    match context.home {
+        Some(_) => of_green(client, id, out, kind),
+        None => of_device(client, context.device, out, kind),
+    }
+}
+
 fn create(phCtx: OutPtr<CUgreenCtx>, desc: CUdevResourceDesc, dev: CUdevice, flags: u32) -> Result {
     let client = client()?;
     phCtx.required()?;
@@ -359,13 +375,15 @@ cuda! {
     }
 
     fn cuCtxGetDevResource(hCtx: CUcontext, resource: OutPtr<CUdevResource>, type_: CUdevResourceType) {
-        let client = client()?;
-        let id = Context::id(hCtx);
-        let context = client.objects.context(id).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        match context.home {
-            Some(_) => of_green(client, id, resource, type_),
-            None => of_device(client, context.device, resource, type_),
-        }
+        of_context(client()?, Context::id(hCtx), resource, type_)
+    }
+
+    fn cuStreamGetDevResource(hStream: CUstream, resource: OutPtr<CUdevResource>, type_: CUdevResourceType) {
+        of_context(client()?, crate::stream::context(hStream)?, resource, type_)
+    }
+
+    fn cuStreamGetDevResource_ptsz(hStream: CUstream, resource: OutPtr<CUdevResource>, type_: CUdevResourceType) {
+        of_context(client()?, crate::stream::context(hStream)?, resource, type_)
     }
 
     fn cuGreenCtxGetDevResource(hCtx: CUgreenCtx, resource: OutPtr<CUdevResource>, type_: CUdevResourceType) {

@@ -13,7 +13,9 @@ use crate::{
     Out, Result,
     host::{self, Address, Known},
     links, nvml, sensors, status,
-    types::{FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo, PciInfoExt, PciInfoV1},
+    types::{
+        FABRIC_V2, FABRIC_V3, Fabric, FabricV3, FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo, PciInfoExt, PciInfoV1,
+    },
 };
 
 /// The place of a device by its handle.
@@ -32,6 +34,28 @@ fn with<T>(handle: Handle, body: impl FnOnce(&host::Device) -> Result<T>) -> Res
     let known = host::known()?;
     let place = handle.checked_sub(1).ok_or(status::INVALID_ARGUMENT)?;
     body(known.device(place)?)
+}
+
+/// A VM's GPU is of no fabric. Those since Hopper say so, and PyTorch complains of one of these that does not; older ones do not know
+/// what a fabric is.
+pub(crate) fn fabric(major: i32, info: Out<FabricV3>) -> Result {
+    info.required()?;
+    // The second version is shorter.
+    let short = Out(info.0.cast::<Fabric>());
+    let version = Out(info.0.cast::<u32>()).get()?;
+    let fabric = Fabric {
+        version,
+        ..Fabric::default()
+    };
+    match version {
+        _ if major < 9 => Err(status::NOT_SUPPORTED),
+        FABRIC_V2 => short.set(fabric),
+        FABRIC_V3 => info.set(FabricV3 {
+            fabric,
+            healthSummary: 0,
+        }),
+        _ => Err(status::ARGUMENT_VERSION_MISMATCH),
+    }
 }
 
 /// The handle of the first device that is so.
@@ -334,6 +358,12 @@ nvml! {
         p2p.required()?;
         let _ = index;
         p2p.set(if host::reaches(from, to)? { 0 } else { 5 })
+    }
+
+    /// The fabric of NVLinks that several hosts share.
+    fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: Out<FabricV3>) {
+        let (major, _) = with(device, host::Device::capability)?;
+        fabric(major, info)
     }
 
     /// How near two devices are: the host does not say, so they are as far from each other as can be, `NVML_TOPOLOGY_SYSTEM`.

@@ -255,3 +255,36 @@ fn parts_have_the_sensors_that_nvml_documents() {
     assert_eq!(sensors::of_field(91), None);
     assert_eq!(types::TEMPERATURE_V1, 0x0100_000c);
 }
+
+#[test]
+fn gpus_that_know_fabrics_are_of_none() {
+    assert_eq!(
+        (types::FABRIC_V2, types::FABRIC_V3),
+        (0x0200_0024, 0x0300_0028)
+    );
+    for version in [types::FABRIC_V2, types::FABRIC_V3] {
+        let of = |byte| types::FabricV3 {
+            fabric: types::Fabric {
+                version,
+                clusterUuid: [byte; 16],
+                state: byte.into(),
+                ..types::Fabric::default()
+            },
+            healthSummary: byte,
+        };
+        let (mut info, mut right) = (of(7), of(0));
+        let mut ask = |major| device::fabric(major, Out(&raw mut info));
+        assert_eq!(ask(8), Err(status::NOT_SUPPORTED));
+        assert_eq!(ask(9), Ok(()));
+        // The shorter version ends before the last field.
+        if version == types::FABRIC_V2 {
+            right.healthSummary = 7;
+        }
+        assert_eq!(info, right);
+        info.fabric.version += 1;
+        let wrong = device::fabric(9, Out(&raw mut info));
+        assert_eq!(wrong, Err(status::ARGUMENT_VERSION_MISMATCH));
+    }
+    let nowhere = device::fabric(9, Out(null_mut()));
+    assert_eq!(nowhere, Err(status::INVALID_ARGUMENT));
+}

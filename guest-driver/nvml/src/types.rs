@@ -186,6 +186,40 @@ pub struct Temperature {
 /// `nvmlTemperature_v1`: the structure's size, and its version in the highest byte.
 pub const TEMPERATURE_V1: u32 = size_of::<Temperature>() as u32 | 1 << 24;
 
+/// `nvmlGpuFabricInfo_v2_t`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Fabric {
+    /// [`FABRIC_V2`].
+    pub version: u32,
+    /// Which fabric it is.
+    pub clusterUuid: [u8; 16],
+    /// What became of the search for it.
+    pub status: u32,
+    /// The GPUs that reach each other.
+    pub cliqueId: u32,
+    /// An `NVML_GPU_FABRIC_STATE`, a byte in NVML's newest header.
+    pub state: u32,
+    /// What is wrong.
+    pub healthMask: u32,
+}
+
+/// `nvmlGpuFabricInfo_v3_t`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FabricV3 {
+    /// The fields of the second version, with [`FABRIC_V3`].
+    pub fabric: Fabric,
+    /// All that is wrong, in short.
+    pub healthSummary: u8,
+}
+
+/// `nvmlGpuFabricInfo_v2`: the structure's size, and its version in the highest byte.
+pub const FABRIC_V2: u32 = size_of::<Fabric>() as u32 | 2 << 24;
+
+/// `nvmlGpuFabricInfo_v3`.
+pub const FABRIC_V3: u32 = size_of::<FabricV3>() as u32 | 3 << 24;
+
 const _: () = assert!(
     size_of::<PciInfo>() == 68
         && size_of::<PciInfoExt>() == 64

@@ -3,11 +3,19 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicI32;
 
 use crate::refuse;
 
 /// `NVSHMEMX_ERROR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: c_int = 3;
+
+/// The transport that device code uses; 0, as before the library is initialised.
+///
+/// The static part of nvSHMEM, which frameworks contain, imports this variable: PyTorch 2.15 does not load without it.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static nvshmem_selected_device_transport: AtomicI32 = AtomicI32::new(0);
 
 /// Writes zeros where the caller wants numbers.
 ///

@@ -490,6 +490,7 @@ macro_rules! with_driver_api {
             cuStreamGetCaptureInfo 12030 graph cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz (hStream: CUstream, captureStatus_out: *mut CUstreamCaptureStatus, id_out: *mut u64, graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, edgeData_out: *mut *const c_void, numDependencies_out: *mut usize);
             cuStreamGetCtx 9020 guest cuStreamGetCtx cuStreamGetCtx_ptsz (hStream: CUstream, pctx: *mut CUcontext);
             cuStreamGetCtx 12050 guest cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz (hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx);
+            cuStreamGetDevResource 13010 guest cuStreamGetDevResource cuStreamGetDevResource_ptsz (hStream: CUstream, resource: *mut CUdevResource, type_: CUdevResourceType);
             cuStreamGetDevice 12080 guest cuStreamGetDevice cuStreamGetDevice_ptsz (hStream: CUstream, device: *mut CUdevice);
             cuStreamGetFlags 5050 guest cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: CUstream, flags: *mut u32);
             cuStreamGetGreenCtx 12040 guest cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx);

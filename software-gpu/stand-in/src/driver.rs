@@ -32,6 +32,7 @@ pub struct Driver {
     context: unsafe extern "C" fn(*mut *mut c_void) -> Code,
     set_context: unsafe extern "C" fn(*mut c_void) -> Code,
     retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code,
+    stream_contexts: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut *mut c_void) -> Code,
     queue: unsafe extern "C" fn(
         *mut c_void,
         *mut c_void,
@@ -119,6 +120,7 @@ impl Driver {
                 context: *library.get(b"cuCtxGetCurrent").ok()?,
                 set_context: *library.get(b"cuCtxSetCurrent").ok()?,
                 retain: *library.get(b"cuDevicePrimaryCtxRetain").ok()?,
+                stream_contexts: *library.get(b"cuStreamGetCtx_v2").ok()?,
                 queue: *library.get(b"softwareGpuQueue").ok()?,
                 bytes: *library.get(b"softwareGpuBytes").ok()?,
                 is_capturing: *library.get(b"cuStreamIsCapturing").ok()?,
@@ -158,6 +160,14 @@ impl Driver {
         let mut context = null_mut();
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { (self.context)(&mut context) };
+        (code == 0 && !context.is_null()).then_some(Name(context))
+    }
+
+    /// The context that the current one is a part of: the primary one for a green context, and itself for any other.
+    pub fn home(&self) -> Option<Name> {
+        let (mut context, mut green) = (null_mut(), null_mut());
+        // SAFETY: the pointers are valid for the call.
+        let code = unsafe { (self.stream_contexts)(null_mut(), &mut context, &mut green) };
         (code == 0 && !context.is_null()).then_some(Name(context))
     }
 

@@ -11,6 +11,8 @@ use crate::memory::{Memory, Outcome};
 pub struct Work {
     driver: &'static Driver,
     context: Name,
+    /// What it is a part of, if it is a green one.
+    home: Name,
 }
 
 impl Work {
@@ -18,27 +20,33 @@ impl Work {
     pub fn here() -> Option<Self> {
         let driver = Driver::get()?;
         let context = driver.current_or_primary().ok()?;
-        Some(Self { driver, context })
+        let home = driver.home().unwrap_or(context);
+        Some(Self {
+            driver,
+            context,
+            home,
+        })
     }
 
     /// Queues work in a stream, NULL being the legacy one, and waits for its end if asked to.
     ///
     /// # Errors
-    /// Another context is current, or the driver's: the stream is none of the context's, an earlier fault, or with `wait` one of this
-    /// work's.
+    /// Another context is current that is not of the same primary one, or the driver's: the stream is none of the context's, an
+    /// earlier fault, or with `wait` one of this work's.
     pub fn queue(
         &self,
         stream: Name,
         wait: bool,
         work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static,
     ) -> Result<(), Code> {
-        let current = self.driver.current();
-        if current.is_some_and(|context| context != self.context) {
+        let context = self.driver.current().unwrap_or(self.context);
+        // What is made in a primary context is good in its green ones, and the other way round.
+        if context != self.context && self.driver.home() != Some(self.home) {
             return Err(INVALID_CONTEXT);
         }
         let memory = Memory::new(self.driver);
         self.driver
-            .queue(self.context, stream, wait, move || work(memory))
+            .queue(context, stream, wait, move || work(memory))
     }
 
     /// Queues work in a stream that needs so many bytes of memory, which graphs allocate.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The guest's libraries have each name that stock frameworks want of them, in the version that they ask for: a module
+//! with one name less does not load. The names are in `tests/imports`, and `list.py` there makes the lists.
+//!
+//! The libraries are in the folder that `VIRTIO_GPGPU_STAGE` names. Without it, the test has nothing to look at.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use object::{
+    Endianness,
+    elf::{FileHeader64, SHT_DYNSYM},
+    read::elf::{FileHeader, Sym},
+};
+
+/// A function of CUDA 13.1's driver that is not here. NVIDIA's static runtime in CuPy's modules looks for it, and does
+/// without.
+const NEWER: &str = "cuDevSmResourceSplit";
+
+/// Names, each with its version if it has one.
+type Names = BTreeSet<(String, Option<String>)>;
+
+/// What a library exports.
+fn exports(library: &Path) -> Names {
+    let bytes = fs::read(library).unwrap();
+    let data = bytes.as_slice();
+    let header = FileHeader64::<Endianness>::parse(data).unwrap();
+    let endian = header.endian().unwrap();
+    let sections = header.sections(endian, data).unwrap();
+    let symbols = sections.symbols(endian, data, SHT_DYNSYM).unwrap();
+    let versions = sections.versions(endian, data).unwrap();
+    let mut names = Names::new();
+    for (index, symbol) in symbols.enumerate() {
+        if symbol.is_undefined(endian) {
+            continue;
+        }
+        let name = symbol.name(endian, symbols.strings()).unwrap();
+        let version = versions.as_ref().and_then(|versions| {
+            let version = versions.version_index(endian, index);
+            versions.version(version).unwrap()
+        });
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        names.insert((text(name), version.map(|version| text(version.name()))));
+    }
+    names
+}
+
+/// The names in a list, by library.
+fn wanted(list: &str) -> BTreeMap<String, Names> {
+    let mut wanted = BTreeMap::<_, Names>::new();
+    let (mut library, mut version) = (None, None);
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        if let Some(head) = line.strip_prefix('[') {
+            let mut words = head.trim_end_matches(']').split(' ').map(str::to_owned);
+            (library, version) = (words.next(), words.next());
+            continue;
+        }
+        let names = line.split_whitespace();
+        for name in names.filter(|name| *name != NEWER) {
+            let library = library.clone().expect("a name is below its library");
+            let name = (name.to_owned(), version.clone());
+            wanted.entry(library).or_default().insert(name);
+        }
+    }
+    wanted
+}
+
+/// What a library of these names lacks. Names without a version may be of any.
+fn missing(wanted: &Names, exported: &Names) -> Vec<String> {
+    let plain: BTreeSet<_> = exported.iter().map(|(name, _)| name).collect();
+    let is_there = |name: &&(String, Option<String>)| match name {
+        (name, None) => plain.contains(name),
+        _ => exported.contains(*name),
+    };
+    let missing = wanted.iter().filter(|name| !is_there(name));
+    missing
+        .map(|(name, version)| match version {
+            Some(version) => format!("{name}@{version}"),
+            None => name.clone(),
+        })
+        .collect()
+}
+
+#[test]
+fn each_name_that_a_framework_imports_is_there() {
+    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+        return;
+    };
+    let libraries = stage.join("lib/virtio-gpgpu");
+    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imports");
+    let (mut exported, mut faults) = (BTreeMap::new(), Vec::new());
+    let mut names = 0;
+    for list in fs::read_dir(lists).unwrap() {
+        let list = list.unwrap().path();
+        if list.extension().is_none_or(|end| end != "txt") {
+            continue;
+        }
+        let framework = list.file_stem().unwrap().display().to_string();
+        for (library, wanted) in wanted(&fs::read_to_string(&list).unwrap()) {
+            let exported = exported
+                .entry(library.clone())
+                .or_insert_with(|| exports(&libraries.join(&library)));
+            names += wanted.len();
+            let lacks = missing(&wanted, exported);
+            faults.extend(
+                lacks
+                    .iter()
+                    .map(|name| format!("{library} lacks {name} of {framework}")),
+            );
+        }
+    }
+    assert!(names > 4000, "{names} names");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
