@@ -22,6 +22,16 @@ const INIT: &str = include_str!("init.sh");
 /// The functions of the shell that run jobs in a guest and report them.
 pub const FUNCTIONS: &str = include_str!("jobs.sh");
 
+/// The complaints of a kernel, which [`FUNCTIONS`] lists.
+pub fn complaints() -> impl Iterator<Item = &'static str> {
+    let list = |line: &'static str| line.strip_prefix("complaints='")?.strip_suffix('\'');
+    FUNCTIONS
+        .lines()
+        .find_map(list)
+        .unwrap_or_default()
+        .split('|')
+}
+
 enum Content {
     Folder,
     Bytes(Vec<u8>),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::disk::{MEMBER, OUTSIDER};
 use crate::demo;
-use crate::initramfs::Job;
+use crate::initramfs::{Job, complaints};
 use crate::kit::Kit;
 use crate::process::tail;
 use crate::programs::{Programs, Run};
@@ -300,15 +300,14 @@ fn command(user: &str, way: Way, run: &Run) -> String {
     way.command(user, &program)
 }
 
-/// Whether a line of the console is the kernel's, which has a time in brackets, and complains. Those of a guest that runs are also
-/// reported from its kernel log.
+/// Whether a line of the console is a complaint of the kernel. The kernel's lines have a time in brackets. A running guest also
+/// reports the complaints in its kernel's log.
 fn is_complaint(line: &str) -> bool {
     let has_time = line.split('[').any(|part| {
         let time = part.split("] ").next().unwrap_or_default().trim();
         part.contains("] ") && time.parse::<f64>().is_ok()
     });
-    let complaints = ["WARNING:", "BUG:", "Oops", "Call Trace", "Kernel panic"];
-    has_time && complaints.iter().any(|one| line.contains(one))
+    has_time && complaints().any(|one| line.contains(one))
 }
 
 #[cfg(test)]
@@ -321,6 +320,7 @@ mod tests {
         assert!(is_complaint(
             "\u{1b}[0m[   14.735174] WARNING: CPU: 0 PID: 1"
         ));
+        assert!(is_complaint("[    1.500000] Kernel panic - not syncing"));
         assert!(!is_complaint("[   14.735174] virtio_gpgpu: loading"));
         assert!(!is_complaint(
             "WARNING: apt does not have a stable interface"
