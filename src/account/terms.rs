@@ -220,7 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn who_can_only_read_wakes_up_at_a_sample() {
+    /// Waits until a thread of this process sleeps.
+    fn wait_until_asleep(thread: nix::unistd::Pid) {
+        let path = format!("/proc/self/task/{thread}/stat");
+        // The state follows the name, which is in brackets.
+        while !std::fs::read_to_string(&path).unwrap().contains(") S ") {
+            std::thread::yield_now();
+        }
+    }
+
+    fn a_sample_wakes_a_worker_that_waits_for_it() {
         let terms = Terms::new().unwrap();
         terms.allow_sensors(true);
         let view = TermsView::map(Arc::clone(terms.file())).unwrap();
@@ -228,11 +237,12 @@ mod tests {
         assert_eq!(nothing, None);
         let long = Duration::from_secs(3600);
         std::thread::scope(|scope| {
+        let waiter = nix::unistd::gettid();
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(20));
+                wait_until_asleep(waiter);
                 terms.show(1, &sample(5));
             });
-            // It may also wake for no reason.
+            // A wait may end without a sample.
             while view.sample(1).1.is_none() {
                 view.wait_for_sample(1, seen, long);
             }
