@@ -27,6 +27,8 @@ mod host;
 mod load;
 #[path = "still/memory.rs"]
 mod memory;
+#[path = "still/registered.rs"]
+mod registered;
 #[path = "still/ring.rs"]
 mod ring;
 

@@ -15,6 +15,7 @@ use crate::{
     guest::{Guest, Vmm},
     host::{Host, wait_for},
     memory::CHUNK,
+    registered::register,
     start,
 };
 
@@ -36,16 +37,7 @@ impl<'a> Process<'a> {
         guest.write(at, &[0; CHUNK as usize]);
         let mut client = Client::open(guest);
         let context = client.context();
-        let id = client.id();
-        let registered = client.guest().register(id, ADDRESS, CHUNK, &[(at, CHUNK)]);
-        registered.expect("not registered");
-        let register = request::cuMemHostRegister_v2 {
-            address: ADDRESS,
-            bytes: CHUNK as usize,
-            flags: 0,
-            device: true,
-        };
-        let pinned = client.works(&register, context, &[], 0).0.device;
+        let pinned = register(&mut client, ADDRESS, (at, CHUNK), context);
         Self {
             client,
             context,

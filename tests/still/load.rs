@@ -16,6 +16,7 @@ use crate::{
     client::{Client, command, launch},
     guest::{Guest, Used},
     memory::{CHUNK, bytes},
+    registered::register,
     ring::{RING_PROCESS_BYTES, RingProcess},
 };
 
@@ -121,16 +122,7 @@ impl Process {
         let source = client.alloc((BUFFERS * LARGE) as usize, context);
         let sink = client.alloc((COUNTER + PAGE) as usize, context);
         let id = client.id();
-        let runs = [(at + PINNED, PINNED_BYTES)];
-        let registered = client.guest().register(id, ADDRESS, PINNED_BYTES, &runs);
-        registered.expect("not registered");
-        let register = request::cuMemHostRegister_v2 {
-            address: ADDRESS,
-            bytes: PINNED_BYTES as usize,
-            flags: 0,
-            device: true,
-        };
-        let pinned = client.works(&register, context, &[], 0).0.device;
+        let pinned = register(&mut client, ADDRESS, (at + PINNED, PINNED_BYTES), context);
         let this = Self {
             id,
             context,
