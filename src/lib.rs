@@ -7,7 +7,7 @@
 //! - [`worker`]: one for each CUDA process of a guest; it runs that process's CUDA.
 //! - [`mover`]: one for each GPU; it copies between guests' memory and workers' device memory.
 //!
-//! [`ipc`] is what they say to each other, [`sandbox`] what keeps each of them to its work.
+//! [`ipc`] has their messages, and [`sandbox`] their sandboxes.
 
 pub mod account;
 pub mod args;
@@ -39,7 +39,7 @@ use policy::{HostGpu, Policies};
 use sandbox::{Role, Sandbox, Seccomp};
 use supervisor::{Chosen, Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
 
-/// The program: does what its command line says, and logs why it cannot.
+/// The program: executes its command line, and logs the reason if it cannot.
 pub fn main() -> ExitCode {
     let role = std::env::args_os().nth(1);
     // The supervisor's own arguments are options, and its log is started once they are read.
@@ -146,7 +146,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     };
     let libraries = config.policies.libraries.clone();
     let mut check = own(role::CHECK)?;
-    // A start need not wait for what workers will find out themselves.
+    // Checks that workers repeat need not delay the start.
     let tried = libraries.to_be_tried(config.check);
     check.arguments.extend(tried.to_arguments());
     role::check(&check)?;
@@ -206,7 +206,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         );
         Vec::new()
     });
-    // What it compiles is one small kernel.
+    // It compiles one small kernel.
     for (name, value) in worker::cache_variables(false) {
         mover.environment.push((name.into(), value.into()));
     }
@@ -278,7 +278,7 @@ fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> 
     Ok(Reload::new(signals, file, gpus))
 }
 
-/// Says what the configuration means.
+/// Logs the effect of the configuration.
 fn print(policies: &Policies, gpus: &[HostGpu]) {
     for (number, gpu) in gpus.iter().enumerate() {
         let memory = policy::values::Memory(Some(gpu.memory));

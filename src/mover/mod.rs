@@ -42,7 +42,7 @@ use queue::Turns;
 /// Why a mover ends before the supervisor does.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The supervisor sent what is no message, or the channel failed.
+    /// The supervisor sent an invalid message, or the channel failed.
     #[error("The supervisor: {0}")]
     Link(#[from] ipc::Error),
     /// There is no libcuda.
@@ -51,7 +51,7 @@ pub enum Error {
     /// The device cannot be used.
     #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
     Cuda(i32, CUresult),
-    /// What is shared with the supervisor cannot be mapped.
+    /// The memory shared with the supervisor cannot be mapped.
     #[error("Cannot share the progress of moves: {0}")]
     Progress(#[source] io::Error),
     /// The host is out of threads.
@@ -62,7 +62,7 @@ pub enum Error {
     Sandbox(#[from] sandbox::Error),
 }
 
-/// What the threads of a mover share.
+/// The state that the threads of a mover share.
 #[derive(Default)]
 struct Shared {
     chunks: Chunks,
@@ -130,7 +130,7 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
             std::process::exit(1);
         })?;
     }
-    // What comes by the channels may be of guests' making.
+    // From here on, messages may be of guests' making.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
     let mut holds = Vec::new();

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 
 use super::rates::{Client, Rates, Vm};
 
-/// The columns' names, and how wide they are; the first takes what is left.
+/// The columns' names and widths; the first takes the rest.
 pub const COLUMNS: [(&str, usize); 9] = [
     ("VM", 24),
     ("CLIENTS", 7),
@@ -20,11 +20,11 @@ pub const COLUMNS: [(&str, usize); 9] = [
     ("WAITING", 7),
 ];
 
-/// Text of others, without what a terminal would act on.
+/// Text of others, with characters escaped that control a terminal.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
-        // Marks of direction and the like change how the rest of the line looks.
+        // Marks such as those of direction change the look of the rest of the line.
         let is_format = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
         if character.is_control() || is_format {
             printable.extend(character.escape_unicode());
@@ -35,7 +35,7 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Bytes, in the unit in which they are a small number.
+/// Bytes with a binary unit.
 pub fn bytes(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
