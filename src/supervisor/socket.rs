@@ -26,10 +26,10 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`. A socket that is there and that nobody listens at is replaced.
+    /// Listens at `path`. A stale socket, at which no process listens, is replaced.
     ///
     /// # Errors
-    /// Somebody listens there, another kind of file is there, or the directory does not allow it.
+    /// Another process listens there, another kind of file exists there, or the directory does not allow it.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {

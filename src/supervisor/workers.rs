@@ -78,7 +78,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker for a client of a device: a warm one, or a fresh one. It is told that it serves.
+    /// A worker for a client of a device: a warm one, or a fresh one. It is told to serve.
     fn find_worker(
         &mut self,
         path: &Path,
@@ -121,7 +121,7 @@ impl Supervisor {
         let _ = ops.remove(events);
     }
 
-    /// A worker for the client at a place of a VM's ledger, and what it shares with the supervisor.
+    /// A worker for the client in a slot of a VM's ledger, and the memory that it shares with the supervisor.
     fn serve(
         &mut self,
         vm: usize,
@@ -133,7 +133,7 @@ impl Supervisor {
         let gpus = self.gpus_for(vm);
         let (first, leased) = (gpus.first().copied(), gpus.clone());
         let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
-        // Nobody reads it: what a write is for, is to be seen.
+        // No thread reads it: the event alone matters.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
         let (peers, theirs) = ipc::pair()?;
