@@ -118,7 +118,7 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// What begins at an offset of a section of names: the name, and whatever follows it in the file.
+    /// The bytes from an offset of a section of names on: the name, and the rest of the file.
     pub fn name_and_rest(&self, names: &Section, offset: u32) -> Result<&'a [u8], Broken> {
         let at = names.offset.checked_add(offset.into());
         at.and_then(|at| self.0.get(usize::try_from(at).ok()?..))
