@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Why functions of the driver API do not work in a guest: one table for the compatibility page, for what the guest's library says of a
-//! call, and for the tests that hold it short.
+//! The reasons why functions of the driver API do not work in a guest: one table for the compatibility page, for the
+//! guest library's messages, and for the tests that limit its length.
 
 use super::{ENTRY_POINTS, EntryPoint, Guest};
 
 /// Functions that share a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
-    /// Symbols; one that ends with `*` stands for all that begin so.
+    /// Symbols; one that ends with `*` stands for all with that beginning.
     pub symbols: &'static [&'static str],
     /// Why, in a few words.
     pub why: &'static str,
@@ -20,7 +20,7 @@ impl Reason {
     }
 }
 
-/// Whether a pattern stands for a symbol.
+/// Whether a pattern matches a symbol.
 fn names(pattern: &str, symbol: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => symbol.starts_with(start),
@@ -28,13 +28,13 @@ fn names(pattern: &str, symbol: &str) -> bool {
     }
 }
 
-/// What [`Guest::Unsupported`] functions lack. A function that NVIDIA's driver carries out, and this project does not.
+/// The missing part of [`Guest::Unsupported`] functions: NVIDIA's driver executes them, and this project does not.
 pub const NOT_SUPPORTED: &[Reason] = &[Reason {
     symbols: &["cuCheckpointProcess*"],
     why: "what a process has on the GPU is the host's, which the machine cannot save",
 }];
 
-/// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
+/// Functions that fail here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
 pub const REFUSED: &[Reason] = &[
     Reason {
         symbols: &[
