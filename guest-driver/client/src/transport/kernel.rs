@@ -221,7 +221,7 @@ impl Transport for Device {
         data: Data<'_>,
         answer: &mut [u8],
     ) -> Result<usize, Failure> {
-        // What the driver copies in one exchange needs no blocks.
+        // Data that the driver copies in one exchange needs no blocks.
         let data = match data {
             Data::In(input) if input.len() <= self.copy_bytes => {
                 return self.submit(Submission {
