@@ -28,7 +28,7 @@ pub fn count(driver: &Driver) -> Result<c_int> {
     })
 }
 
-/// `cudaErrorInvalidDevice` for what is no device's ordinal.
+/// `cudaErrorInvalidDevice` for an ordinal without a device.
 pub fn check_ordinal(driver: &Driver, device: c_int) -> Result<()> {
     if (0..count(driver)?).contains(&device) {
         Ok(())

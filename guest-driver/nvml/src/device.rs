@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Devices, and what does not change about them.
+//! Devices, and their constant properties.
 
 use std::{
     ffi::{CStr, c_char},
@@ -91,7 +91,7 @@ fn pci(handle: Handle) -> Result<PciInfo> {
     })
 }
 
-/// What older functions have of it.
+/// The part of it that older functions have.
 fn older_pci(handle: Handle, to: Out<PciInfoV1>) -> Result {
     to.set(pci(handle)?.into())
 }
@@ -338,7 +338,7 @@ nvml! {
         multi_gpu_bool.set(0)
     }
 
-    /// Each field but those of links and sensors says of itself that it is not supported.
+    /// Each field but those of links and sensors reports that it is not supported.
     fn nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) {
         let place = place(device)?;
         values.required()?;

@@ -193,7 +193,7 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
     }
 }
 
-/// What the host serves of NVIDIA's libraries, in words: a line each.
+/// The host's copies of NVIDIA's libraries, in words: a line each.
 fn served(folder: &Path) -> Vec<String> {
     let unknown = |why: &str| vec![format!("not known: {why}")];
     let Ok(libcuda) = CString::new(folder.join("libcuda.so.1").as_os_str().as_bytes()) else {
@@ -241,7 +241,7 @@ fn works_without_device(kind: &Kind) -> bool {
     matches!(kind, Kind::NotElf | Kind::Musl)
 }
 
-/// What to do about a missing device; `None` if there is one.
+/// The remedy for a missing device; `None` if there is one.
 fn no_device() -> Option<String> {
     let connected = env::var_os(CONNECTION).is_some_and(|value| !value.is_empty());
     (!connected && !Path::new(DEVICE).exists()).then(|| {
