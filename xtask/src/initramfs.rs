@@ -175,7 +175,7 @@ pub fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
             .env_remove("LD_PRELOAD"),
     ) {
         Ok(text) => text,
-        // What ldd says, with a failing status, of a program that needs no libraries.
+        // ldd's output, with a failing status, for a program that needs no libraries.
         Err(error) if format!("{error:#}").contains("not a dynamic executable") => String::new(),
         Err(error) => return Err(error),
     };
@@ -235,7 +235,7 @@ pub fn full(busybox: &Path, module: &Path, stage: &Stage) -> Result<Archive> {
 /// One command for the guest to run.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it is called in the guest's report; no blanks.
+    /// The name in the guest's report; no blanks.
     pub id: String,
     /// The command line, for a shell.
     pub command: String,
@@ -254,7 +254,7 @@ pub fn jobs(jobs: &[Job]) -> Archive {
     archive
 }
 
-/// The archive that is appended to a guest's to have it take jobs from its console, with what `extra` holds.
+/// The archive that is appended to a guest's: the guest then takes jobs from its console, and has the files of `extra`.
 pub fn with_console(mut extra: Archive) -> Archive {
     extra.bytes("etc/gpgpu-jobs", 0o644, "");
     extra.bytes("etc/gpgpu-console", 0o644, "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is run, and the rows that come of it.
+//! The scenarios, and the rows that they fill.
 
 use anyhow::{Context, Result};
 
@@ -30,13 +30,13 @@ const PAIRS: usize = 8;
 pub struct Scenario {
     /// For the option that chooses.
     pub name: &'static str,
-    /// What the user sees while it runs.
+    /// The name for the user while it runs.
     pub title: &'static str,
     /// Adds its rows.
     pub run: fn(&mut Measured) -> Result<()>,
 }
 
-/// All of them. What one VM alone gets done comes first: the others compare with it.
+/// All of them. The work of one VM alone comes first: the others compare with it.
 pub const ALL: [Scenario; 7] = [
     Scenario {
         name: "alone",
@@ -96,7 +96,7 @@ pub fn terms(real: bool) -> Vec<Terms> {
     all
 }
 
-/// What has been measured so far.
+/// The measurements so far.
 pub struct Measured<'a> {
     stand: &'a Stand<'a>,
     /// Iterations of the kernel in a millisecond.
@@ -105,7 +105,7 @@ pub struct Measured<'a> {
     pub rows: Vec<Row>,
     /// The VMs with unlike loads.
     pub vms: Vec<VmRow>,
-    /// What the service's processes use with many VMs.
+    /// The use of the service's processes with many VMs.
     pub roles: Vec<Role>,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Measured<'a> {
 /// A quarter of the blocks that an H200 holds at a time.
 const QUARTER: &str = "264";
 
-/// The GPU time of each VM as parts of what it gets done alone.
+/// The GPU time of each VM relative to its work alone.
 fn part(shown: &Shown, alone: &[f64], vm: usize, from: f64, to: f64) -> f64 {
     sum_between(&shown.done[vm], from, to) / ((to - from) * 1e-6) / alone[vm]
 }
@@ -452,7 +452,7 @@ fn wait(measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Endless kernels begin while nobody else wants the GPU; half a second later a VM with nearly all the weight comes.
+/// Endless kernels begin while no other VM wants the GPU; half a second later a VM with nearly all the weight comes.
 fn overrun(measured: &mut Measured) -> Result<()> {
     let stand = measured.stand;
     let first = terms(stand.real).len() - 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What an administrator does in a guest that takes jobs on its console, and what users see there.
+//! An administrator's commands in a guest that takes jobs on its console, and their results for users.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -43,7 +43,7 @@ impl Way {
     }
 }
 
-/// The programs, and what they come to.
+/// The programs, and their checksums.
 pub struct Expected {
     /// All of them.
     pub runs: Vec<Run>,
@@ -103,7 +103,7 @@ impl Guest {
         }
     }
 
-    /// Runs a line of the shell as root for so many seconds at most; what it says of it.
+    /// Runs a line of the shell as root for so many seconds at most; returns its report.
     fn job(&mut self, limit: u64, command: &str) -> Result<JobReport> {
         let job = self.next(limit, command);
         let done = self.machine.begin(&job);
@@ -111,7 +111,7 @@ impl Guest {
             .with_context(|| format!("in the guest: {command}"))
     }
 
-    /// Runs a line of the shell as root, and returns what it printed.
+    /// Runs a line of the shell as root, and returns its output.
     pub fn run_for(&mut self, limit: u64, command: &str) -> Result<String> {
         let report = self.job(limit, command)?;
         match report.rc {
@@ -133,7 +133,7 @@ impl Guest {
         self.run_for(SHORT, command)
     }
 
-    /// Runs a line of the shell that must print nothing; `what` says what it means if it does.
+    /// Runs a line of the shell that must print nothing; `what` is the error if it does.
     pub fn nothing(&mut self, command: &str, what: &str) -> Result<()> {
         let printed = self.run(command)?;
         ensure!(printed.is_empty(), "{what}:\n{printed}");
@@ -183,7 +183,7 @@ impl Guest {
         }
     }
 
-    /// The device belongs to the group, and nobody else may use it.
+    /// The device belongs to the group, and no other user may use it.
     pub fn is_for_members(&mut self, expected: &Expected) -> Result<()> {
         self.run("udevadm settle")?;
         let owners = self.run("stat --format='%A %U %G' /dev/virtio-gpgpu*")?;
@@ -197,7 +197,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Runs programs as a member of the group. Each must come to what it comes to natively.
+    /// Runs programs as a member of the group. Each must give its native result.
     pub fn computes(&mut self, way: Way, runs: &[Run], expected: &Expected) -> Result<()> {
         let mut outcomes = Vec::new();
         for run in runs {
@@ -231,7 +231,7 @@ impl Guest {
         Ok(Work { job, times })
     }
 
-    /// Waits until all these runs have come to a right result.
+    /// Waits until all these runs have given a right result.
     pub fn finish(&mut self, work: &Work) -> Result<()> {
         let report = self.machine.finish(&work.job)?;
         let right = report.output.matches("status=ok").count();
