@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(file(&right), Ok(expected));
         for (wrong, line, says) in [
             ("folders = [\n\"lib\"]", 5, "not an absolute path"),
-            ("ahead = [\"cuda\"]", 4, "is no library"),
+            ("ahead = [\"cuda\"]", 4, "is not a library"),
             ("folder = []", 4, "unknown field"),
             ("folders = \"/lib\"", 4, ""),
         ] {

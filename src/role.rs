@@ -116,8 +116,8 @@ pub fn libraries() -> Libraries {
 /// Why no role would start.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "The sandbox cannot be set up on this host: {0}. The page on troubleshooting says what it needs; to start without it, \
-     --sandbox=none (namespaces) or --seccomp=none (lists of system calls)"
+    "The sandbox cannot be set up on this host: {0}. docs/troubleshooting.md lists its requirements; to start \
+     without it, use --sandbox=none (namespaces) or --seccomp=none (lists of system calls)"
 )]
 pub struct NoSandbox(String);
 

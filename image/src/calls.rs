@@ -54,7 +54,7 @@ pub fn reaching(elf: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8
         }
     }
     let (Some(symbols), Some(calls)) = (symbols, calls) else {
-        return Err(Broken::new("the cubin does not say what calls what"));
+        return Err(Broken::new("the cubin has no call graph"));
     };
     let names = sections.get(symbols.link.into())?;
     let calls = Calls::read(&elf, &calls)?;
@@ -95,7 +95,7 @@ impl Calls {
                 Some(Part::Calls) => calls.callers.entry(second).or_default().push(first),
                 Some(Part::Taken) => drop(calls.taken.insert(first)),
                 Some(Part::CallsByAddress) => calls.by_address.push(first),
-                None => return Err(Broken::new("calls of a kind that is not known")),
+                None => return Err(Broken::new("calls of an unknown kind")),
             }
         }
         Ok(calls)

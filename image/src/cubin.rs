@@ -146,7 +146,7 @@ impl Elf<'_> {
     fn by_segment(&self) -> Result<u64, Broken> {
         let (table, count) = (self.u64(32)?, self.u16(56)?);
         if count != 0 && u64::from(self.u16(54)?) != SEGMENT_BYTES {
-            return Err(Broken::new("the headers of the cubin have another size"));
+            return Err(Broken::new("the headers of the cubin have an unknown size"));
         }
         let mut all = 0_u64;
         for index in 0..count {

@@ -40,7 +40,7 @@ impl<'a> Elf<'a> {
         let elf = Self(bytes);
         match elf.word(4)? {
             [2, 1] => Ok(elf),
-            _ => Err(Broken::new("the cubin is not of 64 bits")),
+            _ => Err(Broken::new("the cubin is not 64-bit")),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Elf<'a> {
         }
         // A reader may go by the size of a header, or by the one that it knows.
         if u64::from(self.u16(58)?) != SECTION_BYTES {
-            return Err(Broken::new("the headers of the cubin have another size"));
+            return Err(Broken::new("the headers of the cubin have an unknown size"));
         }
         // More sections than a half word can say are counted in the first header, as is the number of the names' section.
         let first = self.section(table, 0)?;

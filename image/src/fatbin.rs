@@ -147,7 +147,7 @@ impl Entry {
         match self.flags & (FLAG_LZ4 | FLAG_ZSTD) {
             0 if self.decompressed == 0 => return source.bytes(self.payload, self.payload_bytes),
             FLAG_LZ4 | FLAG_ZSTD => {}
-            _ => return Err(Broken::new("how an entry is compressed is not known").into()),
+            _ => return Err(Broken::new("unknown compression of an entry").into()),
         }
         if self.compressed > self.payload_bytes {
             return Err(Broken::new("a compressed entry leaves its payload").into());
@@ -156,7 +156,7 @@ impl Entry {
         let plain = self.decompress(&packed)?;
         // Another reader would see more, or less.
         if plain.len() != self.decompressed {
-            return Err(Broken::new("an entry does not have the size that it says").into());
+            return Err(Broken::new("an entry has another size than its header says").into());
         }
         Ok(plain)
     }

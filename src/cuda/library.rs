@@ -180,7 +180,7 @@ impl FromStr for Library {
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|library| library.name() == name);
         let known = || Self::ALL.map(Self::name).join(", ");
-        found.ok_or_else(|| format!("{name:?} is no library: there are {}", known()))
+        found.ok_or_else(|| format!("{name:?} is not a library; the libraries are {}", known()))
     }
 }
 
@@ -188,7 +188,7 @@ impl FromStr for Library {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// The folders have no such library, or there are none.
-    #[error("{} is not there", .0.versions()[0].file)]
+    #[error("{} is missing", .0.versions()[0].file)]
     Library(Library),
     /// The loader does not open it.
     #[error("{} cannot be opened", .0.versions()[0].file)]
@@ -332,7 +332,7 @@ pub fn absence(library: Library, folders: &[PathBuf]) -> String {
     let packages: Vec<&str> = library.versions().iter().map(|v| v.package).collect();
     let packages = packages.join(" or ");
     let place = match folders {
-        [] => format!("{files} is not there: no folder was named with --libraries"),
+        [] => format!("{files} is missing: --libraries names no folder"),
         folders => {
             let folders: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
             format!("{files} is in none of --libraries {}", folders.join(":"))

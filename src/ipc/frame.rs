@@ -41,7 +41,7 @@ impl<H> Framed<'_, H> {
     pub fn file(self, wanted: bool) -> Result<Option<OwnedFd>> {
         match self.files.len() == usize::from(wanted) {
             true => Ok(self.files.into_iter().next()),
-            false => Err(Error::Malformed("not as many files as there should be")),
+            false => Err(Error::Malformed("wrong number of files")),
         }
     }
 }
@@ -89,7 +89,7 @@ fn receive<'a, H: Head>(
     let (head, payload) = H::read_from_prefix(&buffer[..len])
         .map_err(|_| Error::Malformed("shorter than a header"))?;
     if payload.len() != head.payload_bytes() {
-        return Err(Error::Malformed("not as long as it says"));
+        return Err(Error::Malformed("wrong length"));
     }
     Ok(Some(Framed {
         head,

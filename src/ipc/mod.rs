@@ -197,7 +197,7 @@ impl Received {
     /// [`Error::Malformed`] if there are more than the caller takes. Those that came are closed.
     pub fn checked(self) -> Result<Vec<OwnedFd>> {
         match self.is_cut {
-            true => Err(Error::Malformed("more files than there may be")),
+            true => Err(Error::Malformed("too many files")),
             false => Ok(self.fds),
         }
     }
@@ -246,7 +246,7 @@ pub(crate) fn recv(
     let fds = unsafe { take_descriptors(&head) };
     let is_cut = head.msg_flags & libc::MSG_CTRUNC != 0 || fds.len() > most;
     if head.msg_flags & libc::MSG_TRUNC != 0 {
-        return Err(Error::Malformed("longer than any message"));
+        return Err(Error::Malformed("message too long"));
     }
     // Every message has a header, so nothing is the end of the channel.
     match len {

@@ -316,7 +316,7 @@ impl VisitorEnd {
             return match (head.kind, files.into_iter().next()) {
                 (kind::GIVE, Some(file)) => Ok(Some((head.given, file))),
                 // This process can open no more files.
-                (kind::GIVE, None) => Err(Error::Malformed("not as many files as there should be")),
+                (kind::GIVE, None) => Err(Error::Malformed("wrong number of files")),
                 (kind::REFUSE, None) => Ok(None),
                 _ => Err(Error::Malformed("unknown kind")),
             };

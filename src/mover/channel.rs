@@ -80,7 +80,7 @@ impl Channel {
         match catch_unwind(AssertUnwindSafe(|| self.hear_all())) {
             Ok(Error::Closed) => {}
             Ok(error) => tracing::error!("Channel {}: {error}", self.number),
-            Err(_) => tracing::error!("A bug: channel {} panicked", self.number),
+            Err(_) => tracing::error!("Bug: channel {} panicked", self.number),
         }
         self.leave();
     }
@@ -129,7 +129,7 @@ impl Channel {
                 file,
             } => {
                 if self.files.len() >= MAX_FILES || self.files.contains_key(&number) {
-                    return Err(Error::Malformed("one file too many"));
+                    return Err(Error::Malformed("file limit exceeded"));
                 }
                 match GuestFile::new(self.vm, file, offset, bytes) {
                     Ok(file) => drop(self.files.insert(number, Arc::new(file))),
@@ -150,7 +150,7 @@ impl Channel {
                 let known = self.exports.len() + self.useless.len();
                 let again = self.exports.contains_key(&number) || self.useless.contains(&number);
                 if known >= MAX_EXPORTS || again {
-                    return Err(Error::Malformed("one export too many"));
+                    return Err(Error::Malformed("export limit exceeded"));
                 }
                 let share = self.imported.take(self.vm, bytes);
                 let import = share
@@ -177,7 +177,7 @@ impl Channel {
 
     fn take(&mut self, what: Move) -> Result<()> {
         if self.under_way.load(Ordering::Acquire) >= MAX_MOVES {
-            return Err(Error::Malformed("one move too many"));
+            return Err(Error::Malformed("move limit exceeded"));
         }
         let Some((plan, held)) = self.plan(&what) else {
             let (seq, done) = (what.seq, false);

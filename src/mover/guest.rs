@@ -65,7 +65,7 @@ impl GuestFile {
         let page = match system.filesystem_type() {
             TMPFS_MAGIC => PAGE_BYTES,
             HUGETLBFS_MAGIC => u64::try_from(system.block_size()).unwrap_or(PAGE_BYTES),
-            _ => return Err(io::Error::other("it is not in memory")),
+            _ => return Err(io::Error::other("the file is not in memory")),
         };
         let whole = |value: u64| value.is_multiple_of(PAGE_BYTES);
         let end = offset.checked_add(bytes);

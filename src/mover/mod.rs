@@ -46,7 +46,7 @@ pub enum Error {
     #[error("The supervisor: {0}")]
     Link(#[from] ipc::Error),
     /// There is no libcuda.
-    #[error("There is no libcuda.so.1 to load")]
+    #[error("Cannot load libcuda.so.1")]
     NoLibrary,
     /// The device cannot be used.
     #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
@@ -124,7 +124,7 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
         start(name, context, move || {
             match catch_unwind(AssertUnwindSafe(|| engine.run(&shared.counters))) {
                 Ok(lost) => tracing::error!("GPU {ordinal}: {lost}"),
-                Err(_) => tracing::error!("A bug: the thread {name} panicked"),
+                Err(_) => tracing::error!("Bug: thread {name} panicked"),
             }
             // Nothing that was asked for is answered: the device processes see to it.
             std::process::exit(1);

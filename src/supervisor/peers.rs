@@ -102,10 +102,10 @@ impl Supervisor {
                 // There are no more of these than were sent to it.
                 Ok(Some(ToSupervisor::Taken)) => match peers.taken() {
                     true => Ok(ToSupervisor::Taken),
-                    false => Err(ipc::Error::Malformed("taken and never sent")),
+                    false => Err(ipc::Error::Malformed("a channel that was never sent")),
                 },
                 Ok(Some(_)) if !peers.messages.take(Instant::now()) => {
-                    Err(ipc::Error::Malformed("more than a worker says"))
+                    Err(ipc::Error::Malformed("message limit of a worker exceeded"))
                 }
                 Ok(Some(message)) => Ok(message),
                 Err(error) => Err(error),

@@ -256,7 +256,10 @@ pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Dura
     }
     processes.retain_mut(|process| !process.wait(began + late));
     for process in &processes {
-        tracing::error!("Process {} has still not exited, and is left", process.id());
+        tracing::error!(
+            "Process {} has still not exited; the service ends without it",
+            process.id()
+        );
     }
 }
 

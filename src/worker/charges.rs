@@ -115,7 +115,7 @@ impl DeviceMemory {
         let charge = shares.quota.reserve_patiently(device, bytes);
         if charge.is_err() && super::may_log() {
             tracing::info!(
-                "{} MiB on GPU {device} are refused: the VM's limit is {} MiB",
+                "{} MiB on GPU {device} refused: the VM's limit is {} MiB",
                 bytes.div_ceil(1 << 20),
                 shares.quota.limit().unwrap_or(0) >> 20
             );

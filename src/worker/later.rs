@@ -170,7 +170,7 @@ impl Later {
             if common.enter(doomed.context).is_ok() {
                 // SAFETY: as above; its context lives.
                 if let Err(code) = unsafe { (doomed.destroy)(doomed.raw) } {
-                    tracing::debug!("A stream or event that was destroyed: {code}");
+                    tracing::debug!("Destroying a stream or event: {code}");
                 }
                 common.objects.remove(doomed.id);
             } else if common.objects.home(doomed.context) == doomed.context {

@@ -113,22 +113,22 @@ pub enum Error {
     #[error("Cannot hold the VMM's connection: {0}")]
     Hold(#[source] std::io::Error),
     /// The descriptor of the driver's cache cannot be set up.
-    #[error("Cannot set the driver's cache up: {0}")]
+    #[error("Cannot set up the driver's cache: {0}")]
     Cache(#[source] std::io::Error),
     /// What kernels print cannot be taken.
-    #[error("Cannot take what kernels print: {0}")]
+    #[error("Cannot redirect the output of kernels: {0}")]
     Printed(#[source] std::io::Error),
     /// What is shared with the supervisor cannot be mapped.
-    #[error("Cannot map what is shared with the supervisor: {0}")]
+    #[error("Cannot map the memory shared with the supervisor: {0}")]
     Shares(#[source] std::io::Error),
     /// The ring can have no thread.
     #[error("Cannot start the ring's thread: {0}")]
     Ring(#[source] std::io::Error),
     /// What brings the worker to rest can have no thread.
-    #[error("Cannot start the thread that brings it to rest: {0}")]
+    #[error("Cannot start the thread for pauses: {0}")]
     Rest(#[source] std::io::Error),
     /// A worker that has to start anew cannot.
-    #[error("Cannot start anew: {0}")]
+    #[error("Cannot restart the worker: {0}")]
     Again(#[source] std::io::Error),
     /// The sandbox cannot be closed.
     #[error(transparent)]
@@ -163,7 +163,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     ring::serve(session, pool.clone()).map_err(Error::Ring)?;
     while let Some(message) = end.recv()? {
         match message {
-            ToWorker::Serve(_) => return Err(ipc::Error::Malformed("served twice").into()),
+            ToWorker::Serve(_) => return Err(ipc::Error::Malformed("a second Serve").into()),
             ToWorker::Setup { staging, size } => {
                 let staging = Staging::map(&staging, size).map_err(Error::Staging)?;
                 if session.staging.get().is_none() {

@@ -55,7 +55,7 @@ pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no driver.
-    #[error("There is no libcuda.so.1 to load")]
+    #[error("Cannot load libcuda.so.1")]
     NoLibrary,
     /// The driver does not come up.
     #[error("cuInit fails with {0} ({1})")]
@@ -103,7 +103,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
         end.wait(PollTimeout::NONE)?;
         if let Err(code) = check(session) {
             // Something happened to the GPU meanwhile. A new process may find it well, or says what is wrong.
-            tracing::warn!("The context made ahead has failed with {code}: starting anew");
+            tracing::warn!("The context made ahead has failed with {code}: restarting");
             return Err(again(end));
         }
     }
@@ -127,7 +127,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             session.prewarm.choose(shares.first_gpu());
             let _ = session.shares.set(shares);
         }
-        Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
+        Some(_) => return Err(ipc::Error::Malformed("the first message is not Serve").into()),
     }
     match refusal {
         None => {

@@ -59,7 +59,7 @@ pub fn run(mode: &str) {
         // A worker has its hold on the connection until its process ends.
         Some(ToWorker::Serve(serving)) => std::mem::forget(serving.hold),
         None => return,
-        Some(_) => panic!("not served first"),
+        Some(_) => panic!("the first message is not Serve"),
     }
     match mode {
         "mute" => {}

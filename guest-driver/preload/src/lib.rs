@@ -23,7 +23,7 @@
 //! | [`memory`] | maps code and overwrites functions, never writable and executable at once |
 //! | [`runtime`] | loads our libcudart and stands in for functions that it lacks |
 //! | [`redirect`] | decides and makes the jumps |
-//! | [`program`] | tells what kind of program a file is, for `gpgpu-run` |
+//! | [`program`] | finds the kind of a program, for `gpgpu-run` |
 //!
 //! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then `LD_LIBRARY_PATH`);
 //! `GPGPU_PRELOAD_VERBOSE=1` lists the redirected files on stderr, and the stripped libraries with kernels.

@@ -82,9 +82,9 @@ fn main() -> ExitCode {
         }
         Err(Failure::Output(error)) => error.to_string(),
         Err(Failure::Nvml(code)) => status::text(code).to_string_lossy().into_owned(),
-        Err(Failure::Field(field)) => format!("there is no field {field}"),
-        Err(Failure::Id(id)) => format!("there is no GPU {id}"),
-        Err(Failure::Format) => "--format must have csv".to_owned(),
+        Err(Failure::Field(field)) => format!("unknown field {field}"),
+        Err(Failure::Id(id)) => format!("no GPU {id}"),
+        Err(Failure::Format) => "--format must include csv".to_owned(),
     };
     eprintln!("gpgpu-smi: {message}");
     ExitCode::FAILURE

@@ -67,9 +67,9 @@ fn bodies(text: &[u8]) -> Result<HashMap<&[u8], Body<'_>>, Broken> {
     let (mut current, mut depth) = (None, 0_u32);
     while let Some(token) = tokens.next()? {
         match token {
-            Token::Sign(b'#') => return Err(Broken::new("the text is to be preprocessed")),
+            Token::Sign(b'#') => return Err(Broken::new("the text needs preprocessing")),
             Token::Dot(name) if PREPROCESSOR.iter().any(|part| name.starts_with(part)) => {
-                return Err(Broken::new("the text is to be preprocessed"));
+                return Err(Broken::new("the text needs preprocessing"));
             }
             // An alias can replace its function anywhere.
             Token::Dot(b"alias") => return Err(Broken::new("the text has aliases")),
@@ -81,7 +81,7 @@ fn bodies(text: &[u8]) -> Result<HashMap<&[u8], Body<'_>>, Broken> {
             }
             Token::Dot(name) if BY_ADDRESS.contains(&name) => match current {
                 Some(at) if depth > 0 => bodies.entry(at).or_default().calls_by_address = true,
-                _ => return Err(Broken::new("a prototype stands outside of functions")),
+                _ => return Err(Broken::new("a prototype outside of a function")),
             },
             Token::Sign(b'{') => {
                 depth += 1;

@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
             }
             Token::Word(word) => self.word(word),
             // ptxas implements a part of C's preprocessor.
-            Token::Sign(b'#') => Err(Broken::new("the text is to be preprocessed")),
+            Token::Sign(b'#') => Err(Broken::new("the text needs preprocessing")),
             Token::Sign(sign) => {
                 if matches!(sign, b';' | b'{' | b'}') {
                     self.alignment = 0;
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
     fn dots(&mut self) -> Result<(), Broken> {
         while let Some(Token::Dot(name)) = self.token {
             if PREPROCESSOR.iter().any(|prefix| name.starts_with(prefix)) {
-                return Err(Broken::new("the text is to be preprocessed"));
+                return Err(Broken::new("the text needs preprocessing"));
             }
             self.advance()?;
             match name {

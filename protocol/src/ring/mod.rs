@@ -100,10 +100,10 @@ const RECORD_HEAD: usize = size_of::<Record>();
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
     /// The tail is further ahead than the area is long, or not aligned.
-    #[error("The ring's tail is no tail")]
+    #[error("Invalid tail of the ring")]
     Tail,
     /// A record has no length, or reaches past the appended bytes.
-    #[error("A record of the ring has no length")]
+    #[error("Invalid length of a record of the ring")]
     Length,
 }
 

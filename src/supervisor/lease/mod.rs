@@ -275,7 +275,7 @@ impl Scheduler {
                 Ok(ready) => ready,
                 Err(nix::errno::Errno::EINTR) => 0,
                 Err(error) => {
-                    tracing::error!("The scheduler cannot go on: {error}");
+                    tracing::error!("The scheduler failed: {error}");
                     return;
                 }
             };

@@ -128,9 +128,9 @@ impl Chunks {
             driver::cuMemGetAllocationGranularity(&mut granularity, &chunks.properties(), option)
                 .and_then(|()| driver::cuDeviceTotalMem_v2(&mut total, device))
         }
-        .map_err(|_| "it does not say how its memory is cut")?;
+        .map_err(|_| "it does not report the granularity of its memory")?;
         if granularity == 0 {
-            return Err("it does not say how its memory is cut");
+            return Err("it does not report the granularity of its memory");
         }
         let (start, bytes) = reserve(device).ok_or("there are no addresses for its memory")?;
         let shape = Shape {

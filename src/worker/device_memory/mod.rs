@@ -322,9 +322,7 @@ impl DeviceMemory {
                     return Err(code);
                 }
                 Err(code) => {
-                    tracing::info!(
-                        "GPU {ordinal} has no exportable memory: the driver says {code}"
-                    );
+                    tracing::info!("GPU {ordinal} has no exportable memory: driver error {code}");
                     device.is_refused.store(true, Ordering::Relaxed);
                 }
             }

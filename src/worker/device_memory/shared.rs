@@ -217,7 +217,7 @@ impl DeviceMemory {
 
     fn give_freed(&self, range: &Range) {
         if let Err(code) = self.give_back(range) {
-            tracing::debug!("What was lent is not given back: {code}");
+            tracing::debug!("Cannot free lent memory: {code}");
         }
     }
 

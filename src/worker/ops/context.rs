@@ -48,7 +48,7 @@ pub(super) fn end(
             .is_err()
         {
             tracing::warn!(
-                "A context was destroyed while another thread of the program was using it, and still is {} s later: the client ends",
+                "A context was destroyed, and another thread of the program still uses it {} s later: client terminated",
                 LONGEST_END.as_secs()
             );
             // Without the driver's own clean-up: a thread is in it.
@@ -166,7 +166,7 @@ pub fn cuDevicePrimaryCtxRetain(
     };
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
-    tracing::debug!("Start: primary context there after {:?}", began.elapsed());
+    tracing::debug!("Start: primary context ready after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(dev, request.pctx);
     session.gates.note_gpu(dev);

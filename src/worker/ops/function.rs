@@ -38,7 +38,7 @@ pub fn params(
             Err(CUDA_ERROR_NOT_SUPPORTED) => {
                 if crate::worker::may_log() {
                     tracing::error!(
-                        "The host's driver does not tell a kernel's parameters: it must be of CUDA 12.4 or later"
+                        "The host's driver does not report a kernel's parameters: CUDA 12.4 or later is required"
                     );
                 }
                 return Err(CUDA_ERROR_NOT_SUPPORTED);

@@ -207,7 +207,7 @@ fn device_bytes(image: &Image, capability: u32) -> Result<u64, CUresult> {
     gpgpu_image::size::device_bytes(bytes, capability).map_err(|broken| {
         if crate::worker::may_log() {
             tracing::info!(
-                "An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}"
+                "Image refused: the VM has a memory limit, and the memory of the image is unknown: {broken}"
             );
         }
         CUDA_ERROR_INVALID_IMAGE

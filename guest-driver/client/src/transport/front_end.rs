@@ -229,7 +229,7 @@ impl FrontEnd {
             && let Err(error) = self.frontend.clone().remove_mem_region(&region.info(added.part))
         {
             log::say(Level::Info, || {
-                format!("The host keeps memory that the program has let go: {error}")
+                format!("The host keeps memory that the program has unregistered: {error}")
             });
         }
     }

@@ -168,7 +168,7 @@ pub enum OpenError {
     )]
     Version,
     /// The device did not make this process a client.
-    #[error("The host refuses this process ({0}); its log says why")]
+    #[error("The host refuses this process ({0}); its log has the reason")]
     Refused(Failure),
 }
 

@@ -37,7 +37,8 @@ const CONNECTION: &str = "VIRTIO_GPGPU";
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Options {
-    /// Say what kind of program it is and what would happen, and run nothing
+    /// Print the kind of the program, the libraries, the device, the variables, and whether the program would run; run
+    /// nothing
     #[arg(long)]
     check: bool,
 
@@ -271,7 +272,7 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
     env::split_paths(&folders)
         .map(|folder| folder.join(name))
         .find(|path| runs(path))
-        .ok_or_else(|| Failure(127, format!("{shown} was not found along PATH")))
+        .ok_or_else(|| Failure(127, format!("{shown} was not found in PATH")))
 }
 
 /// The folder of our libraries, as an absolute path: the program may change its working folder.
