@@ -17,7 +17,7 @@ use crate::worker::{
 /// The most bytes of an element.
 const ELEMENT: usize = 16;
 
-/// Bytes of an element; at least, for a format that is not known here: what it is the driver decides.
+/// Bytes of an element; a lower bound for an unknown format, which the driver checks.
 fn element(format: CUarray_format, channels: u32) -> usize {
     let bytes = match format {
         CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
@@ -28,7 +28,7 @@ fn element(format: CUarray_format, channels: u32) -> usize {
     bytes * channels.min(4) as usize
 }
 
-/// What a texture or surface is to read, as the driver takes it: arrays are looked up, and memory is the client's as a whole.
+/// The resource of a texture or surface, for the driver: arrays are looked up, and memory is entirely the client's.
 pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
     let mut native = CUDA_RESOURCE_DESC {
         resType: of.kind,
@@ -122,7 +122,7 @@ pub fn gpgpuTexObjectCreate(
     })
 }
 
-/// `cuTexObjectDestroy`. As natively, the end of what is none is no error.
+/// `cuTexObjectDestroy`. As natively, the end of an unknown object is no error.
 pub fn cuTexObjectDestroy(
     session: &Session,
     request: request::cuTexObjectDestroy,
@@ -133,7 +133,7 @@ pub fn cuTexObjectDestroy(
         .textures
         .take(session.current(), Kind::Texture, object)
     {
-        // SAFETY: the object is the driver's, of the current context, and nobody else ends it.
+        // SAFETY: the object is the driver's, of the current context, and no other code ends it.
         unsafe { driver::cuTexObjectDestroy(object)? };
     }
     Ok(reply::cuTexObjectDestroy::default())
