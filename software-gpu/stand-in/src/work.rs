@@ -41,7 +41,7 @@ impl Work {
             .queue(self.context, stream, wait, move || work(memory))
     }
 
-    /// Queues work in a stream and waits for what it comes to.
+    /// Queues work in a stream and waits for its result.
     ///
     /// # Errors
     /// As [`Work::queue`].
