@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn invalid_options_are_refused() {
         assert_eq!(config(&["-s", "x", "-c", "0"]), Err(Error::SocketCount));
         assert_eq!(
             config(&["-s", "x", "--max-connections", "0"]),

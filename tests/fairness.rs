@@ -96,7 +96,7 @@ fn a_vm_with_several_processes_gets_no_more_than_one_with_one() {
 }
 
 #[test]
-fn what_one_vm_leaves_another_gets() {
+fn time_that_one_vm_leaves_goes_to_another() {
     let Some(host) = Host::new(&["weight = 1", "weight = 10000"]) else {
         return;
     };

@@ -209,7 +209,7 @@ fn captured_calls_are_done_by_each_launch_of_the_graph() {
 }
 
 #[test]
-fn what_a_library_cannot_do_in_a_capture_ends_it_and_is_not_done() {
+fn work_that_a_capture_cannot_record_ends_it_and_is_not_done() {
     runs("captures-wrong");
 }
 
@@ -234,7 +234,7 @@ fn sparse_products_are_those_of_their_descriptors() {
 }
 
 #[test]
-fn what_a_sparse_descriptor_was_set_to_is_told_back() {
+fn settings_of_sparse_descriptors_are_read_back() {
     runs("sparse values");
 }
 

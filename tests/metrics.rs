@@ -193,7 +193,7 @@ fn totals(metrics: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64
 }
 
 #[test]
-fn what_a_program_does_is_counted_and_stays_counted_when_it_is_gone() {
+fn a_programs_work_is_counted_and_stays_counted_when_it_is_gone() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
     let before = service.metrics();

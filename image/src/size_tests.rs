@@ -98,7 +98,7 @@ fn no_way_to_write_a_variable_hides_it() {
 }
 
 #[test]
-fn what_is_no_variable_of_the_device_does_not_count() {
+fn variables_outside_device_memory_do_not_count() {
     for body in [
         "// .global .b8 x[1048576];\n/* .global .b8 y[1048576]; */",
         "// \r.global .b8 x[1048576];\n",

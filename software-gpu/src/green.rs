@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_split_is_not_split_again_and_groups_of_one_split_go_together() {
+    fn a_group_is_not_split_again_and_groups_of_one_split_combine() {
         let bad = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         assert_eq!(WHOLE.split(1, MULTIPROCESSORS + 1, 0), Err(bad));
         assert_eq!(WHOLE.split(1, 4, 3), Err(CUDA_ERROR_INVALID_VALUE));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_resource_of_this_device_is_refused() {
+    fn an_unknown_resource_is_refused() {
         let none = CUdevResource::default();
         assert_eq!(Resource::read(&none), Err(CUDA_ERROR_INVALID_RESOURCE_TYPE));
         let good = WHOLE.show();

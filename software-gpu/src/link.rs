@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_defines_is_refused_by_name() {
+    fn an_undefined_name_is_refused_by_name() {
         let refused =
             link(&[".extern .func missing();\n.visible .entry k() { ret; }"]).unwrap_err();
         assert!(

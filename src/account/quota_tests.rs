@@ -55,7 +55,7 @@ fn ledger(limit: Option<u64>) -> Vm {
 }
 
 #[test]
-fn what_is_charged_is_rounded_once_for_all_of_a_client() {
+fn charges_are_rounded_once_for_all_of_a_client() {
     let ledger = ledger(Some(8 * MIB));
     let quota = ledger.quota(3);
     let small: Vec<_> = (0..4).map(|_| quota.reserve(1, MIB / 2).unwrap()).collect();
@@ -98,7 +98,7 @@ fn pitfall_71_a_ledger_never_underruns() {
 }
 
 #[test]
-fn what_another_client_only_keeps_is_asked_for() {
+fn memory_that_another_client_only_keeps_is_asked_for() {
     let ledger = ledger(Some(8 * MIB));
     let (keeper, other) = (ledger.quota(0), ledger.quota(1));
     let kept = keeper.reserve(0, 6 * MIB).unwrap();

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_library_needs_may_be_in_another_folder() {
+    fn a_librarys_dependencies_may_be_in_another_folder() {
         let whole = tempfile::tempdir().unwrap();
         let [own, other] = ["own", "other"].map(|name| whole.path().join(name));
         let link = "int nvJitLinkTest(void) { return 5; }";

@@ -24,7 +24,7 @@ fn file(bytes: &[u8]) -> Arc<File> {
 }
 
 #[test]
-fn what_the_device_sends_is_what_the_worker_receives() {
+fn the_worker_receives_the_devices_messages() {
     let (device, worker) = channel();
     assert!(device.send(&Message::setup(file(b"staging!"), 8)).unwrap());
     let Some(ToWorker::Setup { staging, size: 8 }) = worker.recv().unwrap() else {
@@ -110,7 +110,7 @@ fn what_the_device_sends_is_what_the_worker_receives() {
 }
 
 #[test]
-fn what_the_worker_sends_is_what_the_device_receives() {
+fn the_device_receives_the_workers_messages() {
     let (device, worker) = channel();
     let mut buffer = Vec::new();
     assert_eq!(device.recv(&mut buffer).unwrap(), None);
@@ -151,7 +151,7 @@ fn what_the_worker_sends_is_what_the_device_receives() {
 
 /// A worker's last words count, though it has not read all that it was sent.
 #[test]
-fn what_was_said_before_the_end_arrives() {
+fn messages_sent_before_the_end_arrive() {
     let (device, worker) = channel();
     assert!(device.send(&Message::unmap(1, 1)).unwrap());
     worker.ready(status::NO_GPU).unwrap();

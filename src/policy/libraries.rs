@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_said_with_its_version() {
+    fn found_libraries_are_listed_with_their_versions() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let file = |name: &str| fs::write(folder.join(name), "").unwrap();

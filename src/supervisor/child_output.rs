@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_cannot_forge_or_flood_the_log() {
+    fn output_cannot_forge_or_flood_the_log() {
         assert_eq!(printable(b"fine \xc3\xa9"), "fine é");
         assert_eq!(printable(b"a\x1b[2J\rb\xff"), "a\\u{1b}[2J\\rb\u{fffd}");
         let (reader, mut writer) = io::pipe().unwrap();

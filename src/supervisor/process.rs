@@ -300,7 +300,7 @@ mod tests {
 
     /// A process that takes longer to end than most: this one ends by itself.
     #[test]
-    fn what_is_not_gone_soon_is_waited_for_all_the_same() {
+    fn a_process_that_is_slow_to_exit_is_waited_for() {
         let mut cat = Command::new("cat");
         let mut child = cat.stdin(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();

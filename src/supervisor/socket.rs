@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for() {
+    fn accepting_never_waits() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("gpgpu.sock");
         let mut socket = Socket::bind(&path).unwrap();

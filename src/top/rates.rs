@@ -264,7 +264,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_new_has_begun_since() {
+    fn new_entries_have_begun_since() {
         let mut first = status(10.0);
         first.vms.remove(1);
         first.vms[0].clients.clear();

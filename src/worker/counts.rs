@@ -140,7 +140,7 @@ mod tests {
     use crate::account::{Account, Shared};
 
     #[test]
-    fn what_a_thread_has_counted_is_added_once() {
+    fn a_threads_counts_are_added_once() {
         let account = Shared::<Account>::new(c"test").unwrap();
         let counters = &account.counters;
         launch();

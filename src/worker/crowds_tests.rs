@@ -110,7 +110,7 @@ fn a_crowd_that_comes_back_becomes_a_graph_whose_parameters_follow() {
 }
 
 #[test]
-fn what_is_no_crowd_is_left_to_the_launches_themselves() {
+fn launches_that_are_no_crowd_stay_launches() {
     let rig = rig();
     let [context, _] = rig.contexts;
     let mut waiting = crowd(&rig, 1, 0);

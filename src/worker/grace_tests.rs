@@ -72,7 +72,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn what_was_found_before_it_was_hidden_lasts_until_the_command_ends() {
+fn an_object_found_before_it_was_hidden_lasts_until_the_command_ends() {
     let _alone = alone();
     let before = Command::begin(7, true);
     let ticket = Ticket::now();
@@ -87,7 +87,7 @@ fn what_was_found_before_it_was_hidden_lasts_until_the_command_ends() {
 }
 
 #[test]
-fn what_names_no_memory_holds_none_up() {
+fn a_command_without_memory_delays_no_free() {
     let _alone = alone();
     let launch = Command::begin(7, false);
     let ticket = Ticket::now();
@@ -145,7 +145,7 @@ fn within_a_command_that_waits_more_can_be_looked_up_for_a_while() {
 }
 
 #[test]
-fn who_waits_at_a_gate_holds_nothing_up_and_does_afterwards() {
+fn a_command_at_a_gate_delays_no_end_until_it_passes() {
     let _alone = alone();
     let command = Command::begin(7, true);
     let ticket = Ticket::now();

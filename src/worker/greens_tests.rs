@@ -119,7 +119,7 @@ fn groups_are_chosen_by_number_and_the_drivers_own_bytes_stay_here() {
 }
 
 #[test]
-fn what_is_made_in_a_green_context_goes_with_the_primary_but_for_streams() {
+fn objects_of_a_green_context_go_with_the_primary_except_streams() {
     let rig = rig();
     let (session, home) = (rig.session, rig.contexts[0]);
     let (own, made) = (stream(&rig, 20, GREEN), object_id::<Stream>(21));

@@ -335,7 +335,7 @@ fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
 }
 
 #[test]
-fn what_no_other_thread_can_use_is_destroyed_at_once() {
+fn objects_that_no_other_thread_can_use_are_destroyed_at_once() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
     // Neither who waits for something else holds it up, nor who waits for a callback.

@@ -43,7 +43,7 @@ fn a_context_takes_what_is_in_it_along() {
 }
 
 #[test]
-fn what_a_library_leads_to_is_found_no_more_when_it_ends() {
+fn objects_of_a_library_are_hidden_when_it_ends() {
     let objects = Objects::default();
     let library = object_id::<Library>(1);
     let (module, other) = (object_id::<Module>(1), object_id::<Module>(2));
@@ -74,7 +74,7 @@ fn what_a_library_leads_to_is_found_no_more_when_it_ends() {
 }
 
 #[test]
-fn what_is_made_in_a_context_that_ends_is_not_found() {
+fn objects_made_in_a_context_that_ends_are_hidden() {
     let objects = Objects::default();
     let context = object_id::<Context>(1);
     let streams = [1, 2].map(object_id::<Stream>);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_printed_is_announced_and_taken_in_order_and_once() {
+    fn printed_text_is_announced_and_taken_once_in_order() {
         let (printed, [mut output, mut error]) = printed();
         output.write_all(b"one ").unwrap();
         assert_eq!(printed.flags(0), 0, "nothing that may print was loaded");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prints_without_end_costs_no_more_than_the_bound() {
+    fn endless_output_costs_no_more_than_the_bound() {
         let (printed, [mut output, _error]) = printed();
         let chunk = vec![b'x'; PIPE_BYTES];
         for _ in 0..MOST_BYTES / PIPE_BYTES + 10 {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_waits_until_the_image_was_looked_through() {
+    fn a_query_waits_until_the_image_was_searched() {
         let printing: &'static Printing = Box::leak(Box::default());
         let loud = ".extern .func vprintf (); .entry loud() { call vprintf; } .entry quiet() { }";
         printing.note(1, &image(loud), vec![90]);

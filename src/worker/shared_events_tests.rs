@@ -15,7 +15,7 @@ fn set_latest(page: &Page, pair: u64, number: u32) {
 }
 
 #[test]
-fn what_was_never_recorded_or_cannot_be_is_over() {
+fn an_event_that_was_never_recorded_or_is_invalid_is_over() {
     let common: &'static Common = Box::leak(Box::default());
     let (page, _) = page(common);
     assert_eq!(page.latest(), None);

@@ -202,7 +202,7 @@ fn pitfall_82_a_full_channel_holds_up_its_own_client_alone() {
 /// A worker's refusal is passed on, and data that it did not make leaves the guest's as it was.
 /// GPGPU-DEV-13, GPGPU-DEV-29, GPGPU-DEV-30.
 #[test]
-fn what_a_failed_command_did_not_write_stays() {
+fn memory_that_a_failed_command_did_not_write_stays() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     let client = guest.open();

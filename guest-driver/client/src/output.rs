@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_launched_is_due_until_its_context_was_waited_for() {
+    fn output_of_a_launch_is_due_until_its_context_was_waited_for() {
         std::thread::spawn(|| {
             let output = Output::default();
             assert!(!output.is_due());

@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_descriptor_of_the_class_is_refused() {
+    fn a_descriptor_of_another_class_is_refused() {
         let raw = new(Class::Layout);
         let mut copy = [0_u64; MOST];
         // SAFETY: one of ours has so many words.

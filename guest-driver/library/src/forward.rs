@@ -482,7 +482,7 @@ mod tests {
     use gpgpu_protocol::libraries::functions;
 
     #[test]
-    fn what_has_a_result_is_never_posted() {
+    fn a_call_with_a_result_is_never_posted() {
         for function in functions() {
             let has_result = function.kinds.iter().any(|kind| kind.has_result());
             assert!(
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_was_set_to_stands_for_it_until_it_ends() {
+    fn an_objects_settings_stand_for_it_until_it_ends() {
         let [one, other] = [0x191, 0x291];
         assert_ne!(contents::of(one), contents::of(other));
         contents::set(one, 7);

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_accepted_is_known_until_a_setting_changes() {
+    fn an_accepted_form_is_known_until_a_setting_changes() {
         let handle = Handle::default();
         // The first two share a place among the recent ones.
         let kinds = [7, 7 + RECENT as u64, 0];

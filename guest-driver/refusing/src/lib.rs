@@ -45,7 +45,7 @@ mod tests {
 
     /// As torch's profiler calls it.
     #[test]
-    fn who_cannot_profile_is_told_why() {
+    fn a_program_that_profiles_gets_the_reason() {
         let status = cupti::cuptiSubscribe();
         let mut text: *const c_char = null();
         // SAFETY: the pointer is to a value that lives across the call.

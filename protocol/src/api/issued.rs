@@ -120,7 +120,7 @@ mod tests {
 
     /// GPGPU-DEV-68.
     #[test]
-    fn what_was_issued_stays_as_it_was() {
+    fn an_issued_operation_never_changes() {
         update();
         let mut issued = HashMap::new();
         for row in ISSUED {

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_class_names_is_in_the_tables() {
+    fn functions_that_a_class_names_are_in_the_tables() {
         for class in Class::ALL {
             for name in [class.sets_stream(), class.sets_pointer_mode()]
                 .into_iter()

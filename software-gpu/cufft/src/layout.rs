@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shape_is_refused() {
+    fn an_invalid_shape_is_refused() {
         assert!(Shape::new(&[], 1).is_err());
         assert!(Shape::new(&[2; 1000], 1).is_err());
         assert!(Shape::new(&[0], 1).is_err() && Shape::new(&[-3], 1).is_err());

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_is_largest() {
+    fn the_largest_numbers_are_kept() {
         let mut lines = Lines {
             all: vec![1.0_f32, -3.0, 2.0, 2.0],
             length: 4,

@@ -110,7 +110,7 @@ fn a_ring_that_goes_on_elsewhere_is_a_new_one() {
 
 /// While a ring is disabled no move begins, and what has been moved is told of once it is enabled.
 #[test]
-fn what_a_pause_has_held_comes_after_it() {
+fn chains_that_a_pause_has_held_come_after_it() {
     let Copying {
         rig,
         mover,

@@ -162,7 +162,7 @@ fn the_smallest_piece_is_cut_and_a_chunk_is_not() {
 }
 
 #[test]
-fn what_another_process_has_open_is_not_given_out_again() {
+fn memory_that_another_process_has_open_is_not_reused() {
     let (fake, freed) = freed();
     let lent = Block {
         number: 7,
@@ -183,7 +183,7 @@ fn what_another_process_has_open_is_not_given_out_again() {
 }
 
 #[test]
-fn what_the_driver_gave_goes_with_its_context_and_as_a_whole() {
+fn the_drivers_own_memory_is_reused_in_its_context_and_as_a_whole() {
     let (_, freed) = freed();
     let of = |start, context| Block {
         source: Source::Driver,
@@ -235,7 +235,7 @@ fn pitfall_73_a_million_frees_behind_a_stream_take_few_events() {
 }
 
 #[test]
-fn what_has_no_event_is_over_when_its_context_has_done_all() {
+fn a_free_without_an_event_is_over_when_its_context_has_done_all() {
     let (fake, freed) = freed();
     fake.lock().refuses = Some(CUDA_ERROR_OUT_OF_MEMORY);
     push(&freed, STREAM, 0x1000, 512);

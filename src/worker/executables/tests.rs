@@ -111,7 +111,7 @@ fn an_id_is_one_graphs_and_ends_once() {
 }
 
 #[test]
-fn what_a_step_names_is_checked_as_a_command_is() {
+fn a_steps_objects_are_checked_as_a_commands_are() {
     let rig = Rig::new();
     let before = double::calls("cuGraphAddKernelNode_v2");
     let all = rig.steps();
@@ -302,7 +302,7 @@ fn a_client_has_so_many_steps() {
 }
 
 #[test]
-fn what_a_graph_uses_may_end_and_its_launch_is_refused() {
+fn a_graphs_objects_may_end_and_its_launch_is_then_refused() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
     let calls = double::calls("cuGraphLaunch");

@@ -546,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sets_a_stream_or_a_pointer_mode_has_two_arguments() {
+    fn functions_that_set_a_stream_or_a_pointer_mode_have_two_arguments() {
         for class in Class::ALL {
             let kinds = |name: Option<&str>| {
                 let found = functions().find(|of| name == Some(of.operation.name));
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_by_hand_is_a_function_of_a_table() {
+    fn functions_written_by_hand_are_in_a_table() {
         for (name, _) in BY_HAND.iter().copied().flatten() {
             let mut all = functions();
             assert!(all.any(|of| of.operation.name == *name), "{name}");
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_composed_has_a_part_that_is_written_by_hand() {
+    fn composed_functions_have_a_part_written_by_hand() {
         for of in functions() {
             assert!(
                 !of.is_composed() || by_hand(of).is_some(),

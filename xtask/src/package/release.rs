@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_before_a_release_sorts_before_it() {
+    fn a_pre_release_sorts_before_its_release() {
         assert_eq!(debian_version("1.2.3"), "1.2.3");
         assert_eq!(debian_version("1.2.3-rc.1"), "1.2.3~rc.1");
     }

@@ -20,7 +20,7 @@ fn block(store: &mut Store, index: usize) -> Block {
 }
 
 #[test]
-fn what_nobody_has_used_is_copied_nowhere() {
+fn unused_memory_is_not_copied() {
     let mut store = store(3 * BLOCK + 5, Attach::Global);
     assert_eq!(store.owed(), 4);
     assert_eq!(store.send(everything), (Vec::new(), false));
@@ -28,7 +28,7 @@ fn what_nobody_has_used_is_copied_nowhere() {
 }
 
 #[test]
-fn what_was_only_read_does_not_travel_back() {
+fn memory_that_was_only_read_does_not_travel_back() {
     let mut store = store(BLOCK, Attach::Global);
     store.send(everything);
     let Answer::Fetch(job) = store.answer(AT + 7, false, false, true) else {

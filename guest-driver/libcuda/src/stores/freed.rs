@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_freed_is_given_out_again_to_its_context_only() {
+    fn freed_memory_is_reused_in_its_context_only() {
         let spare = Freed::default();
         let (one, two) = (Home::of_context(1), Home::of_context(2));
         let length = length_for(600);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_in_a_streams_order_is_that_streams_and_pools() {
+    fn memory_freed_in_order_is_reused_in_its_stream_and_pool_only() {
         let spare = Freed::default();
         let home = |stream, pool| Home {
             context: 1,

@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_at_hand_is_of_its_map_and_of_its_state() {
+    fn a_threads_last_look_up_belongs_to_its_map_and_state() {
         let (one, other) = (Pointers::default(), Pointers::default());
         for start in 0..2 * RECENT as u64 {
             one.insert(device(start * 0x1000, 0x100));

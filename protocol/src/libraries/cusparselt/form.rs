@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let of = selection();
         let bytes = of.bytes();
         assert_eq!(Selection::get(&bytes), Ok(of));

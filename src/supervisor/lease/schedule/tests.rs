@@ -278,7 +278,7 @@ fn shares_follow_weights() {
 }
 
 #[test]
-fn what_one_does_not_use_the_others_have() {
+fn unused_time_goes_to_the_others() {
     let mut loads = vec![load(0, MS), load(1, MS)];
     loads.push(Load {
         vm: 2,

@@ -212,7 +212,7 @@ fn pitfall_68_what_is_in_no_allocation_counts_as_kept_until_it_is_back() {
 }
 
 #[test]
-fn what_was_freed_is_at_hand_until_it_is_needed_elsewhere() {
+fn freed_memory_is_kept_until_it_is_needed_elsewhere() {
     let (fake, pool) = pool(256 * MIB, 256 * MIB);
     let (address, taken) = allocate(&pool, 128 * MIB).unwrap();
     assert_eq!(pool.try_allocate(taken), None);

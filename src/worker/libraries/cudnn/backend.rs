@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_by_value_stays_so() {
+    fn a_tensor_that_may_be_by_value_stays_so() {
         let mut node = Node::default();
         node.note(name::TENSOR_ID, &7_i64.to_le_bytes());
         node.note(name::TENSOR_IS_BY_VALUE, &[1]);

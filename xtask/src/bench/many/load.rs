@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_load_says_is_understood() {
+    fn a_loads_output_is_parsed() {
         let mut said = Said::default();
         for line in [
             "noise",
