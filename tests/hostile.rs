@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guests that mean harm: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another VM
-//! of the same host goes on computing all the while, and what every process of the host holds and logs stays within bounds.
+//! Hostile guests: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another
+//! VM of the same host computes all the while, and the memory and the log of every process of the host stay within
+//! bounds.
 //!
 //! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the folder that
 //! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. Where there is none, these tests have nothing to
@@ -8,9 +9,9 @@
 
 #[path = "hostile/attack.rs"]
 mod attack;
-mod back_end;
 #[path = "hostile/client.rs"]
 mod client;
+mod common;
 #[path = "hostile/descriptors.rs"]
 mod descriptors;
 #[path = "hostile/gates.rs"]
@@ -59,8 +60,8 @@ fn vmm() -> Vmm {
     }
 }
 
-/// What a VM may have caused to be logged since then: some lines at once from each of its sources, and then few in each second,
-/// with a line that says how many were left out.
+/// The log lines that a VM may have caused since then: some at once from each of its sources, and then few in each
+/// second, with a line that counts the dropped ones.
 fn most_lines(since: Instant) -> usize {
     72 + 4 * since.elapsed().as_secs() as usize
 }
@@ -299,7 +300,8 @@ fn pitfall_73_what_one_client_can_hold_is_bounded() {
     let before = host.memory();
     let mut client = Client::open(&mut guest);
     let context = client.context();
-    // Many in each chain; only the last is answered, and what failed of the others is told by the next that synchronises.
+    // Many in each chain; only the last is answered, and the next command that synchronises reports an error of the
+    // others.
     let make = |client: &mut Client<'_>, count: u64, one: &dyn Fn(u64) -> Vec<u8>| {
         let mut failed = 0;
         let mut serial = 1000;
@@ -396,8 +398,8 @@ fn pitfall_73_what_one_client_can_hold_is_bounded() {
     neighbour.finish();
 }
 
-/// A thread of a guest ends what other threads of it use. Nothing that is gone is named to the driver, nobody waits for ever, and
-/// the client lives.
+/// A thread of a guest ends objects that other threads of it use. The driver gets no ended object, no thread waits for
+/// ever, and the client lives.
 #[test]
 #[allow(non_snake_case)]
 fn pitfall_63_what_one_thread_uses_another_can_destroy() {
@@ -492,15 +494,15 @@ fn pitfall_63_what_one_thread_uses_another_can_destroy() {
     }
     let sync = request::cuCtxSynchronize {};
     client.guest().forget_buffers(mark);
-    // What was found to be gone is told once.
+    // A stale object is reported once.
     client.call(&sync, context, &[], 0);
     client.works(&sync, context, &[], 0);
     client.close();
     neighbour.finish();
 }
 
-/// A context is destroyed under a thread that waits for work without end. CUDA does not define what becomes of that thread; here
-/// it costs the client, after some seconds, and nobody else.
+/// A context is destroyed under a thread that waits for endless work. CUDA does not define the result for that thread;
+/// here it costs only the client, after some seconds.
 #[test]
 fn pitfall_63_a_context_destroyed_under_a_waiting_thread_costs_its_client() {
     let Some(host) = Host::start() else { return };

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest that this
-//! project's libraries of NVIDIA's names serve.
+//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest
+//! that use this project's libraries of NVIDIA's names.
 //!
-//! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with a part for
-//! it in an environment variable. What it runs is in the folder that `VIRTIO_GPGPU_STAGE` names; on a GPU NVIDIA's own libraries are
-//! in the folders that `VIRTIO_GPGPU_TEST_LIBRARIES` names. Without them the tests say that they have nothing to run.
+//! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with
+//! its part in an environment variable. `VIRTIO_GPGPU_STAGE` names the folder of the programs; on a GPU
+//! `VIRTIO_GPGPU_TEST_LIBRARIES` names the folders of NVIDIA's own libraries. Without them the tests are skipped, with
+//! a message.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of isolation.
 #[path = "libraries/calls.rs"]
 mod calls;
@@ -51,10 +52,10 @@ use host::{BackEnd, Guest, Options, on_gpu, stage, wait_for};
 /// Which part this program has as a guest's.
 const PART: &str = "VIRTIO_GPGPU_TEST_PART";
 const MIB: u64 = 1 << 20;
-/// What a handle is charged.
+/// The charge of a handle.
 const HANDLE: u64 = 96 * MIB;
 
-/// Not a test of its own: what a guest runs.
+/// Not a test of its own: the program of a guest.
 #[test]
 fn guest() {
     match std::env::var(PART).as_deref() {

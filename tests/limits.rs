@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory limits, as programs in VMs meet them.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of isolation.
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]
@@ -16,9 +16,9 @@ const MIB: u64 = 1 << 20;
 const OUT_OF_MEMORY: u64 = 2;
 const NOT_SUPPORTED: u64 = 801;
 
-/// What a context takes on the software GPU, in MiB: half a piece of what limits count in beside whole ones.
+/// The memory of a context on the software GPU, in MiB: whole units of the limits and half a unit.
 const CONTEXT: u64 = 31;
-/// What it is charged.
+/// Its charge.
 const CONTEXT_CHARGE: u64 = 32;
 
 /// A back end whose VM 0 has a limit of so many MiB, and VM 1 of as many others.
@@ -47,7 +47,7 @@ fn start(limits: [u64; 2]) -> Option<BackEnd> {
     Some(back_end)
 }
 
-/// A program that does what it is told.
+/// A program that takes commands.
 struct Program(Guest);
 
 impl Program {
@@ -114,7 +114,7 @@ fn pitfall_72_all_that_says_how_much_memory_there_is_says_the_same() {
         } else {
             assert_eq!(cost, CONTEXT_CHARGE * MIB);
         }
-        // What is allocated is not free, and what is free can be allocated.
+        // Allocated memory is not free, and free memory can be allocated.
         program.succeeds(&format!("alloc {}", 64 * MIB));
         assert_eq!(program.info().0, answer[0] - 64 * MIB);
         program.succeeds(&format!(

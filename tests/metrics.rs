@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Metrics, end to end: the service on the software GPU, programs of a guest, and what can be read of them meanwhile.
+//! Metrics, end to end: the service on the software GPU, programs of a guest, and the values that can be read
+//! meanwhile.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
-mod back_end;
+mod common;
 
 use std::{
     collections::BTreeMap,
@@ -15,26 +16,15 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use back_end::program;
+use common::{LIMIT, on_gpu, program, stage};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::Value;
-
-/// Long enough for the slowest machine; reached only by what would never happen.
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn stage() -> Option<PathBuf> {
-    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
-    if stage.is_none() {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-    }
-    stage
-}
 
 /// A running service for one VM, and the lines that it logs.
 struct Service {
@@ -56,7 +46,7 @@ impl Service {
             .args(["--log-format", "json"])
             .env("VIRTIO_GPGPU_LOG", "info")
             .stderr(Stdio::piped());
-        match std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda") {
+        match on_gpu() {
             true => command.args(["--gpu", "cuda"]),
             false => command
                 .args(["--gpu", "software", "--software-gpu"])

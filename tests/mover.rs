@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the
-//! software GPU; the workers have device memory there and do what they are told.
+//! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the software
+//! GPU; the workers have device memory there and take commands.
 //!
 //! The software GPU is the one in the folder that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
 //! program. Where there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
 //! run on a GPU.
 
-mod back_end;
+mod common;
 #[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
 #[path = "mover/host.rs"]
-// Some of it is for the tests of what writes to a guest's memory.
+// Some of it is for the tests of writes to a guest's memory.
 #[allow(dead_code)]
 mod host;
 #[path = "mover/worker.rs"]
@@ -41,7 +41,7 @@ use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, FREE
 const MIB: usize = 1 << 20;
 const GPU_BYTES: u64 = 16 << 20;
 
-/// Not a test of its own: what workers run.
+/// Not a test of its own: the program of workers.
 #[test]
 fn fake_worker() {
     if std::env::var_os(worker::MODE).is_some() {
@@ -49,7 +49,7 @@ fn fake_worker() {
     }
 }
 
-/// A host whose workers do what they are told.
+/// A host whose workers take commands.
 fn start() -> Option<Host> {
     let own = std::env::current_exe().unwrap();
     let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];

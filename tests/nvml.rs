@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVML, as programs in VMs meet it: it tells of the VM that they are in, and of no other.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of isolation.
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]
@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const UNINITIALIZED: u64 = 1;
 const NOT_SUPPORTED: u64 = 3;
 
-/// What a context takes on the software GPU, in MiB.
+/// The memory of a context on the software GPU, in MiB.
 const CONTEXT: u64 = 31;
 
 fn start(limits: [Option<u64>; 2]) -> Option<BackEnd> {
@@ -39,7 +39,7 @@ fn start(limits: [Option<u64>; 2]) -> Option<BackEnd> {
     Some(back_end)
 }
 
-/// A program that does what it is told; see its source.
+/// A program that takes commands; see its source.
 struct Program(Guest);
 
 impl Program {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a policy does while the back end runs: which GPUs a VM sees, in which order, and what changes by SIGHUP.
+//! A policy while the back end runs: the GPUs that a VM sees, their order, and changes by SIGHUP.
 //!
 //! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE` names; without
 //! it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
@@ -11,7 +11,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::Duration,
 };
 
 use gpgpu_protocol::cuda::*;
@@ -20,12 +19,11 @@ use nix::{
     unistd::Pid,
 };
 
-mod back_end;
+mod common;
 #[path = "policy/guest.rs"]
 mod guest;
 
-/// Long enough for the slowest machine; reached only by what would never happen.
-const LIMIT: Duration = Duration::from_secs(60);
+use common::{LIMIT, stage};
 
 /// Not a test of its own: what guests run.
 #[test]
@@ -33,14 +31,6 @@ fn guest_program() {
     if let Some(library) = std::env::var_os(guest::LIBRARY) {
         guest::run(Path::new(&library));
     }
-}
-
-fn stage() -> Option<PathBuf> {
-    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
-    if stage.is_none() {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-    }
-    stage
 }
 
 /// A process, and the lines that it writes.
@@ -139,7 +129,7 @@ fn fill(policy: &str, dir: &Path) -> String {
 }
 
 fn command(stage: &Path) -> Command {
-    let mut command = Command::new(back_end::program());
+    let mut command = Command::new(common::program());
     command
         .args(["--gpu", "software", "--software-gpu"])
         .arg(stage.join("software-gpu"))

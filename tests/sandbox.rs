@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a process in a role's sandbox can still do.
+//! The permissions that remain to a process in a role's sandbox.
 //!
 //! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made outside of a
 //! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
 
-mod back_end;
+mod common;
 #[path = "sandbox/libraries.rs"]
 mod libraries;
 
@@ -549,7 +549,7 @@ fn detach() -> ExitCode {
 fn a_host_that_cannot_is_refused() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let run = |options: &[&str]| {
-        let mut command = Command::new(back_end::program());
+        let mut command = Command::new(common::program());
         command
             .arg("--socket-path")
             .arg(directory.path().join("vm"))
@@ -596,13 +596,12 @@ fn refuse_namespaces() -> io::Result<()> {
 
 /// A whole back end: each process that the supervisor has started is confined.
 fn the_processes_of_a_back_end_are_in() -> Result<(), Failed> {
-    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+    let Some(stage) = common::stage() else {
         return Ok(());
     };
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("vm");
-    let mut back_end = Command::new(back_end::program())
+    let mut back_end = Command::new(common::program())
         .arg("--socket-path")
         .arg(&socket)
         .args(["--gpu", "software", "--software-gpu"])

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the specification says of commands, held against a real worker: each test names its statements.
+//! The specification's statements about commands, against a real worker: each test names its statements.
 //!
 //! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, on a GPU.
 
-mod back_end;
 #[path = "hostile/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
+mod common;
 #[path = "device/guest/mod.rs"]
 #[allow(dead_code)]
 mod guest;
@@ -35,6 +35,7 @@ use vm_memory::{Bytes, GuestAddress};
 use zerocopy::IntoBytes;
 
 use client::{Client, command, raw_command};
+use common::LIMIT;
 use guest::{Guest, Vmm};
 use host::Host;
 use tracer::Tracer;
@@ -45,9 +46,6 @@ const RING: u64 = 32 * MIB;
 const TAIL: u64 = 128;
 /// Where a slot has its answer.
 const ANSWER: u64 = 128;
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
-
 fn vmm() -> Vmm {
     Vmm {
         regions: vec![(0, 64 * MIB, 0)],

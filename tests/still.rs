@@ -6,16 +6,16 @@
 //! in each round another part of it was answered when the VMM asks. As soon as it is answered it fills the guest's memory with a
 //! pattern. Then whatever could still write ends: workers, and the mover's turns. No byte may have changed.
 //!
-//! What a paused VM's device may read (commands that it has taken, and their data) is not filled, but has to stay as it was: the VM goes
-//! on, and its processes find their data right.
+//! Memory that a paused VM's device may read (commands that it has taken, and their data) is not filled, but must not
+//! change: the VM continues, and its processes find their data right.
 
-mod back_end;
 #[path = "still/callbacks.rs"]
 mod callbacks;
 #[path = "hostile/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
+mod common;
 #[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
@@ -63,7 +63,7 @@ const BUFFERS: u64 = 4 * MIB;
 const _: () = assert!(BUFFERS + LOAD_BYTES <= HALF);
 
 fn start() -> Option<Host> {
-    Host::new(&back_end::program(), &["worker-process"], &[], false)
+    Host::new(&common::program(), &["worker-process"], &[], false)
 }
 
 fn qemu() -> Vmm {
@@ -399,7 +399,7 @@ fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
 #[test]
 fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(5));
-    let program = back_end::program();
+    let program = common::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);
     let Some(host) = host else {
         return;

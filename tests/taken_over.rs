@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers and device processes that were taken over: they send each other and the supervisor whatever their channels carry, and do
-//! whatever can be done with what they share. Only their own VM notices: the supervisor goes on to schedule, accept, start and
-//! stop, holds no more descriptors than before and uses little of the processor, and a program of another VM works on.
+//! Compromised workers and device processes: they send each other and the supervisor any message that their channels
+//! carry, and misuse all that they share. Only their own VM is affected: the supervisor schedules, accepts, starts and
+//! stops, holds no more descriptors than before and uses little of the processor, and a program of another VM
+//! continues.
 //!
 //! The supervisor is the real one, in a process of its own. Its device processes and workers are this program, which runs the real device
 //! process where it is not to be a taken-over one.
 
+mod common;
 #[path = "taken_over/device.rs"]
 mod device;
 #[path = "device/guest/mod.rs"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker that does what the first byte of a stream says, and calls no CUDA.
+//! A worker that executes the first byte of a stream, and calls no CUDA.
 
 use std::{fs::File, os::fd::AsFd};
 

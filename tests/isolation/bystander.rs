@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A program in another VM that works through a fault, and the table of what it noticed.
+//! A program in another VM that works through a fault, and the table of its observations.
 
 use std::{
     collections::BTreeMap,
@@ -111,12 +111,12 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// Now the one that did it has come to its end.
+    /// The process that caused it has now ended.
     pub fn ended(&mut self) {
         self.ended = Some(Instant::now());
     }
 
-    /// What was held is given back, a new process in the same VM works, and the other VM has gone on.
+    /// The memory is returned, a new process in the same VM works, and the other VM has continued.
     pub fn contained(self) {
         let ended = self.ended.unwrap_or_else(Instant::now);
         let memory = self.back_end.memory_back(self.before.1, ended);

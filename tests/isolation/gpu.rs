@@ -4,7 +4,7 @@
 use std::{fs, process::Command, time::Duration};
 
 use super::host::{BackEnd, Options, on_gpu, wait_for};
-use crate::back_end::program;
+use crate::common::program;
 
 #[test]
 fn pitfall_83_a_missing_driver_is_said_at_the_start() {

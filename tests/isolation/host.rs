@@ -17,15 +17,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::back_end::program;
-
-/// A watchdog for what never comes.
-pub const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether to run on a GPU in place of the software GPU.
-pub fn on_gpu() -> bool {
-    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
-}
+use crate::common::program;
+pub use crate::common::{LIMIT, on_gpu, wait_for};
 
 /// The folder with the guest programs and libraries, if there is one.
 pub fn stage() -> Option<PathBuf> {
@@ -37,18 +30,6 @@ pub fn stage() -> Option<PathBuf> {
         );
     }
     stage
-}
-
-/// Waits until something is there.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never comes");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Lines that a process writes, as they come.

@@ -9,7 +9,6 @@ use std::{
     },
     path::{Path, PathBuf},
     thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
 use nix::unistd::Pid;
@@ -18,15 +17,8 @@ use vhost_device_gpgpu::{
     supervisor::{self, Program, Supervisor},
 };
 
-use crate::back_end::program;
-
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether to run on a GPU in place of the software GPU.
-pub fn on_gpu() -> bool {
-    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
-}
+use crate::common::program;
+pub use crate::common::{on_gpu, wait_for};
 
 /// The software GPU's library, if there is one.
 fn software_gpu() -> Option<PathBuf> {
@@ -41,18 +33,6 @@ fn software_gpu() -> Option<PathBuf> {
         eprintln!("skipped: there is no software GPU; run cargo xtask test");
     }
     found
-}
-
-/// Waits until something is there.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never comes");
-        std::thread::yield_now();
-    }
 }
 
 /// A supervisor in a thread, with movers and two VMs; it ends when this is dropped.

@@ -159,7 +159,7 @@ fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
 #[test]
 fn pitfall_88_a_pause_ends_what_writes_beside_a_callback() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(3));
-    let program = crate::back_end::program();
+    let program = crate::common::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);
     let Some(host) = host else {
         return;

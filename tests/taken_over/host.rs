@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The supervisor in a process of its own, and what can be seen of it from outside.
+//! The supervisor in a process of its own, and its observable state.
 
 use std::{
     fs,
@@ -20,8 +20,8 @@ use vhost_device_gpgpu::{
     supervisor::{self, Program, Supervisor},
 };
 
-/// A watchdog for what never comes.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub use crate::common::LIMIT;
+use crate::common::wait_for;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 /// The variable that says what a process is.
@@ -157,7 +157,7 @@ impl Host {
             .spawn()
             .unwrap();
         let host = Self { child, directory };
-        host.wait_for("a socket", || host.socket(1).exists().then_some(()));
+        wait_for("a socket", || host.socket(1).exists().then_some(()));
         host
     }
 
@@ -181,24 +181,13 @@ impl Host {
         fs::read_to_string(file).unwrap().parse().unwrap()
     }
 
-    fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(Instant::now() < deadline, "{what} never comes");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// A child of the supervisor of which this is so.
     fn child(&self, what: &str, is_it: impl Fn(&str, &str) -> bool) -> u32 {
         let text = |child: &str, name: &str| {
             let bytes = fs::read(format!("/proc/{child}/{name}")).unwrap_or_default();
             String::from_utf8_lossy(&bytes).replace('\0', " ")
         };
-        self.wait_for(what, || {
+        wait_for(what, || {
             let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
             let children = tasks
                 .flatten()
@@ -236,7 +225,7 @@ impl Host {
             files = files_of(process);
             (files <= most).then_some(())
         };
-        self.wait_for("a small number of descriptors", few);
+        wait_for("a small number of descriptors", few);
     }
 
     /// What the supervisor has used of the processor.
