@@ -16,8 +16,8 @@ use super::{
     crowds::{CROWD, Crowds, Waiting},
     lifetimes_tests::Rig,
     objects::{Entry, Params},
-    pool::Pool,
     ring::{self, Ring},
+    threads::Pool,
 };
 use crate::{
     cuda::double,

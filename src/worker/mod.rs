@@ -3,7 +3,7 @@
 //!
 //! It takes command streams from its device process, executes them on the host's driver API and answers. Commands run
 //! in the order in which they come. A command that may block (`wait` in the API table) runs on a thread of its own
-//! ([`pool`]) while the stream continues: the guest thread that made it waits for it, and commands of other guest
+//! ([`threads`]) while the stream continues: the guest thread that made it waits for it, and commands of other guest
 //! threads do not depend on it. Commands of a client that has host callbacks run on such a thread too, one after the
 //! other, because the driver may block any of them until a callback is over. Once the guest has set up a ring
 //! ([`ring`]), most commands come that way.
@@ -45,7 +45,6 @@ mod objects;
 mod ops;
 mod peers;
 mod places;
-mod pool;
 mod prewarm;
 mod printed;
 mod printing;
@@ -56,6 +55,7 @@ mod session;
 mod shared_events;
 mod shares;
 mod start;
+mod threads;
 
 use std::sync::Mutex;
 
@@ -72,8 +72,8 @@ use self::{
     dispatch::{Answer, Carried, Until, dispatch},
     lease::Passage,
     memory::Staging,
-    pool::{Ordered, Pool},
     session::{Data, Session, Way},
+    threads::{Ordered, Pool},
 };
 use crate::{
     ipc::{self, Span, ToWorker, WorkerEnd},

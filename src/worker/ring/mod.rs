@@ -37,8 +37,8 @@ use super::{
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
     lease,
-    pool::Pool,
     session::{Data, Session, Way},
+    threads::Pool,
     wait,
 };
 use region::Registered;
