@@ -114,8 +114,7 @@ properties! {
     work Work;
     /// It orders work: it puts a mark into a stream, or a wait for one.
     order Order;
-    /// It is about the client itself: it depends on no context and on nothing that was sent before, and goes by the command
-    /// queue.
+    /// It is about the client itself: it depends on no context and on no earlier command, and uses the command queue.
     client Client;
     /// It is about devices, and needs no context.
     device Device;
@@ -123,23 +122,23 @@ properties! {
     pure Pure;
     /// It looks up, makes or ends memory by its address.
     memory Memory;
-    /// Its bytes reach device memory after its caller went on, and the host does not see when, but by a later command in
-    /// the stream.
+    /// Its bytes reach device memory after its caller has continued, at a time that the host learns only by a later command
+    /// in the stream.
     write Write;
     /// It gives the GPU work for whose end its caller waits.
     waited Waited;
     /// It orders work, and the host sees the end of that work.
     mark Mark;
-    /// It uses a data block of the ring: it is never done twice, and the guest must know when the block is free.
+    /// It uses a data block of the ring: it is never executed twice, and the guest must know when the block is free.
     block Block;
-    /// It tells its caller of an earlier command's deferred error, as the functions of CUDA do that synchronise or copy.
+    /// It reports an earlier command's deferred error, as the functions of CUDA do that synchronise or copy.
     observes Observes;
-    /// It takes data beside the stream: the `in` of its chain.
+    /// It reads data beside the stream: the `in` of its chain.
     input Input;
-    /// It gives data beside the stream: the `out` of its chain.
+    /// It writes data beside the stream: the `out` of its chain.
     output Output;
-    /// Its data may be longer than one chain carries: then it travels as a transfer, and the operation adds `data_offset` to the place
-    /// that its arguments name.
+    /// Its data may be longer than that of one chain: then it travels as a transfer, and the operation adds `data_offset` to
+    /// the address in its arguments.
     transfer Transfer;
 }
 

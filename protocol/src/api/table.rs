@@ -12,15 +12,15 @@ macro_rules! with_api {
             0x0001 call custom gpgpuHello(hello: Out<Hello>) client;
             /// Writes the `in` of its chain to the image with the number `image`, `data_offset` bytes from the image's start. `bytes`
             /// is the length of the whole image. The client chooses the number, other than 0; parts may come in any order, and the
-            /// image has arrived once as many bytes were written as it is long.
+            /// image is complete once as many bytes were written as it is long.
             0x0002 call custom gpgpuImageWrite(image: u64, bytes: u64) client input transfer;
-            /// Asks whether the host still has an image of so many bytes with this BLAKE3 hash (32 bytes) that the client has loaded
-            /// before. `known` is 1 if so: the image then has arrived under the number `image`, as if it had been written.
+            /// Queries whether the host still has an image of so many bytes with this BLAKE3 hash (32 bytes) that the client
+            /// has loaded before. `known` is 1 if so: the image is then complete under the number `image`, as if written.
             0x0003 call custom gpgpuImageFind(image: u64, bytes: u64, hash: Blob, known: Out<u32>) client;
             /// Waits until a stream reaches a host callback, and returns the number that the client chose for it and
             /// the `CUresult` for the program's function. Each callback is returned once.
             0x0004 wait custom gpgpuNextCallback(callback: Out<u64>, status: Out<u32>) client;
-            /// Says that the program has run a callback: its stream goes on.
+            /// Reports that the program has run a callback: its stream continues.
             0x0005 post custom gpgpuCallbackDone(callback: u64) client;
             /// The text of the host driver's `cuGetErrorString` for a code.
             0x0006 call custom gpgpuErrorText(code: u32, text: Out<String>) client;
@@ -29,17 +29,17 @@ macro_rules! with_api {
             0x0007 call custom gpgpuOperations(first: u32, operations: Out<Vec<KnownOperation>>) client;
             /// The libraries of NVIDIA that the host serves, each with the version of its own copy.
             0x0008 call custom gpgpuLibraries(libraries: Out<Vec<KnownLibrary>>) client;
-            /// Has the client see these of its devices alone, in this order: they are numbers from the hello, and from then on a
-            /// device is named by its place among them. It fails with `CUDA_ERROR_INVALID_VALUE` for none, for one twice, for one
-            /// that there is not, and if it succeeded before.
+            /// Restricts the client to these of its devices, in this order: they are numbers from the hello, and from then on a
+            /// device's number is its position among them. It fails with `CUDA_ERROR_INVALID_VALUE` for an empty list, a
+            /// repeated or unknown device, and if it succeeded before.
             0x0009 call custom gpgpuSelectDevices(devices: Vec<u32>) client;
             // The ring; see `ring`.
             /// Sets the client's ring up at this address of its registered memory. It fails if the client has a ring already, or if
             /// the address is not a multiple of 4096, or if the ring does not lie as a whole in registered memory.
             0x0010 call custom gpgpuRingSetup(address: u64) client;
-            /// Has the device look at the ring's `tail`. It fails if there is no ring.
+            /// Wakes the device, which reads the ring's `tail`. It fails if there is no ring.
             0x0011 post custom gpgpuRingWake() client;
-            /// Holds back what follows it in the stream until the records up to this `tail` have been carried out. It fails if
+            /// Delays later commands of the stream until the device has executed the records up to this `tail`. It fails if
             /// nothing was appended there.
             0x0012 call custom gpgpuRingAfter(position: u64) client;
             /// Queries whether the request of a slot is over: `slot` and `sequence` are those of its record, `position`
@@ -56,8 +56,8 @@ macro_rules! with_api {
             /// until the slot has another one.
             0x0015 call custom gpgpuRingAnswer(slot: u32, sequence: u32, answer: Out<Blob>) client;
 
-            /// Has the device look at the ring's `tail` once more a moment after it has set `sleeping`, so that the driver may read
-            /// `sleeping` without a barrier. It fails if there is no ring.
+            /// Makes the ring relaxed: the device reads `tail` once more a moment after it has set `sleeping`, so the driver may
+            /// read `sleeping` without a barrier. It fails if there is no ring.
             0x0016 call custom gpgpuRingRelaxed() client;
 
             // Output of kernels.

@@ -31,7 +31,7 @@ fn names(pattern: &str, symbol: &str) -> bool {
 /// The missing part of [`Guest::Unsupported`] functions: NVIDIA's driver executes them, and this project does not.
 pub const NOT_SUPPORTED: &[Reason] = &[Reason {
     symbols: &["cuCheckpointProcess*"],
-    why: "what a process has on the GPU is the host's, which the machine cannot save",
+    why: "the virtual machine cannot save the GPU's state, which is on the host",
 }];
 
 /// Functions that fail here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
@@ -79,27 +79,27 @@ pub const REFUSED: &[Reason] = &[
             "cuTexRefSetAddress",
             "cuTexRefSetAddress2D",
         ],
-        why: "addresses of 32 bits: no context of a 64-bit process has them",
+        why: "32-bit addresses, which no context of a 64-bit process has",
     },
     Reason {
         symbols: &["cuLaunchCooperativeKernelMultiDevice"],
-        why: "CUDA took it away",
+        why: "removed from CUDA",
     },
     Reason {
         symbols: &["cuProfilerInitialize"],
-        why: "CUDA took it away",
+        why: "removed from CUDA",
     },
     Reason {
         symbols: &["cuDeviceGetLuid"],
-        why: "Windows has such numbers",
+        why: "Windows only",
     },
     Reason {
         symbols: &["cuDeviceGetNvSciSyncAttributes"],
-        why: "there is no NvSciSync",
+        why: "no NvSciSync",
     },
     Reason {
         symbols: &["cuGraphics*"],
-        why: "there is no display",
+        why: "no display",
     },
     Reason {
         symbols: &[
@@ -112,27 +112,27 @@ pub const REFUSED: &[Reason] = &[
             "cuGraphExecExternalSemaphores*",
             "cuGraphAddExternalSemaphores*",
         ],
-        why: "no other interface of the machine has memory or semaphores of the GPU",
+        why: "no other interface has memory or semaphores of the GPU",
     },
     Reason {
         symbols: &["cuMemGetHandleForAddressRange"],
-        why: "the device's attribute says that there are no dma-bufs",
+        why: "the device has no dma-bufs, as its attribute says",
     },
     Reason {
         symbols: &["cuMemMapArrayAsync"],
-        why: "the device's attribute says that there are no sparse arrays",
+        why: "the device has no sparse arrays, as its attribute says",
     },
     Reason {
         symbols: &["cuMulticast*"],
-        why: "the device's attribute says that there is no multicast",
+        why: "the device has no multicast, as its attribute says",
     },
     Reason {
         symbols: &["cuMemBatchDecompressAsync"],
-        why: "the device's attribute says that it decompresses nothing",
+        why: "the device has no decompression, as its attribute says",
     },
     Reason {
         symbols: &["cuLibraryGetUnifiedFunction"],
-        why: "the device's attribute says that there are no unified functions",
+        why: "the device has no unified functions, as its attribute says",
     },
 ];
 
