@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Annex A of the specification: made from the API table, and checked to be up to date. What it shows byte for byte is written here
-//! by hand and held against the codec.
+//! Annex A of the specification: generated from the API table, and checked to be up to date. Its byte examples are
+//! written here by hand and compared with the codec.
 
 #[path = "annex/forms.rs"]
 mod forms;

@@ -285,7 +285,7 @@ fn nonsense_from_a_device_process_or_a_mover_is_an_error() {
     assert!(matches!(end.recv(), Err(Error::Malformed(_))));
 }
 
-/// What a message claims does not choose an allocation, whoever sent it.
+/// A length in a message does not choose the size of an allocation, whoever sent it.
 #[test]
 fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     let (device, worker) = channel();
@@ -305,7 +305,7 @@ fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     assert!(matches!(worker.recv(), Err(Error::Malformed(_))));
 }
 
-/// Every end closes what it was not to get: the other end of the pipe is told once nobody has it.
+/// Every end closes surplus descriptors: the other end of the pipe sees that no process has it.
 #[test]
 fn descriptors_that_no_message_has_are_closed() {
     use std::io::Read;
@@ -387,7 +387,7 @@ fn a_visitor_is_given_what_it_asks_for_and_nothing_else() {
     let answers = std::thread::spawn(move || {
         let null = File::open("/dev/null").unwrap();
         for seq in 1..4 {
-            // A moment may pass until the question is there.
+            // The request may arrive a moment later.
             let asked = loop {
                 match host.recv().unwrap() {
                     Some(message) => break message,

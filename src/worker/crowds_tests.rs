@@ -27,7 +27,7 @@ use crate::{
 /// Where the guest has its ring.
 const RING: u64 = 0x1234_56a0_0000;
 
-/// A command as it stands in a stream.
+/// A command as encoded in a stream.
 pub fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.put(request);
@@ -217,7 +217,7 @@ fn graphs_that_are_not_over_keep_others_back() {
     while crowds.issue(rig.session, &crowd) {
         given += 1;
     }
-    // No more launches than the driver's own queue has room for are on their way: 1024.
+    // No more launches are in flight than the driver's own queue has room for: 1024.
     assert!(given > 1 && given * CROWD <= 1024, "{given}");
     double::set_over(true);
     assert!(crowds.issue(rig.session, &crowd));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects that are found, and those that are found no more.
+//! Objects that look-ups find, and hidden ones.
 
 use gpgpu_protocol::api::object_id;
 
@@ -60,7 +60,7 @@ fn objects_of_a_library_are_hidden_when_it_ends() {
     }
     let found = || functions.map(|id| objects.function(id).is_ok());
     objects.end_with_children::<Library>(library).unwrap();
-    // What a command that began before still finds in it ends as well.
+    // Objects in it that an earlier command still finds end as well.
     let late = object_id::<Function>(4);
     objects.insert(late, of(5, module));
     assert!(objects.function(late).is_err());
@@ -118,7 +118,7 @@ fn pitfall_73_objects_of_a_kind_are_bounded_and_make_room_as_they_end() {
     for serial in 0..most(Context::KIND) as u64 {
         objects.check_new::<Context>(id(serial)).unwrap();
         objects.insert(id(serial), Entry::new(1, 0));
-        // What is in it goes with it.
+        // Its objects end with it.
         objects.insert(object_id::<Stream>(serial), Entry::new(1, id(serial)));
     }
     let next = id(1 << 20);

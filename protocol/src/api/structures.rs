@@ -171,15 +171,16 @@ wire_struct! {
     /// A step of an executable graph. The steps of one come in an order in which they can be done.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct GraphStep {
-        /// What it does: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a wait for
-        /// one, 7 what a part has, 8 words that are written and waited for, 9 a value that conditional steps depend on, 10 a conditional
-        /// step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy of which an array is one end at least, 14 how the next
-        /// step waits.
+        /// The kind: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a
+        /// wait for one, 7 a part, 8 words to write and to wait for, 9 a value that conditional steps depend on, 10 a
+        /// conditional step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy with an array at one end
+        /// or both, 14 the way in which the next step waits.
         ///
-        /// Steps 9, 11, 12 and 14 wait for nothing, and none waits for them. A conditional step depends on a value that comes before it and that
-        /// no other depends on. Behind it come its bodies, each with a step 11 at its beginning, and a step 12. Steps of a body wait
-        /// for steps of the same body alone; a body may have conditional steps. The first 9 of the list is the value 1, the next one 2, and
-        /// so on: what the device's `cudaGraphSetConditional` takes.
+        /// Steps 9, 11, 12 and 14 wait for nothing, and no step waits for them. A conditional step depends on an
+        /// earlier value on which no other depends. Its bodies follow it, each with a step 11 at its beginning, and
+        /// then a step 12. Steps of a body wait only for steps of the same body; a body may have conditional steps. The
+        /// first 9 of the list is the value 1, the next one 2, and so on: the numbers for the device's
+        /// `cudaGraphSetConditional`.
         pub kind: u32,
         /// The steps that it waits for, by their numbers from 0; each comes before it.
         pub after: Vec<u32>,

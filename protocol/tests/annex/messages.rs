@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytes, decoded, encoded};
 
-/// Shows a message in parts, of which each is bytes and what they are; together they must be `expected`.
+/// Shows a message in parts, each with its bytes and their meaning; together they must be `expected`.
 fn message(page: &mut String, title: &str, parts: &[(&str, &str)], expected: &[u8]) -> Vec<u8> {
     let _ = write!(page, "{title}\n\n| offset | bytes | |\n|---|---|---|\n");
     let mut whole = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects, what holds for all operations, each operation, and structures.
+//! Objects, the rules for all operations, each operation, and structures.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -292,7 +292,7 @@ fn fields(shape: &'static Shape) -> &'static [Field] {
     }
 }
 
-/// What a request holds of an argument, by how the table has it travel.
+/// An argument's part of the request, by its kind in the table.
 fn in_request(argument: &Argument, shape: &Shape) -> String {
     let travels: String = argument.travels.split_whitespace().collect();
     let (outer, inner) = match travels.split_once('<') {

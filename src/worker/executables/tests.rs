@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a hostile client asks of graphs, and what ends beside them, on [`crate::cuda::double`].
+//! Requests of a hostile client for graphs, and objects that end beside them, on [`crate::cuda::double`].
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -289,7 +289,7 @@ fn a_client_has_so_many_steps() {
     );
     let more = vec![nothing.clone(); MOST_STEPS + 1];
     assert_eq!(make(&rig, id(10), &more), CUDA_ERROR_OUT_OF_MEMORY);
-    // What a step waits for counts, too.
+    // A step's dependencies count, too.
     let edges = GraphStep {
         after: vec![0; 8 * MOST_STEPS],
         ..nothing.clone()
@@ -394,7 +394,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         let part = object_id::<GraphPart>(serial);
         crate::worker::libraries::record(session, part, op, &arguments).map(|of| of.commands)
     };
-    // What gives the GPU nothing, makes something, or is no command.
+    // Commands that give the GPU nothing, commands that make something, and invalid commands.
     for (op, arguments) in [
         send("cublasSetStream_v2", &[handle, rig.streams[0]]),
         create,
@@ -429,7 +429,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         },
         context,
     );
-    // The executable graph keeps what it has.
+    // The executable graph keeps its objects.
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
     rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
     assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));

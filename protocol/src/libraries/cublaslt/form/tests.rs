@@ -100,7 +100,7 @@ fn a_product_arrives_as_it_was_written() {
     assert!(Product::get(&[bytes, vec![0; 8]].concat()).is_err());
 }
 
-/// A product that names a plan comes to the same as one that has it with it, and is of the same form.
+/// A product that names a plan equals one that contains it, and has the same form.
 #[test]
 fn a_plan_and_its_operands_are_the_product() {
     let parts = Parts::new();
