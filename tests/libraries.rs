@@ -97,7 +97,7 @@ fn guest() {
     }
 }
 
-/// The folders of NVIDIA's libraries, or the one of the stand-ins; `None` if there is nothing to run.
+/// The folders of NVIDIA's libraries, or the one of the stand-ins; `None` if there is none.
 fn libraries() -> Option<String> {
     if on_gpu() {
         let named = std::env::var("VIRTIO_GPGPU_TEST_LIBRARIES");
@@ -150,7 +150,7 @@ fn runs(part: &str) {
     run(&back_end, part);
 }
 
-/// By a wrapper that nobody of this project wrote.
+/// By a wrapper of another project.
 #[test]
 fn programs_of_cudarc_compute_what_they_do_natively() {
     runs("wrapper");
@@ -162,7 +162,7 @@ fn products_of_descriptors_are_as_they_say() {
     runs("descriptors");
 }
 
-/// What a program computes again and again the host keeps by its description.
+/// The host keeps the description of a product that a program computes again.
 #[test]
 fn products_that_come_again_are_those_of_their_own_descriptors() {
     runs("plans");
@@ -269,7 +269,7 @@ fn structured_descriptors_that_are_none_and_ended_ones_are_refused() {
     runs("structured wrong");
 }
 
-/// What was posted and failed on the GPU shows when the process synchronises, and costs only this process.
+/// A posted call that failed on the GPU is reported when the process synchronises, and costs only this process.
 #[test]
 fn a_fault_of_a_posted_call_costs_its_process_alone() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
@@ -316,7 +316,7 @@ fn without_a_library_its_calls_fail_and_all_else_works() {
     }
 }
 
-/// What the first VM is charged, by the metrics' page at a socket.
+/// The first VM's charge, by the metrics' page at a socket.
 fn charged(socket: &Path) -> u64 {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -357,7 +357,7 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     assert_eq!(charged(&socket), before + HANDLE);
     assert!(guest.ask("destroy").contains("destroyed"));
     assert_eq!(charged(&socket), before);
-    // Nor does a process leave behind what it did not destroy.
+    // Nor does a process leave objects behind that it did not destroy.
     assert!(guest.ask("make").contains("made"));
     let (status, said) = guest.end();
     assert!(status.success(), "{status}: {said}");

@@ -147,7 +147,7 @@ fn pitfall_70_threads_and_processes_get_all_of_the_limit_and_no_more() {
         });
         let all: u64 = counts.iter().sum::<u64>() * piece;
         assert!(all <= free, "{all} of {free}");
-        // What one was refused while another held it for a moment can be had once all are done.
+        // Memory that was refused while another held it for a moment is available once all are done.
         let more: u64 = programs
             .iter_mut()
             .map(|program| program.fill(1, piece))
@@ -172,7 +172,7 @@ fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
     let mut programs: Vec<_> = (0..4).map(|_| Program::start(&back_end, 0)).collect();
     let (free, _) = programs[0].info();
     for round in 0..8 {
-        // Each is kept for what the same process allocates next.
+        // Each is kept for the same process's next allocation.
         for program in &mut programs {
             program.succeeds(&format!("alloc {}", 40 * MIB));
             // Less than this the guest's own library keeps.
@@ -180,7 +180,7 @@ fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
             program.succeeds("free");
         }
         for program in &mut programs {
-            // A process does not wait until its worker has freed what nothing uses.
+            // A process does not wait until its worker has freed unused memory.
             wait_for("all that was freed", || {
                 (program.info().0 == free).then_some(())
             });
@@ -207,7 +207,7 @@ fn pitfall_68_memory_of_pools_counts_and_what_is_freed_in_a_streams_order_is_fre
     let (free, _) = one.info();
     let all = free / (2 * MIB) * (2 * MIB);
     for round in 0..6 {
-        // Whether a pool is to keep what it had or not, it is there for whoever lacks memory.
+        // Whether a pool keeps its memory or not, it is available to processes that lack memory.
         let threshold = if round < 3 { 0 } else { u64::MAX };
         one.succeeds(&format!("threshold {threshold}"));
         one.succeeds(&format!("async {}", all - 64 * MIB));
@@ -223,7 +223,7 @@ fn pitfall_68_memory_of_pools_counts_and_what_is_freed_in_a_streams_order_is_fre
             one.succeeds(&format!("alloc {all}"));
             one.succeeds("freeasync");
         }
-        // Nobody uses the program meanwhile.
+        // The program is idle meanwhile.
         wait_for("what was freed", || (other.info().0 == free).then_some(()));
         let kept = if round == 3 || round == 5 { all } else { 0 };
         assert_eq!(one.ask("reserved"), [0, kept, 0], "round {round}");
@@ -338,7 +338,7 @@ fn pitfall_69_green_contexts_count() {
     assert!(greens >= 2);
     program.has_no_room("green");
     other.has_no_room("green");
-    // What is made in the primary context beside them counts as before.
+    // Memory in the primary context beside them counts as before.
     program.has_no_room(&format!("alloc {}", left + 2 * MIB));
     for _ in 0..greens {
         program.succeeds("ungreen");
@@ -358,7 +358,7 @@ fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
     let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
     let free = one.info().0;
     assert_eq!(other.info().0, free);
-    // What is kept for the next allocation is there for a mapping, in this process and in another one.
+    // Kept memory is available for a mapping, in this process and in another one.
     other.succeeds(&format!("alloc {}", 96 * MIB));
     other.succeeds("free");
     one.succeeds(&format!("alloc {}", 64 * MIB));
@@ -380,7 +380,7 @@ fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
     assert_eq!(one.info().0, left + small);
     other.succeeds(&format!("map {small}"));
     one.has_no_room(&format!("map {small}"));
-    // Another VM's is its own, and what a process had goes with it.
+    // Another VM's memory is its own, and a process's memory ends with it.
     let mut stranger = Program::start(&back_end, 1);
     stranger.succeeds(&format!("map {large}"));
     one.0.kill();
@@ -403,12 +403,12 @@ fn executable_graphs_count_by_the_most_that_there_were() {
     let left = one.info().0;
     assert!(free - left >= 200 * (112 << 10), "{}", free - left);
     assert_eq!(others - other.info().0, free - left);
-    // The driver keeps for the next graph what one had.
+    // The driver keeps a graph's memory for the next one.
     one.succeeds("ungraph");
     assert_eq!(one.info().0, left);
     one.succeeds("graphs 200 20");
     assert_eq!(one.info().0, left);
-    // Where all is taken there is room for no more of them.
+    // Without free memory there is room for no more of them.
     other.0.ask("fill 1 2097152");
     one.has_no_room("graphs 200 20");
     one.0.kill();
@@ -459,8 +459,8 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         let answer = program.0.ask(&format!("way {way} {too_much}"));
         let code = answer.trim_start_matches("way ");
         let refused = [OUT_OF_MEMORY, NOT_SUPPORTED].map(|code| code.to_string());
-        // What is opened is no handle, and what is imported no memory: CUDA_ERROR_INVALID_VALUE and CUDA_ERROR_UNKNOWN, as with NVIDIA's
-        // driver.
+        // An opened address is no handle, and imported memory no allocation: CUDA_ERROR_INVALID_VALUE and
+        // CUDA_ERROR_UNKNOWN, as with NVIDIA's driver.
         let is_none = [("ipc", "1"), ("import", "999")].contains(&(way, code));
         assert!(
             is_none || code == "absent" || refused.iter().any(|refused| refused == code),
@@ -468,7 +468,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         );
         assert_eq!(program.info().0, free, "{way}");
     }
-    // What an array takes is counted until it ends, by whole pieces of 2 MiB.
+    // An array counts until it ends, in whole pieces of 2 MiB.
     program.succeeds(&format!("array {}", 64 * MIB));
     let left = program.info().0;
     assert!(
@@ -493,7 +493,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     program.has_no_room(&format!("module {}", left + 2 * MIB));
     program.succeeds("unload");
     assert_eq!(program.info().0, free);
-    // A context's limits: its kernels' heap, their stacks and what they print.
+    // A context's limits: its kernels' heap, their stacks and their output.
     for line in [
         format!("limit 2 {too_much}"),
         format!("limit 1 {too_much}"),
@@ -520,7 +520,7 @@ fn pitfall_71_a_limit_below_what_is_used_stops_what_is_new_alone() {
         (program.info() == (0, lower * MIB)).then_some(())
     });
     program.has_no_room(&format!("alloc {}", 128 * MIB));
-    // What is there is there.
+    // The existing memory stays.
     program.succeeds("free");
     wait_for("what was freed", || {
         (program.info().0 == 64 * MIB).then_some(())

@@ -106,7 +106,7 @@ impl Service {
         output
     }
 
-    /// A page: its head, and what follows.
+    /// A page: its head, and its body.
     fn get(&self, request: &str) -> (String, String) {
         let mut stream = UnixStream::connect(self.path("metrics")).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -232,7 +232,7 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     service.wait_until(LAUNCHES, |launches| launches > 0.0);
     assert_eq!(service.metric(CLIENTS), 1.0);
 
-    // The page about clients names the worker, and what the log says of it.
+    // The page about clients names the worker as the log does.
     let page = service.clients();
     let client = &page["vms"][0]["clients"][0];
     assert!(client["totals"]["launches"].as_u64().unwrap() > 0, "{page}");
@@ -310,7 +310,7 @@ fn a_socket_is_its_owners_and_groups_and_gone_with_the_service() {
     let (head, _) = service.get("what is this\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
 
-    // Those that say nothing keep nobody out for ever: when they had their time, the next is served.
+    // Silent connections do not keep others out for ever: at their time limit, the next is served.
     let silent: Vec<UnixStream> = (0..32)
         .map(|_| UnixStream::connect(&path).unwrap())
         .collect();

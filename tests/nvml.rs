@@ -100,7 +100,7 @@ fn memory_is_what_cuda_says_of_it_and_the_limit_is_all() {
         return;
     };
     let mut monitor = Program::monitor(&back_end, 0);
-    // Nobody has a context: neither has who asks.
+    // No process has a context, the querying one included.
     assert_eq!(monitor.memory(), (limit() * MIB, 0));
     assert_eq!(monitor.processes(), []);
     let mut program = Program::start(&back_end, 0, "limits");
@@ -119,9 +119,9 @@ fn memory_is_what_cuda_says_of_it_and_the_limit_is_all() {
     let mut other = Program::monitor(&back_end, 1);
     assert_eq!(other.memory(), (2 * limit() * MIB, 0));
     assert_eq!(other.processes(), []);
-    // What was freed, and what a process had that is gone, is not used.
+    // Freed memory, and the memory of a process that is gone, is not in use.
     assert_eq!(program.ask("free"), [0]);
-    // Nobody waits for a free of idle memory but a later call of the same process.
+    // Only a later call of the same process waits for a free of idle memory.
     let freed = program.info();
     assert_eq!(freed, before);
     assert_eq!(monitor.memory(), freed);
@@ -151,7 +151,7 @@ fn each_process_of_the_vm_counts_once() {
     assert_eq!(seen[1].1 - seen[0].1, 64 * MIB);
     let (all, used) = monitor.memory();
     assert_eq!(used, seen.iter().map(|(_, bytes)| bytes).sum::<u64>());
-    // Without a limit all of the GPU is there, as CUDA says too.
+    // Without a limit all of the GPU is available, as CUDA reports too.
     assert_eq!(all, programs[0].info().0);
     let share = monitor.ask("utilisation");
     assert!(share[0] == 0 && share[1] <= 100, "{share:?}");
@@ -198,7 +198,7 @@ fn a_process_that_has_cuda_asks_by_its_own_connection() {
     assert!(used >= CONTEXT * MIB, "{used}");
     let pid = u64::from(program.0.pid());
     assert_eq!(program.processes(), [(pid, used)]);
-    // What comes next in the log shows that nothing is still to come of that.
+    // The next line in the log shows that no other was pending.
     let mut other = Program::start(&back_end, 1, "nvml");
     assert_eq!(other.ask("cuda"), [0, 0]);
     back_end.worker(1, from);
@@ -260,7 +260,7 @@ fn gpgpu_smi_shows_the_vm() {
     assert!(!show(&["--query-gpu=colour", "--format=csv"]).0);
 }
 
-/// Values of sensors with their codes, by what `sensors` of the program asks for.
+/// Values of sensors with their codes, for the program's command `sensors`.
 struct Sensors(Vec<(u64, u64)>);
 
 impl Sensors {
@@ -276,7 +276,7 @@ impl Sensors {
         Self(values)
     }
 
-    /// Whether none is told, and none leaks beside its code.
+    /// Whether all values are withheld, and none leaks beside its code.
     fn are_refused(&self) -> bool {
         self.0.iter().all(|value| *value == (NOT_SUPPORTED, 0))
     }

@@ -28,7 +28,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{sys::signal::kill, unistd::Uid};
 use vhost_device_gpgpu::sandbox::{self, Role, Sandbox, Seccomp, Settings};
 
-/// How a process is told that it is one that tries: role, stage, sandbox, lists, attempt.
+/// The arguments of a process that makes attempts: role, stage, sandbox, lists, attempt.
 const INSIDE: &str = "SANDBOX_TEST_INSIDE";
 /// The same, for a process that detaches a directory.
 const DETACH: &str = "detach";
@@ -104,7 +104,7 @@ fn copy() -> &'static Path {
     COPY.get().map_or(Path::new(""), PathBuf::as_path)
 }
 
-// The attempts: what each tries, and how it ends where it must not succeed.
+// The attempts, each with its end inside a sandbox.
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +118,8 @@ enum End {
 
 type Attempt = fn() -> io::Result<()>;
 
-/// What a process with a driver in it can do: libraries are loaded when they are first needed, and a list of system calls does not tell
-/// a library from memory that is a file, with whatever seals.
+/// Permitted to a process with a driver in it: libraries are loaded at their first use, and a list of system calls does
+/// not distinguish a library from memory that is a file, whatever its seals.
 const MAP_WRITTEN: &str = "map-what-was-written-as-code";
 
 /// Every attempt, with its name.
@@ -431,7 +431,7 @@ fn a_worker_is_kept_in_before_it_serves_too() -> Result<(), Failed> {
     kept_in(&ends, &["execute", "make-a-socket", MAP_WRITTEN])
 }
 
-/// What one of the two does not hold, the other does.
+/// Attempts that one of the two does not stop, the other does.
 fn each_layer_holds_by_itself() -> Result<(), Failed> {
     let namespaces = Settings {
         seccomp: Seccomp::None,
@@ -525,7 +525,7 @@ fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What such a process does: it detaches the directory that it is in, and looks around from there.
+/// The task of such a process: it detaches its directory, and looks around from there.
 fn detach() -> ExitCode {
     let opens = |directory: i32, path: &CStr| {
         // SAFETY: the string lives across the call. The descriptor stays until the process ends.

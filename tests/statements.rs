@@ -53,9 +53,9 @@ fn vmm() -> Vmm {
     }
 }
 
-/// Data for the guest is written whether an answer is wanted or not: by way of the staging area, and of the mover where
-/// there is one. An error that nobody wants to hear of is kept, and `out` is left alone.
-/// GPGPU-DEV-30, GPGPU-DEV-36, GPGPU-DEV-62.
+/// Data for the guest is written whether an answer is wanted or not: by way of the staging area, and of the mover if
+/// there is one. An error without an answer is kept, and `out` does not change. GPGPU-DEV-30, GPGPU-DEV-36,
+/// GPGPU-DEV-62.
 #[test]
 fn data_comes_without_an_answer() {
     let Some(host) = Host::start() else { return };
@@ -82,12 +82,12 @@ fn data_comes_without_an_answer() {
         assert_eq!(used.len as usize, 8 + bytes);
         assert!(used.bytes[8..] == data[..bytes], "{bytes} bytes");
 
-        // An address that nobody has.
+        // An unallocated address.
         let used = client.used(&copy_out(1 << 60), 0, bytes as u64);
         assert_eq!((used.status(), used.len), (status::OK, 8));
         let (code, _) = client.call(&request::cuCtxSynchronize {}, context, &[], 0);
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{bytes} bytes");
-        // It was told once.
+        // It was reported once.
         client.works(&request::cuCtxSynchronize {}, context, &[], 0);
 
         // An answer for which there is no room.
@@ -129,7 +129,7 @@ impl<'a, 'b> RawRing<'a, 'b> {
         }
     }
 
-    /// Has a stream carried out, and says with what result.
+    /// Has a stream executed, and returns its result.
     fn result(&mut self, stream: &[u8]) -> CUresult {
         self.sequence += 1;
         let bytes = 16 + stream.len() as u64;
@@ -235,7 +235,7 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         let code = ring.result(&raw_command(op, context, &[]));
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}");
     }
-    // A wide ring takes what may block, and nothing else of these.
+    // A wide ring takes commands that may block, and no others of these.
     ring.client.widen_ring();
     for (op, name) in elsewhere(true) {
         let code = ring.result(&raw_command(op, context, &[]));
@@ -255,7 +255,7 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         hStream: 0,
     };
     assert_eq!(ring.client.works(&copy, context, &[], 64).1, [9; 64]);
-    // The memory is still there, and what does travel by the ring does.
+    // The memory still exists, and commands that do travel by the ring work.
     let write = request::gpgpuWrite {
         dst: address,
         hStream: 0,
@@ -286,7 +286,7 @@ fn the_memory_of_a_ring_is_not_unregistered() {
     client.close();
 }
 
-/// Not a test of its own: what [`Tracer`] runs.
+/// Not a test of its own: the program of [`Tracer`].
 #[test]
 fn tracer() {
     if let Ok(held) = std::env::var(tracer::HELD) {
@@ -294,7 +294,7 @@ fn tracer() {
     }
 }
 
-/// What a VMM asks for before its guest has its memory back.
+/// A VMM's requests before its guest has its memory back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Reset,
@@ -302,9 +302,9 @@ enum Asks {
     StopOfARing,
 }
 
-/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it hangs: until
-/// then it writes to what the guest has registered. The log says so, and names it. Other VMs go on.
-/// GPGPU-DEV-8, GPGPU-DEV-65.
+/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it
+/// hangs: until then it writes to the guest's registered memory. The log names it. Other VMs continue. GPGPU-DEV-8,
+/// GPGPU-DEV-65.
 #[test]
 fn a_worker_that_cannot_be_ended_keeps_a_reset_from_being_answered() {
     let Some(host) = Host::start() else { return };

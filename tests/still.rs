@@ -124,8 +124,8 @@ impl Neighbour {
         this
     }
 
-    /// Has the mover copy as much in both directions as another VM may have under way. VMs take turns there by bytes, so what
-    /// another had before is over.
+    /// Has the mover copy as much in both directions as another VM may have in flight. VMs take turns there by bytes,
+    /// so earlier copies of another VM are over.
     fn copy(&mut self) {
         let out = request::gpgpuCopyOut {
             src: self.device,
@@ -161,7 +161,7 @@ impl Neighbour {
     }
 }
 
-/// A host, and what is seen of it.
+/// A host, and its observable state.
 struct Scene {
     neighbour: Neighbour,
     host: Host,
@@ -244,7 +244,7 @@ fn wait_for_end(device: Pid) {
     });
 }
 
-/// What the device writes to most, of a load that has its buffers from here on.
+/// The memory that the device writes to most, of a load that has its buffers from here on.
 fn busiest(load: &Load, at: u64) -> Vec<Range<u64>> {
     let mut busiest = load.pinned();
     busiest.push(at..at + LOAD_BYTES);
@@ -311,7 +311,7 @@ fn pitfall_88_after_a_reboot() {
             guest.post_control(close.as_bytes())
         });
         let closes: Vec<u16> = closes.collect();
-        // Once this is answered the device has taken what came before.
+        // Once this is answered the device has taken all earlier chains.
         assert_eq!(guest.close(u32::MAX), status::NO_CLIENT);
         if round % 2 == 0 {
             for close in closes {
@@ -395,7 +395,7 @@ fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
     pauses(Pause::CloudHypervisor, Writes::Finite);
 }
 
-/// A kernel without an end ends with its process, since nobody knows whether the guest will be there to see it. Others go on.
+/// An endless kernel ends with its process, because it is unknown whether the guest continues. Others continue.
 #[test]
 fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(5));
@@ -430,7 +430,7 @@ fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
     assert_eq!(ask(&mut guest, other), status::OK);
 }
 
-/// A VMM that goes away is not answered: what counts is the end of the device process.
+/// A VMM that ends gets no answer: the end of the device process counts.
 #[test]
 fn pitfall_88_after_the_end_of_a_connection() {
     let Some(mut scene) = Scene::new() else {
@@ -453,8 +453,8 @@ fn pitfall_88_after_the_end_of_a_connection() {
     assert!(scene.moved);
 }
 
-/// Cloud Hypervisor saves the memory of a paused VM. Then that VM goes on, or another is made of what was saved, with a fresh device: its
-/// driver resets it, and all that it does from there on works.
+/// Cloud Hypervisor saves the memory of a paused VM. Then that VM continues, or the saved memory becomes another VM
+/// with a fresh device: its driver resets it, and all later requests work.
 #[test]
 fn pitfall_88_after_a_snapshot() {
     let Some(mut scene) = Scene::new() else {

@@ -56,7 +56,7 @@ impl Bystander {
         });
     }
 
-    /// The longest time from the end of one step to that of the next, of those that touch a window.
+    /// The longest time between the ends of two consecutive steps, of those that touch a window.
     fn longest_gap(&self, from: i64, to: i64) -> Duration {
         let lines = self.guest.said.since(0);
         let ends = lines.iter().filter_map(|line| {

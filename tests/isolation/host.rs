@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The back end as it is installed, guest programs that talk to it over its sockets, and what can be seen of both.
+//! The back end as installed, guest programs that use its sockets, and the observable state of both.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -43,7 +43,7 @@ struct Read {
 }
 
 impl Lines {
-    /// Takes what comes out of a pipe; `each` sees a line first.
+    /// Takes the output of a pipe; `each` sees a line first.
     fn read(pipe: impl std::io::Read + Send + 'static, echo: bool) -> Self {
         let lines = Self::default();
         let ours = lines.clone();
@@ -108,7 +108,7 @@ fn descriptors(pid: Pid) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// What a back end holds; compared before and after a fault.
+/// The resources of a back end, compared before and after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holdings {
     /// Processes, the supervisor too.
@@ -122,9 +122,9 @@ pub struct Holdings {
 /// A running back end with two VMs' sockets.
 pub struct BackEnd {
     process: Child,
-    /// What it logs.
+    /// Its log.
     pub log: Lines,
-    /// Sockets `vm0` and `vm1`, and what else a test puts there.
+    /// Sockets `vm0` and `vm1`, and a test's own files.
     pub dir: tempfile::TempDir,
     stage: PathBuf,
 }
@@ -272,7 +272,7 @@ impl BackEnd {
         Guest::spawn(command)
     }
 
-    /// Runs the guest program in a VM to its end; what it said.
+    /// Runs the guest program in a VM to its end; returns its output.
     pub fn run(&self, vm: usize, arguments: &[&str]) -> (ExitStatus, String) {
         self.guest(vm, arguments).end()
     }
@@ -346,7 +346,7 @@ impl BackEnd {
         self.logged_pid(from, ["VM connected (process ", &socket])
     }
 
-    /// What it holds now.
+    /// Its resources now.
     pub fn holdings(&self) -> Holdings {
         let children = self.children();
         let movers = children.get("mover-process").cloned().unwrap_or_default();
@@ -371,9 +371,9 @@ impl BackEnd {
         last
     }
 
-    /// Waits until no more device memory is in use than before; how long after `since` that was.
+    /// Waits until no more device memory is in use than before; returns the time since `since`.
     pub fn memory_back(&self, before: u64, since: Instant) -> Duration {
-        // What the driver rounds and the bystander keeps is not a leak.
+        // The driver's rounding and the bystander's kept memory are no leak.
         let slack = if on_gpu() { 64 << 20 } else { 0 };
         wait_for("device memory that was given back", || {
             (self.device_memory() <= before + slack).then_some(())
@@ -381,7 +381,7 @@ impl BackEnd {
         since.elapsed()
     }
 
-    /// Waits until it holds no more than before.
+    /// Waits until its resources are no more than before.
     pub fn back_to(&self, before: &(Holdings, u64)) {
         let mut now = self.holdings();
         let deadline = Instant::now() + LIMIT;
@@ -445,7 +445,7 @@ impl Drop for BackEnd {
 pub struct Guest {
     process: Child,
     input: Option<ChildStdin>,
-    /// What it says.
+    /// Its output.
     pub said: Lines,
     errors: Lines,
 }
@@ -499,7 +499,7 @@ impl Guest {
         assert_eq!(status.signal(), Some(9), "{:?}", self.said.since(0));
     }
 
-    /// Ends its input and waits for its end; what it said, errors too.
+    /// Closes its input and waits for its end; returns its output, errors too.
     pub fn end(mut self) -> (ExitStatus, String) {
         if let Some(mut input) = self.input.take() {
             let _ = input.flush();

@@ -37,7 +37,7 @@ fn pitfall_65_shared_memory_counts_for_each_who_has_it() {
     other.succeeds(&open(&handle));
     assert_eq!(other.info().0, free - 2 * part);
     other.succeeds("close");
-    // What its owner has freed is there as long as others have it open, and so it counts.
+    // Memory that its owner has freed exists as long as others have it open, and so it counts.
     one.succeeds("free");
     assert_eq!(other.info().0, free - 2 * part);
     one.has_no_room(&format!("alloc {}", 2 * part));
@@ -45,7 +45,7 @@ fn pitfall_65_shared_memory_counts_for_each_who_has_it() {
     wait_for("what was lent", || (one.info().0 == free).then_some(()));
     one.succeeds(&format!("alloc {}", 2 * part));
     one.succeeds("free");
-    // Who dies gives back what it has made, and what it has open, and no more.
+    // A process that dies returns its own memory, and the memory that it has open, and no more.
     one.succeeds(&format!("alloc {part}"));
     let handle = share(&mut one);
     other.succeeds(&open(&handle));
@@ -94,7 +94,7 @@ fn pitfall_65_memory_of_shared_pools_counts_and_stays_in_its_vm() {
     let pooled = share(&mut one, part);
     other.succeeds(&open(&pooled));
     assert_eq!(other.info().0, free - 2 * part);
-    // What its owner has freed is there as long as others have it open, and so it counts.
+    // Memory that its owner has freed exists as long as others have it open, and so it counts.
     one.succeeds("free");
     assert_eq!(other.info().0, free - 2 * part);
     one.has_no_room(&format!("alloc {}", 2 * part));
@@ -113,7 +113,7 @@ fn pitfall_65_memory_of_shared_pools_counts_and_stays_in_its_vm() {
         assert_ne!(stranger.ask(&open(&guess)), [0], "byte {at}");
     }
     assert_eq!(stranger.info().0, free_of_stranger);
-    // Who dies gives back what it has open, and no more.
+    // A process that dies returns the memory that it has open, and no more.
     other.0.kill();
     wait_for("what a dead process had", || {
         (one.info().0 >= free - part).then_some(())
@@ -135,7 +135,7 @@ fn pitfall_65_handles_are_good_in_their_own_vm_alone() {
     let handle = share(&mut one);
     assert_eq!(stranger.ask(&open(&handle)), [INVALID_HANDLE]);
     other.succeeds(&open(&handle));
-    // Guesses: of the secret, of whose it is, of what it is.
+    // Guesses of the secret, of the owner, and of the kind.
     for at in 0..64 {
         let mut guess = handle.clone();
         guess[at] ^= 0x80;

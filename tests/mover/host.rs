@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A host on the software GPU: the supervisor, device processes and movers are the real ones; whoever starts it says what workers are.
+//! A host on the software GPU: the supervisor, device processes and movers are the real ones; the caller chooses the
+//! workers.
 
 use std::{
     fs,
@@ -55,7 +56,7 @@ impl Host {
         Self::with_policy(worker, arguments, variables, scheduler, |_| {})
     }
 
-    /// The same, where `change` changes what each VM may have.
+    /// The same, with a `change` of each VM's policy.
     pub fn with_policy(
         worker: &Path,
         arguments: &[&str],

@@ -59,7 +59,7 @@ impl<'a> Process<'a> {
         self.client.works(&launch, self.context, &[], 0);
     }
 
-    /// Waits until a stream has come to a callback.
+    /// Waits until a stream has reached a callback.
     fn reached(&mut self) -> u64 {
         let next = request::gpgpuNextCallback {
             callback: true,
@@ -102,7 +102,7 @@ fn pitfall_88_a_callback_under_way_outlives_a_pause() {
     assert_eq!(done, CUDA_SUCCESS);
 }
 
-/// One callback is under way; another stream has come to the next, and a third waits for an event behind that.
+/// One callback is in progress; another stream has reached the next, and a third waits for an event behind that.
 #[test]
 fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
     let Some(host) = start() else {

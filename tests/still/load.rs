@@ -36,7 +36,7 @@ const PINNED: u64 = SMALL_IN + BUFFERS * SMALL;
 /// Kernels write to the first half of it, copies to the other.
 const PINNED_BYTES: u64 = 2 * CHUNK;
 const PROCESS_BYTES: u64 = PINNED + PINNED_BYTES;
-/// What `busy` counts in, behind the data in device memory.
+/// The place of `busy`'s counter, behind the data in device memory.
 const COUNTER: u64 = COPIES * LARGE + BUFFERS * SMALL;
 /// Where registered memory is in the address space of a process, whatever its place in the guest's memory.
 const ADDRESS: u64 = 1 << 44;
@@ -47,7 +47,7 @@ pub const PROCESSES: u64 = 2;
 /// How much memory they take.
 pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES + RING_PROCESS_BYTES;
 
-/// What is in a buffer of a process, or in the device memory that it is copied from.
+/// The content of a process's buffer, or of the device memory that it is copied from.
 fn data(seed: u64, place: u64, count: u64) -> Vec<u8> {
     bytes(!seed, place, count as usize)
 }
@@ -83,12 +83,12 @@ pub fn check(used: &Used) {
     assert_eq!(head.result.get(), CUDA_SUCCESS);
 }
 
-/// What the GPU writes to registered memory.
+/// The GPU's writes to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
     /// Nothing.
     Nothing,
-    /// Copies, and a kernel that goes on until it is told to stop.
+    /// Copies, and a kernel that runs until it is told to stop.
     WithoutEnd,
     /// Copies and kernels that end, also by a ring.
     Finite,
@@ -219,7 +219,7 @@ impl Process {
         assert!(found == expected, "wrong data at {:#x}", parts[0].0);
     }
 
-    /// Checks what the work of a round has brought.
+    /// Checks the results of a round.
     fn check(&self, guest: &mut Guest, seed: u64) {
         let source = data(0, self.at, BUFFERS * LARGE);
         let from = |data: &[u8], buffer: u64, each: u64| {
@@ -236,7 +236,7 @@ impl Process {
                 &source[(buffer * LARGE) as usize..][..SMALL as usize],
             );
         }
-        // What came in goes out again. It went in by parts in some order.
+        // Received data is sent out again. It came in by parts in some order.
         let came = data(seed, self.at, BUFFERS * LARGE);
         for copy in 0..COPIES {
             let buffer = copy % BUFFERS;

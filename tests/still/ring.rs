@@ -22,7 +22,7 @@ const TURNS: u32 = 200;
 const WAITS: u32 = 8;
 const ANSWER_BYTES: u32 = 64;
 
-/// How much memory it takes: the ring, and what its kernels count in.
+/// The size of its memory: the ring, and its kernels' counters.
 pub const RING_PROCESS_BYTES: u64 = (RING_BYTES as u64).next_multiple_of(CHUNK) + CHUNK;
 
 /// See the module's page.

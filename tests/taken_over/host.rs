@@ -24,9 +24,9 @@ pub use crate::common::LIMIT;
 use crate::common::wait_for;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
-/// The variable that says what a process is.
+/// The variable with a process's role.
 const ROLE: &str = "TAKEN_OVER_ROLE";
-/// What the processes of the first VM do: `worker`, or what its device process does.
+/// The attack of the first VM's processes: `worker`, or the device process's.
 const ATTACK: &str = "TAKEN_OVER_ATTACK";
 const DIRECTORY: &str = "TAKEN_OVER_DIRECTORY";
 /// How this program runs as one of them.
@@ -36,7 +36,7 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
-/// Where a process leaves word that it has done what it was to do.
+/// The file by which a process reports that its attack is done.
 fn done_file(directory: &str) -> PathBuf {
     PathBuf::from(directory).join("done")
 }
@@ -49,7 +49,7 @@ pub fn say_done(number: usize) {
     fs::rename(new, path).unwrap();
 }
 
-/// Does what this process is there for, and does not come back; nothing in a test.
+/// Runs this process's role, and does not return; does nothing in a test.
 pub fn run_role() {
     if variable(ROLE).is_empty() {
         return;
@@ -110,7 +110,7 @@ fn supervise(attack: &str) {
     supervisor.run(std::io::stdin().as_fd()).unwrap();
 }
 
-/// What answers for the sensors of every GPU.
+/// The answer of the sensors of every GPU.
 fn sensors() -> Program {
     let values = vec![crate::worker::VALUE.to_string(); Sensor::COUNT].join(" ");
     Program {
@@ -152,7 +152,7 @@ impl Host {
             .env(ATTACK, attack)
             .env(DIRECTORY, directory.path())
             .stdin(Stdio::piped())
-            // Nobody reads it: what is written there must not be waited for.
+            // It is not read: a write there must not block.
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -228,7 +228,7 @@ impl Host {
         wait_for("a small number of descriptors", few);
     }
 
-    /// What the supervisor has used of the processor.
+    /// The supervisor's processor time.
     pub fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();

@@ -3,8 +3,8 @@
 //! controls it, and so it can do what a conforming device never does: refuse or ignore a CLOSE, shorten answers, keep
 //! chains.
 //!
-//! `gpgpu-misbehaving-device SOCKET` serves one virtual machine at a time, until it is ended. How it is told, and what it can do,
-//! is in [`device`]. Whenever the driver stops the device, it prints `stopped, N clients open`.
+//! `gpgpu-misbehaving-device SOCKET` serves one virtual machine at a time, until it is ended. [`device`] describes its
+//! orders. Whenever the driver stops the device, it prints `stopped, N clients open`.
 
 mod device;
 
