@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// What every benchmark program shares: the clock, statistics, and the lines that a run prints: one JSON object for each
+// Shared by all benchmark programs: the clock, statistics, and the lines that a run prints: one JSON object for each
 // measurement. A program exits 0 only if all that it computed on the way was right; 1 is a wrong value, 2 usage, 3 a
 // CUDA call that failed.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A load for one of many clients of a GPU: kernels of a set length, copies, both, single kernels that are waited for, or
-// nothing. It says how much it has done every 100 ms of the monotonic clock, which all processes of a machine share.
+// A load for one of many clients of a GPU: kernels of a set length, copies, both, single kernels that are waited for,
+// or nothing. It says how much it has done every 100 ms of the monotonic clock, which all processes of a machine share.
 //
 //   load --load kernels|sync|copies|mixed|endless|idle [--kernel-us N | --iterations N] [--blocks N] [--bytes N] [--depth N]
 //        [--streams N] [--seconds S] [--start-at UNIX_TIME_MS|stdin] [--delay-ms N] [--think-us N] [--note-ms N] [--calibrate]
@@ -310,7 +310,7 @@ class Run {
 void wait_for_start(const char* start) {
   char line[64] = "";
   if (start != nullptr && strcmp(start, "stdin") == 0) {
-    if (fgets(line, sizeof line, stdin) == nullptr) stop(2, "nobody says when to start%s", "");
+    if (fgets(line, sizeof line, stdin) == nullptr) stop(2, "no start command on standard input%s", "");
     line[strcspn(line, "\n")] = '\0';
     start = line;
   }
