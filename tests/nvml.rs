@@ -264,7 +264,7 @@ fn gpgpu_smi_shows_the_vm() {
 struct Sensors(Vec<(u64, u64)>);
 
 impl Sensors {
-    /// How many values there are.
+    /// The number of values.
     const COUNT: usize = 34;
 
     fn of(program: &mut Program, device: u64) -> Self {
@@ -344,7 +344,7 @@ fn a_vm_reads_the_sensors_of_its_own_gpu_if_it_may() {
     let Some(back_end) = start_sensing([true, false]) else {
         return;
     };
-    assert_eq!(back_end.sensor_processes(), 0, "nobody has asked yet");
+    assert_eq!(back_end.sensor_processes(), 0, "no query yet");
     let mut other = Program::monitor(&back_end, 1);
     assert!(Sensors::of(&mut other, 0).are_refused());
     assert_eq!(

@@ -385,7 +385,7 @@ impl<T, const N: usize> Few<T, N> {
         Self(values.into_iter().take(N).collect())
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.0.len()
     }

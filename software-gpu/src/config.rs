@@ -87,7 +87,7 @@ pub struct Config {
     pub memory: u64,
     /// The memory of a context, in bytes: `VIRTIO_GPGPU_SOFTWARE_CONTEXT`, in MiB; none unless set.
     pub context: u64,
-    /// How many devices there are: `VIRTIO_GPGPU_SOFTWARE_DEVICES`, one unless set.
+    /// The number of devices: `VIRTIO_GPGPU_SOFTWARE_DEVICES`, one unless set.
     pub devices: usize,
     /// Compute capability times ten: `VIRTIO_GPGPU_SOFTWARE_CAPABILITY`, `8.0` unless set, `9.0` for clusters.
     pub capability: u32,

@@ -438,7 +438,10 @@ pub(super) mod tests {
         drop((held, memory));
         let last = super::tests::memory(&file, 1);
         watch(&last);
-        assert!((ranges() as u64) < COUNT, "what nobody holds is forgotten");
+        assert!(
+            (ranges() as u64) < COUNT,
+            "pages without a holder are forgotten"
+        );
     }
 
     /// The library's threads may reach new memory before it is watched.

@@ -21,7 +21,7 @@ pub struct Copy {
     pub from: CUdeviceptr,
     /// Where they go.
     pub to: CUdeviceptr,
-    /// How many.
+    /// The number.
     pub bytes: u64,
 }
 

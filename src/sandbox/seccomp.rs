@@ -87,7 +87,7 @@ const COMMON: &[Rule] = rules! {
     SYS_rseq;
     SYS_futex;
     SYS_sched_yield;
-    /// How many processors there are, for the number of threads and of heaps.
+    /// The number of processors, for the number of threads and of heaps.
     SYS_sched_getaffinity;
     SYS_getcpu;
     SYS_gettid;

@@ -41,7 +41,7 @@ pub struct Vm {
     slots: Vec<bool>,
     /// The socket's number in the event loop.
     pub token: u32,
-    /// How many connections it has.
+    /// The number of its connections.
     pub connections: usize,
     /// Whether the socket is being watched: not while there are as many as there may be.
     pub armed: bool,

@@ -124,7 +124,7 @@ impl Rates {
         }
     }
 
-    /// How many clients there are.
+    /// The number of clients.
     pub fn clients(&self) -> usize {
         self.vms.iter().map(|vm| vm.clients.len()).sum()
     }

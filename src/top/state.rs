@@ -226,7 +226,7 @@ mod tests {
         state.update(status(20.0));
         assert_eq!(state.rates, before);
         state.press(Key::Pause);
-        state.fail(&"nobody is there");
+        state.fail(&"no device process");
         assert!(state.error.is_some());
         state.update(status(21.0));
         assert_eq!(state.rates.interval_seconds, 10.0);

@@ -135,7 +135,7 @@ impl Slot {
 
 struct Mine {
     slot: Arc<Slot>,
-    /// How many [`Inside`]s there are.
+    /// The number of [`Inside`]s.
     depth: Cell<u32>,
     /// How many names.
     named: Cell<usize>,

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn without_the_permission_nobody_is_asked() {
         let (terms, view) = terms();
-        let ask = |_| panic!("nobody is to be asked");
+        let ask = |_| panic!("unexpected query");
         let read = || Sensors::default().read(&view, 0, ask);
         assert_eq!(read(), Err(CUDA_ERROR_NOT_SUPPORTED));
         terms.allow_sensors(true);

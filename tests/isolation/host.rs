@@ -61,7 +61,7 @@ impl Lines {
         lines
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn count(&self) -> usize {
         self.0.0.lock().unwrap().lines.len()
     }

@@ -80,7 +80,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How many tests there are with this verdict.
+    /// The number of tests with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.tests
             .iter()

@@ -143,7 +143,7 @@ pub struct Info {
     pub graph: u64,
     /// The handles of the nodes that the next one waits for, and the edges: good until the next call with the stream.
     pub dependencies: (*const u64, *const CUgraphEdgeData),
-    /// How many.
+    /// The number.
     pub count: usize,
     /// Whether one of the edges waits for a part of its node.
     pub is_partial: bool,

@@ -17,7 +17,7 @@ pub fn first_valid() -> c_int {
     FIRST_VALID.load(Ordering::Relaxed)
 }
 
-/// How many devices there are; the driver's answer does not change while a process runs.
+/// The number of devices; the driver's answer does not change while a process runs.
 pub fn count(driver: &Driver) -> Result<c_int> {
     static COUNT: OnceLock<Result<c_int>> = OnceLock::new();
     *COUNT.get_or_init(|| {

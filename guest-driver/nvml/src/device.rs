@@ -164,13 +164,13 @@ fn microseconds() -> i64 {
 }
 
 nvml! {
-    /// How many devices there are.
+    /// The number of devices.
     fn nvmlDeviceGetCount_v2(count: Out<u32>) {
         let known = host::known()?;
         count.set(known.devices.len() as u32)
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     fn nvmlDeviceGetCount(count: Out<u32>) {
         let known = host::known()?;
         count.set(known.devices.len() as u32)
@@ -285,7 +285,7 @@ nvml! {
         kind.set(with(device, |device| Ok(brand(&device.info.name)))?)
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     fn nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<u32>) {
         cores.set(with(device, |device| {
             let each = cores_of_multiprocessor(device.capability()?)?;

@@ -29,7 +29,7 @@ pub const COMMAND_OFFSET: usize = 4096;
 pub const COMMAND_BYTES: usize = 256 << 10;
 /// Where the reply slots are.
 pub const SLOT_OFFSET: usize = COMMAND_OFFSET + COMMAND_BYTES;
-/// How many reply slots there are: calls of so many threads can be under way.
+/// The number of reply slots: calls of so many threads can be under way.
 pub const SLOTS: usize = 64;
 /// Bytes of a reply slot.
 pub const SLOT_BYTES: usize = 4096;
@@ -47,7 +47,7 @@ pub const WORDS: usize = 4096;
 pub const BLOCK_OFFSET: usize = WORD_OFFSET + WORDS * 4;
 /// Bytes of a data block.
 pub const BLOCK_BYTES: usize = 128 << 10;
-/// How many data blocks there are.
+/// The number of data blocks.
 pub const BLOCKS: usize = 16;
 /// Bytes of the whole region.
 pub const RING_BYTES: usize = BLOCK_OFFSET + BLOCKS * BLOCK_BYTES;

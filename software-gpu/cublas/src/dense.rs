@@ -10,7 +10,7 @@ use gpgpu_stand_in::memory::{Matrix, Memory, Outcome};
 pub struct Dense<N> {
     /// Elements of a column.
     pub rows: usize,
-    /// How many columns there are.
+    /// The number of columns.
     pub columns: usize,
     /// The elements.
     pub data: Vec<N>,

@@ -73,7 +73,7 @@ impl Tensor {
         sizes.try_fold(1_i64, |all, size| all.checked_mul(*size))
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.sizes.iter().product::<i64>() as usize
     }

@@ -11,7 +11,7 @@ const MOST: i64 = 1 << 28;
 pub struct Shape {
     /// The size in each dimension, the innermost last.
     pub sizes: Vec<usize>,
-    /// How many transforms there are.
+    /// The number of transforms.
     pub batch: i64,
 }
 

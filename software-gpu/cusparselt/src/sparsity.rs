@@ -41,7 +41,7 @@ impl Factor {
         Self { matrix, by_rows }
     }
 
-    /// How many lines there are, and how many numbers a line has.
+    /// The number of lines, and of numbers in a line.
     pub fn shape(&self) -> (i64, i64) {
         let Matrix { rows, columns, .. } = self.matrix;
         match self.by_rows {

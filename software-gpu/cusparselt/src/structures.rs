@@ -177,7 +177,7 @@ pub mod attribute {
     pub const BIAS: usize = 8;
     /// Where the sparse matrix will be.
     pub const SPARSE: usize = 9;
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = 10;
 }
 

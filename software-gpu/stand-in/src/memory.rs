@@ -46,7 +46,7 @@ pub type Outcome<T = ()> = Result<T, Code>;
 pub struct Vector {
     /// Where the first in memory is.
     pub address: u64,
-    /// How many there are.
+    /// Their number.
     pub count: i64,
     /// How far apart they are.
     pub step: i64,
@@ -59,7 +59,7 @@ pub struct Matrix {
     pub address: u64,
     /// Elements of a column.
     pub rows: i64,
-    /// How many columns there are.
+    /// The number of columns.
     pub columns: i64,
     /// From one column to the next.
     pub leading: i64,

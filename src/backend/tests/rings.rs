@@ -183,7 +183,7 @@ fn an_event_that_comes_while_a_ring_is_stopped_is_announced() {
     let backend = Backend::new(rig.vm, Config::current()).unwrap();
     rig.rings[COMMAND_QUEUE].set_queue_ready(false);
     backend.stop_vring(COMMAND_QUEUE as u32).unwrap();
-    assert!(called.consume().is_ok(), "nobody is told");
+    assert!(called.consume().is_ok(), "no notification");
 }
 
 /// Once its connection has ended a device takes no chain, though its guest goes on and kicks.

@@ -136,7 +136,7 @@ pub enum ToMover {
         number: u32,
         /// Where the part begins in the file, a multiple of the page size.
         offset: u64,
-        /// How many bytes it has.
+        /// The number of its bytes.
         bytes: u64,
         /// The file.
         file: OwnedFd,
@@ -150,7 +150,7 @@ pub enum ToMover {
     Export {
         /// The number, which was never used.
         number: u64,
-        /// How many bytes it has.
+        /// The number of its bytes.
         bytes: u64,
         /// The shareable handle.
         handle: OwnedFd,

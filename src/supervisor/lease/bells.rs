@@ -132,7 +132,7 @@ mod tests {
         for _ in 0..BURST {
             ring(&bell);
             assert!(heard(&epoll));
-            assert!(!heard(&epoll), "once for each, though nobody reads it");
+            assert!(!heard(&epoll), "once for each, though no process reads it");
             bells.rung(&epoll, 1, 7, &bell, now);
             assert!(bells.muffled().is_empty());
         }

@@ -40,7 +40,7 @@ pub struct VmStatus {
     pub max_clients: u64,
     /// The longest that one kernel may run.
     pub longest_kernel_seconds: Option<f64>,
-    /// How many connections it has.
+    /// The number of its connections.
     pub connections: u64,
     /// Its use of each GPU.
     pub gpus: Vec<GpuStatus>,

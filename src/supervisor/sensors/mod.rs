@@ -378,7 +378,7 @@ mod tests {
         terms.allow_sensors(true);
         let idle = Duration::from_millis(300);
         let sensors = Sensors::start_for(program, vec![terms], idle).unwrap();
-        assert!(!pid.exists(), "nobody has asked");
+        assert!(!pid.exists(), "no query yet");
         let mut last = String::new();
         for gpu in [0, 1] {
             sensors.sample(0, gpu);

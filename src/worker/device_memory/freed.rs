@@ -146,9 +146,9 @@ impl Queue {
 #[derive(Debug, Default)]
 struct State {
     queues: BTreeMap<StreamKey, Queue>,
-    /// How many batches there have been.
+    /// The number of batches.
     batches: u64,
-    /// How many events there are in batches.
+    /// The number of events in batches.
     events: usize,
     /// Events for the next frees, by context.
     spare: HashMap<u64, Vec<u64>>,
@@ -178,7 +178,7 @@ impl<E: Events> Freed<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many pieces of memory there are.
+    /// The number of pieces of memory.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }

@@ -92,7 +92,7 @@ struct Open {
     name: peers::Name,
     chunk: Key,
     context: u64,
-    /// How often it is open.
+    /// The number of opens.
     count: u32,
     /// The imported memory pool that it was opened with; 0 for none.
     mempool: u64,

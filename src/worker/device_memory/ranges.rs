@@ -127,7 +127,7 @@ impl Ranges {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.read().len()
     }

@@ -67,9 +67,9 @@ pub struct Bodies {
     /// `None` between a conditional step and its first body.
     at: Option<Place>,
     open: Vec<Open>,
-    /// How many graphs there are.
+    /// The number of graphs.
     graphs: u32,
-    /// How many values there are.
+    /// The number of values.
     values: u64,
     /// The graph of each step's node, by number; 0 for a step without a node.
     places: Vec<u32>,

@@ -124,7 +124,7 @@ pub fn gpgpuMipmappedArrayCreate(
     })
 }
 
-/// How many levels there are: the driver does not say, but where there is none.
+/// The number of levels: the driver does not say, but where there is none.
 fn levels_of(array: CUmipmappedArray) -> u32 {
     let mut level = Array::handle(0);
     let is_there = |number: &u32| {

@@ -89,7 +89,7 @@ impl Jit {
         self.values.push(value);
     }
 
-    /// How many options there are, and the two arrays for the driver; they live as long as `self`.
+    /// The number of options, and the two arrays for the driver; they live as long as `self`.
     pub fn arrays(&mut self) -> (u32, *mut CUjit_option, *mut *mut c_void) {
         (
             self.options.len() as u32,

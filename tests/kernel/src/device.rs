@@ -48,7 +48,7 @@ mod order {
     pub const CLOSE_BYTES: u16 = 3;
     /// Later CLOSEs are held under this key; 0: they are answered.
     pub const CLOSE_HOLD: u16 = 4;
-    /// How many CLOSEs there have been.
+    /// The number of CLOSEs.
     pub const CLOSES: u16 = 5;
     /// How often the driver has notified the device of the command queue.
     pub const NOTIFICATIONS: u16 = 6;

@@ -114,7 +114,7 @@ pub struct Machine {
     pub cuda: String,
     /// The processor.
     pub cpu: String,
-    /// How many of its cores there are.
+    /// The number of its cores.
     pub cores: usize,
     /// The host's kernel.
     pub kernel: String,

@@ -82,7 +82,7 @@ pub fn debian(root: &Path) -> Result<Vec<String>> {
     let mut packages: BTreeMap<&str, Version> = BTreeMap::new();
     for library in &needs.libraries {
         let Some((_, package)) = PACKAGES.iter().find(|(name, _)| name == library) else {
-            bail!("{library} is needed, and nobody has said which package has it");
+            bail!("no package known for the needed {library}");
         };
         packages.entry(package).or_default();
     }

@@ -113,7 +113,7 @@ impl Shared {
         Some((data.dev(), data.ino()))
     }
 
-    /// How large it is.
+    /// The size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -12,7 +12,7 @@ use super::Failure;
 /// The start of the window: below the addresses that Linux gives to programs, above those that programs fix for
 /// themselves.
 const START: u64 = 0x1000_0000_0000;
-/// How large it is, in bytes.
+/// The size, in bytes.
 const BYTES: u64 = 16 << 40;
 /// Allocations start at multiples of a huge page.
 const ALIGNMENT: u64 = 2 << 20;

@@ -109,7 +109,7 @@ fn a_streams_memory_and_the_programs_stay_where_they_are() {
 fn nothing_is_taken_for_zeros_that_is_on_its_way() {
     let mut store = store(BLOCK, Attach::Global);
     let Answer::Fetch(job) = store.answer(AT, true, false, true) else {
-        panic!("nobody has used it");
+        panic!("unexpected use");
     };
     assert!(!job.is_copied && !job.protect);
     store.set(&job, Block::Dirty);

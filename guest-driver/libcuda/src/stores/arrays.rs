@@ -27,7 +27,7 @@ pub struct MipmappedData {
     pub form: ArrayForm,
     /// The id of its context.
     pub context: u64,
-    /// How many levels it has.
+    /// The number of its levels.
     pub levels: u32,
 }
 

@@ -27,7 +27,7 @@ pub mod answer {
     pub const LIMITS: usize = 8;
     /// The state of the context's legacy stream, from here on.
     pub const LEGACY_STREAM: usize = 20;
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = 24;
 }
 

@@ -23,7 +23,7 @@ use super::{
     occupancy::{Occupancy, reconfigure},
 };
 
-/// How many attributes there are.
+/// The number of attributes.
 pub const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
 
 /// Each attribute's value, and behind these the value that the program set last.

@@ -19,7 +19,7 @@ pub struct Pools {
     table: Mutex<Table>,
     /// Whether something was ever freed in a stream's order: then memory can come back by itself.
     pub any_freed: AtomicBool,
-    /// How many devices there are.
+    /// The number of devices.
     devices: usize,
 }
 

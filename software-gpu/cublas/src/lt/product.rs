@@ -72,7 +72,7 @@ impl Layout {
         operation.stored(self.rows, self.columns)
     }
 
-    /// How many matrices there are.
+    /// The number of matrices.
     pub fn count(&self) -> i64 {
         self.count
     }

@@ -13,7 +13,7 @@ use crate::types::{Result, Status, require};
 
 use super::{export, give, take};
 
-/// How many algorithms there are.
+/// The number of algorithms.
 const ALGORITHMS: c_int = 2;
 /// `CUSPARSELT_SPLIT_K_MODE_ONE_KERNEL`.
 const ONE_KERNEL: c_int = 1;

@@ -72,7 +72,7 @@ pub struct Vm {
     pub load: Load,
     /// The load that gives the GPU time of a unit, if this one leaves gaps even when it is alone.
     pub reference: Option<Load>,
-    /// How many processes.
+    /// The number of processes.
     pub processes: usize,
 }
 

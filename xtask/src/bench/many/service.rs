@@ -125,7 +125,7 @@ fn policy(dir: &Path, vms: &[Terms]) -> String {
 pub struct Role {
     /// The role.
     pub role: String,
-    /// How many processes.
+    /// The number of processes.
     pub processes: usize,
     /// Their resident memory, each by itself, in MiB; shared memory counts in each.
     pub rss_mib: f64,
