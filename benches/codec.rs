@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What it costs to write a launch down and to read it, without anything that carries it.
+//! The cost of encoding and decoding a launch, without its transport.
 
 // The macros of criterion make public functions without a word on them.
 #![allow(missing_docs)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The ring's two ends: what a record of a launch's size costs who appends it and who takes it.
+//! The ring's two ends: the cost of appending and of taking a record of a launch's size.
 
 // The macros of criterion make public functions without a word on them.
 #![allow(missing_docs)]

@@ -38,7 +38,7 @@ set -- \
 	-serial mon:stdio \
 	"$@"
 
-# A kernel-based virtual machine where the host has them, QEMU's translator elsewhere.
+# KVM if the host has it, otherwise QEMU's translator.
 if [ -r /dev/kvm ] && [ -w /dev/kvm ]; then
 	set -- -accel kvm -cpu host "$@"
 else

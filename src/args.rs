@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn invalid_options_are_refused() {
         assert_eq!(config(&["-s", "x", "-c", "0"]), Err(Error::SocketCount));
         assert_eq!(
             config(&["-s", "x", "--max-connections", "0"]),
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(file(&right), Ok(expected));
         for (wrong, line, says) in [
             ("folders = [\n\"lib\"]", 5, "not an absolute path"),
-            ("ahead = [\"cuda\"]", 4, "is no library"),
+            ("ahead = [\"cuda\"]", 4, "is not a library"),
             ("folder = []", 4, "unknown field"),
             ("folders = \"/lib\"", 4, ""),
         ] {

@@ -7,7 +7,7 @@
 //! - [`worker`]: one for each CUDA process of a guest; it runs that process's CUDA.
 //! - [`mover`]: one for each GPU; it copies between guests' memory and workers' device memory.
 //!
-//! [`ipc`] is what they say to each other, [`sandbox`] what keeps each of them to its work.
+//! [`ipc`] has their messages, and [`sandbox`] their sandboxes.
 
 pub mod account;
 pub mod args;
@@ -39,7 +39,7 @@ use policy::{HostGpu, Policies};
 use sandbox::{Role, Sandbox, Seccomp};
 use supervisor::{Chosen, Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
 
-/// The program: does what its command line says, and logs why it cannot.
+/// The program: executes its command line, and logs the reason if it cannot.
 pub fn main() -> ExitCode {
     let role = std::env::args_os().nth(1);
     // The supervisor's own arguments are options, and its log is started once they are read.
@@ -136,32 +136,76 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
-    let own = |role| -> Result<Program, Box<dyn Error>> {
-        let mut program = Program::own(role)?;
-        let settings = config.sandbox.to_arguments();
-        program.arguments.extend(settings.map(OsString::from));
-        program.environment.push(config.log_format.variable());
-        Ok(program)
+/// The program of a role, with the arguments that all roles get.
+fn own(config: &Config, role: &str) -> Result<Program, Box<dyn Error>> {
+    let mut program = Program::own(role)?;
+    let settings = config.sandbox.to_arguments();
+    program.arguments.extend(settings.map(OsString::from));
+    program.environment.push(config.log_format.variable());
+    Ok(program)
+}
+
+/// The program of workers, as far as the command line determines it.
+fn worker_program(config: &Config) -> Result<Program, Box<dyn Error>> {
+    let mut worker = own(config, role::WORKER)?;
+    let options = [
+        (config.allow_pageable_access, role::ALLOW_PAGEABLE_ACCESS),
+        (config.warm_contexts, role::WARM_CONTEXTS),
+        (!config.launch_graphs, role::NO_LAUNCH_GRAPHS),
+    ];
+    let set = options.into_iter().filter(|(is_set, _)| *is_set);
+    worker
+        .arguments
+        .extend(set.map(|(_, option)| option.into()));
+    Ok(worker)
+}
+
+/// The program of another role that loads the same driver libraries as workers.
+fn beside(worker: &Program, role: &str) -> Program {
+    let mut program = worker.clone();
+    for argument in &mut program.arguments {
+        if argument == role::WORKER {
+            *argument = role.into();
+        }
+    }
+    program
+}
+
+/// The driver's compile cache, if there is one.
+fn compile_cache(config: &Config, gpu: Gpu) -> Result<Option<Cache>, Box<dyn Error>> {
+    let directory = supervisor::cache::directory().filter(|_| gpu == Gpu::Cuda);
+    let cache = match (directory, config.sandbox.sandbox) {
+        (None, _) => None,
+        (Some(directory), Sandbox::None) => Some(Cache::open_to_roles(directory)),
+        (Some(directory), Sandbox::Namespace) => {
+            Some(Cache::detached(&directory, own(config, role::DETACH)?))
+        }
     };
+    if gpu == Gpu::Cuda && cache.is_none() {
+        tracing::info!("Driver compile cache disabled: no cache directory configured");
+    }
+    Ok(cache)
+}
+
+/// Blocks SIGINT and SIGTERM, which are an orderly end from here on; returns a descriptor for them.
+fn stop_signals() -> Result<SignalFd, Box<dyn Error>> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?)
+}
+
+fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let libraries = config.policies.libraries.clone();
-    let mut check = own(role::CHECK)?;
-    // A start need not wait for what workers will find out themselves.
+    let mut check = own(&config, role::CHECK)?;
+    // Checks that workers repeat need not delay the start.
     let tried = libraries.to_be_tried(config.check);
     check.arguments.extend(tried.to_arguments());
     role::check(&check)?;
     sandbox::confine_supervisor(config.sandbox)?;
-    let mut worker = own(role::WORKER)?;
-    if config.allow_pageable_access {
-        worker.arguments.push(role::ALLOW_PAGEABLE_ACCESS.into());
-    }
-    if config.warm_contexts {
-        worker.arguments.push(role::WARM_CONTEXTS.into());
-    }
-    if !config.launch_graphs {
-        worker.arguments.push(role::NO_LAUNCH_GRAPHS.into());
-    }
-    let probe = own(role::PROBE)?;
+    let mut worker = worker_program(&config)?;
+    let probe = own(&config, role::PROBE)?;
     let Chosen {
         gpu,
         gpus,
@@ -184,19 +228,9 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // Others load the driver's libraries that workers load.
-    let beside = |role: &str| {
-        let mut program = worker.clone();
-        for argument in &mut program.arguments {
-            if argument == role::WORKER {
-                *argument = role.into();
-            }
-        }
-        program
-    };
-    let mut mover = beside(role::MOVER);
-    let contexts = beside(role::CONTEXTS);
-    let mut sensors = beside(role::SENSORS);
+    let mut mover = beside(&worker, role::MOVER);
+    let contexts = beside(&worker, role::CONTEXTS);
+    let mut sensors = beside(&worker, role::SENSORS);
     let addresses: Vec<&str> = gpus.iter().map(|gpu| &*gpu.address).collect();
     sensors.arguments.push(role::ADDRESSES.into());
     sensors.arguments.push(addresses.join(",").into());
@@ -206,23 +240,14 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         );
         Vec::new()
     });
-    // What it compiles is one small kernel.
+    // It compiles one small kernel.
     for (name, value) in worker::cache_variables(false) {
         mover.environment.push((name.into(), value.into()));
     }
-    let cache = supervisor::cache::directory().filter(|_| gpu == Gpu::Cuda);
-    let cache = match config.sandbox.sandbox {
-        Sandbox::None => cache.map(Cache::open_to_roles),
-        Sandbox::Namespace => cache
-            .map(|cache| Ok::<_, Box<dyn Error>>(Cache::detached(&cache, own(role::DETACH)?)))
-            .transpose()?,
-    };
+    let cache = compile_cache(&config, gpu)?;
     if let Some(cache) = &cache {
         worker.arguments.push(role::CACHE.into());
         worker.arguments.push(cache.directory().into());
-    }
-    if gpu == Gpu::Cuda && cache.is_none() {
-        tracing::info!("Driver compile cache disabled: no cache directory configured");
     }
     for (name, value) in worker::cache_variables(cache.is_some()) {
         worker.environment.push((name.into(), value.into()));
@@ -231,23 +256,19 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let lazy = ("CUDA_MODULE_LOADING".into(), "LAZY".into());
     worker.environment.push(lazy);
 
-    // From here on a signal is an orderly end.
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+    let stop = stop_signals()?;
     let reload = reload(config.policies.file.clone(), gpus.len())?;
 
     // Each client costs each process a few descriptors, and the default is 1024.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
 
+    let device = own(&config, role::DEVICE)?;
     let mut supervisor = Supervisor::new(supervisor::Config {
         vms: config.policies.vms,
         gpus: gpus.len() as u32,
         max_connections: config.max_connections,
-        device: own(role::DEVICE)?,
+        device,
         worker,
         warm_workers: config.warm_workers,
         cache,
@@ -278,7 +299,7 @@ fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> 
     Ok(Reload::new(signals, file, gpus))
 }
 
-/// Says what the configuration means.
+/// Logs the effect of the configuration.
 fn print(policies: &Policies, gpus: &[HostGpu]) {
     for (number, gpu) in gpus.iter().enumerate() {
         let memory = policy::values::Memory(Some(gpu.memory));

@@ -21,7 +21,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Variables that choose the level, the first that is there.
+/// Variables that set the level; the first one that is set counts.
 const LEVEL: [&str; 2] = ["VIRTIO_GPGPU_LOG", "RUST_LOG"];
 /// The variable by which the supervisor tells its processes the format.
 const FORMAT: &str = "VIRTIO_GPGPU_LOG_FORMAT";
@@ -37,7 +37,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the supervisor chose for its processes.
+    /// The supervisor's choice for its processes.
     pub fn inherited() -> Self {
         match std::env::var_os(FORMAT) {
             Some(format) if format == "json" => Self::Json,
@@ -78,7 +78,7 @@ pub fn start(format: Format, role: &str) {
     }
 }
 
-/// Where the log goes on when the standard error is somebody else's.
+/// The log's descriptor once the standard error has another use.
 static KEPT: OnceLock<File> = OnceLock::new();
 
 /// Has the log go on to where the standard error leads now, wherever that will lead.
@@ -107,7 +107,7 @@ impl Write for Place {
     }
 }
 
-/// The message alone: it says in words what the other fields say.
+/// The message alone: it contains the other fields in words.
 struct Sentence;
 
 impl<'writer> FormatFields<'writer> for Sentence {

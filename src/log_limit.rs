@@ -7,7 +7,7 @@ use crate::pace::Pace;
 
 /// Lines that may come at once, and how long until one more may come.
 const LINES: (u32, Duration) = (16, Duration::from_secs(2));
-/// The same for what the supervisor says of a VM: where each program is a connection, it takes four lines.
+/// The bound of the supervisor's lines about a VM: if each program is a connection, it takes four lines.
 const SUPERVISORS: (u32, Duration) = (32, Duration::from_secs(2));
 
 /// A bucket of log lines: a burst, then a trickle.
@@ -31,7 +31,7 @@ impl LogLimit {
         }
     }
 
-    /// For what the supervisor says of a VM's connections and clients.
+    /// For the supervisor's lines about a VM's connections and clients.
     pub fn of_supervisor() -> Self {
         Self::new(SUPERVISORS)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What this process is: the supervisor, or one of the processes that it starts.
+//! The role of this process: the supervisor, or one of the processes that it starts.
 
 use std::{
     ffi::CStr,
@@ -29,7 +29,7 @@ pub const WORKER: &str = "worker-process";
 pub const MOVER: &str = "mover-process";
 /// The first argument of a process that looks for a GPU.
 pub const PROBE: &str = "gpu-probe";
-/// The first argument of a process that holds contexts, so that what they cost can be measured.
+/// The first argument of a process that holds contexts for the measurement of their size.
 pub const CONTEXTS: &str = "context-probe";
 /// The first argument of a process that reads the GPUs' sensors.
 pub const SENSORS: &str = "sensor-probe";
@@ -57,7 +57,7 @@ pub const NO_LAUNCH_GRAPHS: &str = "--no-launch-graphs";
 /// The program's name where the kernel shows it, which is for 15 bytes.
 const NAME: &CStr = c"vhost-device-gp";
 
-/// Makes this process end with the supervisor, and undoes what it has inherited.
+/// Makes this process end with the supervisor, and undoes inherited settings.
 ///
 /// # Errors
 /// The kernel refuses; it does not.
@@ -116,13 +116,13 @@ pub fn libraries() -> Libraries {
 /// Why no role would start.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "The sandbox cannot be set up on this host: {0}. The page on troubleshooting says what it needs; to start without it, \
-     --sandbox=none (namespaces) or --seccomp=none (lists of system calls)"
+    "The sandbox cannot be set up on this host: {0}. docs/troubleshooting.md lists its requirements; to start \
+     without it, use --sandbox=none (namespaces) or --seccomp=none (lists of system calls)"
 )]
 pub struct NoSandbox(String);
 
-/// Finds out whether roles can enter their sandboxes, by a process that does so: `program` in the role [`CHECK`]. The log says what
-/// a worker cannot read of the folders of libraries, and which of those to be opened ahead it cannot open.
+/// Finds out whether roles can enter their sandboxes, by a process that tries: `program` in the role [`CHECK`]. The log
+/// names the files in the folders of libraries that a worker cannot read, and the libraries that it cannot open ahead.
 ///
 /// # Errors
 /// They cannot.
@@ -146,8 +146,8 @@ pub fn check(program: &Program) -> Result<(), NoSandbox> {
     }
 }
 
-/// What that process does: it enters the sandbox that asks most of the host, and prints why it cannot; or, in lines, what cannot be
-/// read or opened there.
+/// The main function of that process. It enters the sandbox that requires the most of the host, and prints the reason
+/// if it cannot. Otherwise it prints a line for each file that it cannot read or open there.
 pub fn check_sandbox() -> ExitCode {
     let entered = confine(Role::Worker).and_then(|how| sandbox::tighten(Role::Worker, how));
     match entered {

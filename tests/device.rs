@@ -33,7 +33,7 @@ mod worker;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 
-/// Not a test of its own: what workers run.
+/// Not a test of its own: the program of workers.
 #[test]
 fn fake_worker() {
     if let Ok(mode) = std::env::var(worker::MODE) {

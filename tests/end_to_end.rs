@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The back end, a worker, the software GPU and the guest's libcuda together, when something dies.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nix::{
@@ -18,19 +18,16 @@ use nix::{
     unistd::Pid,
 };
 
-/// Long enough for the slowest machine; reached only by what would never happen.
-const LIMIT: Duration = Duration::from_secs(60);
+mod common;
+
+use common::LIMIT;
 
 /// Programs as `cargo xtask build` has staged them.
 struct Stage(PathBuf);
 
 impl Stage {
     fn find() -> Option<Self> {
-        let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(|stage| Self(stage.into()));
-        if stage.is_none() {
-            eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-        }
-        stage
+        common::stage().map(Self)
     }
 
     fn program(&self, name: &str, socket: &Path, arguments: &[&str]) -> Command {

@@ -2,13 +2,13 @@
 //! How a GPU is shared out between VMs: the service, its policy and its metrics are the real ones, and so is the guest's
 //! library, over sockets; the GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a GPU.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. Shares are compared by the GPU time that the service measures, not by the clock: the machine
-//! may be as busy as it likes.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. The tests compare shares by the GPU time that the service measures, not by the
+//! clock: the machine may be busy.
 
-mod back_end;
 #[path = "fairness/client.rs"]
 mod client;
+mod common;
 #[path = "fairness/host.rs"]
 mod host;
 
@@ -18,7 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// Not a test of its own: what the VMs' processes run.
+/// Not a test of its own: the program of the VMs' processes.
 #[test]
 fn client_of_a_vm() {
     if std::env::var_os(client::LIBRARY).is_some() {
@@ -26,7 +26,7 @@ fn client_of_a_vm() {
     }
 }
 
-/// A client that has found out how long its kernels take, on a GPU that nobody else used meanwhile if that can be.
+/// A client that has measured its kernels, if possible on a GPU without other users.
 fn sized(host: &Host, vm: usize, order: &str) -> Client {
     let client = host.client(vm, order);
     client.wait_for("sized");
@@ -96,7 +96,7 @@ fn a_vm_with_several_processes_gets_no_more_than_one_with_one() {
 }
 
 #[test]
-fn what_one_vm_leaves_another_gets() {
+fn time_that_one_vm_leaves_goes_to_another() {
     let Some(host) = Host::new(&["weight = 1", "weight = 10000"]) else {
         return;
     };

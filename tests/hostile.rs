@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guests that mean harm: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another VM
-//! of the same host goes on computing all the while, and what every process of the host holds and logs stays within bounds.
+//! Hostile guests: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another
+//! VM of the same host computes all the while, and the memory and the log of every process of the host stay within
+//! bounds.
 //!
 //! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the folder that
 //! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. Where there is none, these tests have nothing to
@@ -8,9 +9,11 @@
 
 #[path = "hostile/attack.rs"]
 mod attack;
-mod back_end;
+#[path = "hostile/bounds.rs"]
+mod bounds;
 #[path = "hostile/client.rs"]
 mod client;
+mod common;
 #[path = "hostile/descriptors.rs"]
 mod descriptors;
 #[path = "hostile/gates.rs"]
@@ -40,14 +43,14 @@ use gpgpu_protocol::{
     api::{Context, Event, Function, Library, Module, Stream, object_id, request},
     codec::Blob,
     cuda::*,
-    layout::{COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, MAX_DATA_BYTES, MAX_RUNS, status},
+    layout::{COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, status},
     ring::{COMMAND_OFFSET, RING_BYTES},
 };
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::IntoBytes;
 
 use client::{Client, command};
-use guest::{Guest, Vmm};
+use guest::Vmm;
 use host::{Host, Random, on_gpu};
 
 const MIB: u64 = 1 << 20;
@@ -59,8 +62,8 @@ fn vmm() -> Vmm {
     }
 }
 
-/// What a VM may have caused to be logged since then: some lines at once from each of its sources, and then few in each second,
-/// with a line that says how many were left out.
+/// The log lines that a VM may have caused since then: some at once from each of its sources, and then few in each
+/// second, with a line that counts the dropped ones.
 fn most_lines(since: Instant) -> usize {
     72 + 4 * since.elapsed().as_secs() as usize
 }
@@ -290,114 +293,8 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
     neighbour.finish();
 }
 
-/// Objects without end, and sizes that no host has.
-#[test]
-fn pitfall_73_what_one_client_can_hold_is_bounded() {
-    let Some(host) = Host::start() else { return };
-    let neighbour = host.neighbour();
-    let mut guest = host.boot(0, vmm());
-    let before = host.memory();
-    let mut client = Client::open(&mut guest);
-    let context = client.context();
-    // Many in each chain; only the last is answered, and what failed of the others is told by the next that synchronises.
-    let make = |client: &mut Client<'_>, count: u64, one: &dyn Fn(u64) -> Vec<u8>| {
-        let mut failed = 0;
-        let mut serial = 1000;
-        while serial < 1000 + count {
-            let mut stream = Vec::new();
-            while stream.len() < 60_000 && serial < 1000 + count {
-                stream.extend(one(serial));
-                serial += 1;
-            }
-            let (status, answer, _) = client.raw(&stream, 64, &[], 0);
-            assert_eq!(status, status::OK);
-            if u32::from_le_bytes(answer[..4].try_into().unwrap()) != CUDA_SUCCESS {
-                failed += 1;
-            }
-        }
-        failed
-    };
-    let event = |serial| {
-        let id = object_id::<Event>(serial);
-        command(
-            &request::cuEventCreate {
-                phEvent: id,
-                Flags: CU_EVENT_DISABLE_TIMING,
-            },
-            context,
-        )
-    };
-    assert_eq!(
-        make(&mut client, 10_000, &event),
-        0,
-        "a program may have 10,000 events"
-    );
-    let stream = |serial| {
-        let id = object_id::<Stream>(serial);
-        command(
-            &request::cuStreamCreateWithPriority {
-                phStream: id,
-                flags: 1,
-                priority: 0,
-            },
-            context,
-        )
-    };
-    let (count, most) = if on_gpu() { (1000, 0) } else { (20_000, 1000) };
-    let failed = make(&mut client, count, &stream);
-    assert!(
-        failed <= most && (on_gpu() || failed > 0),
-        "{failed} of {count} streams"
-    );
-    // No such allocation, image or registration is made; each is an answer.
-    let sync = command(&request::cuCtxSynchronize {}, context);
-    client.raw(&sync, 64, &[], 0);
-    for bytesize in [usize::MAX, 1 << 62, 1 << 45, usize::MAX - 511] {
-        let alloc = request::cuMemAlloc_v2 {
-            dptr: true,
-            bytesize,
-        };
-        let (code, _) = client.call(&alloc, context, &[], 0);
-        assert!(code != CUDA_SUCCESS, "{bytesize:#x} bytes");
-    }
-    for bytes in [u64::MAX, 1 << 62, 3 << 30] {
-        let write = request::gpgpuImageWrite { image: 5, bytes };
-        let (code, _) = client.call(&write, context, &[7; 64], 0);
-        assert_ne!(code, CUDA_SUCCESS, "an image of {bytes:#x} bytes");
-    }
-    // As many images as can be begun, each of a size that is never sent.
-    for image in 100..1300 {
-        let bytes = 1 << 20;
-        client.call(
-            &request::gpgpuImageWrite { image, bytes },
-            context,
-            &[7; 64],
-            0,
-        );
-    }
-    client.close();
-    // Registrations of very many runs, which all name one page.
-    let client = Client::open(&mut guest).id();
-    let runs = vec![(0u64, 4096u64); MAX_RUNS];
-    let request = Guest::register_request(client, 1 << 40, (MAX_RUNS as u64) << 12, &runs);
-    let mark = guest.alloc(0);
-    let at = guest.alloc(request.len());
-    guest.write(at, &request);
-    for round in 0..40u64 {
-        guest.write(at + 8, &((1 << 40) + (round << 30)).to_le_bytes());
-        let answer = guest.alloc(8);
-        guest.push_parts(CONTROL_QUEUE, &[(at, request.len() as u32)], &[(answer, 8)]);
-    }
-    guest.kick(CONTROL_QUEUE);
-    guest.wait_order(CONTROL_QUEUE, 40);
-    guest.forget_buffers(mark);
-    assert_eq!(guest.close(client), status::OK);
-    host.check_memory(&before, 256 * MIB);
-    neighbour.finish();
-}
-
-/// A thread of a guest ends what other threads of it use. Nothing that is gone is named to the driver, nobody waits for ever, and
-/// the client lives.
+/// A thread of a guest ends objects that other threads of it use. The driver gets no ended object, no thread waits for
+/// ever, and the client lives.
 #[test]
 #[allow(non_snake_case)]
 fn pitfall_63_what_one_thread_uses_another_can_destroy() {
@@ -492,15 +389,15 @@ fn pitfall_63_what_one_thread_uses_another_can_destroy() {
     }
     let sync = request::cuCtxSynchronize {};
     client.guest().forget_buffers(mark);
-    // What was found to be gone is told once.
+    // A stale object is reported once.
     client.call(&sync, context, &[], 0);
     client.works(&sync, context, &[], 0);
     client.close();
     neighbour.finish();
 }
 
-/// A context is destroyed under a thread that waits for work without end. CUDA does not define what becomes of that thread; here
-/// it costs the client, after some seconds, and nobody else.
+/// A context is destroyed under a thread that waits for endless work. CUDA does not define the result for that thread;
+/// here it costs only the client, after some seconds.
 #[test]
 fn pitfall_63_a_context_destroyed_under_a_waiting_thread_costs_its_client() {
     let Some(host) = Host::start() else { return };
@@ -577,48 +474,4 @@ fn pitfall_63_functions_of_a_librarys_module_end_with_the_library() {
     let (code, _) = client.call(&unload, context, &[], 0);
     assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
     client.close();
-}
-
-/// Work without end behind a stream that does not get on: the worker does not hold it all.
-#[test]
-fn pitfall_73_work_behind_a_blocked_stream_is_bounded() {
-    let Some(host) = Host::start() else { return };
-    let neighbour = host.neighbour();
-    let mut guest = host.boot(0, vmm());
-    let mut client = Client::open(&mut guest);
-    let context = client.context();
-    let before = host.memory();
-    let address = client.alloc(1 << 20, context);
-    let gate = client.block(context);
-    let mut posted = Vec::new();
-    // 60 KiB each, by the command queue without an answer; the queue holds as many as there are descriptors.
-    let mark = client.guest().alloc(0);
-    let write = request::gpgpuWrite {
-        dst: address,
-        hStream: 0,
-        bytes: Blob(vec![3; 60 << 10]),
-    };
-    let bytes = command(&write, context);
-    for _ in 0..if on_gpu() { 20 } else { 300 } {
-        client.guest().forget_buffers(mark);
-        posted.push(client.post(&bytes, 0));
-    }
-    let data = vec![5; MAX_DATA_BYTES];
-    let copy = request::gpgpuCopyIn {
-        dst: address,
-        hStream: 0,
-        synchronous: false,
-    };
-    let copy = command(&copy, context);
-    for _ in 0..2 {
-        posted.push(client.post_data(&copy, 16, &data[..1 << 20]));
-    }
-    host.check_memory(&before, 160 * MIB);
-    client.unblock(gate);
-    for head in posted {
-        let status = client.guest().wait(COMMAND_QUEUE, head).status();
-        assert_eq!(status, status::OK);
-    }
-    client.close();
-    neighbour.finish();
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What images take of a VM's memory limit: every form of them, by every way into a context.
+//! The charges of images against a VM's memory limit: every form of image, by every way into a context.
 //!
-//! A guest that speaks to its worker as no library would asks for it, so nothing but the host's own counting holds. `cargo xtask
-//! test` names the folder with the software GPU in `VIRTIO_GPGPU_STAGE`; without it there is nothing to run on, and the tests
-//! say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU, and what was charged is held against what the driver took.
+//! A guest that speaks to its worker as no library would makes the requests, so only the host's own counting applies.
+//! `cargo xtask test` names the folder with the software GPU in `VIRTIO_GPGPU_STAGE`. Without it the tests are skipped,
+//! with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU, and compare charges with the driver's use.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 #[path = "hostile/client.rs"]
@@ -36,13 +36,13 @@ use host::{BackEnd, Options, on_gpu};
 
 const MIB: u64 = 1 << 20;
 
-/// What the variable of most images takes.
+/// The memory of most images' variable.
 const VARIABLE: u64 = 64 * MIB;
 
 /// The unit in which a VM is charged, and in which the driver makes room.
 const STEP: u64 = 2 * MIB;
 
-/// What a context takes on the software GPU, in MiB.
+/// The memory of a context on the software GPU, in MiB.
 const CONTEXT: u64 = 31;
 
 fn limit() -> u64 {
@@ -138,7 +138,7 @@ fn one_thread(stream: u64) -> LaunchConfig {
     }
 }
 
-/// The ways in which the driver comes to place a library in the current context.
+/// The ways in which the driver places a library in the current context.
 const WAYS: &[&str] = &["global", "module", "function", "occupancy", "launch"];
 
 /// Uses a library, and a kernel of it, in a context.
@@ -190,7 +190,7 @@ fn place(
     }
 }
 
-/// What is charged for an image beside its variable.
+/// The charge of an image beside its variable.
 fn is_one_image(bytes: u64) -> bool {
     (VARIABLE..VARIABLE + 4 * MIB).contains(&bytes)
 }
@@ -273,7 +273,7 @@ fn a_library_that_has_no_room_in_a_context_is_not_placed_there() {
     };
     let code = client.call(&launch, first, &[], 0).0;
     assert_ne!(code, CUDA_SUCCESS);
-    // Nor is another library, and what was refused leaves nothing behind.
+    // Nor is another library, and a refused one leaves nothing behind.
     let (_, code) = load_library(&mut client, 9, other);
     assert_eq!(code, CUDA_ERROR_OUT_OF_MEMORY);
     let free_memory = request::cuMemFree_v2 { dptr: rest };
@@ -345,7 +345,7 @@ fn a_number_of_the_guests_choosing_gives_nothing_back() {
     }
 }
 
-/// A module of each form: what it is charged, and what the driver takes.
+/// A module of each form: its charge, and the driver's use.
 #[test]
 fn no_form_of_an_image_takes_more_than_it_is_charged() {
     let Some(back_end) = start() else { return };
@@ -374,7 +374,7 @@ fn no_form_of_an_image_takes_more_than_it_is_charged() {
         let (module, code) = load(&mut client, serial, form.as_bytes());
         let text = form.replace('\n', "\\n");
         if code != CUDA_SUCCESS {
-            // What the driver does not take needs no charge, and leaves none.
+            // An image that the driver refuses needs no charge, and leaves none.
             println!("{code}: {text}");
             assert_eq!(free(&mut client, context), before, "{text}");
             continue;

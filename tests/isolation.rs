@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Faults of one VM while another works: the back end as it is installed, guest programs in two VMs, and what dies.
+//! Faults of one VM while another works: the back end as installed, guest programs in two VMs, and processes that die.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU. Each fault's row of the table goes to standard
-//! output (`--nocapture`), and as JSON into the folder that `VIRTIO_GPGPU_TEST_OUT` names.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU. Each fault's row of the
+//! table goes to standard output (`--nocapture`), and as JSON into the folder that `VIRTIO_GPGPU_TEST_OUT` names.
 
-mod back_end;
 #[path = "isolation/bystander.rs"]
 mod bystander;
+mod common;
 #[path = "isolation/exhaustion.rs"]
 mod exhaustion;
 #[path = "isolation/gpu.rs"]
@@ -32,7 +32,7 @@ use nix::sys::signal::{Signal, kill};
 use bystander::{Bystander, Fault};
 use host::{BackEnd, on_gpu};
 
-/// `CUDA_ERROR_EXTERNAL_DEVICE`: what each call of a client answers whose worker is gone.
+/// `CUDA_ERROR_EXTERNAL_DEVICE`: the result of each call of a client whose worker is gone.
 const WORKER_GONE: &str = "911";
 
 /// Runs `act` between two looks at a bystander; it says when the one that did wrong had ended.
@@ -141,7 +141,7 @@ fn pitfall_62_a_worker_killed_under_load_costs_its_own_client() {
     assert!(back_end.lives());
 }
 
-/// What a guest process may be at when it is killed.
+/// The call of a guest process when it is killed.
 const PHASES: [&str; 9] = [
     "before",
     "init",

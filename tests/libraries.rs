@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest that this
-//! project's libraries of NVIDIA's names serve.
+//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest
+//! that use this project's libraries of NVIDIA's names.
 //!
-//! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with a part for
-//! it in an environment variable. What it runs is in the folder that `VIRTIO_GPGPU_STAGE` names; on a GPU NVIDIA's own libraries are
-//! in the folders that `VIRTIO_GPGPU_TEST_LIBRARIES` names. Without them the tests say that they have nothing to run.
+//! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with
+//! its part in an environment variable. `VIRTIO_GPGPU_STAGE` names the folder of the programs; on a GPU
+//! `VIRTIO_GPGPU_TEST_LIBRARIES` names the folders of NVIDIA's own libraries. Without them the tests are skipped, with
+//! a message.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of isolation.
 #[path = "libraries/calls.rs"]
 mod calls;
@@ -51,10 +52,10 @@ use host::{BackEnd, Guest, Options, on_gpu, stage, wait_for};
 /// Which part this program has as a guest's.
 const PART: &str = "VIRTIO_GPGPU_TEST_PART";
 const MIB: u64 = 1 << 20;
-/// What a handle is charged.
+/// The charge of a handle.
 const HANDLE: u64 = 96 * MIB;
 
-/// Not a test of its own: what a guest runs.
+/// Not a test of its own: the program of a guest.
 #[test]
 fn guest() {
     match std::env::var(PART).as_deref() {
@@ -98,7 +99,7 @@ fn guest() {
     }
 }
 
-/// The folders of NVIDIA's libraries, or the one of the stand-ins; `None` if there is nothing to run.
+/// The folders of NVIDIA's libraries, or the one of the stand-ins; `None` if there is none.
 fn libraries() -> Option<String> {
     if on_gpu() {
         let named = std::env::var("VIRTIO_GPGPU_TEST_LIBRARIES");
@@ -151,7 +152,7 @@ fn runs(part: &str) {
     run(&back_end, part);
 }
 
-/// By a wrapper that nobody of this project wrote.
+/// By a wrapper of another project.
 #[test]
 fn programs_of_cudarc_compute_what_they_do_natively() {
     runs("wrapper");
@@ -163,7 +164,7 @@ fn products_of_descriptors_are_as_they_say() {
     runs("descriptors");
 }
 
-/// What a program computes again and again the host keeps by its description.
+/// The host keeps the description of a product that a program computes again.
 #[test]
 fn products_that_come_again_are_those_of_their_own_descriptors() {
     runs("plans");
@@ -221,7 +222,7 @@ fn a_captured_graph_has_the_workspace_of_a_handle_that_has_none() {
 }
 
 #[test]
-fn what_a_library_cannot_do_in_a_capture_ends_it_and_is_not_done() {
+fn work_that_a_capture_cannot_record_ends_it_and_is_not_done() {
     runs("captures-wrong");
 }
 
@@ -246,7 +247,7 @@ fn sparse_products_are_those_of_their_descriptors() {
 }
 
 #[test]
-fn what_a_sparse_descriptor_was_set_to_is_told_back() {
+fn settings_of_sparse_descriptors_are_read_back() {
     runs("sparse values");
 }
 
@@ -280,7 +281,7 @@ fn structured_descriptors_that_are_none_and_ended_ones_are_refused() {
     runs("structured wrong");
 }
 
-/// What was posted and failed on the GPU shows when the process synchronises, and costs only this process.
+/// A posted call that failed on the GPU is reported when the process synchronises, and costs only this process.
 #[test]
 fn a_fault_of_a_posted_call_costs_its_process_alone() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
@@ -327,7 +328,7 @@ fn without_a_library_its_calls_fail_and_all_else_works() {
     }
 }
 
-/// What the first VM is charged, by the metrics' page at a socket.
+/// The first VM's charge, by the metrics' page at a socket.
 fn charged(socket: &Path) -> u64 {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -368,7 +369,7 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     assert_eq!(charged(&socket), before + HANDLE);
     assert!(guest.ask("destroy").contains("destroyed"));
     assert_eq!(charged(&socket), before);
-    // Nor does a process leave behind what it did not destroy.
+    // Nor does a process leave objects behind that it did not destroy.
     assert!(guest.ask("make").contains("made"));
     let (status, said) = guest.end();
     assert!(status.success(), "{status}: {said}");

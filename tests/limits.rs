@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory limits, as programs in VMs meet them.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of isolation.
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]
 mod host;
+#[path = "limits/shared.rs"]
+mod shared;
 
 use host::{BackEnd, Guest, Options, on_gpu, wait_for};
 
@@ -16,9 +18,9 @@ const MIB: u64 = 1 << 20;
 const OUT_OF_MEMORY: u64 = 2;
 const NOT_SUPPORTED: u64 = 801;
 
-/// What a context takes on the software GPU, in MiB: half a piece of what limits count in beside whole ones.
+/// The memory of a context on the software GPU, in MiB: whole units of the limits and half a unit.
 const CONTEXT: u64 = 31;
-/// What it is charged.
+/// Its charge.
 const CONTEXT_CHARGE: u64 = 32;
 
 /// A back end whose VM 0 has a limit of so many MiB, and VM 1 of as many others.
@@ -47,7 +49,7 @@ fn start(limits: [u64; 2]) -> Option<BackEnd> {
     Some(back_end)
 }
 
-/// A program that does what it is told.
+/// A program that takes commands.
 struct Program(Guest);
 
 impl Program {
@@ -114,7 +116,7 @@ fn pitfall_72_all_that_says_how_much_memory_there_is_says_the_same() {
         } else {
             assert_eq!(cost, CONTEXT_CHARGE * MIB);
         }
-        // What is allocated is not free, and what is free can be allocated.
+        // Allocated memory is not free, and free memory can be allocated.
         program.succeeds(&format!("alloc {}", 64 * MIB));
         assert_eq!(program.info().0, answer[0] - 64 * MIB);
         program.succeeds(&format!(
@@ -145,7 +147,7 @@ fn pitfall_70_threads_and_processes_get_all_of_the_limit_and_no_more() {
         });
         let all: u64 = counts.iter().sum::<u64>() * piece;
         assert!(all <= free, "{all} of {free}");
-        // What one was refused while another held it for a moment can be had once all are done.
+        // Memory that was refused while another held it for a moment is available once all are done.
         let more: u64 = programs
             .iter_mut()
             .map(|program| program.fill(1, piece))
@@ -170,7 +172,7 @@ fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
     let mut programs: Vec<_> = (0..4).map(|_| Program::start(&back_end, 0)).collect();
     let (free, _) = programs[0].info();
     for round in 0..8 {
-        // Each is kept for what the same process allocates next.
+        // Each is kept for the same process's next allocation.
         for program in &mut programs {
             program.succeeds(&format!("alloc {}", 40 * MIB));
             // Less than this the guest's own library keeps.
@@ -178,7 +180,7 @@ fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
             program.succeeds("free");
         }
         for program in &mut programs {
-            // A process does not wait until its worker has freed what nothing uses.
+            // A process does not wait until its worker has freed unused memory.
             wait_for("all that was freed", || {
                 (program.info().0 == free).then_some(())
             });
@@ -205,7 +207,7 @@ fn pitfall_68_memory_of_pools_counts_and_what_is_freed_in_a_streams_order_is_fre
     let (free, _) = one.info();
     let all = free / (2 * MIB) * (2 * MIB);
     for round in 0..6 {
-        // Whether a pool is to keep what it had or not, it is there for whoever lacks memory.
+        // Whether a pool keeps its memory or not, it is available to processes that lack memory.
         let threshold = if round < 3 { 0 } else { u64::MAX };
         one.succeeds(&format!("threshold {threshold}"));
         one.succeeds(&format!("async {}", all - 64 * MIB));
@@ -221,7 +223,7 @@ fn pitfall_68_memory_of_pools_counts_and_what_is_freed_in_a_streams_order_is_fre
             one.succeeds(&format!("alloc {all}"));
             one.succeeds("freeasync");
         }
-        // Nobody uses the program meanwhile.
+        // The program is idle meanwhile.
         wait_for("what was freed", || (other.info().0 == free).then_some(()));
         let kept = if round == 3 || round == 5 { all } else { 0 };
         assert_eq!(one.ask("reserved"), [0, kept, 0], "round {round}");
@@ -336,7 +338,7 @@ fn pitfall_69_green_contexts_count() {
     assert!(greens >= 2);
     program.has_no_room("green");
     other.has_no_room("green");
-    // What is made in the primary context beside them counts as before.
+    // Memory in the primary context beside them counts as before.
     program.has_no_room(&format!("alloc {}", left + 2 * MIB));
     for _ in 0..greens {
         program.succeeds("ungreen");
@@ -356,7 +358,7 @@ fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
     let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
     let free = one.info().0;
     assert_eq!(other.info().0, free);
-    // What is kept for the next allocation is there for a mapping, in this process and in another one.
+    // Kept memory is available for a mapping, in this process and in another one.
     other.succeeds(&format!("alloc {}", 96 * MIB));
     other.succeeds("free");
     one.succeeds(&format!("alloc {}", 64 * MIB));
@@ -378,7 +380,7 @@ fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
     assert_eq!(one.info().0, left + small);
     other.succeeds(&format!("map {small}"));
     one.has_no_room(&format!("map {small}"));
-    // Another VM's is its own, and what a process had goes with it.
+    // Another VM's memory is its own, and a process's memory ends with it.
     let mut stranger = Program::start(&back_end, 1);
     stranger.succeeds(&format!("map {large}"));
     one.0.kill();
@@ -401,12 +403,12 @@ fn executable_graphs_count_by_the_most_that_there_were() {
     let left = one.info().0;
     assert!(free - left >= 200 * (112 << 10), "{}", free - left);
     assert_eq!(others - other.info().0, free - left);
-    // The driver keeps for the next graph what one had.
+    // The driver keeps a graph's memory for the next one.
     one.succeeds("ungraph");
     assert_eq!(one.info().0, left);
     one.succeeds("graphs 200 20");
     assert_eq!(one.info().0, left);
-    // Where all is taken there is room for no more of them.
+    // Without free memory there is room for no more of them.
     other.0.ask("fill 1 2097152");
     one.has_no_room("graphs 200 20");
     one.0.kill();
@@ -457,8 +459,8 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         let answer = program.0.ask(&format!("way {way} {too_much}"));
         let code = answer.trim_start_matches("way ");
         let refused = [OUT_OF_MEMORY, NOT_SUPPORTED].map(|code| code.to_string());
-        // What is opened is no handle, and what is imported no memory: CUDA_ERROR_INVALID_VALUE and CUDA_ERROR_UNKNOWN, as with NVIDIA's
-        // driver.
+        // An opened address is no handle, and imported memory no allocation: CUDA_ERROR_INVALID_VALUE and
+        // CUDA_ERROR_UNKNOWN, as with NVIDIA's driver.
         let is_none = [("ipc", "1"), ("import", "999")].contains(&(way, code));
         assert!(
             is_none || code == "absent" || refused.iter().any(|refused| refused == code),
@@ -466,7 +468,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         );
         assert_eq!(program.info().0, free, "{way}");
     }
-    // What an array takes is counted until it ends, by whole pieces of 2 MiB.
+    // An array counts until it ends, in whole pieces of 2 MiB.
     program.succeeds(&format!("array {}", 64 * MIB));
     let left = program.info().0;
     assert!(
@@ -491,7 +493,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     program.has_no_room(&format!("module {}", left + 2 * MIB));
     program.succeeds("unload");
     assert_eq!(program.info().0, free);
-    // A context's limits: its kernels' heap, their stacks and what they print.
+    // A context's limits: its kernels' heap, their stacks and their output.
     for line in [
         format!("limit 2 {too_much}"),
         format!("limit 1 {too_much}"),
@@ -518,7 +520,7 @@ fn pitfall_71_a_limit_below_what_is_used_stops_what_is_new_alone() {
         (program.info() == (0, lower * MIB)).then_some(())
     });
     program.has_no_room(&format!("alloc {}", 128 * MIB));
-    // What is there is there.
+    // The existing memory stays.
     program.succeeds("free");
     wait_for("what was freed", || {
         (program.info().0 == 64 * MIB).then_some(())
@@ -529,165 +531,4 @@ fn pitfall_71_a_limit_below_what_is_used_stops_what_is_new_alone() {
         (program.info().1 == total).then_some(())
     });
     program.succeeds(&format!("alloc {}", 128 * MIB));
-}
-
-/// What a program says of the allocation that it has made last, for another one to open.
-fn share(program: &mut Program) -> Vec<u64> {
-    let answer = program.ask("share");
-    assert_eq!((answer[0], answer.len()), (0, 65), "{answer:?}");
-    answer[1..].to_vec()
-}
-
-fn open(handle: &[u64]) -> String {
-    let bytes: Vec<String> = handle.iter().map(u64::to_string).collect();
-    format!("open {}", bytes.join(" "))
-}
-
-#[test]
-fn pitfall_65_shared_memory_counts_for_each_who_has_it() {
-    let Some(back_end) = start([limit(), limit()]) else {
-        return;
-    };
-    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
-    let free = one.info().0;
-    let part = free / 3 / (2 * MIB) * (2 * MIB);
-    // More than half cannot be there twice.
-    one.succeeds(&format!("alloc {}", 2 * part));
-    let whole = share(&mut one);
-    other.has_no_room(&open(&whole));
-    assert_eq!(other.info().0, free - 2 * part);
-    one.succeeds("free");
-    one.succeeds(&format!("alloc {part}"));
-    let handle = share(&mut one);
-    other.succeeds(&open(&handle));
-    assert_eq!(other.info().0, free - 2 * part);
-    // Once more is the same once more.
-    other.succeeds(&open(&handle));
-    assert_eq!(other.info().0, free - 2 * part);
-    other.succeeds("close");
-    // What its owner has freed is there as long as others have it open, and so it counts.
-    one.succeeds("free");
-    assert_eq!(other.info().0, free - 2 * part);
-    one.has_no_room(&format!("alloc {}", 2 * part));
-    other.succeeds("close");
-    wait_for("what was lent", || (one.info().0 == free).then_some(()));
-    one.succeeds(&format!("alloc {}", 2 * part));
-    one.succeeds("free");
-    // Who dies gives back what it has made, and what it has open, and no more.
-    one.succeeds(&format!("alloc {part}"));
-    let handle = share(&mut one);
-    other.succeeds(&open(&handle));
-    one.0.kill();
-    // Its context goes too.
-    wait_for("what a dead process had", || {
-        (other.info().0 > free - part).then_some(())
-    });
-    other.has_no_room(&format!("alloc {free}"));
-    let mut third = Program::start(&back_end, 0);
-    third.has_no_room(&format!("alloc {}", free - part + 2 * MIB));
-    assert_eq!(third.info().0, free - part);
-    other.0.kill();
-    wait_for("what the last had open", || {
-        (third.info().0 > free).then_some(())
-    });
-}
-
-#[test]
-fn pitfall_65_memory_of_shared_pools_counts_and_stays_in_its_vm() {
-    const INVALID_VALUE: u64 = 1;
-    const INVALID_HANDLE: u64 = 400;
-    const UNKNOWN: u64 = 999;
-    const INVALID_DEVICE: u64 = 101;
-    let Some(back_end) = start([limit(), limit()]) else {
-        return;
-    };
-    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
-    let mut stranger = Program::start(&back_end, 1);
-    let share = |program: &mut Program, bytes: u64| {
-        let answer = program.ask(&format!("share-pooled {bytes}"));
-        assert_eq!((answer[0], answer.len()), (0, 145), "{answer:?}");
-        answer[1..].to_vec()
-    };
-    let open = |pooled: &[u64]| {
-        let bytes: Vec<String> = pooled.iter().map(u64::to_string).collect();
-        format!("open-pooled {}", bytes.join(" "))
-    };
-    let (free, free_of_stranger) = (one.info().0, stranger.info().0);
-    let part = free / 3 / (2 * MIB) * (2 * MIB);
-    let pooled = share(&mut one, 2 * part);
-    // More than half cannot be there twice.
-    other.has_no_room(&open(&pooled));
-    one.succeeds("free");
-    wait_for("what was freed", || (one.info().0 == free).then_some(()));
-    let pooled = share(&mut one, part);
-    other.succeeds(&open(&pooled));
-    assert_eq!(other.info().0, free - 2 * part);
-    // What its owner has freed is there as long as others have it open, and so it counts.
-    one.succeeds("free");
-    assert_eq!(other.info().0, free - 2 * part);
-    one.has_no_room(&format!("alloc {}", 2 * part));
-    other.succeeds("free-pooled");
-    wait_for("what was lent", || (one.info().0 == free).then_some(()));
-    // A descriptor of a stranger's making names the pool, and opens nothing.
-    let pooled = share(&mut one, part);
-    assert_eq!(stranger.ask(&open(&pooled)), [INVALID_HANDLE]);
-    // Guesses: of the pool, of whose it is, of its GPU; of the allocation and its secret.
-    for at in 0..pooled.len() {
-        let mut guess = pooled.clone();
-        guess[at] ^= 0x80;
-        let answer = other.ask(&open(&guess))[0];
-        let refused = [INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, UNKNOWN];
-        assert!(refused.contains(&answer), "byte {at}: {answer}");
-        assert_ne!(stranger.ask(&open(&guess)), [0], "byte {at}");
-    }
-    assert_eq!(stranger.info().0, free_of_stranger);
-    // Who dies gives back what it has open, and no more.
-    other.0.kill();
-    wait_for("what a dead process had", || {
-        (one.info().0 >= free - part).then_some(())
-    });
-    one.succeeds("free");
-}
-
-#[test]
-fn pitfall_65_handles_are_good_in_their_own_vm_alone() {
-    const INVALID_VALUE: u64 = 1;
-    const INVALID_HANDLE: u64 = 400;
-
-    let Some(back_end) = start([limit(), limit()]) else {
-        return;
-    };
-    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
-    let mut stranger = Program::start(&back_end, 1);
-    one.succeeds(&format!("alloc {}", 40 * MIB));
-    let handle = share(&mut one);
-    assert_eq!(stranger.ask(&open(&handle)), [INVALID_HANDLE]);
-    other.succeeds(&open(&handle));
-    // Guesses: of the secret, of whose it is, of what it is.
-    for at in 0..64 {
-        let mut guess = handle.clone();
-        guess[at] ^= 0x80;
-        let answer = other.ask(&open(&guess));
-        let is_owner = (8..16).contains(&at);
-        let wanted = if is_owner {
-            INVALID_HANDLE
-        } else {
-            INVALID_VALUE
-        };
-        assert_eq!(answer, [wanted], "byte {at}");
-        assert_ne!(stranger.ask(&open(&guess)), [0], "byte {at}");
-    }
-    // The stranger asks without an end, and others are served as before.
-    for _ in 0..300 {
-        assert_eq!(stranger.ask(&open(&handle)), [INVALID_HANDLE]);
-    }
-    for _ in 0..20 {
-        other.succeeds(&open(&handle));
-        other.succeeds("close");
-    }
-    one.0.kill();
-    other.succeeds("close");
-    wait_for("the end of the owner", || {
-        (other.ask(&open(&handle)) == [INVALID_HANDLE]).then_some(())
-    });
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Metrics, end to end: the service on the software GPU, programs of a guest, and what can be read of them meanwhile.
+//! Metrics, end to end: the service on the software GPU, programs of a guest, and the values that can be read
+//! meanwhile.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
-mod back_end;
+mod common;
 
 use std::{
     collections::BTreeMap,
@@ -15,26 +16,15 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use back_end::program;
+use common::{LIMIT, on_gpu, program, stage};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::Value;
-
-/// Long enough for the slowest machine; reached only by what would never happen.
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn stage() -> Option<PathBuf> {
-    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
-    if stage.is_none() {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-    }
-    stage
-}
 
 /// A running service for one VM, and the lines that it logs.
 struct Service {
@@ -56,7 +46,7 @@ impl Service {
             .args(["--log-format", "json"])
             .env("VIRTIO_GPGPU_LOG", "info")
             .stderr(Stdio::piped());
-        match std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda") {
+        match on_gpu() {
             true => command.args(["--gpu", "cuda"]),
             false => command
                 .args(["--gpu", "software", "--software-gpu"])
@@ -116,7 +106,7 @@ impl Service {
         output
     }
 
-    /// A page: its head, and what follows.
+    /// A page: its head, and its body.
     fn get(&self, request: &str) -> (String, String) {
         let mut stream = UnixStream::connect(self.path("metrics")).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -193,7 +183,7 @@ fn totals(metrics: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64
 }
 
 #[test]
-fn what_a_program_does_is_counted_and_stays_counted_when_it_is_gone() {
+fn a_programs_work_is_counted_and_stays_counted_when_it_is_gone() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
     let before = service.metrics();
@@ -242,7 +232,7 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     service.wait_until(LAUNCHES, |launches| launches > 0.0);
     assert_eq!(service.metric(CLIENTS), 1.0);
 
-    // The page about clients names the worker, and what the log says of it.
+    // The page about clients names the worker as the log does.
     let page = service.clients();
     let client = &page["vms"][0]["clients"][0];
     assert!(client["totals"]["launches"].as_u64().unwrap() > 0, "{page}");
@@ -320,7 +310,7 @@ fn a_socket_is_its_owners_and_groups_and_gone_with_the_service() {
     let (head, _) = service.get("what is this\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
 
-    // Those that say nothing keep nobody out for ever: when they had their time, the next is served.
+    // Silent connections do not keep others out for ever: at their time limit, the next is served.
     let silent: Vec<UnixStream> = (0..32)
         .map(|_| UnixStream::connect(&path).unwrap())
         .collect();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the
-//! software GPU; the workers have device memory there and do what they are told.
+//! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the software
+//! GPU; the workers have device memory there and take commands.
 //!
 //! The software GPU is the one in the folder that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
 //! program. Where there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
 //! run on a GPU.
 
-mod back_end;
+mod common;
 #[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
 #[path = "mover/host.rs"]
-// Some of it is for the tests of what writes to a guest's memory.
+// Some of it is for the tests of writes to a guest's memory.
 #[allow(dead_code)]
 mod host;
 #[path = "mover/worker.rs"]
@@ -41,7 +41,7 @@ use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, FREE
 const MIB: usize = 1 << 20;
 const GPU_BYTES: u64 = 16 << 20;
 
-/// Not a test of its own: what workers run.
+/// Not a test of its own: the program of workers.
 #[test]
 fn fake_worker() {
     if std::env::var_os(worker::MODE).is_some() {
@@ -49,7 +49,7 @@ fn fake_worker() {
     }
 }
 
-/// A host whose workers do what they are told.
+/// A host whose workers take commands.
 fn start() -> Option<Host> {
     let own = std::env::current_exe().unwrap();
     let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];
@@ -114,7 +114,7 @@ impl Session {
         this
     }
 
-    /// Waits until data is moved; what is at `offset` in device memory is lost.
+    /// Waits until data is moved; device memory at `offset` is overwritten.
     fn wait_for_mover(&mut self, offset: u64) {
         let at = self.guest.alloc(MIB);
         let rest = self.guest.alloc(0);
@@ -216,7 +216,7 @@ fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
         (a + 2 * MIB as u64, 300_000),
     ];
     session.round_trip(&mixed, &[(b, 1_000_006)], 1 << 20, "moved");
-    // What is around it stays as it was.
+    // The bytes around it do not change.
     session.guest.write(b, &vec![0xee; 2 * MIB]);
     let data = (status::OK, "moved".to_owned());
     let middle = [(b + 4099, 300_001)];
@@ -249,7 +249,7 @@ fn small_data_and_what_cannot_be_moved_is_staged() {
     session.round_trip(&[(a, MIB as u32)], &[(b, MIB as u32)], 0, "moved");
 }
 
-/// More than a worker may hold of anything ends its client, and costs nobody else anything.
+/// Exceeding a worker's limits ends its client, and costs no other.
 #[test]
 fn pitfall_81_a_worker_cannot_name_what_it_has_not_exported() {
     let Some(host) = start() else { return };
@@ -273,7 +273,7 @@ fn pitfall_81_a_worker_cannot_name_what_it_has_not_exported() {
     }
 }
 
-/// GPGPU-DEV-23: the device touches what the guest has, and nothing else.
+/// GPGPU-DEV-23: the device touches only the guest's memory.
 #[test]
 fn pitfall_81_buffers_outside_the_guests_memory_are_not_moved() {
     let Some(host) = start() else { return };
@@ -315,7 +315,7 @@ fn a_mover_killed_in_mid_copy_costs_no_data() {
         for head in heads {
             assert_eq!(session.end(head), (status::OK, "staged 1".into()));
         }
-        // It is there again after a while.
+        // It is available again after a while.
         session.wait_for_mover(8 << 20);
     }
     assert!(session.read(&[(b, 4 * MIB as u32)]) == data);
@@ -352,7 +352,7 @@ fn pitfall_88_a_crash_is_not_told_while_a_mover_copies() {
             kill(process, None).is_err().then_some(())
         });
     }
-    // The supervisor has done what follows from it when it serves another VM.
+    // The supervisor has handled it when it serves another VM.
     boot(&host, 1);
     assert!(!is_closed(&session.guest));
     drop(stopped);
@@ -450,7 +450,7 @@ fn pitfall_62_device_memory_that_is_given_back_is_not_kept() {
     wait_for("the end of the import", || (imports() == 0).then_some(()));
 }
 
-/// A GPU says itself what is free; the software GPU knows one process alone.
+/// A GPU reports its free memory itself; the software GPU knows one process alone.
 fn is_free_again(session: &mut Session) {
     const BYTES: u64 = 1 << 30;
     let free = |session: &mut Session| session.small(&[FREE]).parse::<u64>().unwrap();
@@ -470,7 +470,7 @@ fn is_free_again(session: &mut Session) {
     });
 }
 
-/// A guest's kernels run in its worker: what the mover has registered must be out of their reach.
+/// A guest's kernels run in its worker: they must not reach memory that the mover has registered.
 #[test]
 fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
     let Some(host) = start() else { return };
@@ -530,7 +530,7 @@ fn measure() {
                     .map(|block| {
                         let offset = (block % 4) << 22;
                         let head = session.post(&[COPY, 1, offset], &shape(block), to_guest);
-                        // What arrives in the guest's memory is not looked at.
+                        // Data that arrives in the guest's memory is not checked.
                         session.guest.trim(COMMAND_QUEUE, head, 24);
                         head
                     })

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVML, as programs in VMs meet it: it tells of the VM that they are in, and of no other.
 //!
-//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
-//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
+//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
-mod back_end;
+mod common;
 // Some of it is for the tests of isolation.
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]
@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const UNINITIALIZED: u64 = 1;
 const NOT_SUPPORTED: u64 = 3;
 
-/// What a context takes on the software GPU, in MiB.
+/// The memory of a context on the software GPU, in MiB.
 const CONTEXT: u64 = 31;
 
 fn start(limits: [Option<u64>; 2]) -> Option<BackEnd> {
@@ -39,7 +39,7 @@ fn start(limits: [Option<u64>; 2]) -> Option<BackEnd> {
     Some(back_end)
 }
 
-/// A program that does what it is told; see its source.
+/// A program that takes commands; see its source.
 struct Program(Guest);
 
 impl Program {
@@ -100,7 +100,7 @@ fn memory_is_what_cuda_says_of_it_and_the_limit_is_all() {
         return;
     };
     let mut monitor = Program::monitor(&back_end, 0);
-    // Nobody has a context: neither has who asks.
+    // No process has a context, the querying one included.
     assert_eq!(monitor.memory(), (limit() * MIB, 0));
     assert_eq!(monitor.processes(), []);
     let mut program = Program::start(&back_end, 0, "limits");
@@ -119,9 +119,9 @@ fn memory_is_what_cuda_says_of_it_and_the_limit_is_all() {
     let mut other = Program::monitor(&back_end, 1);
     assert_eq!(other.memory(), (2 * limit() * MIB, 0));
     assert_eq!(other.processes(), []);
-    // What was freed, and what a process had that is gone, is not used.
+    // Freed memory, and the memory of a process that is gone, is not in use.
     assert_eq!(program.ask("free"), [0]);
-    // Nobody waits for a free of idle memory but a later call of the same process.
+    // Only a later call of the same process waits for a free of idle memory.
     let freed = program.info();
     assert_eq!(freed, before);
     assert_eq!(monitor.memory(), freed);
@@ -151,7 +151,7 @@ fn each_process_of_the_vm_counts_once() {
     assert_eq!(seen[1].1 - seen[0].1, 64 * MIB);
     let (all, used) = monitor.memory();
     assert_eq!(used, seen.iter().map(|(_, bytes)| bytes).sum::<u64>());
-    // Without a limit all of the GPU is there, as CUDA says too.
+    // Without a limit all of the GPU is available, as CUDA reports too.
     assert_eq!(all, programs[0].info().0);
     let share = monitor.ask("utilisation");
     assert!(share[0] == 0 && share[1] <= 100, "{share:?}");
@@ -198,7 +198,7 @@ fn a_process_that_has_cuda_asks_by_its_own_connection() {
     assert!(used >= CONTEXT * MIB, "{used}");
     let pid = u64::from(program.0.pid());
     assert_eq!(program.processes(), [(pid, used)]);
-    // What comes next in the log shows that nothing is still to come of that.
+    // The next line in the log shows that no other was pending.
     let mut other = Program::start(&back_end, 1, "nvml");
     assert_eq!(other.ask("cuda"), [0, 0]);
     back_end.worker(1, from);
@@ -260,11 +260,11 @@ fn gpgpu_smi_shows_the_vm() {
     assert!(!show(&["--query-gpu=colour", "--format=csv"]).0);
 }
 
-/// Values of sensors with their codes, by what `sensors` of the program asks for.
+/// Values of sensors with their codes, for the program's command `sensors`.
 struct Sensors(Vec<(u64, u64)>);
 
 impl Sensors {
-    /// How many values there are.
+    /// The number of values.
     const COUNT: usize = 34;
 
     fn of(program: &mut Program, device: u64) -> Self {
@@ -276,7 +276,7 @@ impl Sensors {
         Self(values)
     }
 
-    /// Whether none is told, and none leaks beside its code.
+    /// Whether all values are withheld, and none leaks beside its code.
     fn are_refused(&self) -> bool {
         self.0.iter().all(|value| *value == (NOT_SUPPORTED, 0))
     }
@@ -344,7 +344,7 @@ fn a_vm_reads_the_sensors_of_its_own_gpu_if_it_may() {
     let Some(back_end) = start_sensing([true, false]) else {
         return;
     };
-    assert_eq!(back_end.sensor_processes(), 0, "nobody has asked yet");
+    assert_eq!(back_end.sensor_processes(), 0, "no query yet");
     let mut other = Program::monitor(&back_end, 1);
     assert!(Sensors::of(&mut other, 0).are_refused());
     assert_eq!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a policy does while the back end runs: which GPUs a VM sees, in which order, and what changes by SIGHUP.
+//! A policy while the back end runs: the GPUs that a VM sees, their order, and changes by SIGHUP.
 //!
 //! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE` names; without
 //! it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
@@ -11,7 +11,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::Duration,
 };
 
 use gpgpu_protocol::cuda::*;
@@ -20,27 +19,18 @@ use nix::{
     unistd::Pid,
 };
 
-mod back_end;
+mod common;
 #[path = "policy/guest.rs"]
 mod guest;
 
-/// Long enough for the slowest machine; reached only by what would never happen.
-const LIMIT: Duration = Duration::from_secs(60);
+use common::{LIMIT, stage};
 
-/// Not a test of its own: what guests run.
+/// Not a test of its own: the program of guests.
 #[test]
 fn guest_program() {
     if let Some(library) = std::env::var_os(guest::LIBRARY) {
         guest::run(Path::new(&library));
     }
-}
-
-fn stage() -> Option<PathBuf> {
-    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
-    if stage.is_none() {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-    }
-    stage
 }
 
 /// A process, and the lines that it writes.
@@ -87,7 +77,7 @@ struct BackEnd {
 }
 
 impl BackEnd {
-    /// With a file, in which `$DIR` stands for where the sockets are.
+    /// With a file, in which `$DIR` stands for the folder of the sockets.
     fn start(stage: &Path, policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("policy.toml");
@@ -139,7 +129,7 @@ fn fill(policy: &str, dir: &Path) -> String {
 }
 
 fn command(stage: &Path) -> Command {
-    let mut command = Command::new(back_end::program());
+    let mut command = Command::new(common::program());
     command
         .args(["--gpu", "software", "--software-gpu"])
         .arg(stage.join("software-gpu"))
@@ -148,7 +138,7 @@ fn command(stage: &Path) -> Command {
     command
 }
 
-/// A process that uses CUDA, and does what it is told.
+/// A process that uses CUDA, and takes commands.
 struct Guest {
     output: Speaker,
     input: ChildStdin,
@@ -172,7 +162,7 @@ impl Guest {
         }
     }
 
-    /// Has it do something; what it says to that.
+    /// Sends it a command; returns its answer.
     fn ask(&mut self, what: &str) -> String {
         writeln!(self.input, "{what}").unwrap();
         let line = self.output.wait_for(guest::MARK);
@@ -206,7 +196,7 @@ fn clients_of_a_vm_number_the_gpus_alike_and_another_vm_has_another_first() {
         assert_eq!(guest.ask("work 1"), "device 1, value 42");
         assert_eq!(guest.ask("work 2"), CUDA_ERROR_INVALID_DEVICE.to_string());
     }
-    // The order holds for as long as one of them is there, whoever came and went.
+    // The order holds as long as one of them exists, whatever the others do.
     first.end(&back_end);
     let mut third = back_end.guest("vm");
     assert_eq!(third.ask("devices"), "0 1");
@@ -234,7 +224,7 @@ fn a_program_sees_the_devices_that_it_asks_for() {
         let refused = guest.ask(&format!("work {count}"));
         assert_eq!(refused, CUDA_ERROR_INVALID_DEVICE.to_string(), "{visible}");
     }
-    // What the VM may not use cannot be asked for.
+    // GPUs that the VM may not use cannot be queried.
     let mut one = back_end.guest_with("one", &[("CUDA_VISIBLE_DEVICES", "0,1")]);
     assert_eq!(one.ask("devices"), "1");
     assert_eq!(one.ask("work 1"), CUDA_ERROR_INVALID_DEVICE.to_string());
@@ -250,7 +240,7 @@ fn a_vm_with_one_gpu_sees_that_one_alone() {
     assert_eq!(one.ask("devices"), "1");
     assert_eq!(one.ask("work 0"), "device 0, value 42");
     assert_eq!(one.ask("work 1"), CUDA_ERROR_INVALID_DEVICE.to_string());
-    // Its limit holds there, and is nobody else's.
+    // Its limit holds there, and for no other VM.
     assert_eq!(one.ask("allocate 200"), OK.to_string());
     assert_eq!(one.ask("allocate 200"), NO_MEMORY.to_string());
     let mut two = back_end.guest("two");
@@ -267,7 +257,7 @@ fn sighup_changes_limits_and_disturbs_nobody() {
     let mut guest = back_end.guest("vm");
     assert_eq!(guest.ask("allocate 200"), OK.to_string());
 
-    // Less than is in use: what there is stays, and there is no more.
+    // Less than the current use: existing memory stays, and there is no more.
     back_end.change(&policy("memory = '64MiB'\nweight = 7\nmax-clients = 1\n"));
     let said = back_end.log.wait_for("VM \"a\": memory");
     assert!(said.contains("512.0 MiB \u{2192} 64.0 MiB"), "{said}");
@@ -280,7 +270,7 @@ fn sighup_changes_limits_and_disturbs_nobody() {
         "it goes on with what it has"
     );
 
-    // One client is the most now, and the next one is told.
+    // One client is the maximum now, and the next one is refused.
     let mut refused = back_end.guest("vm");
     assert_eq!(refused.ask("devices"), NO_MEMORY.to_string());
     drop(refused);
@@ -291,7 +281,7 @@ fn sighup_changes_limits_and_disturbs_nobody() {
     assert!(said.contains("policy.toml:6: "), "{said}");
     assert_eq!(guest.ask("allocate 100"), NO_MEMORY.to_string());
 
-    // What needs a restart is said and left, and the rest is taken.
+    // Changes that need a restart are logged and ignored, and the others apply.
     let moved = policy("memory = '1GiB'\n").replace("gpus = [0]", "gpus = [1]");
     let added = format!("{moved}[[vm]]\nsocket = '$DIR/new'\n");
     back_end.change(&added);
@@ -305,7 +295,7 @@ fn sighup_changes_limits_and_disturbs_nobody() {
     assert_eq!(next.ask("devices"), "0");
 }
 
-/// The folders are those of processes that start from now on; the worker that waits is replaced.
+/// The folders are those of processes that start from now on; the waiting worker is replaced.
 #[test]
 fn sighup_changes_the_folders_of_libraries() {
     let Some(stage) = stage() else { return };

@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a process in a role's sandbox can still do.
+//! The permissions that remain to a process in a role's sandbox.
 //!
 //! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made outside of a
 //! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
 
+#[path = "sandbox/back_end.rs"]
 mod back_end;
+mod common;
 #[path = "sandbox/libraries.rs"]
 mod libraries;
 
 use std::{
     ffi::{CStr, CString},
     fs::{self, File},
-    io::{self, BufRead, BufReader, Read},
+    io,
     os::{
         fd::AsRawFd,
         unix::{fs::PermissionsExt, process::CommandExt, process::ExitStatusExt},
     },
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Output, Stdio},
+    process::{Command, ExitCode, Output},
     sync::OnceLock,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::{Pid, Uid},
-};
+use nix::{sys::signal::kill, unistd::Uid};
 use vhost_device_gpgpu::sandbox::{self, Role, Sandbox, Seccomp, Settings};
 
-/// How a process is told that it is one that tries: role, stage, sandbox, lists, attempt.
+/// The arguments of a process that makes attempts: role, stage, sandbox, lists, attempt.
 const INSIDE: &str = "SANDBOX_TEST_INSIDE";
 /// The same, for a process that detaches a directory.
 const DETACH: &str = "detach";
@@ -87,11 +86,11 @@ fn main() -> ExitCode {
         ),
         (
             "a_host_that_cannot_is_refused",
-            a_host_that_cannot_is_refused,
+            back_end::a_host_that_cannot_is_refused,
         ),
         (
             "the_processes_of_a_back_end_are_in",
-            the_processes_of_a_back_end_are_in,
+            back_end::the_processes_of_a_back_end_are_in,
         ),
     ];
     let trials = tests.map(|(name, test)| Trial::test(name, test)).into();
@@ -105,7 +104,7 @@ fn copy() -> &'static Path {
     COPY.get().map_or(Path::new(""), PathBuf::as_path)
 }
 
-// The attempts: what each tries, and how it ends where it must not succeed.
+// The attempts, each with its end inside a sandbox.
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,8 +118,8 @@ enum End {
 
 type Attempt = fn() -> io::Result<()>;
 
-/// What a process with a driver in it can do: libraries are loaded when they are first needed, and a list of system calls does not tell
-/// a library from memory that is a file, with whatever seals.
+/// Permitted to a process with a driver in it: libraries are loaded at their first use, and a list of system calls does
+/// not distinguish a library from memory that is a file, whatever its seals.
 const MAP_WRITTEN: &str = "map-what-was-written-as-code";
 
 /// Every attempt, with its name.
@@ -432,7 +431,7 @@ fn a_worker_is_kept_in_before_it_serves_too() -> Result<(), Failed> {
     kept_in(&ends, &["execute", "make-a-socket", MAP_WRITTEN])
 }
 
-/// What one of the two does not hold, the other does.
+/// Attempts that one of the two does not stop, the other does.
 fn each_layer_holds_by_itself() -> Result<(), Failed> {
     let namespaces = Settings {
         seccomp: Seccomp::None,
@@ -526,7 +525,7 @@ fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What such a process does: it detaches the directory that it is in, and looks around from there.
+/// The task of such a process: it detaches its directory, and looks around from there.
 fn detach() -> ExitCode {
     let opens = |directory: i32, path: &CStr| {
         // SAFETY: the string lives across the call. The descriptor stays until the process ends.
@@ -543,131 +542,4 @@ fn detach() -> ExitCode {
         Err(error) => eprintln!("{error}"),
     }
     ExitCode::FAILURE
-}
-
-/// A host on which namespaces cannot be made: a filter that the program inherits refuses them.
-fn a_host_that_cannot_is_refused() -> Result<(), Failed> {
-    let directory = tempfile::tempdir()?;
-    let run = |options: &[&str]| {
-        let mut command = Command::new(back_end::program());
-        command
-            .arg("--socket-path")
-            .arg(directory.path().join("vm"))
-            .args(["--gpu", "software", "--software-gpu"])
-            .arg(directory.path())
-            .args(options);
-        // SAFETY: the closure makes system calls alone; what it uses was made before.
-        unsafe { command.pre_exec(refuse_namespaces) };
-        command.output()
-    };
-    let refused = run(&[])?;
-    let said = String::from_utf8_lossy(&refused.stderr);
-    for part in [
-        "sandbox cannot be set up",
-        "Making namespaces",
-        "--sandbox=none",
-    ] {
-        if !said.contains(part) || refused.status.code() != Some(1) {
-            return Err(format!("{refused:?}").into());
-        }
-    }
-    // Told to, it comes as far as to look for the software GPU, which is not there.
-    let told = run(&["--sandbox=none"])?;
-    if !String::from_utf8_lossy(&told.stderr).contains("No software GPU") {
-        return Err(format!("{told:?}").into());
-    }
-    Ok(())
-}
-
-fn refuse_namespaces() -> io::Result<()> {
-    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-    let filter: BpfProgram = SeccompFilter::new(
-        [(libc::SYS_unshare, Vec::new())].into(),
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
-        std::env::consts::ARCH
-            .try_into()
-            .map_err(io::Error::other)?,
-    )
-    .and_then(TryInto::try_into)
-    .map_err(io::Error::other)?;
-    seccompiler::apply_filter(&filter).map_err(io::Error::other)
-}
-
-/// A whole back end: each process that the supervisor has started is confined.
-fn the_processes_of_a_back_end_are_in() -> Result<(), Failed> {
-    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-        return Ok(());
-    };
-    let directory = tempfile::tempdir()?;
-    let socket = directory.path().join("vm");
-    let mut back_end = Command::new(back_end::program())
-        .arg("--socket-path")
-        .arg(&socket)
-        .args(["--gpu", "software", "--software-gpu"])
-        .arg(stage.join("software-gpu"))
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let checked = check_processes(&mut back_end);
-    kill(Pid::from_raw(back_end.id() as i32), Signal::SIGTERM)?;
-    back_end.wait()?;
-    checked
-}
-
-fn check_processes(back_end: &mut std::process::Child) -> Result<(), Failed> {
-    let mut log = BufReader::new(back_end.stderr.take().ok_or("no log")?).lines();
-    log.find(|line| line.as_ref().is_ok_and(|line| line.contains("Listening")))
-        .ok_or("it does not listen")??;
-    std::thread::spawn(move || log.count());
-    let end = Instant::now() + LIMIT;
-    // The spare device process and the warm worker.
-    for role in ["device-process", "worker-process"] {
-        let status = loop {
-            let found = children(back_end.id())
-                .into_iter()
-                .find(|child| arguments(*child).contains(&role.to_owned()));
-            let status =
-                found.and_then(|child| fs::read_to_string(format!("/proc/{child}/status")).ok());
-            match status {
-                // It is in its sandbox when it has its list.
-                Some(status) if field(&status, "Seccomp_filters:") > 1 => break status,
-                _ if Instant::now() > end => return Err(format!("no confined {role}").into()),
-                _ => std::thread::yield_now(),
-            }
-        };
-        let right = field(&status, "NoNewPrivs:") == 1
-            && field(&status, "Seccomp:") == 2
-            && status.contains("CapEff:\t0000000000000000")
-            && status.contains("CapPrm:\t0000000000000000")
-            && status.contains("CapBnd:\t0000000000000000")
-            && field(&status, "Uid:") != 0;
-        if !right {
-            return Err(format!("{role}: {status}").into());
-        }
-    }
-    Ok(())
-}
-
-fn field(status: &str, name: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .unwrap_or(0)
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let mut text = String::new();
-    let path = format!("/proc/{parent}/task/{parent}/children");
-    let _ = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-    text.split_whitespace()
-        .filter_map(|child| child.parse().ok())
-        .collect()
-}
-
-fn arguments(process: u32) -> Vec<String> {
-    let whole = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    whole
-        .split(|byte| *byte == 0)
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the specification says of commands, held against a real worker: each test names its statements.
+//! The specification's statements about commands, against a real worker: each test names its statements.
 //!
 //! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, on a GPU.
 
-mod back_end;
 #[path = "hostile/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
+mod common;
 #[path = "device/guest/mod.rs"]
 #[allow(dead_code)]
 mod guest;
@@ -35,6 +35,7 @@ use vm_memory::{Bytes, GuestAddress};
 use zerocopy::IntoBytes;
 
 use client::{Client, command, raw_command};
+use common::LIMIT;
 use guest::{Guest, Vmm};
 use host::Host;
 use tracer::Tracer;
@@ -45,9 +46,6 @@ const RING: u64 = 32 * MIB;
 const TAIL: u64 = 128;
 /// Where a slot has its answer.
 const ANSWER: u64 = 128;
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
-
 fn vmm() -> Vmm {
     Vmm {
         regions: vec![(0, 64 * MIB, 0)],
@@ -55,9 +53,9 @@ fn vmm() -> Vmm {
     }
 }
 
-/// Data for the guest is written whether an answer is wanted or not: by way of the staging area, and of the mover where
-/// there is one. An error that nobody wants to hear of is kept, and `out` is left alone.
-/// GPGPU-DEV-30, GPGPU-DEV-36, GPGPU-DEV-62.
+/// Data for the guest is written whether an answer is wanted or not: by way of the staging area, and of the mover if
+/// there is one. An error without an answer is kept, and `out` does not change. GPGPU-DEV-30, GPGPU-DEV-36,
+/// GPGPU-DEV-62.
 #[test]
 fn data_comes_without_an_answer() {
     let Some(host) = Host::start() else { return };
@@ -84,12 +82,12 @@ fn data_comes_without_an_answer() {
         assert_eq!(used.len as usize, 8 + bytes);
         assert!(used.bytes[8..] == data[..bytes], "{bytes} bytes");
 
-        // An address that nobody has.
+        // An unallocated address.
         let used = client.used(&copy_out(1 << 60), 0, bytes as u64);
         assert_eq!((used.status(), used.len), (status::OK, 8));
         let (code, _) = client.call(&request::cuCtxSynchronize {}, context, &[], 0);
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{bytes} bytes");
-        // It was told once.
+        // It was reported once.
         client.works(&request::cuCtxSynchronize {}, context, &[], 0);
 
         // An answer for which there is no room.
@@ -131,7 +129,7 @@ impl<'a, 'b> RawRing<'a, 'b> {
         }
     }
 
-    /// Has a stream carried out, and says with what result.
+    /// Has a stream executed, and returns its result.
     fn result(&mut self, stream: &[u8]) -> CUresult {
         self.sequence += 1;
         let bytes = 16 + stream.len() as u64;
@@ -237,7 +235,7 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         let code = ring.result(&raw_command(op, context, &[]));
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}");
     }
-    // A wide ring takes what may block, and nothing else of these.
+    // A wide ring takes commands that may block, and no others of these.
     ring.client.widen_ring();
     for (op, name) in elsewhere(true) {
         let code = ring.result(&raw_command(op, context, &[]));
@@ -257,7 +255,7 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         hStream: 0,
     };
     assert_eq!(ring.client.works(&copy, context, &[], 64).1, [9; 64]);
-    // The memory is still there, and what does travel by the ring does.
+    // The memory still exists, and commands that do travel by the ring work.
     let write = request::gpgpuWrite {
         dst: address,
         hStream: 0,
@@ -288,7 +286,7 @@ fn the_memory_of_a_ring_is_not_unregistered() {
     client.close();
 }
 
-/// Not a test of its own: what [`Tracer`] runs.
+/// Not a test of its own: the program of [`Tracer`].
 #[test]
 fn tracer() {
     if let Ok(held) = std::env::var(tracer::HELD) {
@@ -296,7 +294,7 @@ fn tracer() {
     }
 }
 
-/// What a VMM asks for before its guest has its memory back.
+/// A VMM's requests before its guest has its memory back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Reset,
@@ -304,9 +302,9 @@ enum Asks {
     StopOfARing,
 }
 
-/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it hangs: until
-/// then it writes to what the guest has registered. The log says so, and names it. Other VMs go on.
-/// GPGPU-DEV-8, GPGPU-DEV-65.
+/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it
+/// hangs: until then it writes to the guest's registered memory. The log names it. Other VMs continue. GPGPU-DEV-8,
+/// GPGPU-DEV-65.
 #[test]
 fn a_worker_that_cannot_be_ended_keeps_a_reset_from_being_answered() {
     let Some(host) = Host::start() else { return };

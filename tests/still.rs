@@ -6,16 +6,16 @@
 //! in each round another part of it was answered when the VMM asks. As soon as it is answered it fills the guest's memory with a
 //! pattern. Then whatever could still write ends: workers, and the mover's turns. No byte may have changed.
 //!
-//! What a paused VM's device may read (commands that it has taken, and their data) is not filled, but has to stay as it was: the VM goes
-//! on, and its processes find their data right.
+//! Memory that a paused VM's device may read (commands that it has taken, and their data) is not filled, but must not
+//! change: the VM continues, and its processes find their data right.
 
-mod back_end;
 #[path = "still/callbacks.rs"]
 mod callbacks;
 #[path = "hostile/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
+mod common;
 #[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
@@ -27,6 +27,8 @@ mod host;
 mod load;
 #[path = "still/memory.rs"]
 mod memory;
+#[path = "still/registered.rs"]
+mod registered;
 #[path = "still/ring.rs"]
 mod ring;
 
@@ -61,7 +63,7 @@ const BUFFERS: u64 = 4 * MIB;
 const _: () = assert!(BUFFERS + LOAD_BYTES <= HALF);
 
 fn start() -> Option<Host> {
-    Host::new(&back_end::program(), &["worker-process"], &[], false)
+    Host::new(&common::program(), &["worker-process"], &[], false)
 }
 
 fn qemu() -> Vmm {
@@ -122,8 +124,8 @@ impl Neighbour {
         this
     }
 
-    /// Has the mover copy as much in both directions as another VM may have under way. VMs take turns there by bytes, so what
-    /// another had before is over.
+    /// Has the mover copy as much in both directions as another VM may have in flight. VMs take turns there by bytes,
+    /// so earlier copies of another VM are over.
     fn copy(&mut self) {
         let out = request::gpgpuCopyOut {
             src: self.device,
@@ -159,7 +161,7 @@ impl Neighbour {
     }
 }
 
-/// A host, and what is seen of it.
+/// A host, and its observable state.
 struct Scene {
     neighbour: Neighbour,
     host: Host,
@@ -242,7 +244,7 @@ fn wait_for_end(device: Pid) {
     });
 }
 
-/// What the device writes to most, of a load that has its buffers from here on.
+/// The memory that the device writes to most, of a load that has its buffers from here on.
 fn busiest(load: &Load, at: u64) -> Vec<Range<u64>> {
     let mut busiest = load.pinned();
     busiest.push(at..at + LOAD_BYTES);
@@ -309,7 +311,7 @@ fn pitfall_88_after_a_reboot() {
             guest.post_control(close.as_bytes())
         });
         let closes: Vec<u16> = closes.collect();
-        // Once this is answered the device has taken what came before.
+        // Once this is answered the device has taken all earlier chains.
         assert_eq!(guest.close(u32::MAX), status::NO_CLIENT);
         if round % 2 == 0 {
             for close in closes {
@@ -393,11 +395,11 @@ fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
     pauses(Pause::CloudHypervisor, Writes::Finite);
 }
 
-/// A kernel without an end ends with its process, since nobody knows whether the guest will be there to see it. Others go on.
+/// An endless kernel ends with its process, because it is unknown whether the guest continues. Others continue.
 #[test]
 fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(5));
-    let program = back_end::program();
+    let program = common::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);
     let Some(host) = host else {
         return;
@@ -428,7 +430,7 @@ fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
     assert_eq!(ask(&mut guest, other), status::OK);
 }
 
-/// A VMM that goes away is not answered: what counts is the end of the device process.
+/// A VMM that ends gets no answer: the end of the device process counts.
 #[test]
 fn pitfall_88_after_the_end_of_a_connection() {
     let Some(mut scene) = Scene::new() else {
@@ -451,8 +453,8 @@ fn pitfall_88_after_the_end_of_a_connection() {
     assert!(scene.moved);
 }
 
-/// Cloud Hypervisor saves the memory of a paused VM. Then that VM goes on, or another is made of what was saved, with a fresh device: its
-/// driver resets it, and all that it does from there on works.
+/// Cloud Hypervisor saves the memory of a paused VM. Then that VM continues, or the saved memory becomes another VM
+/// with a fresh device: its driver resets it, and all later requests work.
 #[test]
 fn pitfall_88_after_a_snapshot() {
     let Some(mut scene) = Scene::new() else {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers and device processes that were taken over: they send each other and the supervisor whatever their channels carry, and do
-//! whatever can be done with what they share. Only their own VM notices: the supervisor goes on to schedule, accept, start and
-//! stop, holds no more descriptors than before and uses little of the processor, and a program of another VM works on.
+//! Compromised workers and device processes: they send each other and the supervisor any message that their channels
+//! carry, and misuse all that they share. Only their own VM is affected: the supervisor schedules, accepts, starts and
+//! stops, holds no more descriptors than before and uses little of the processor, and a program of another VM
+//! continues.
 //!
 //! The supervisor is the real one, in a process of its own. Its device processes and workers are this program, which runs the real device
 //! process where it is not to be a taken-over one.
 
+mod common;
 #[path = "taken_over/device.rs"]
 mod device;
 #[path = "device/guest/mod.rs"]
@@ -28,7 +30,7 @@ use gpgpu_protocol::layout::status;
 use guest::{Guest, Vmm};
 use host::Host;
 
-/// Not a test of its own: what the processes run.
+/// Not a test of its own: the program of the processes.
 #[test]
 fn role() {
     host::run_role();
@@ -73,7 +75,7 @@ impl Neighbour {
         }
     }
 
-    /// Everything that the host does for a VM still works, and it stops when it is told to.
+    /// All functions of the host for a VM still work, and it stops when it is told to.
     fn finish(mut self, mut host: Host) {
         self.works(20);
         let mut guest = Guest::boot(&host.socket(1), vmm());
@@ -84,7 +86,7 @@ impl Neighbour {
     }
 }
 
-/// Waits until the process that has a connection is gone, or has done what it was to do.
+/// Waits until the process with a connection is gone, or has finished its attack.
 fn wait_for_attack(host: &Host, mut connection: UnixStream) {
     connection
         .set_read_timeout(Some(Duration::from_millis(20)))
@@ -138,7 +140,7 @@ fn a_worker_that_talks_nonsense_costs_its_own_client() {
     neighbour.finish(host);
 }
 
-/// The doorbell is one object with the supervisor's, and so is whether who reads it waits.
+/// The doorbell is one object with the supervisor's, and so is its blocking mode.
 #[test]
 fn a_doorbell_that_is_read_by_its_worker_holds_up_nobody_else() {
     let host = Host::start("worker");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""What a program waits for before its first results, from the start of Python on. Prints a JSON object of microseconds."""
+"""Times of a program before its first results, from the start of Python on. Prints a JSON object of microseconds."""
 
 import json
 import time

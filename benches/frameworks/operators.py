@@ -18,12 +18,12 @@ SAMPLES = 3
 DIFFERS = "differs"
 # Values of a result that are kept.
 KEPT = 256
-# What these come to is undefined, or depends on more than their arguments.
+# Their results are undefined, or depend on more than their arguments.
 UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
 
 
 def kept(value):
-    """What is kept of a result: shape, and some of the values."""
+    """The kept part of a result: its shape, and some of its values."""
     if isinstance(value, torch.Tensor):
         value = value.detach()
         value = value.to_dense() if value.layout != torch.strided else value
@@ -47,7 +47,7 @@ def tensors(value):
 
 
 def one(op, dtype):
-    """What the samples of an operator come to."""
+    """The results of an operator's samples."""
     results = []
     with_gradients = dtype == torch.float32 and op.supports_autograd
     samples = op.sample_inputs("cuda", dtype, requires_grad=with_gradients)
@@ -126,7 +126,7 @@ def is_same(one, other):
 
 
 def load(path, parts):
-    """What the processes that shared the operators have written: all results, and how many combinations were left out."""
+    """Collects all results of the processes that shared the operators, and the number of combinations left out."""
     results, left = {}, 0
     for part in range(parts):
         with open(f"{path}-{part}", "rb") as file:

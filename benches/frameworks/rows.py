@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""What calls of PyTorch cost: a line of JSON for each row, with its figure in microseconds or the reason why there is none.
+"""Costs of PyTorch calls: a line of JSON for each row, with its figure in microseconds or the reason why there is none.
 
 A row's figure is the time in the call unless its name says that something is done: the GPU may still be at work when the call returns.
 Each row checks its result.

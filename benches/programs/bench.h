@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// What every benchmark program shares: the clock, statistics, and the lines that a run prints: one JSON object for each
+// Shared by all benchmark programs: the clock, statistics, and the lines that a run prints: one JSON object for each
 // measurement. A program exits 0 only if all that it computed on the way was right; 1 is a wrong value, 2 usage, 3 a
 // CUDA call that failed.
 #pragma once
@@ -29,7 +29,7 @@ template <typename... A>
   exit(code);
 }
 
-// Ends the program unless a value is what it must be.
+// Ends the program unless a value is the expected one.
 #define EXPECT(condition, ...)                                          \
   do {                                                                  \
     if (!(condition)) {                                                 \
@@ -53,7 +53,7 @@ class Samples {
   std::vector<double> values_;
 };
 
-// One measurement for whoever runs this program.
+// One measurement for the user of this program.
 inline void report(const std::string& measure, double value, const char* unit) {
   printf("{\"measure\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"}\n", measure.c_str(), value, unit);
   fflush(stdout);
@@ -65,7 +65,7 @@ inline void fact(const char* name, const std::string& value) {
   fflush(stdout);
 }
 
-// The command line: `--quick`, `--settle=SECONDS`, and what to measure; nothing named is everything.
+// The command line: `--quick`, `--settle=SECONDS`, and the measurements; without names, all of them.
 class Wanted {
  public:
   Wanted(int argc, char** argv) {
@@ -85,7 +85,7 @@ class Wanted {
     return names_.empty() || std::find(names_.begin(), names_.end(), name) != names_.end();
   }
   const std::vector<std::string>& names() const { return names_; }
-  // How often to repeat what `times` is enough for.
+  // The number of repetitions: `times` in a full run.
   int repetitions(int times) const { return quick_ ? std::max(times / 5, 3) : times; }
   bool quick() const { return quick_; }
   // Waits, with a context, until the worker for the next client has started behind this one.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What single calls of the driver API cost their caller.
+// The cost of single calls of the driver API to their caller.
 #include "driver.h"
 
 // Launches in a row between two looks at the clock: more than the clock's own cost, fewer than any queue holds.
@@ -123,7 +123,7 @@ static void allocation(const Wanted& wanted) {
     const double begin = now();
     CHECK(cuMemAlloc(&address, kBytes));
     const double middle = now();
-    // Now and then, outside the clock: the memory is there, to its last byte.
+    // Now and then, outside the clock: the memory exists, to its last byte.
     if (i % 100 == 0) {
       unsigned char back = 0;
       CHECK(cuMemsetD8(address, static_cast<unsigned char>(i + 1), kBytes));

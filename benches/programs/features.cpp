@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What graphs, virtual and managed memory, copies into arrays and waits on an idle stream cost their caller.
+// The cost of graphs, virtual and managed memory, copies into arrays and waits on an idle stream to their caller.
 #include "driver.h"
 
 constexpr int kBatch = 64;
@@ -122,7 +122,7 @@ static void texture_copy(const Wanted& wanted) {
   CHECK(cuArrayDestroy(array));
 }
 
-// What a stream is given by `launches` launches, captured.
+// The work of `launches` launches in a stream, captured.
 static CUgraph captured(Device& device, Counter& counter, int launches) {
   CUgraph graph;
   CHECK(cuStreamBeginCapture(device.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What this machine's parts cost without CUDA and without us: the floors below every figure of the other programs.
+// The cost of this machine's parts without CUDA and without us: the floors below every figure of the other programs.
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>

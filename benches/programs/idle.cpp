@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A process that computes, waits SECONDS with its context open, and computes again. It says when it starts to wait, for
-// whoever measures what the processes beside it do meanwhile.
+// A process that computes, waits SECONDS with its context open, and computes again. It prints a line when it starts to
+// wait, for the measurement of the processes beside it.
 #include <sys/resource.h>
 
 #include "driver.h"

@@ -16,8 +16,8 @@ extern "C" __global__ void count_unmarked(const unsigned* data, unsigned words, 
   if (page < count && data[static_cast<size_t>(page) * words] != mark) atomicAdd(unmarked, 1u);
 }
 
-// A kernel of a set amount of work: each block counts itself when it is through. `never` is zero: without it the
-// compiler would see that nobody wants what is computed.
+// A kernel of a set amount of work: each block counts itself at its end. `never` is zero: without it the compiler would
+// remove the computation, whose result is unused.
 extern "C" __global__ void count_up(unsigned* counters, unsigned iterations, unsigned never) {
   unsigned value = threadIdx.x;
 #pragma unroll 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// The time that small calls of NVIDIA's libraries take their caller, and that a large product takes to its end. The libraries are those that
-// the loader finds: natively NVIDIA's, in a guest ours. One that is not there is left out.
+// The time that small calls of NVIDIA's libraries take their caller, and that a large product takes to its end. The
+// libraries are those that the loader finds: natively NVIDIA's, in a guest ours. One that is not there is left out.
 #include <dlfcn.h>
 
 #include <cmath>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A load for one of many clients of a GPU: kernels of a set length, copies, both, single kernels that are waited for, or
-// nothing. It says how much it has done every 100 ms of the monotonic clock, which all processes of a machine share.
+// A load for one of many clients of a GPU: kernels of a set length, copies, both, single kernels that are waited for,
+// or nothing. It says how much it has done every 100 ms of the monotonic clock, which all processes of a machine share.
 //
 //   load --load kernels|sync|copies|mixed|endless|idle [--kernel-us N | --iterations N] [--blocks N] [--bytes N] [--depth N]
 //        [--streams N] [--seconds S] [--start-at UNIX_TIME_MS|stdin] [--delay-ms N] [--think-us N] [--note-ms N] [--calibrate]
 //
-// A unit of work is a kernel (kernels, sync), a copy (copies), or a copy to the device, a kernel and a copy back (mixed). An
-// endless load is one kernel that outlives the program; it may lose the GPU before that. Each wait of more than --note-ms is
-// noted on standard error, with the time when it began.
-// Kernels count iterations, not time: what they compute is the same however the GPU is shared out.
+// A unit of work is a kernel (kernels, sync), a copy (copies), or a copy to the device, a kernel and a copy back
+// (mixed). An endless load is one kernel that outlives the program; it may lose the GPU before that. Each wait of more
+// than --note-ms is logged to standard error, with its start time. Kernels count iterations, not time: their work is
+// the same however the GPU is shared.
 #include "driver.h"
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 // Every so many bytes of a copy carry a stamp of the copy's own.
 constexpr size_t kStampEvery = 64 << 10;
-// As much work as one look at an event may stand for, in microseconds: what is counted lags behind by no more.
+// The maximum work between two looks at an event, in microseconds: the counted work lags behind by no more.
 constexpr double kBatchMicroseconds = 2000;
 constexpr double kSampleMicroseconds = 100e3;
 
@@ -125,7 +125,7 @@ class Kernels {
     ++launched_;
   }
 
-  // How many iterations take this long, on a GPU that nobody else uses now.
+  // The number of iterations that take this long, on a GPU without other users.
   unsigned calibrate(CUstream stream, double microseconds) {
     CUevent begin, end;
     CHECK(cuEventCreate(&begin, CU_EVENT_DEFAULT));
@@ -168,7 +168,7 @@ class Kernels {
   unsigned launched_ = 0;
 };
 
-// Pinned memory that goes to the device and comes back: what comes back must be what went.
+// Pinned memory that is copied to the device and back: the data must be unchanged.
 class Copy {
  public:
   explicit Copy(size_t bytes) : bytes_(bytes) {
@@ -249,7 +249,7 @@ class Run {
   void work(double until) {
     while (now() < until) {
       if (idle_.empty()) await();
-      // What is over counts from then on, also while there is more to give.
+      // Finished work counts from then on, even if more can be queued.
       while (!given_.empty() && cuEventQuery(given_.front()->over) == CUDA_SUCCESS) await();
       give();
       if (options_.think_us > 0) usleep(static_cast<useconds_t>(options_.think_us));
@@ -310,7 +310,7 @@ class Run {
 void wait_for_start(const char* start) {
   char line[64] = "";
   if (start != nullptr && strcmp(start, "stdin") == 0) {
-    if (fgets(line, sizeof line, stdin) == nullptr) stop(2, "nobody says when to start%s", "");
+    if (fgets(line, sizeof line, stdin) == nullptr) stop(2, "no start command on standard input%s", "");
     line[strcspn(line, "\n")] = '\0';
     start = line;
   }

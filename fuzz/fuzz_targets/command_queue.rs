@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The command queue: commands of a client that is served, their data, and what workers and movers make of them.
+//! The command queue: commands of a served client, their data, and the answers of workers and movers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

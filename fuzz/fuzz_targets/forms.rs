@@ -58,7 +58,7 @@ impl Packed {
     }
 }
 
-/// What `put` writes.
+/// The output of `put`.
 fn written(put: impl FnOnce(&mut Formed<'_>)) -> Vec<u8> {
     let mut writer = Writer::new();
     put(&mut Formed::new(0, &mut writer));
@@ -155,7 +155,7 @@ fuzz_target!(|bytes: &[u8]| {
         8 => plan,
         _ => operands,
     };
-    // What a guest says of an attribute that is as in a new descriptor is left out the first time.
+    // The first encoding leaves out attributes with the values of a new descriptor.
     if let Some(first) = again(input.rest()) {
         assert_eq!(again(&first).as_ref(), Some(&first));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The messages between the processes: what a worker that a guest has taken over sends to its device process, and what each
-//! of the others is sent by a process that is not as it should be. Nobody keeps a descriptor of what it has received and dropped.
+//! The messages between the processes: those of a compromised worker to its device process, and those that each of the
+//! others gets from a compromised sender. A dropped message leaves no descriptor open.
 #![no_main]
 
 use std::{
@@ -25,7 +25,7 @@ const MOST: usize = 16;
 /// Bytes of the file that goes with messages.
 const FILE_BYTES: u64 = 4096;
 
-/// What goes with messages: the list of runs of one that has such a list.
+/// The payload of messages: the list of runs, for messages with such a list.
 fn file() -> &'static File {
     static FILE: OnceLock<File> = OnceLock::new();
     FILE.get_or_init(|| {
@@ -65,7 +65,7 @@ fuzz_target!(|bytes: &[u8]| {
         let message = input.bytes(length);
         send_raw(ours.as_fd(), message, &vec![list.as_raw_fd(); files]);
     }
-    // Whoever waits is told of the end.
+    // All waiters see the end.
     drop(ours);
     receive(to, theirs);
     assert_eq!(lowest_free_descriptor(), before, "a descriptor is kept");

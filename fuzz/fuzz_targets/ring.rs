@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker's end of the ring, while the guest goes on writing to it.
 //!
-//! The region lies between pages that cannot be touched. An input is what the guest wrote before the worker looks, and what a
-//! thread of it writes again and again while it does.
+//! The region lies between guard pages. An input is the guest's writes before the worker looks, and the writes that a
+//! thread of the guest repeats meanwhile.
 #![no_main]
 
 use std::{

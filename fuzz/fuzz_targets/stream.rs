@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a guest's library sends to its worker, by the command queue or the ring, and what it is answered.
+//! The requests of a guest's library to its worker, by the command queue or the ring, and the answers.
 //!
 //! Whatever can be read at all is written as something that reads the same.
 #![no_main]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! An input, taken apart from its start. What is missing at its end is zero, so every input means something.
+//! An input, read from its start. A missing rest is zeros, so every input is valid.
 
 /// See the module's page.
 #[derive(Debug, Clone)]

@@ -173,7 +173,7 @@ pub union CUgraphNodeParamsOf {
     pub dptr: CUdeviceptr,
 }
 
-/// `CUgraphNodeParams`: what the generic functions take.
+/// `CUgraphNodeParams`: the parameters of the generic functions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUgraphNodeParams {

@@ -35,7 +35,7 @@ const MOST_BODIES: u32 = 1 << 16;
 pub struct Condition {
     /// The handle of its context.
     pub context: u64,
-    /// What it is when a launch begins, if the flags say so.
+    /// Its value at the start of a launch, if the flags say so.
     pub default: u32,
     /// [`ASSIGN_DEFAULT`] or nothing.
     pub flags: u32,
@@ -84,7 +84,7 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` for the graph of a child graph node, and what is in it.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for the graph of a child graph node, and graphs inside it.
     fn root(&mut self, graph: u64) -> Result<u64> {
         let mut at = graph;
         while let Some(owner) = self.graph(at)?.owner {
@@ -205,8 +205,9 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Whether bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches, and further bodies. Whether
-/// the values of all conditional steps are the list's own: those of a body that is made executable by itself are its graph's.
+/// Whether bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches, and
+/// further bodies. Also whether the values of all conditional steps are the list's own: those of a body that is
+/// instantiated by itself are its graph's.
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ pub struct Step {
     pub node: u64,
     /// The steps that it waits for, by number.
     pub after: SmallVec<[u32; 2]>,
-    /// What it does.
+    /// Its content.
     pub work: Work,
     /// `cuGraphNodeSetEnabled`.
     pub enabled: bool,
@@ -40,7 +40,7 @@ impl Step {
     }
 }
 
-/// What changes of an executable graph.
+/// The mutable part of an executable graph.
 #[derive(Default)]
 pub struct State {
     /// The steps as they are now.
@@ -65,9 +65,9 @@ impl<G: Gpu> Drop for Held<G> {
 pub struct Exec<G: Gpu> {
     /// Its id: see [`Inner::new_id`].
     pub id: u32,
-    /// What it was instantiated with.
+    /// The flags of its instantiation.
     pub flags: u64,
-    /// What the driver keeps.
+    /// The driver's object.
     pub of: G::Exec,
     /// The step of each node, those of nodes' own graphs included.
     pub(crate) places: Map<usize>,
@@ -255,7 +255,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
 }
 
 impl<G: Gpu> Exec<G> {
-    /// Its steps; nobody else changes or launches it meanwhile.
+    /// Its steps, under a lock that excludes changes and launches.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -327,7 +327,7 @@ impl<G: Gpu> Exec<G> {
         G::set(&self.of, steps, place).inspect_err(|_| steps[place] = before)
     }
 
-    /// Has the steps of a node's graph, `own`, do what those of another graph like it do.
+    /// Changes the steps of a node's graph, `own`, to those of another graph of the same shape.
     pub fn change_child(&self, own: u64, other: u64) -> Result {
         let ((before, at), (after, _)) = G::store()
             .with(|inner| -> Result<_> { Ok((flatten(inner, own)?, flatten(inner, other)?)) })?;

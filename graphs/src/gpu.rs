@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What graphs need of a driver.
+//! The interface that graphs need of a driver.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// A stream that a call names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// What no other stream of the process has; that of a context's legacy stream says nothing.
+    /// A number that no other stream of the process has; the one of a context's legacy stream has no meaning.
     pub key: u64,
     /// The handle of its context.
     pub context: u64,
@@ -39,14 +39,14 @@ pub struct Signature {
 
 /// A driver: the guest's library, or the software GPU.
 pub trait Gpu: Sized + 'static {
-    /// What it keeps of an executable graph. It ends with its last reference.
+    /// The driver's executable graph. It ends with its last reference.
     type Exec: Send + Sync;
 
     /// The process's graphs.
     fn store() -> &'static Store<Self>;
     /// Whether the calling thread may use the API now, in any context or none.
     fn ready() -> Result;
-    /// Whether there are graphs at all, for those who begin with one.
+    /// Whether graphs are supported, for functions that begin with one.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ pub trait Gpu: Sized + 'static {
     fn stream(handle: CUstream, per_thread: bool) -> Result<Stream>;
     /// Whether a handle is an event's: `CUDA_ERROR_INVALID_HANDLE` if not.
     fn check_event(event: u64) -> Result;
-    /// What a function or kernel takes.
+    /// The parameters of a function or kernel.
     fn signature(function: u64) -> Result<Signature>;
     /// Whether a kernel can be launched as it is.
     fn check_kernel(kernel: &Kernel) -> Result;
@@ -87,11 +87,11 @@ pub trait Gpu: Sized + 'static {
     fn free(address: u64);
     /// Makes steps executable. They come in an order in which they can be done.
     fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
-    /// Has the step with this number do what it says; no other one changed.
+    /// Applies the step with this number; no other one changed.
     fn set(exec: &Self::Exec, steps: &[Step], index: usize) -> Result;
-    /// Has all steps do what they say. Where `changed` names some, no other one changed, and of launches among them no attribute.
+    /// Applies all steps. If `changed` names some, no other one changed, and no attribute of a launch among them.
     fn update(exec: &Self::Exec, steps: &[Step], changed: Option<&[usize]>) -> Result;
-    /// Does what is in `steps` in a stream's order.
+    /// Executes `steps` in a stream's order.
     fn launch(
         exec: &Self::Exec,
         steps: &Arc<Vec<Step>>,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA graphs and stream capture: what of them needs no GPU.
+//! CUDA graphs and stream capture, as far as they need no GPU.
 //!
-//! A graph is a description: nodes, edges and parameters. Recording one, by capture or by hand, asking about it, changing it and
-//! cloning it concern nobody but the program. So the guest's library does all of that in the program's own process, with this crate,
-//! and the host hears of a graph when it is instantiated. The software GPU does the same with the same code, as a driver would.
+//! A graph is a description: nodes, edges and parameters. Recording, by capture or by hand, queries, changes and clones
+//! concern the program alone. So the guest's library does them in the program's own process, with this crate, and the
+//! host learns of a graph when it is instantiated. The software GPU does the same with the same code, as a driver
+//! would.
 //!
-//! The functions that CUDA exports are in [`api`], under their own names, for any [`Gpu`]. What they do is in [`store`] (graphs and
-//! their nodes), [`capture`] (streams that record), [`exec`] (what was instantiated) and [`update`]. Each library makes its
-//! exported symbols from the rows of the list of the driver API that say `graph`.
+//! [`api`] has the functions that CUDA exports, under their own names, for any [`Gpu`]. They use [`store`] (graphs and
+//! their nodes), [`capture`] (captured streams), [`exec`] (executable graphs) and [`update`]. Each library makes its
+//! exported symbols from the rows with the word `graph` in the list of the driver API.
 #![allow(non_snake_case)]
 // CUDA's functions have as many arguments as they have.
 #![allow(clippy::too_many_arguments)]
@@ -30,5 +31,5 @@ pub use gpu::{Gpu, Signature, Stream};
 
 use gpgpu_protocol::cuda::CUresult;
 
-/// What a function of the API answers: CUDA's code is the error.
+/// The result of a function of the API: CUDA's code is the error.
 pub type Result<T = ()> = std::result::Result<T, CUresult>;

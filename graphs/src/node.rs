@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a node does, with copies of all that its parameters point to.
+//! The content of a node, with copies of all data that its parameters point to.
 
 use std::{any::Any, ffi::c_void, sync::Arc};
 
@@ -32,11 +32,11 @@ pub struct Kernel {
     pub shared: u32,
     /// Launch attributes.
     pub attributes: Vec<CUlaunchAttribute>,
-    /// What the function takes.
+    /// The function's parameters.
     pub signature: Signature,
     /// The parameter buffer, aligned as CUDA aligns parameters.
     values: Box<[u128]>,
-    /// Where each parameter is in it: what `kernelParams` of the node is. Programs get this address.
+    /// The address of each parameter in it: the node's `kernelParams`. Programs get this address.
     pointers: Box<[*mut c_void]>,
 }
 
@@ -130,7 +130,7 @@ impl Kernel {
         found.map(|of| of.value)
     }
 
-    /// The launch as CUDA's structure has it; what it points to lives as long as `self`.
+    /// The launch as CUDA's structure has it; its pointers are valid as long as `self`.
     pub fn to_abi(&self) -> CUDA_KERNEL_NODE_PARAMS {
         let params = if self.pointers.is_empty() {
             std::ptr::null_mut()
@@ -246,7 +246,7 @@ pub unsafe fn parameters(
 /// A copy, as the program described it and as it is done.
 #[derive(Debug, Clone, Copy)]
 pub struct Copy3D {
-    /// What the program gave.
+    /// The program's pointer.
     pub given: CUDA_MEMCPY3D,
     /// The handle of the context that it runs in.
     pub context: u64,
@@ -417,7 +417,7 @@ impl Copy3D {
 /// A fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
-    /// What the program gave.
+    /// The program's pointer.
     pub given: CUDA_MEMSET_NODE_PARAMS,
     /// The handle of the context that it runs in.
     pub context: u64,
@@ -498,7 +498,7 @@ impl MemOps {
         })
     }
 
-    /// The batch as CUDA's structure has it; what it points to lives as long as `self`.
+    /// The batch as CUDA's structure has it; its pointers are valid as long as `self`.
     pub fn to_abi(&self) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
         CUDA_BATCH_MEM_OP_NODE_PARAMS {
             ctx: self.context as CUcontext,
@@ -518,7 +518,7 @@ unsafe impl Send for Host {}
 // SAFETY: as above.
 unsafe impl Sync for Host {}
 
-/// What a node does.
+/// The content of a node.
 #[derive(Clone)]
 pub enum Work {
     /// A launch.
@@ -539,9 +539,9 @@ pub enum Work {
     Record(u64),
     /// Waits for the event with this handle.
     Wait(u64),
-    /// Memory is there from here on.
+    /// Memory exists from here on.
     Alloc(Arc<Allocation>),
-    /// Memory is there no more.
+    /// Memory ends here.
     Free(Arc<Allocation>),
     /// Graphs of the node's own, of which a value chooses.
     Conditional(Arc<Conditional>),
@@ -551,14 +551,14 @@ pub enum Work {
     Edges(Arc<[CUgraphEdgeData]>),
     /// Of a list of steps alone: the steps of a body of the last conditional step begin.
     Body,
-    /// Of a list of steps alone: those of its last body end.
+    /// In a list of steps only: the end of its last body.
     EndBodies,
     /// Something that the driver itself has recorded.
     Own(Arc<dyn Any + Send + Sync>),
 }
 
 impl Work {
-    /// Whether there can be such an edge from a node that does this to one that does what `to` says, as an H100 showed (driver
+    /// Whether such an edge is possible from a node of this kind to one like `to`, as an H100 showed (driver
     /// 580.159.04).
     pub fn leads(&self, to: &Self, edge: CUgraphEdgeData) -> bool {
         let (from_launch, to_launch) = (

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What graphs hold: memory of their allocation nodes, and objects of the program.
+//! The objects that graphs hold: memory of their allocation nodes, and objects of the program.
 
 use std::{
     ffi::c_void,
@@ -13,7 +13,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{Gpu, Result};
 
-/// What `cuDeviceGetGraphMemAttribute` says of a device: used, the most that was used, reserved, the most that was reserved.
+/// The values of `cuDeviceGetGraphMemAttribute` for a device: used, peak of used, reserved, peak of reserved.
 type Usage = [u64; 4];
 
 /// By device.
@@ -38,7 +38,7 @@ pub fn usage(device: CUdevice, attribute: u32) -> Result<u64> {
         .ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Sets the high-water mark of a device to what is in use now.
+/// Sets the high-water mark of a device to its current use.
 ///
 /// # Errors
 ///

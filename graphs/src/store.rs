@@ -24,7 +24,7 @@ use crate::{
     objects::{Allocation, Memory, UserObject},
 };
 
-/// What a handle names, in its upper bits.
+/// The kind of a handle, in its upper bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// A graph.
@@ -37,10 +37,10 @@ pub enum Tag {
     Object = 0x6704,
 }
 
-/// By handle or another number of the process's own: nobody chooses them to collide.
+/// By handle or another number of the process's own, so no one can choose colliding ones.
 pub(crate) type Map<T> = HashMap<u64, T, RandomState>;
 
-/// An edge: the other node's handle, and what CUDA says of the edge.
+/// An edge: the other node's handle, and CUDA's data of the edge.
 pub type Edge = (u64, CUgraphEdgeData);
 /// Edges of a node, which has one as a rule.
 pub type Edges = SmallVec<[Edge; 1]>;
@@ -82,11 +82,11 @@ pub struct Node {
     pub graph: u64,
     /// Its number in the graph, counted from 0. A graph uses no number twice. A clone keeps the number of its original.
     pub number: u32,
-    /// What it does.
+    /// Its content.
     pub work: Work,
-    /// What it waits for.
+    /// Its dependencies.
     pub dependencies: Edges,
-    /// What waits for it.
+    /// Its dependents.
     pub dependents: Edges,
     /// The node that it was cloned from.
     pub origin: Option<u64>,
@@ -103,7 +103,7 @@ pub struct Inner<G: Gpu> {
     pub(crate) objects: Map<UserObject>,
     pub(crate) captures: capture::Captures,
     allocations: Map<Weak<Allocation>>,
-    /// What ends when the lock is gone.
+    /// Objects that end after the lock is released.
     trash: Vec<Box<dyn Any + Send>>,
 }
 
@@ -148,7 +148,7 @@ impl<G: Gpu> Store<G> {
         }
     }
 
-    /// Does something with it. What that drops ends afterwards.
+    /// Calls `act` on it. Objects that it drops end afterwards.
     pub fn with<T>(&self, body: impl FnOnce(&mut Inner<G>) -> T) -> T {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let result = body(&mut inner);
@@ -661,8 +661,8 @@ impl<G: Gpu> Store<G> {
         Ok(Arc::new(Allocation::new(graph, bytes, memory)))
     }
 
-    /// The program frees memory. `None` if it is not a graph's: then it is freed as any other. A graph's own is there no more for the
-    /// program, until a launch allocates it again.
+    /// The program frees memory. `None` if it is not a graph's: then it is freed as any other. A graph's own memory
+    /// ends for the program, until a launch allocates it again.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ fn batches_match(one: &MemOps, other: &MemOps) -> bool {
     (one.context, one.flags) == (other.context, other.flags) && fixed(one) == fixed(other)
 }
 
-/// What of a step may not become another's: a `CUgraphExecUpdateResult`.
+/// The kind of difference between two steps: a `CUgraphExecUpdateResult`.
 pub fn compare(one: &Work, other: &Work) -> u32 {
     if one.kind() != other.kind() {
         return updated::NODE_TYPE_CHANGED;
@@ -135,11 +135,11 @@ pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
     None
 }
 
-/// What has changed of a step that could take another one's place.
+/// The differences of a step that could replace another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Changed {
     Nothing,
-    /// What it does.
+    /// Its content.
     Work,
     /// More than that.
     More,
@@ -191,7 +191,7 @@ fn changed(one: &Work, other: &Work) -> Changed {
     }
 }
 
-/// The steps that differ, of two lists that match; `None` if one differs in more than what it does.
+/// The steps that differ, of two lists that match; `None` if one differs in more than its content.
 pub fn changes(before: &[Step], after: &[Step]) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for (index, (one, other)) in before.iter().zip(after).enumerate() {
@@ -204,11 +204,11 @@ pub fn changes(before: &[Step], after: &[Step]) -> Option<Vec<usize>> {
     Some(all)
 }
 
-/// Has an executable graph do what a graph says.
+/// Updates an executable graph from a graph.
 ///
 /// # Errors
 ///
-/// What is different, with `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`; or the driver's error.
+/// The difference, with `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`; or the driver's error.
 pub fn update<G: Gpu>(
     exec: &Exec<G>,
     graph: u64,

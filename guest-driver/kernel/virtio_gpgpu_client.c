@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Clients: their beginning, what they are charged, and their end. */
+/* Clients: their creation, their charges, and their end. */
 #include <linux/cred.h>
 #include <linux/jiffies.h>
 #include <linux/sched/mm.h>
@@ -57,7 +57,7 @@ void gpgpu_client_died(struct gpgpu_client *client)
 	wake_up(&client->wait);
 }
 
-/* What the device answered to a control request that is done. */
+/* The device's answer to a completed control request. */
 int gpgpu_control_answer(struct gpgpu_request *request, u32 *status, u32 *value)
 {
 	struct gpgpu_wire_control_answer *answer = request->writable.data;
@@ -264,9 +264,9 @@ void gpgpu_client_start_close(struct gpgpu_client *client)
 }
 
 /*
- * Whoever waits for a process to end expects its GPU memory to be free then; but
- * a slow device must not hold it up for ever. The time is counted from the start
- * of the closing, so that it is spent once for all files of a process.
+ * A program that waits for the end of a process expects its GPU memory to be
+ * free then, but a slow device must not delay that end without limit. The time
+ * counts from the start of closing, so a process with several files waits once.
  */
 void gpgpu_client_wait_closed(struct gpgpu_client *client)
 {
@@ -278,7 +278,7 @@ void gpgpu_client_wait_closed(struct gpgpu_client *client)
 
 /*
  * The address space ends: its process has exited or executed another program.
- * Nobody can use the client any more, whoever holds the file.
+ * The client cannot be used any more, even if another process has the file.
  */
 static void gpgpu_client_mm_release(struct mmu_notifier *notifier,
 				    struct mm_struct *mm)
@@ -390,10 +390,10 @@ static bool gpgpu_client_may_be_over(struct gpgpu_client *client)
 }
 
 /*
- * Whether one more call may be left under way, with so many pages pinned; if so,
- * it is counted until gpgpu_interrupt_over(), and the pages are charged. A call
- * that a thread is in pins what it needs. Calls that were left have no thread
- * that bounds their number, so all but one of a process need room below the limit.
+ * Whether one more call may be interrupted, with so many pages pinned; if so, it
+ * counts until gpgpu_interrupt_over(), and the pages are charged. A call with a
+ * thread in it pins without a charge. Threads do not bound the number of
+ * interrupted calls, so all but one of a process need room below the limit.
  */
 bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages,
 			 bool *over)

@@ -6,7 +6,7 @@
 #include "virtio_gpgpu_priv.h"
 
 /*
- * Builds a chain, which takes over what is pinned, also on failure. The caller
+ * Builds a chain, which takes over the pinned pages, also on failure. The caller
  * fills in the stream.
  */
 struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
@@ -126,7 +126,7 @@ static struct gpgpu_request *gpgpu_submit_new(struct gpgpu_client *client,
 	    (nowait && arg->in_bytes > info->copy_bytes))
 		return ERR_PTR(-E2BIG);
 
-	/* What has no pages to pin (a mapping of a device's memory) is copied. */
+	/* Memory without pages to pin (a mapping of a device's memory) is copied. */
 	if (arg->in_bytes > info->copy_bytes) {
 		err = gpgpu_pin_all(&command.in, arg->in_ptr, arg->in_bytes,
 				    false, max_nents);
@@ -163,7 +163,7 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 				  struct gpgpu_request *request,
 				  struct gpgpu_submit __user *user)
 {
-	/* What was left before is charged, and its pages are not ours any more. */
+	/* An interrupted call is charged, and its pages are not ours any more. */
 	unsigned long pages = request->left ? 0 : gpgpu_request_pages(request);
 	bool over;
 	u32 token;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What differs between the kernels that this driver builds for (6.1 and newer). */
+/* Differences between the kernels that this driver builds for (6.1 and newer). */
 #ifndef VIRTIO_GPGPU_COMPAT_H
 #define VIRTIO_GPGPU_COMPAT_H
 

@@ -17,18 +17,18 @@
 /* Descriptors of a chain that carries a block of data, beside those of its pages. */
 #define GPGPU_OVERHEAD		8u
 
-/* What this driver allocates for one request, whatever a device offers. */
+/* The bounds on one request's allocations, whatever a device offers. */
 #define GPGPU_MAX_STREAM_BYTES	((u32)SZ_1M)
 #define GPGPU_MAX_DATA_BYTES	((u64)SZ_64M)
 #define GPGPU_MAX_RUNS		((u32)SZ_1M)
 
 unsigned int gpgpu_poll_us = 50;
 module_param_named(poll_us, gpgpu_poll_us, uint, 0644);
-MODULE_PARM_DESC(poll_us, "Microseconds to watch for an answer before sleeping (default 50)");
+MODULE_PARM_DESC(poll_us, "Microseconds to poll for an answer before sleeping (default 50)");
 
 unsigned int gpgpu_blocks = 8;
 module_param_named(blocks, gpgpu_blocks, uint, 0644);
-MODULE_PARM_DESC(blocks, "Blocks of one transfer that are pinned and under way at a time, 1 to 16 (default 8)");
+MODULE_PARM_DESC(blocks, "Blocks of one transfer that are pinned and in flight at a time, 1 to 16 (default 8)");
 
 static unsigned int gpgpu_copy_bytes = SZ_64K;
 module_param_named(copy_bytes, gpgpu_copy_bytes, uint, 0444);
@@ -213,7 +213,7 @@ static int gpgpu_start(struct gpgpu_device *device)
 		    (u64)(info->max_segments - GPGPU_OVERHEAD) << PAGE_SHIFT);
 	info->max_block_bytes = block ? rounddown_pow_of_two(block) : 0;
 
-	/* From here on nothing fails: who may use the queues can rely on them. */
+	/* From here on nothing fails: users of the queues can rely on them. */
 	device->event_vq = vqs[GPGPU_QUEUE_EVENT];
 	WRITE_ONCE(device->is_reset, false);
 	WRITE_ONCE(device->is_replaced, false);
@@ -238,7 +238,7 @@ static bool gpgpu_client_is_closing(struct gpgpu_client *client)
 	return test_bit(GPGPU_CLIENT_CLOSING, &client->flags);
 }
 
-/* Closed, or of no concern to whoever ends clients. */
+/* Closed, or not to be ended. */
 static bool gpgpu_client_is_let_be(struct gpgpu_client *client)
 {
 	return completion_done(&client->closed) ||
@@ -279,11 +279,11 @@ static void gpgpu_reset(struct gpgpu_device *device)
 	spin_lock_irqsave(&device->event_lock, flags);
 	device->events_stopped = true;
 	spin_unlock_irqrestore(&device->event_lock, flags);
-	/* These wait for who still notifies the device of any queue. */
+	/* These wait for threads that still notify the device of any queue. */
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
 		gpgpu_queue_stop(&device->queues[i]);
 
-	/* When this returns, the device has ended what wrote to memory (GPGPU-DEV-8). */
+	/* When this returns, nothing of the device writes to memory (GPGPU-DEV-8). */
 	virtio_reset_device(device->vdev);
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
 		gpgpu_queue_drop(&device->queues[i]);
@@ -359,7 +359,7 @@ static bool gpgpu_is_replaced(struct gpgpu_device *device)
 	       instance != device->instance;
 }
 
-/* What the core does before a probe and after a suspend, for a device that was reset. */
+/* As the core before a probe and after a suspend, for a device that was reset. */
 static int gpgpu_negotiate(struct virtio_device *vdev)
 {
 	int err;
@@ -387,7 +387,7 @@ int gpgpu_device_look(struct gpgpu_device *device)
 	struct device *dev = &device->vdev->dev;
 	int err;
 
-	/* Who has the lock may wait for a device that is slow to reset. */
+	/* The lock's holder may wait for a device that is slow to reset. */
 	err = mutex_lock_killable(&device->life);
 	if (err)
 		return err;
@@ -398,7 +398,7 @@ int gpgpu_device_look(struct gpgpu_device *device)
 	} else {
 		if (device->is_reset || !gpgpu_is_replaced(device))
 			goto unlock;
-		dev_notice(dev, "another device has taken the place of this one: its clients end\n");
+		dev_notice(dev, "device replaced: its clients end\n");
 		WRITE_ONCE(device->is_replaced, true);
 		gpgpu_reset(device);
 		gpgpu_start_closing(device, gpgpu_client_is_of_no_device);
@@ -408,9 +408,9 @@ int gpgpu_device_look(struct gpgpu_device *device)
 	err = err ?: gpgpu_read_config(device);
 	err = err ?: gpgpu_start(device);
 	if (err && !device->is_lost)
-		dev_err(dev, "cannot start the device anew: %d; trying on\n", err);
+		dev_err(dev, "cannot restart the device: %d; retrying\n", err);
 	else if (!err && device->is_lost)
-		dev_notice(dev, "the device was started anew\n");
+		dev_notice(dev, "device restarted\n");
 	WRITE_ONCE(device->is_lost, err);
 unlock:
 	mutex_unlock(&device->life);
@@ -428,7 +428,7 @@ static bool gpgpu_queue_is_busy(struct gpgpu_queue *queue)
 	return busy;
 }
 
-/* Looks again for as long as somebody waits for the device, or it is not started. */
+/* Looks again while a request waits for the device, or it is not started. */
 static void gpgpu_look_work(struct work_struct *work)
 {
 	struct gpgpu_device *device =
@@ -456,10 +456,10 @@ static int gpgpu_validate(struct virtio_device *vdev)
 }
 
 /*
- * A kernel that is started next must not find a device that writes to its memory,
- * and clients are let go in order. Which method a bus calls at shutdown, and whether
- * it resets the device instead, depends on the kernel and on what was backported to
- * it; every one calls this first.
+ * The device must not write to the memory of a kernel that is started next, and
+ * clients are closed in order. The method that a bus calls at shutdown, or a reset
+ * of the device in its place, depends on the kernel and its backports; each of the
+ * methods calls this first.
  */
 static int gpgpu_reboot(struct notifier_block *notifier, unsigned long event,
 			void *data)
@@ -508,7 +508,7 @@ static int gpgpu_probe(struct virtio_device *vdev)
 		goto put;
 	device->index = err;
 
-	/* Nobody else knows of the device yet. */
+	/* No other code knows of the device yet. */
 	err = gpgpu_start(device);
 	if (err)
 		goto free_index;
@@ -563,7 +563,7 @@ static void gpgpu_remove(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* What a client has on the host cannot be saved: clients end, new ones work. */
+/* A client's state on the host cannot be saved: clients end, new ones work. */
 static int gpgpu_freeze(struct virtio_device *vdev)
 {
 	gpgpu_stop(vdev->priv);

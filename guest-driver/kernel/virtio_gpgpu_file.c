@@ -10,8 +10,8 @@
 
 /*
  * Queues a control request and waits until it is done. -EINTR: the caller was
- * killed, and what the device makes of the request is not known. Any other
- * error: the device never saw it.
+ * killed, and the result of the request is unknown. Any other error: the device
+ * never saw it.
  */
 static int gpgpu_control(struct gpgpu_request *request)
 {

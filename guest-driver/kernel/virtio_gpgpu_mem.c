@@ -11,7 +11,7 @@
 #include "virtio_gpgpu_compat.h"
 #include "virtio_gpgpu_priv.h"
 
-/* Pages that are pinned at a time: what one page of pointers holds. */
+/* Pages to pin at a time: as many as one page of pointers holds. */
 #define GPGPU_PIN_BATCH	(PAGE_SIZE / sizeof(struct page *))
 
 /* Zeroed memory, with the scatterlist that describes it. */
@@ -86,7 +86,7 @@ int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
 	return 0;
 }
 
-/* Unpins what is in no piece yet: it is pinned again when it is needed. */
+/* Unpins pages in no piece yet: they are pinned again when they are needed. */
 void gpgpu_pinner_let_go(struct gpgpu_pinner *pinner)
 {
 	if (pinner->count)
@@ -105,7 +105,7 @@ void gpgpu_pinner_free(struct gpgpu_pinner *pinner)
 /*
  * Whether a page follows another one in physical memory and in the memory map:
  * runs are unpinned by their first page, and without VMEMMAP a section's map
- * need not follow that of the section before it.
+ * need not follow the map of the section before it.
  */
 static bool gpgpu_follows(struct page *page, struct page *before)
 {
@@ -134,9 +134,9 @@ static void gpgpu_unpin_runs(struct scatterlist *sgl, unsigned int nents,
 }
 
 /*
- * Pins the next `bytes` bytes, or fewer: where one piece can hold no more runs,
- * or before memory that cannot be pinned. Returns -EFAULT if that is where the
- * piece would begin: such memory (a mapping of a device's) may still be copied.
+ * Pins the next `bytes` bytes, or fewer if one piece can hold no further runs,
+ * or before memory that cannot be pinned. Returns -EFAULT if the piece would begin
+ * with such memory (a mapping of a device's), which may still be copied.
  * A piece of fewer bytes than are left ends at the end of a page.
  */
 int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,

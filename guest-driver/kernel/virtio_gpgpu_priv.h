@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of this driver share.
+ * The declarations that the files of this driver share.
  *
- * Who keeps whom: a file holds its client; a request holds its client; a
- * client holds its device. A request is held by whoever waits for it and,
- * while it is queued, by its queue, so that memory which the device can reach
- * outlives a waiter that was killed.
+ * References: a file holds its client; a request holds its client; a client holds
+ * its device. The waiter of a request holds it and, while it is queued, so does
+ * its queue: memory that the device can reach outlives a killed waiter.
  *
  * Locks, outermost first: gpgpu_device.life (a mutex, held across a reset),
  * gpgpu_client.lock (a mutex, never held across a wait for the device),
@@ -79,7 +78,7 @@ struct gpgpu_device {
 	bool is_out;			/* of service: removed, suspended or shut down */
 	bool is_reset;			/* the device reaches no chain's memory any more */
 	bool is_replaced;		/* nor any region: it is not the one that had clients */
-	bool is_lost;			/* it was reset, and could not be started anew */
+	bool is_lost;			/* it was reset, and could not be restarted */
 	struct delayed_work look;	/* gpgpu_device_look() */
 	struct notifier_block reboot;	/* gpgpu_reboot() */
 };
@@ -99,7 +98,7 @@ struct gpgpu_client {
 	struct list_head node;		/* in gpgpu_device.list */
 	struct mm_struct *mm;		/* of the process that opened the file; mmgrab()bed */
 	struct mmu_notifier notifier;	/* the client ends with that address space */
-	const struct cred *cred;	/* of who opened the file */
+	const struct cred *cred;	/* of the opener of the file */
 	pid_t pid;
 	unsigned long flags;
 	u32 id;
@@ -124,7 +123,7 @@ struct gpgpu_client {
 	struct gpgpu_request *close_request;	/* made early: closing must not fail */
 	bool close_sent;
 	bool close_refused;
-	unsigned long close_by;		/* jiffies: nobody waits for `closed` longer */
+	unsigned long close_by;		/* jiffies: the end of waits for `closed` */
 	struct work_struct close_work;
 	struct work_struct free_work;
 	struct completion closed;
@@ -158,10 +157,10 @@ struct gpgpu_pinner {
 	struct page **pages;		/* pinned, and in no piece yet: */
 	unsigned int first;
 	unsigned int count;
-	int err;			/* why no more could be pinned, last time */
+	int err;			/* the last error of pinning */
 };
 
-/* What goes into a chain on the command queue. */
+/* The content of a chain on the command queue. */
 struct gpgpu_command {
 	u32 thread;
 	u32 stream_bytes;
@@ -171,7 +170,7 @@ struct gpgpu_command {
 	u64 out_ptr;
 	u64 in_bytes;
 	u64 out_bytes;
-	struct gpgpu_pinned in;		/* what is not pinned is copied */
+	struct gpgpu_pinned in;		/* other data is copied */
 	struct gpgpu_pinned out;
 };
 
@@ -232,7 +231,7 @@ struct gpgpu_request {
 struct gpgpu_region {
 	struct kref ref;
 	struct list_head node;		/* in gpgpu_client.regions */
-	struct gpgpu_client *client;	/* who was charged, and outlives it */
+	struct gpgpu_client *client;	/* the charged client, which outlives it */
 	unsigned long num_pages;
 	u32 num_runs;
 	struct gpgpu_wire_run *runs;

@@ -4,18 +4,18 @@
  *
  * A request enters its queue's pending list and moves on into the virtqueue
  * when there are descriptors, always under the queue's lock and always oldest
- * first: that is the one order in which the device sees requests.
+ * first: the device sees requests in this order.
  *
- * Interrupts are off unless somebody sleeps, and nobody watches the virtqueue.
- * While they are off, whoever takes the lock also takes back what the device has
- * finished, so that a stream of submissions without waiters runs without any
- * interrupt. While they are on, that is left to the interrupt: Linux switches a
- * line off whose interrupts mostly find nothing.
+ * Interrupts are off unless a caller sleeps and none polls the virtqueue. While
+ * they are off, each holder of the lock also takes finished requests back, so a
+ * stream of submissions without waiters needs no interrupt. While they are on, the
+ * interrupt handler does that: Linux disables a line whose interrupts mostly find
+ * nothing.
  *
- * The lock is held with interrupts off. To bound that time, whoever holds it handles
- * a limited number of requests and segments. A work item does the rest of a pass over
- * the virtqueue; who ends the requests of a client or of a queue takes the lock again
- * for the next ones.
+ * The lock is held with interrupts off. To bound that time, its holder handles a
+ * limited number of requests and segments. A work item does the rest of a pass over
+ * the virtqueue; a thread that ends the requests of a client or of a queue takes
+ * the lock again for the next ones.
  */
 #include <linux/freezer.h>
 #include <linux/ktime.h>
@@ -27,7 +27,7 @@
 
 #include "virtio_gpgpu_priv.h"
 
-/* Tells whoever waits for the request. Queue locked. */
+/* Wakes the request's waiter. Queue locked. */
 static void gpgpu_request_complete(struct gpgpu_request *request, int error)
 {
 	request->state = GPGPU_REQUEST_DONE;
@@ -98,7 +98,7 @@ static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
 #define GPGPU_GIVE_SEGMENTS 1024
 #define GPGPU_GIVE_REQUESTS 32
 
-/* What one pass has done so far. */
+/* The progress of one pass. */
 struct gpgpu_pass {
 	unsigned int taken;
 	unsigned int given;
@@ -154,7 +154,7 @@ static bool gpgpu_queue_wants_interrupts(const struct gpgpu_queue *queue)
 }
 
 /*
- * Takes back what the device has finished and gives it what is pending.
+ * Takes finished requests back and gives the device pending ones.
  * Queue locked and running. Returns whether the device is to be notified.
  */
 static bool gpgpu_queue_service(struct gpgpu_queue *queue)
@@ -392,9 +392,9 @@ bool gpgpu_request_cancel(struct gpgpu_request *request)
 }
 
 /*
- * Nobody is in a call for the request any more: its pages, charged already, are
- * let go as soon as the device is done with it, whoever comes back for it. Called
- * once, by the thread that leaves it.
+ * No thread is in a call for the request any more: its pages, charged already, are
+ * released as soon as the device is done with it, even if a thread resumes the
+ * call. Called once, by the thread that leaves it.
  */
 void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages)
 {
@@ -441,7 +441,7 @@ static bool gpgpu_queue_purge_some(struct gpgpu_client *client,
 			return false;
 		request = list_last_entry(queued, struct gpgpu_request,
 					  of_client);
-		/* What was queued before it got there before it. */
+		/* Earlier requests are in the virtqueue before it. */
 		if (request->state != GPGPU_REQUEST_PENDING || request->is_close)
 			return false;
 		gpgpu_request_finish(request, -ENODEV, 0);
@@ -450,9 +450,9 @@ static bool gpgpu_queue_purge_some(struct gpgpu_client *client,
 }
 
 /*
- * Fails what a client that is closing has not got into the virtqueue. From
- * here on nothing of it enters but its CLOSE: whoever saw the client before
- * GPGPU_CLIENT_CLOSING was set has left the lock. May sleep.
+ * Fails the requests of a closing client that are not in the virtqueue. From here
+ * on only its CLOSE enters: threads that saw the client before
+ * GPGPU_CLIENT_CLOSING was set have left the lock. May sleep.
  */
 void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
@@ -471,8 +471,8 @@ void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client)
 }
 
 /*
- * Takes back what there is of a client as soon as the device returns it: the client
- * wants an interrupt for as long as any of its requests is queued.
+ * Takes the requests of a client back as soon as the device returns them: the
+ * client wants an interrupt as long as any of its requests is queued.
  */
 void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
@@ -531,7 +531,7 @@ void gpgpu_queue_drop(struct gpgpu_queue *queue)
 {
 	unsigned long flags;
 
-	/* Of a stopped queue, nobody else touches the virtqueue. */
+	/* No other thread touches the virtqueue of a stopped queue. */
 	while (virtqueue_detach_unused_buf(queue->vq))
 		cond_resched();
 	while (gpgpu_queue_drop_some(queue, &queue->in_flight) ||

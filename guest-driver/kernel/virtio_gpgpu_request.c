@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests: their beginning and their end.
+ * Requests: their creation and their end.
  *
- * The queue drops requests with interrupts off, and what a request holds may take long
- * to let go of. So those that nobody holds any more go onto lists, which are emptied
+ * The queue drops requests with interrupts off, and freeing a request's resources
+ * may take long. So requests without a reference go onto lists, which are emptied
  * where that may sleep.
  */
 #include <linux/llist.h>
@@ -13,9 +13,9 @@
 #include "virtio_gpgpu_priv.h"
 
 /*
- * Requests that nobody holds any more; freeing one may sleep, dropping it must
- * not. Letting go of pages can take long (they may be under writeback), so those
- * that have any pinned are the work's alone, and no caller's.
+ * Requests without a reference; freeing one may sleep, dropping it must not.
+ * Releasing pages can take long (they may be under writeback), so only the work
+ * item frees requests with pinned pages.
  */
 static LLIST_HEAD(gpgpu_dead);
 static LLIST_HEAD(gpgpu_dead_pinned);
@@ -29,7 +29,7 @@ static bool gpgpu_request_has_pages(const struct gpgpu_request *request)
 	       !atomic_read(&request->unpinned);
 }
 
-/* Lets go of the user's pages, whoever comes first. May sleep. */
+/* Releases the user's pages, once. May sleep. */
 void gpgpu_request_unpin(struct gpgpu_request *request)
 {
 	if (atomic_xchg(&request->unpinned, 1))
@@ -78,7 +78,7 @@ static void gpgpu_reap_work(struct work_struct *work)
 
 static DECLARE_WORK(gpgpu_reaper, gpgpu_reap_work);
 
-/* Frees the requests that were dropped, whoever dropped them. May sleep. */
+/* Frees all dropped requests. May sleep. */
 void gpgpu_reap(void)
 {
 	gpgpu_reap_list(&gpgpu_dead);
@@ -105,8 +105,8 @@ static void gpgpu_request_release(struct kref *ref)
 }
 
 /*
- * The queue holds the request no more: the device is done with it, or never saw it.
- * Any context.
+ * The queue drops its reference: the device is done with the request, or never saw
+ * it. Any context.
  */
 void gpgpu_request_return(struct gpgpu_request *request)
 {

@@ -3,8 +3,8 @@
  * Transfers: data of any length, moved by chains of one stream.
  *
  * The data is cut into blocks. A block is pinned and handed to the device while
- * those before it move; as the oldest one ends, its pages are let go and the
- * next is pinned. So what is pinned at a time does not depend on the length.
+ * those before it move; when the oldest one ends, its pages are released and the
+ * next is pinned. So the number of pinned pages does not depend on the length.
  */
 #include <linux/minmax.h>
 #include <linux/sched/signal.h>
@@ -36,14 +36,14 @@ struct gpgpu_transfer_state {
 
 	int send_err;			/* no more blocks: one could not be sent */
 	bool failed;			/* no more blocks: one has failed */
-	int err;			/* the outcome, with what follows */
+	int err;			/* the result, with the fields below */
 	u32 status;
 	u32 answer_bytes;
 	u8 stream[GPGPU_TRANSFER_MAX_BYTES];
 	u8 answer[GPGPU_TRANSFER_MAX_BYTES];
 };
 
-/* Gives up what is under way: the queue keeps what the device still holds. */
+/* Abandons blocks in flight: the queue keeps those that the device still holds. */
 void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 {
 	struct gpgpu_request *request;

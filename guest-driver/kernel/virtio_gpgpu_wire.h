@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the virtqueues and the configuration space carry: see spec/virtio-gpgpu.md. */
+/* The content of virtqueues and configuration space: see spec/virtio-gpgpu.md. */
 #ifndef VIRTIO_GPGPU_WIRE_H
 #define VIRTIO_GPGPU_WIRE_H
 

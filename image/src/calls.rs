@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which kernels of a cubin reach a function that is not in it.
 //!
-//! `.nv.callgraph` is not documented; what is here was seen in the output of `ptxas` and `nvlink` of CUDA 12 and 13. It is pairs of words,
-//! symbols as a rule. A pair that begins with 0 and goes on with a negative number says of the pairs behind it: after -1 the first symbol
-//! calls the second one, after -2 the address of the first one is taken, after -3 the first one calls by an address.
-//! `ptxas` counts as a kernel's own the calls of the functions that it has compiled with it.
+//! `.nv.callgraph` is not documented; this description is from the output of `ptxas` and `nvlink` of CUDA 12 and 13. It
+//! is pairs of words, usually symbols. A pair of 0 and a negative number describes the pairs behind it: after -1 the
+//! first symbol calls the second one, after -2 the address of the first one is taken, after -3 the first one calls by
+//! an address. `ptxas` lists the calls of functions that it has compiled with a kernel as the kernel's own.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ const PAIR_BYTES: u64 = 8;
 /// In a symbol's `st_other`: it is a kernel.
 const STO_CUDA_ENTRY: u8 = 0x10;
 
-/// What the pairs say that follow.
+/// The meaning of the pairs that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Calls,
@@ -28,11 +28,11 @@ enum Part {
 /// The calls, by the numbers of symbols.
 #[derive(Debug, Default)]
 struct Calls {
-    /// By who is called, who calls.
+    /// By callee, its callers.
     callers: HashMap<u32, Vec<u32>>,
     /// Whose address is taken.
     taken: HashSet<u32>,
-    /// Who calls by an address.
+    /// The functions that call by an address.
     by_address: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ pub fn reaching(elf: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8
         }
     }
     let (Some(symbols), Some(calls)) = (symbols, calls) else {
-        return Err(Broken::new("the cubin does not say what calls what"));
+        return Err(Broken::new("the cubin has no call graph"));
     };
     let names = sections.get(symbols.link.into())?;
     let calls = Calls::read(&elf, &calls)?;
@@ -95,7 +95,7 @@ impl Calls {
                 Some(Part::Calls) => calls.callers.entry(second).or_default().push(first),
                 Some(Part::Taken) => drop(calls.taken.insert(first)),
                 Some(Part::CallsByAddress) => calls.by_address.push(first),
-                None => return Err(Broken::new("calls of a kind that is not known")),
+                None => return Err(Broken::new("calls of an unknown kind")),
             }
         }
         Ok(calls)
@@ -109,7 +109,7 @@ impl Calls {
                 continue;
             }
             next.extend(self.callers.remove(&function).unwrap_or_default());
-            // Nobody knows which address is called.
+            // The callee of a call by an address is unknown.
             if self.taken.contains(&function) {
                 next.append(&mut self.by_address);
             }

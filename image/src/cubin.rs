@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a cubin takes of the device's memory.
+//! The device memory of a cubin.
 //!
 //! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if anything
 //! says that it is loaded, be it its flags, its type or its name.
@@ -36,10 +36,10 @@ const PT_NULL: u32 = 0;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 
-/// In place of a section's number: the symbol's own memory, which whoever loads the file allocates.
+/// In place of a section's number: memory of the symbol itself, which the loader allocates.
 const SHN_COMMON: u16 = 0xfff2;
 
-/// What a section's name begins with if it is in the device's memory.
+/// The beginnings of the names of sections in device memory.
 const LOADED: &[&[u8]] = &[
     b".nv.global",
     b".nv.constant",
@@ -48,7 +48,7 @@ const LOADED: &[&[u8]] = &[
     b".text",
 ];
 
-/// What a cubin takes of the device's memory, in bytes.
+/// The device memory of a cubin, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// Its sections, or its segments if those are more.
@@ -57,7 +57,7 @@ pub struct Taken {
     pub managed: u64,
 }
 
-/// What a cubin takes of the device's memory.
+/// The device memory of a cubin.
 ///
 /// # Errors
 /// It is broken, or of a form that NVIDIA's tools do not write.
@@ -68,7 +68,7 @@ pub fn taken(elf: &[u8]) -> Result<Taken, Broken> {
     Ok(taken)
 }
 
-/// What is placed in memory in whole units, or as its alignment has it.
+/// Sizes are rounded up to whole units, or to the alignment.
 fn placed(bytes: u64, alignment: u64) -> u64 {
     bytes
         .checked_next_multiple_of(alignment.max(UNIT))
@@ -109,7 +109,7 @@ impl Elf<'_> {
         }
     }
 
-    /// Sums what `bytes` says of each symbol, given its place.
+    /// Sums the results of `bytes` for each symbol, given its place.
     fn of_symbols(
         &self,
         symbols: &Section,
@@ -146,7 +146,7 @@ impl Elf<'_> {
     fn by_segment(&self) -> Result<u64, Broken> {
         let (table, count) = (self.u64(32)?, self.u16(56)?);
         if count != 0 && u64::from(self.u16(54)?) != SEGMENT_BYTES {
-            return Err(Broken::new("the headers of the cubin have another size"));
+            return Err(Broken::new("the headers of the cubin have an unknown size"));
         }
         let mut all = 0_u64;
         for index in 0..count {

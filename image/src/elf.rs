@@ -40,7 +40,7 @@ impl<'a> Elf<'a> {
         let elf = Self(bytes);
         match elf.word(4)? {
             [2, 1] => Ok(elf),
-            _ => Err(Broken::new("the cubin is not of 64 bits")),
+            _ => Err(Broken::new("the cubin is not 64-bit")),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Elf<'a> {
         }
         // A reader may go by the size of a header, or by the one that it knows.
         if u64::from(self.u16(58)?) != SECTION_BYTES {
-            return Err(Broken::new("the headers of the cubin have another size"));
+            return Err(Broken::new("the headers of the cubin have an unknown size"));
         }
         // More sections than a half word can say are counted in the first header, as is the number of the names' section.
         let first = self.section(table, 0)?;
@@ -118,7 +118,7 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// What begins at an offset of a section of names: the name, and whatever follows it in the file.
+    /// The bytes from an offset of a section of names on: the name, and the rest of the file.
     pub fn name_and_rest(&self, names: &Section, offset: u32) -> Result<&'a [u8], Broken> {
         let at = names.offset.checked_add(offset.into());
         at.and_then(|at| self.0.get(usize::try_from(at).ok()?..))

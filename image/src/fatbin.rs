@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The container that nvcc's `fatbinary` writes. Its layout is not documented; what is here was seen in its output.
+//! The container that nvcc's `fatbinary` writes. Its layout is not documented; this description is from its output.
 //!
-//! A header of 16 bytes (magic, version, header size, size of what follows), then entries: a header whose own size is its
-//! second word, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
+//! A header of 16 bytes (magic, version, header size, size of the rest), then entries: a header whose second word is
+//! its own size, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
 
 use super::{Broken, Source};
 
@@ -22,7 +22,7 @@ pub const FLAG_ZSTD: u64 = 0x8000;
 /// No program's code comes near; a size beyond it is a broken image.
 const MOST_BYTES: usize = 1 << 30;
 
-/// What an entry holds.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Text, for the driver's compiler.
@@ -36,7 +36,7 @@ pub enum Kind {
 /// An entry of a container.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What it holds.
+    /// Its kind.
     pub kind: Kind,
     /// The compute capability that it is for, times ten.
     pub arch: u32,
@@ -122,8 +122,8 @@ pub fn with(image: &[u8], entries: &[Entry], is_kept: impl Fn(&Entry) -> bool) -
 }
 
 impl Entry {
-    /// Whether a device of one of these compute capabilities (times ten) can use it: machine code of its major version and no higher minor
-    /// one, text for no higher one, and what is neither.
+    /// Whether a device of one of these compute capabilities (times ten) can use it: machine code of its major version
+    /// and no higher minor one, text for no higher one, and anything else.
     pub fn is_useful(&self, capabilities: &[u32]) -> bool {
         let can_run = |capability: &u32| match self.kind {
             Kind::Cubin => self.is_code_for(*capability),
@@ -139,7 +139,7 @@ impl Entry {
         self.kind == Kind::Cubin && self.arch <= capability && is_same
     }
 
-    /// What it holds, decompressed.
+    /// Its payload, decompressed.
     ///
     /// # Errors
     /// It is broken.
@@ -147,7 +147,7 @@ impl Entry {
         match self.flags & (FLAG_LZ4 | FLAG_ZSTD) {
             0 if self.decompressed == 0 => return source.bytes(self.payload, self.payload_bytes),
             FLAG_LZ4 | FLAG_ZSTD => {}
-            _ => return Err(Broken::new("how an entry is compressed is not known").into()),
+            _ => return Err(Broken::new("unknown compression of an entry").into()),
         }
         if self.compressed > self.payload_bytes {
             return Err(Broken::new("a compressed entry leaves its payload").into());
@@ -156,7 +156,7 @@ impl Entry {
         let plain = self.decompress(&packed)?;
         // Another reader would see more, or less.
         if plain.len() != self.decompressed {
-            return Err(Broken::new("an entry does not have the size that it says").into());
+            return Err(Broken::new("an entry has another size than its header says").into());
         }
         Ok(plain)
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Module images as programs hand them over: what a fatbin holds, and what device memory an image takes.
+//! Module images as programs pass them: the content of a fatbin, and the device memory of an image.
 //!
-//! The bytes may be anybody's: what cannot be understood is an error, and nothing here takes more memory than it says.
+//! The bytes are untrusted: an image that is not understood is an error, and nothing here takes more memory than it
+//! says.
 
 mod calls;
 mod cubin;
@@ -14,7 +15,7 @@ pub mod size;
 /// First word of a cubin.
 pub const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 
-/// What is wrong with an image.
+/// An error in an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub String);
@@ -38,7 +39,7 @@ pub trait Source {
     fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Self::Error>;
 }
 
-/// An image that is there as a whole.
+/// An image as a whole.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a>(pub &'a [u8]);
 

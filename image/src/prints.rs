@@ -11,9 +11,10 @@ use super::{
     ptx,
 };
 
-/// What the compiler makes of `printf`: text names it as a function, and machine code as a symbol.
+/// The compiled form of `printf`: text names it as a function, and machine code as a symbol.
 const PRINTF: &[u8] = b"vprintf";
-/// The driver's own functions that start nothing and print nothing when all goes well. Of others, as those that launch kernels, nobody knows.
+/// The driver's own functions that start nothing and print nothing unless they fail. Others, such as those that launch
+/// kernels, may print.
 const SILENT: [&[u8]; 3] = [b"malloc", b"free", b"__assertfail"];
 /// The most bytes of the names that are kept.
 const MOST_BYTES: usize = 64 << 10;
@@ -23,13 +24,13 @@ const MOST_BYTES: usize = 64 << 10;
 pub enum Prints {
     /// These alone; none is an image that prints nothing.
     Kernels(BTreeSet<Box<[u8]>>),
-    /// Nobody knows, or the names are too many to be kept.
+    /// Unknown, or the names are too many to keep.
     Any,
 }
 
 impl Prints {
-    /// Those of an image on devices of these compute capabilities (times ten). A kernel is left out only if it prints on none of them; of an
-    /// image that cannot be understood any may print.
+    /// The kernels of an image that may print, on devices of these compute capabilities (times ten). A kernel is left
+    /// out only if it prints on none of them; each kernel of an image that is not understood may print.
     pub fn of(image: &[u8], capabilities: &[u32]) -> Self {
         let magic = image.first_chunk().map(|magic| u32::from_le_bytes(*magic));
         if magic != Some(fatbin::CONTAINER_MAGIC) {

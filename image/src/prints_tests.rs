@@ -32,7 +32,8 @@ fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
     whole
 }
 
-/// A cubin with these symbols (a name, whether it is a kernel, whether its code is there) and these pairs of its graph of calls.
+/// A cubin with these symbols (a name, whether it is a kernel, whether its code is there) and these pairs of its graph
+/// of calls.
 fn cubin(symbols: &[(&str, bool, bool)], pairs: &[(u32, i32)]) -> Vec<u8> {
     let (mut table, mut text) = (vec![0_u8; 24], vec![0_u8]);
     for (name, is_kernel, has_code) in symbols {
@@ -91,7 +92,7 @@ fn of_a_cubin_those_kernels_print_that_reach_printf() {
     let prints = of(&calls);
     assert_eq!(names(&prints), ["loud", "through"]);
     assert!(prints.any() && prints.kernel(b"loud") && !prints.kernel(b"quiet"));
-    // Somebody calls by an address, and that of a function that prints is not taken.
+    // A function calls by an address, and the address of a function that prints is not taken.
     let by_address = [&calls[..], &[(0, -2), (5, 0), (0, -3), (8, 0)]].concat();
     assert_eq!(names(&of(&by_address)), ["loud", "through"]);
     let taken = [&calls[..], &[(0, -2), (4, 0), (0, -3), (8, 0)]].concat();
@@ -111,11 +112,11 @@ fn of_a_cubin_that_is_not_understood_any_kernel_may_print() {
     let whole = cubin(&SYMBOLS, &[(0, -1), (2, 1)]);
     let without_calls = [&whole[..64 * 4 + 4], &[1, 0, 0, 0], &whole[64 * 4 + 8..]].concat();
     any(&without_calls);
-    // What ends early has an end somewhere in what is read.
+    // A truncated image ends somewhere in the read part.
     let end = whole.len();
     any(&whole[..end - 1]);
     any(&[&whole[..40], &[0xff; 8], &whole[48..]].concat());
-    // A function that nobody knows may launch a kernel that prints.
+    // An unknown function may launch a kernel that prints.
     let launches = [("cudaLaunchDevice", false, false), ("vprintf", true, true)];
     let prints = Prints::of(&cubin(&launches, &[(0, -1), (2, 1)]), &[90]);
     assert_eq!(names(&prints), ["vprintf"]);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What device memory an image takes once it is loaded: its variables, its constants and its code.
+//! The device memory of a loaded image: its variables, its constants and its code.
 //!
-//! The aim is a bound that is never below what the driver takes. Of a cubin everything counts that the driver loads, also
-//! functions that it would load only at their first use. What code PTX becomes nobody knows before it is compiled: there is an
-//! estimate from its instructions. Its variables are counted as they are declared. Variables of managed memory count twice, and
+//! The aim is a bound that is never below the driver's use. In a cubin all loaded sections count, also functions that
+//! the driver would load only at their first use. The code of PTX is unknown before it is compiled, and is estimated
+//! from its instructions. Its variables count as declared. Variables of managed memory count twice, and
 //! [`MANAGED_CHUNK`] more.
 
 use super::{Broken, Contents, ELF_MAGIC, cubin, fatbin, ptx};
 
-/// What a loaded image takes beside its sections, in bytes.
+/// The memory of a loaded image beside its sections, in bytes.
 const OVERHEAD: u64 = 32 << 10;
 
-/// The driver takes managed memory in chunks of so many bytes (seen with driver 580 on an H200), and keeps one while a variable is in it. If it
-/// fills a chunk before it takes another, two chunks that follow each other hold more together than one can. The variables of an image
-/// then take no more than twice their bytes and a chunk.
+/// The driver takes managed memory in chunks of so many bytes (seen with driver 580 on an H200), and keeps one while a
+/// variable is in it. If it fills a chunk before it takes another, two consecutive chunks together hold more than one
+/// can. The variables of an image then take no more than twice their bytes and a chunk.
 pub const MANAGED_CHUNK: u64 = 128 << 20;
 
-/// What variables take beside their own bytes if so many of these are of managed memory.
+/// The memory that variables take beyond their own bytes if so many of these are managed memory.
 fn beside(managed: u64) -> u64 {
     match managed {
         0 => 0,
@@ -28,7 +28,7 @@ fn beside(managed: u64) -> u64 {
 /// holds and that the device can run, the largest.
 ///
 /// # Errors
-/// It cannot be understood, so nobody can say what it takes.
+/// It is not understood, so its memory is unknown.
 pub fn device_bytes(image: &[u8], capability: u32) -> Result<u64, Broken> {
     let magic = image.first_chunk().map(|magic| u32::from_le_bytes(*magic));
     match magic {
@@ -37,7 +37,7 @@ pub fn device_bytes(image: &[u8], capability: u32) -> Result<u64, Broken> {
             let source = Contents(image);
             let mut most = 0;
             for entry in fatbin::entries(&source)? {
-                // What is for devices to come can be anything.
+                // Images for future devices can have any form.
                 if entry.arch <= capability {
                     most = most.max(held(&entry.unpack(&source)?)?);
                 }
@@ -48,10 +48,10 @@ pub fn device_bytes(image: &[u8], capability: u32) -> Result<u64, Broken> {
     }
 }
 
-/// What an entry of a fatbin takes if the driver chooses it, of whatever kind it is said to be.
+/// The memory of a fatbin's entry if the driver chooses it, whatever its declared kind.
 fn held(bytes: &[u8]) -> Result<u64, Broken> {
     let padding = bytes.iter().rev().take_while(|byte| **byte == 0).count();
-    // Its length is known, so the driver may read what is behind a NUL.
+    // Its length is known, so the driver may read past a NUL.
     if !is_cubin(bytes) && bytes[..bytes.len() - padding].contains(&0) {
         return Err(Broken::new(
             "an entry of the fatbin is neither a cubin nor text",
@@ -64,7 +64,7 @@ fn is_cubin(bytes: &[u8]) -> bool {
     bytes.starts_with(&ELF_MAGIC.to_le_bytes())
 }
 
-/// A cubin or text. What else a driver can load nobody can count, so it is an error.
+/// A cubin or text. The memory of any other image that a driver can load is unknown, so it is an error.
 fn contents(bytes: &[u8]) -> Result<u64, Broken> {
     let (all, managed) = if is_cubin(bytes) {
         let taken = cubin::taken(bytes)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What images take.
+//! The memory of images.
 
 use super::*;
 use cubin::UNIT;
@@ -70,7 +70,7 @@ fn no_way_to_write_a_variable_hides_it() {
         ".global .b8 y = 1+2*3, x[1048576];",
         ".global .b8 y = ((1>2)?3:4), x[1048576];",
         ".global .u64 y[2] = {x, generic(x)+4}, z[131072];",
-        // Behind what else begins or ends a statement.
+        // Behind other beginnings and ends of a statement.
         ".file 1 \"x\" .global .b8 x[1048576];",
         ".file 1 \"x\".global .b8 x[1048576];",
         ".file 1 \"x\", 1, 2 .global .b8 x[1048576];",
@@ -84,13 +84,13 @@ fn no_way_to_write_a_variable_hides_it() {
         ".entry k() { .loc 1 1 1 .global .b8 x[1048576]; ret; }",
         ".entry k() { .pragma \"nounroll\"; .global .b8 x[1048576]; ret; }",
         ".entry k(.param .u64 .ptr .global .align 8 p) { .global .b8 x[1048576]; ret; }",
-        // Behind what is no comment and no string any more.
+        // Behind the end of a comment or a string.
         "/* /* */.global .b8 x[1048576];/* */",
         "/* \\*/.global .b8 x[1048576];/* */",
         "//*\n.global .b8 x[1048576];//*/",
         "/**/.global .b8 x[1048576];",
         "// \\\n.global .b8 x[1048576];",
-        // What other versions may take for a name.
+        // Words that other versions may take for a name.
         ".global .b8 \u{e4}[1048576];",
     ] {
         takes(body, MIB);
@@ -98,7 +98,7 @@ fn no_way_to_write_a_variable_hides_it() {
 }
 
 #[test]
-fn what_is_no_variable_of_the_device_does_not_count() {
+fn variables_outside_device_memory_do_not_count() {
     for body in [
         "// .global .b8 x[1048576];\n/* .global .b8 y[1048576]; */",
         "// \r.global .b8 x[1048576];\n",
@@ -147,10 +147,10 @@ fn pitfall_67_a_size_that_is_no_number_is_not_guessed() {
     ] {
         assert!(ptx(body).is_err(), "{body}");
     }
-    // What overflows is as much as can be.
+    // An overflow counts as the maximum.
     let all = ptx(".global .b64 x[4294967295][4294967295][4294967295];").unwrap();
     assert_eq!(all, u64::MAX);
-    // What is no PTX may be anything that a driver can load.
+    // Text that is no PTX may be anything that a driver can load.
     for image in [
         &b""[..],
         b"\0",
@@ -163,7 +163,7 @@ fn pitfall_67_a_size_that_is_no_number_is_not_guessed() {
     assert!(device_bytes(b"// made by hand\n.version 8.0 .target sm_90", 90).is_ok());
 }
 
-/// What ptxas 13.0 made of them for sm_90.
+/// The sizes of ptxas 13.0's output for sm_90.
 #[test]
 fn code_counts_as_what_it_becomes() {
     let code = |body: &str, times: usize| {
@@ -414,7 +414,7 @@ const ENTRY: usize = 16;
 fn of_a_fatbin_the_largest_counts_that_the_device_runs() {
     let [small, large, huge] = [3, 7, 100].map(|bytes| elf(&[loaded(bytes * MIB)]));
     let text = b".version 8.0\n.target sm_80\n.global .b8 x[9437184];\n\0\0\0";
-    // A kind that nobody here knows is what it holds.
+    // An entry of an unknown kind counts by its content.
     let image = container(&[
         (2, 80, &small),
         (16, 90, &large),
@@ -441,10 +441,10 @@ fn an_entry_of_a_fatbin_that_cannot_be_counted_is_refused() {
         let image = container(&[(1, 80, text), (kind, arch, contents)]);
         assert!(device_bytes(&image, 90).is_err(), "{contents:?}");
     }
-    // What is for other devices may be anything.
+    // Images for other devices may be anything.
     let image = container(&[(1, 80, text), (8, 100, b"BC\xc0\xde")]);
     assert!(device_bytes(&image, 90).is_ok());
-    // Readers must agree on what an entry is once it is unpacked.
+    // Readers must agree on the kind of an unpacked entry.
     for (at, value) in [
         (40, 0_u64),
         (40, fatbin::FLAG_LZ4 | fatbin::FLAG_ZSTD),
@@ -496,7 +496,7 @@ fn of_a_fatbin_a_device_needs_what_it_can_run() {
     assert_eq!(useful(&whole, &[86]), Some(of(&[1, 3, 5])));
     assert_eq!(useful(&whole, &[75, 90]), Some(of(&[0, 2, 3, 5])));
     assert_eq!(useful(&whole, &[120]), Some(of(&[3, 4, 5])));
-    // Nothing is left out, or all would be: the driver says what it thinks of that.
+    // Nothing is left out, or all would be: the driver reports the error.
     assert_eq!(useful(&of(&[2, 3]), &[90]), None);
     assert_eq!(useful(&of(&[0, 4]), &[90]), None);
     assert_eq!(useful(&whole[..whole.len() - 1], &[90]), None);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Writes the inputs that fuzzing begins with: what real programs send, by the library's own codec. `cargo run -p gpgpu-protocol --example fuzz_seeds`
-//! writes them to `fuzz/corpus`, and `cargo xtask fuzz --minimise` keeps what is worth keeping.
+//! Writes the first inputs of fuzzing: real programs' messages, by the library's own codec. `cargo run -p
+//! gpgpu-protocol --example fuzz_seeds` writes them to `fuzz/corpus`, and `cargo xtask fuzz --minimise` keeps those
+//! that add coverage.
 
 use std::{fs, path::Path};
 
@@ -58,7 +59,7 @@ fn written(op: u16, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
-/// What a small program sends, command by command.
+/// The commands of a small program.
 fn program() -> Vec<(&'static str, Vec<u8>)> {
     let id = |serial| object_id::<Stream>(serial);
     let config = LaunchConfig {
@@ -163,7 +164,7 @@ fn program() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a program sends that multiplies matrices.
+/// The commands of a program that multiplies matrices.
 fn products() -> Vec<(&'static str, Vec<u8>)> {
     use PointerMode::{Device, Host};
     let (handle, memory) = (Class::CublasHandle.id(1), 1 << 44);
@@ -212,7 +213,7 @@ fn streams() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is composed in requests of libraries: a byte for the form, and one of its kind.
+/// Composite parts of requests of libraries: a byte for the form, and one of its kind.
 fn forms() -> std::io::Result<()> {
     let packed = |class: attributes::Class, set: &[(u16, u64)]| {
         let mut packed = class.defaults().to_vec();
@@ -446,7 +447,7 @@ fn messages() -> std::io::Result<()> {
     worker_messages(head)
 }
 
-/// To a worker: what it serves, its staging area, a command, memory that is mapped and unmapped.
+/// To a worker: the client to serve, its staging area, a command, memory that is mapped and unmapped.
 fn worker_messages(head: impl Fn(u32, u64, u32) -> Vec<u8>) -> std::io::Result<()> {
     let mut all = vec![5];
     let mut push = |files: &[u8], message: Vec<u8>| {
@@ -521,7 +522,7 @@ DONE: ret;
         c.extend(entries);
         c
     };
-    // The head of the text, as LZ4 and Zstandard have it where nothing was compressed.
+    // The head of the text, as LZ4 and Zstandard have it without compression.
     let head = &plain[..60];
     let lz4 = [&[0xf0, 45][..], head].concat();
     let zstd = [

@@ -7,7 +7,7 @@
 
 use thiserror::Error;
 
-/// Why bytes could not be read as what they should be.
+/// The reason why bytes could not be decoded.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes end before the value does.
@@ -68,7 +68,7 @@ impl Writer {
         value.put(self);
     }
 
-    /// What was written.
+    /// The encoded bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -152,7 +152,7 @@ pub enum Shape {
 pub struct Structure {
     /// Its name.
     pub name: &'static str,
-    /// What it is, line by line.
+    /// The description, line by line.
     pub doc: &'static [&'static str],
     /// Its fields, in the order in which they travel.
     pub fields: &'static [Field],
@@ -163,7 +163,7 @@ pub struct Structure {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// What it is, line by line.
+    /// The description, line by line.
     pub doc: &'static [&'static str],
     /// How it travels.
     pub shape: &'static Shape,
@@ -183,8 +183,8 @@ pub const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
 }
 
 impl Shape {
-    /// Goes on with a hash, over types, and over names and order of fields. A structure's own name does not count, nor does what
-    /// is said of it and its fields.
+    /// Continues a hash over types, and over names and order of fields. A structure's own name does not count, nor does
+    /// the documentation of it and its fields.
     pub const fn hash(&self, hash: u64) -> u64 {
         match self {
             Self::Nothing => fnv(hash, b"nothing"),
@@ -362,7 +362,7 @@ impl<T: Wire> Wire for Vec<T> {
     }
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count: usize = reader.get()?;
-        // Reserving what a peer claims would let it choose the size of an allocation.
+        // Reserving the claimed length would let a peer choose the size of an allocation.
         let mut values = Vec::with_capacity(count.min(reader.rest.len() / 8));
         for _ in 0..count {
             // A type of no bytes would let a short message ask for a long loop.
@@ -385,7 +385,7 @@ impl<T, const N: usize> Few<T, N> {
         Self(values.into_iter().take(N).collect())
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.0.len()
     }

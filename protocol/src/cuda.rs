@@ -1048,7 +1048,7 @@ pub struct CUuuid {
     pub bytes: [u8; 16],
 }
 
-/// `CUmemLocation`: where memory is, or who accesses it.
+/// `CUmemLocation`: the place of memory, or of its accessor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CUmemLocation {
@@ -1148,7 +1148,7 @@ pub struct CUdevSmResource {
     pub smCoscheduledAlignment: c_uint,
 }
 
-/// `CUdevResource`: what `internal` holds is the library's own.
+/// `CUdevResource`: the content of `internal` is the library's own.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CUdevResource {
@@ -1231,9 +1231,9 @@ const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
 
 /// `CUmipmappedArray`.
 pub type CUmipmappedArray = *mut c_void;
-/// `CUtexObject`: what kernels get.
+/// `CUtexObject`: the value that kernels get.
 pub type CUtexObject = u64;
-/// `CUsurfObject`: what kernels get.
+/// `CUsurfObject`: the value that kernels get.
 pub type CUsurfObject = u64;
 
 /// `CUDA_ARRAY3D_DESCRIPTOR::Flags`: `CUDA_ARRAY3D_*`.

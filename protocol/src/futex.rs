@@ -36,7 +36,7 @@ pub fn wait_for(word: &AtomicU32, value: u32, limit: std::time::Duration) {
     };
 }
 
-/// Wakes whoever sleeps on the word.
+/// Wakes all threads that sleep on the word.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };

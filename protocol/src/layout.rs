@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the virtqueues and the configuration space carry, byte for byte (`spec/virtio-gpgpu.md`).
+//! The content of the virtqueues and of the configuration space, byte for byte (`spec/virtio-gpgpu.md`).
 //!
 //! Every field is little-endian; every structure is free of padding.
 
@@ -193,7 +193,7 @@ pub struct Run {
     pub length: U64,
 }
 
-/// Takes back what a [`Register`] named.
+/// Ends the registration of a [`Register`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Unregister {
@@ -255,9 +255,9 @@ pub struct CommandHeader {
     pub in_bytes: U64,
     /// Bytes of data to the guest: at most [`Config::max_data_bytes`].
     pub out_bytes: U64,
-    /// Where in the whole transfer the chain's data lies, in bytes: what the operation adds to its
-    /// address. A transfer that is longer than one chain's data travels as several chains of one
-    /// stream that differ in this and in the length of the data.
+    /// The offset of the chain's data in the whole transfer, which the operation adds to its address. A transfer that
+    /// is longer than one chain's data travels as several chains of one stream that differ in this and in the length of
+    /// the data.
     pub data_offset: U64,
 }
 
@@ -307,7 +307,7 @@ pub mod event {
     pub const CLIENT_DIED: u32 = 1;
 }
 
-/// What the device writes into a buffer of the event queue.
+/// The content of a used buffer of the event queue.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Event {

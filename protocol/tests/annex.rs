@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Annex A of the specification: made from the API table, and checked to be up to date. What it shows byte for byte is written here
-//! by hand and held against the codec.
+//! Annex A of the specification: generated from the API table, and checked to be up to date. Its byte examples are
+//! written here by hand and compared with the codec.
 
 #[path = "annex/forms.rs"]
 mod forms;
@@ -22,14 +22,14 @@ use gpgpu_protocol::codec::{Reader, Wire, Writer};
 const INTRODUCTION: &str = "\
 # Annex A: operations
 
-This annex is normative. It says how the commands of a stream are encoded and what each operation of the API table takes, does and
-answers. With [virtio-gpgpu.md](virtio-gpgpu.md), whose terms and statements it uses, it is what a guest library or a device has to
-implement. The names of results, flags and attributes (`CUDA_ERROR_…`, `CU_…`), their numbers, and the meaning of functions are those
-of CUDA's driver API, whose documentation holds where this annex says nothing else.
+This annex is normative. It specifies the encoding of the commands of a stream, and the arguments, the effect and the
+results of each operation of the API table. It uses the terms and requirements of
+[virtio-gpgpu.md](virtio-gpgpu.md). Together they specify a guest library and a device. The names and numbers of results,
+flags and attributes (`CUDA_ERROR_…`, `CU_…`), and the effects of functions, are those of CUDA's driver API, unless this
+annex specifies others.
 
-It is made from `protocol/src/api/`; do not edit it by hand: `UPDATE_DOCS=1 cargo test -p gpgpu-protocol --test annex` makes it again.
-The same test encodes and decodes what is shown here byte for byte. Bytes are in hexadecimal, in the order in which they lie in
-memory.
+The annex is generated from `protocol/src/api/`, by `UPDATE_DOCS=1 cargo test -p gpgpu-protocol --test annex`; do not edit
+it by hand. The same test encodes and decodes all examples. Bytes are in hexadecimal, in memory order.
 
 ";
 

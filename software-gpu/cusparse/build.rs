@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Gives the shared library the name that programs ask the loader for, and keeps it loaded once it is: what it queued may
-//! still run when somebody calls `dlclose`.
+//! Gives the shared library the name that programs ask the loader for, and keeps it loaded: its queued work may still
+//! run after a `dlclose`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

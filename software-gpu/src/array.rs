@@ -34,7 +34,7 @@ pub struct Storage {
     _charge: Charge,
 }
 
-// SAFETY: the bytes are only reached through pointers by whoever answers for the access.
+// SAFETY: the bytes are only reached through pointers, by code that answers for the access.
 unsafe impl Send for Storage {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Storage {}
@@ -60,18 +60,18 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        // SAFETY: it was allocated so, and nobody refers to it any more.
+        // SAFETY: it was allocated so, and no reference to it is left.
         unsafe { dealloc(self.start, self.memory) };
     }
 }
 
-/// What CUDA calls an array.
+/// CUDA's handle of an array.
 pub struct Array {
     /// Its handle.
     pub handle: u64,
     /// The context that it is in, by id.
     pub context: u64,
-    /// What it was made as.
+    /// Its description.
     pub form: CUDA_ARRAY3D_DESCRIPTOR,
     /// Its elements.
     pub format: Format,
@@ -85,50 +85,50 @@ pub struct Array {
     keep: Option<Arc<Storage>>,
 }
 
-/// What CUDA calls a mipmapped array.
+/// CUDA's handle of a mipmapped array.
 pub struct Mipmapped {
     /// Its handle.
     pub handle: u64,
     /// The context that it is in, by id.
     pub context: u64,
-    /// What it was made as.
+    /// Its description.
     pub form: CUDA_ARRAY3D_DESCRIPTOR,
     /// Its levels.
     pub levels: Vec<Arc<Array>>,
 }
 
-/// A texture object, and what it was made of.
+/// A texture object, and its source.
 pub struct TextureObject {
     /// The context that it is in, by id.
     pub context: u64,
-    /// What it reads.
+    /// Its resource.
     pub resource: CUDA_RESOURCE_DESC,
     /// How.
     pub texture: CUDA_TEXTURE_DESC,
-    /// As what.
+    /// Its view.
     pub view: Option<CUDA_RESOURCE_VIEW_DESC>,
-    /// As kernels have it.
+    /// The value for kernels.
     pub seen: Arc<Texture>,
     /// Its handle.
     pub handle: u64,
 }
 
-/// A surface object, and what it was made of.
+/// A surface object, and its source.
 pub struct SurfaceObject {
     /// The context that it is in, by id.
     pub context: u64,
-    /// What it reads and writes.
+    /// Its resource.
     pub resource: CUDA_RESOURCE_DESC,
-    /// As kernels have it.
+    /// The value for kernels.
     pub seen: Arc<Surface>,
     /// Its handle.
     pub handle: u64,
 }
 
-/// What the elements of a format are.
+/// The elements of a format.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for what is none, `CUDA_ERROR_NOT_SUPPORTED` for blocks, planes and the like.
+/// `CUDA_ERROR_INVALID_VALUE` for an invalid one, `CUDA_ERROR_NOT_SUPPORTED` for blocks, planes and the like.
 pub fn format_of(format: CUarray_format, channels: u32) -> Result<Format> {
     let (class, bytes) = match format {
         CU_AD_FORMAT_UNSIGNED_INT8 => (Class::Unsigned, 1),
@@ -165,7 +165,7 @@ fn require(holds: bool) -> Result {
     }
 }
 
-/// What the slices of an array are.
+/// The kind of an array's slices.
 pub fn layout_of(form: &CUDA_ARRAY3D_DESCRIPTOR) -> Layout {
     Layout {
         layered: form.Flags & CUDA_ARRAY3D_LAYERED != 0,
@@ -303,7 +303,7 @@ impl Array {
         ARRAYS.get(array as u64).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// What holds its bytes.
+    /// The owner of its bytes.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` if it has none.
@@ -382,7 +382,7 @@ impl Mipmapped {
     }
 }
 
-/// A context is gone: so is what was in it.
+/// A context is gone, with everything in it.
 pub fn forget_context(context: u64) {
     TEXTURES.remove_where(|object| object.context == context);
     SURFACES.remove_where(|object| object.context == context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the device is: its size, its limits, and what of them the environment may change.
+//! The device's size and limits, and the environment variables that change them.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -47,7 +47,7 @@ pub const MAX_CLUSTER_BLOCKS: u32 = 8;
 pub const MAX_PARAMETER_BYTES: usize = 32764;
 /// Alignment of every device allocation, in bytes.
 pub const ALLOCATION_ALIGNMENT: u64 = 512;
-/// What sizes and addresses of virtual memory management are multiples of, in bytes.
+/// The unit of sizes and addresses of virtual memory management, in bytes.
 pub const GRANULARITY: u64 = 2 << 20;
 /// Alignment of a pitch, in bytes.
 pub const PITCH_ALIGNMENT: usize = 512;
@@ -73,21 +73,21 @@ pub const MAX_CUBE_LAYERS: usize = 2046;
 pub const MAX_LINEAR: usize = 1 << 28;
 /// The most elements of a row, rows and bytes of a row of a texture of rows in memory.
 pub const MAX_LINEAR2D: [usize; 3] = [131_072, 65_000, 2_097_120];
-/// What the bytes of such a row are a multiple of.
+/// The unit of the bytes of such a row.
 pub const TEXTURE_PITCH_ALIGNMENT: usize = 32;
 /// The alignment of a texture's memory.
 pub const TEXTURE_ALIGNMENT: u64 = 512;
 /// Greatest (most urgent) stream priority; the least is 0.
 pub const GREATEST_PRIORITY: i32 = -5;
 
-/// What the environment sets.
+/// The environment's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Device memory of each device in bytes: `VIRTIO_GPGPU_SOFTWARE_MEMORY`, in MiB.
     pub memory: u64,
-    /// What a context takes of that, in bytes: `VIRTIO_GPGPU_SOFTWARE_CONTEXT`, in MiB; nothing unless set.
+    /// The memory of a context, in bytes: `VIRTIO_GPGPU_SOFTWARE_CONTEXT`, in MiB; none unless set.
     pub context: u64,
-    /// How many devices there are: `VIRTIO_GPGPU_SOFTWARE_DEVICES`, one unless set.
+    /// The number of devices: `VIRTIO_GPGPU_SOFTWARE_DEVICES`, one unless set.
     pub devices: usize,
     /// Compute capability times ten: `VIRTIO_GPGPU_SOFTWARE_CAPABILITY`, `8.0` unless set, `9.0` for clusters.
     pub capability: u32,
@@ -96,8 +96,8 @@ pub struct Config {
     /// While there is a file of this name the device is lost, as a GPU that fell off the bus is:
     /// `VIRTIO_GPGPU_SOFTWARE_LOST`.
     pub lost: Option<PathBuf>,
-    /// Say that kernels reach pageable memory, as a GPU with HMM or ATS does: `VIRTIO_GPGPU_SOFTWARE_PAGEABLE=1`. They do not; it is
-    /// for who has to act on it.
+    /// Report that kernels reach pageable memory, as a GPU with HMM or ATS does: `VIRTIO_GPGPU_SOFTWARE_PAGEABLE=1`.
+    /// They do not; this is for tests of the reaction to it.
     pub pageable: bool,
     /// End the process where a call names an object that is gone, in which a driver would use freed memory:
     /// `VIRTIO_GPGPU_SOFTWARE_STALE=abort`. Otherwise that is an error.
@@ -105,7 +105,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads settings through `variable`. What cannot be understood is as if it were not set.
+    /// Reads settings through `variable`. Invalid values count as unset.
     pub fn from(variable: impl Fn(&str) -> Option<String>) -> Self {
         let memory = variable("VIRTIO_GPGPU_SOFTWARE_MEMORY")
             .and_then(|v| v.trim().parse::<u64>().ok())

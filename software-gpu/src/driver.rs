@@ -32,7 +32,7 @@ static STATE: AtomicU8 = AtomicU8::new(BEFORE);
 static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
 static IDS: AtomicU64 = AtomicU64::new(1);
 
-/// What all contexts share.
+/// The state that all contexts share.
 pub struct Driver {
     /// Device memory and the host memory that the device can reach.
     pub memory: DeviceMemory,
@@ -42,7 +42,7 @@ pub struct Driver {
     fault: AtomicU32,
 }
 
-/// A number that nothing else in this process has: contexts, streams and allocations are told apart by it.
+/// A unique number in this process, for contexts, streams and allocations.
 pub fn new_id() -> u64 {
     IDS.fetch_add(1, Ordering::Relaxed)
 }
@@ -117,7 +117,7 @@ pub fn init() -> Result {
     Ok(())
 }
 
-/// Waits until the device is lost. What this process has of it then is lost for good, as with NVIDIA's driver: each call answers
+/// Waits until the device is lost. This process then cannot use it again, as with NVIDIA's driver: each call returns
 /// `CUDA_ERROR_UNKNOWN`, whether the device comes back or not.
 fn watch_bus() {
     while !Config::get().is_lost() {
@@ -157,8 +157,8 @@ impl Driver {
         }
     }
 
-    /// The code of a kernel's fault. What the executor can say beyond it goes to standard error: a failed assertion always,
-    /// as CUDA does, the rest when the environment asks for it.
+    /// The code of a kernel's fault. The executor's details go to standard error: those of a failed assertion always,
+    /// as with CUDA, others if the environment asks for them.
     pub fn code_of(&self, fault: &Fault) -> CUresult {
         if let FaultKind::Assert { place, expression } = &fault.kind {
             let ([x, y, z], [tx, ty, tz]) = (fault.block, fault.thread);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the kernels of a context do beside their memory.
+//! The effects of a context's kernels beside memory.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::exec::Effects;
 use crate::heap::Heap;
 use crate::printed::Printed;
 
-/// What a launch needs of its context, which it may outlive.
+/// The part of its context that a launch needs, and that it may outlive.
 #[derive(Debug, Clone)]
 pub struct OfContext {
     /// Where the text goes that they print.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What every exported function passes through, so that the code behind it is ordinary Rust: whether the driver is
-//! initialised, which context is current, whether an earlier fault has ended the process's use of the device, that no panic
-//! reaches the caller, and pointers of the caller's that are written through one place.
+//! The border that every exported function passes, so that the code behind it is ordinary Rust: the driver's
+//! initialisation, the current context, an earlier fault that has ended the process's use of the device, no panic for
+//! the caller, and one place that writes through pointers of the caller.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -17,7 +17,7 @@ use gpgpu_protocol::driver_api::check::Abi;
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
 
-/// What a function of the API answers: CUDA's code is the error.
+/// The result of an API function: CUDA's code is the error.
 pub type Result<T = ()> = std::result::Result<T, CUresult>;
 
 thread_local! {
@@ -92,7 +92,8 @@ pub fn refuse_in_callback() -> Result {
 
 /// A pointer of the caller's to one `T` or an array of them, which the function writes or reads; may be NULL.
 ///
-/// It has the pointer's ABI. Only C callers make one, and the API's contract is that what is not NULL is valid for the call.
+/// It has the pointer's ABI. Only C callers make one, and by the API's contract a pointer other than NULL is valid for
+/// the call.
 #[repr(transparent)]
 pub struct Pointer<T>(*mut T);
 
@@ -190,7 +191,7 @@ impl Text {
         Ok(unsafe { CStr::from_ptr(self.0) })
     }
 
-    /// The string as UTF-8; what is not becomes the replacement character, which no name contains.
+    /// The string as UTF-8; invalid bytes become the replacement character, which no name contains.
     pub fn name(self) -> Result<String> {
         Ok(self.get()?.to_string_lossy().into_owned())
     }
@@ -198,9 +199,9 @@ impl Text {
 
 // SAFETY: it has the layout of a pointer, and whatever a C caller passes is a value of it.
 unsafe impl<T> Abi<*mut T> for Pointer<T> {}
-// SAFETY: as above; what C calls constant the function only reads.
+// SAFETY: as above; the function only reads memory that is constant in C.
 unsafe impl<T> Abi<*const T> for Pointer<T> {}
-// SAFETY: as above; what is behind each of the pointers the function knows.
+// SAFETY: as above; the function knows the memory behind each of the pointers.
 unsafe impl<T> Abi<*mut *mut c_void> for Pointer<Pointer<T>> {}
 // SAFETY: as above.
 unsafe impl Abi<*const c_char> for Text {}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs and stream capture on this device: `gpgpu-graphs` has them, and here is what a launch does.
+//! Graphs and stream capture on this device: `gpgpu-graphs` has them, and this file executes launches.
 //!
-//! A launch of a graph is one piece of work in its stream, which does the steps one after the other. CUDA promises no more of branches
-//! than that they may run at once. Bodies of conditional nodes are done when the launch comes to the node, by the value at that time.
+//! A launch of a graph is one piece of work in its stream, which executes the steps one after the other. CUDA promises
+//! only that branches may run at once. Bodies of conditional nodes are executed when the launch reaches the node, by
+//! the value at that time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ static STORE: Store<Soft> = Store::new();
 /// This device.
 pub struct Soft;
 
-/// What capture needs to know of a stream.
+/// The properties of a stream that a capture needs.
 pub fn named(stream: &Stream) -> Named {
     Named {
         key: stream.id,
@@ -53,7 +54,7 @@ pub fn named(stream: &Stream) -> Named {
     }
 }
 
-/// Records what `work` gives if the stream is captured, and says whether.
+/// Records the node of `work` if the stream is captured, and returns whether it is.
 pub fn record(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bool> {
     capture::record_work::<Soft>(&named(stream), work)
 }
@@ -77,7 +78,7 @@ pub fn records(stream: &Stream) -> Result<bool> {
     capture::records::<Soft>(&named(stream))
 }
 
-/// What no graph can have is refused in a stream that is captured.
+/// Work that no graph can have is refused in a captured stream.
 pub fn refuse(stream: &Stream) -> Result {
     if !capture::any::<Soft>() {
         return Ok(());
@@ -90,12 +91,12 @@ pub fn observe(stream: &Stream) -> Result {
     capture::observe_stream::<Soft>(&named(stream))
 }
 
-/// Records an event in a stream that is captured, and says whether it is.
+/// Records an event in a captured stream, and returns whether the stream is captured.
 pub fn record_event(event: u64, stream: &Stream, flags: u32) -> Result<bool> {
     capture::record_event::<Soft>(event, &named(stream), flags & 1 != 0)
 }
 
-/// Has a stream wait for an event in a capture, and says whether there is one.
+/// Makes a stream wait for an event in a capture, and returns whether there is one.
 pub fn wait_event(stream: &Stream, event: u64, flags: u32) -> Result<bool> {
     capture::wait_event::<Soft>(&named(stream), event, flags & 1 != 0)
 }
@@ -105,7 +106,7 @@ pub fn forget_context(handle: u64) {
     capture::forget_context::<Soft>(handle);
 }
 
-/// What a function takes, for a launch in a context.
+/// The parameters of a function, for a launch in a context.
 pub fn signature(function: &Function, context: u64) -> Signature {
     let info = function.info();
     Signature {
@@ -169,7 +170,7 @@ fn copy(of: &Copy3D) -> Result {
 /// The values of an executable graph, on which its conditional nodes depend. The first one has the number 1.
 pub type Values = Arc<[AtomicU32]>;
 
-/// What the kernels of a graph do beside their memory.
+/// The effects of a graph's kernels beside memory.
 struct InGraph<'a> {
     of: &'a OfContext,
     values: &'a [AtomicU32],
@@ -328,7 +329,7 @@ fn part(step: &Step, values: &Values) -> Result<Option<Part>> {
     Ok(Some(work))
 }
 
-/// What a value is when a launch begins, if that is given.
+/// The default of a value, if it has one.
 fn starts_with(of: &Condition) -> Option<u32> {
     (of.flags & conditional::ASSIGN_DEFAULT != 0).then_some(of.default)
 }
@@ -509,7 +510,7 @@ impl Gpu for Soft {
             }
             parts.extend(part(step, values)?);
         }
-        // What the steps use lives until they are done.
+        // Objects of the steps live until they are done.
         let held = Arc::clone(steps);
         context::queue_always_after(&stream, after, move |fault| {
             let mut code = fault;

@@ -36,7 +36,7 @@ pub struct Descriptor {
     pub bits: Bits,
 }
 
-/// What a green context is.
+/// The content of a green context.
 pub struct Green {
     /// The primary context that it is a part of.
     pub home: Arc<Context>,
@@ -44,18 +44,19 @@ pub struct Green {
     pub bits: Bits,
 }
 
-/// Which multiprocessors a resource stands for.
+/// The multiprocessors of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resource {
     /// The device.
     pub device: CUdevice,
     /// Its multiprocessors.
     pub bits: Bits,
-    /// What was split, into how many groups at most, of how many at least, and with which flags; `None` for what was not split.
+    /// The source of the split, the maximum number of groups, their minimum size, and the flags; `None` without a
+    /// split.
     pub split: Option<(Bits, u32, u32, u32)>,
 }
 
-/// How few multiprocessors a group has, and what their number is a multiple of: as NVIDIA's devices of the same capability have it.
+/// The minimum size of a group, and the divisor of the size: as NVIDIA's devices of the same capability have it.
 fn granularity(flags: u32) -> (u32, u32) {
     if flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING != 0 {
         (2, 2)
@@ -95,7 +96,7 @@ impl Resource {
         }
     }
 
-    /// What a structure of the program's stands for.
+    /// The resource of a structure of the program's.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_RESOURCE_TYPE` if it is of no type that there is, `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` if this device
@@ -116,11 +117,11 @@ impl Resource {
         })
     }
 
-    /// Splits it into at most `most` groups, of at least `minimum` multiprocessors each, and gives what is left.
+    /// Splits it into at most `most` groups, of at least `minimum` multiprocessors each, and returns the remainder.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for what was split, and where it has too few; `CUDA_ERROR_INVALID_VALUE` for flags that
-    /// exclude each other.
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for a group of a split, and for too few multiprocessors;
+    /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
     pub fn split(self, most: u32, minimum: u32, flags: u32) -> Result<(Vec<Self>, Option<Self>)> {
         let both = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
             | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_split_is_not_split_again_and_groups_of_one_split_go_together() {
+    fn a_group_is_not_split_again_and_groups_of_one_split_combine() {
         let bad = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         assert_eq!(WHOLE.split(1, MULTIPROCESSORS + 1, 0), Err(bad));
         assert_eq!(WHOLE.split(1, 4, 3), Err(CUDA_ERROR_INVALID_VALUE));
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_resource_of_this_device_is_refused() {
+    fn an_unknown_resource_is_refused() {
         let none = CUdevResource::default();
         assert_eq!(Resource::read(&none), Err(CUDA_ERROR_INVALID_RESOURCE_TYPE));
         let good = WHOLE.show();

@@ -59,7 +59,7 @@ impl<T> Table<T> {
         handle >> TAG_SHIFT == self.tag
     }
 
-    /// Adds what `make` builds from its own handle, and returns both.
+    /// Adds the object that `make` builds from its own handle, and returns both.
     pub fn insert_with(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let index = match table.free.pop_front() {
@@ -91,7 +91,7 @@ impl<T> Table<T> {
         slot.object.clone()
     }
 
-    /// As [`Self::get`], where CUDA allows for a handle of what is gone.
+    /// As [`Self::get`], where CUDA permits the handle of an ended object.
     pub fn find(&self, handle: u64) -> Option<Arc<T>> {
         let (index, generation) = self.split(handle)?;
         let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);

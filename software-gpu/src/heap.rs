@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The heap of a context, from which its kernels take memory with `malloc` and to which they return it with `free`.
 //!
-//! The first `malloc` takes the whole heap from the device's memory; it stays until the context ends. What is free and what is allocated is
-//! recorded outside of it, so that kernels cannot change the record.
+//! The first `malloc` takes the whole heap from the device's memory; it stays until the context ends. Free and
+//! allocated parts are recorded outside of it, so that kernels cannot change the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -127,12 +127,12 @@ impl Heap {
         }
     }
 
-    /// Lets kernels allocate and free no more. The context's end gives the memory back.
+    /// Ends allocations and frees of kernels. The context's end returns the memory.
     pub fn close(&self) {
         *self.lock() = State::Closed;
     }
 
-    /// Takes the heap from the device's memory. Pools give back what they only keep, as for `cuMemAlloc`.
+    /// Takes the heap from the device's memory. Pools return kept memory, as for `cuMemAlloc`.
     fn make(&self, bytes: u64) -> Result<State> {
         let driver = driver::get()?;
         let allocate = || driver.memory.allocate(bytes, Kind::Heap, self.owner);
@@ -154,7 +154,7 @@ impl Heap {
             _ => return 0,
         };
         let mut state = self.lock();
-        // What cannot fit in any case does not make the heap.
+        // A request that can never fit does not make the heap.
         if let State::Unused(limit) = *state
             && bytes <= limit
             && let Ok(made) = self.make(limit)

@@ -4,11 +4,11 @@
 //! From the outside in:
 //!
 //! - [`api`]: the functions of the CUDA driver API under their own names, one file per CUDA object;
-//! - [`ffi`]: what every one of them passes through: initialisation, current context, sticky errors, panics, pointers;
+//! - [`ffi`]: the border that they pass: initialisation, current context, sticky errors, panics, pointers;
 //! - [`image`]: fatbins, cubins and PTX text as modules arrive;
 //! - [`context`], [`stream`], [`memory`], [`module`]: the objects themselves, found by [`handle`]s, never by address;
 //! - [`green`]: multiprocessors, and the green contexts that have some of them;
-//! - [`graph`]: graphs and captures, which `gpgpu-graphs` has: what this device does with them;
+//! - [`graph`]: graphs and captures of `gpgpu-graphs` on this device;
 //! - [`ptx`] and [`exec`]: the parser and the executor.
 
 pub mod api;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The linker: several PTX texts become one. What it makes is text again, which every function that loads an image reads.
+//! The linker: several PTX texts become one. Its output is text again, which every function that loads an image reads.
 //!
-//! A name that is not visible outside its text gets another one, so that two texts may have the same. Of several weak definitions
-//! of a name the first stays, and of several `.common` ones the largest. What a text declares `.extern` the parser resolves when the texts are one, and a function or a variable that nobody
-//! defines is refused here.
+//! A name that is not visible outside its text gets another one, so that two texts may have the same. Of several weak
+//! definitions of a name the first stays, and of several `.common` ones the largest. The parser resolves `.extern`
+//! declarations when the texts are one; the linker refuses an undefined function or variable.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX};
 use crate::image::{self, Refused};
 use crate::ptx;
 
-/// What the device has without a definition.
+/// Functions that the device has without a definition.
 const BUILT_IN: [&str; 5] = [
     "vprintf",
     "__assertfail",
@@ -22,9 +22,9 @@ const BUILT_IN: [&str; 5] = [
     "free",
 ];
 
-/// The device runtime, for those who link NVIDIA's library of that name.
+/// The device runtime, for programs that link NVIDIA's library of that name.
 const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
-/// What that library, an archive, has.
+/// The content of that library, an archive.
 const ITS_MEMBER: &[u8] = b"cuda_device_runtime.o";
 
 /// Whether a file is the library of the device runtime.
@@ -74,7 +74,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
         } else if first == '"' {
             (end(left[1..].find('"').map(|at| at + 2)), false)
         } else if is_word(first) {
-            // `.func` begins a word of its own, and so does what is behind a directive.
+            // `.func` begins a word of its own, and so does the word behind a directive.
             let rest = left[1..].find(|c: char| !is_word(c) || c == '.');
             (end(rest.map(|at| at + 1)), true)
         } else {
@@ -91,7 +91,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// A statement at the outermost level of a text: a directive with what belongs to it.
+/// A statement at the outermost level of a text: a directive with its operands.
 #[derive(Debug)]
 struct Statement<'a> {
     pieces: Vec<Piece<'a>>,
@@ -100,7 +100,7 @@ struct Statement<'a> {
     name: Option<&'a str>,
 }
 
-/// What stands between the name of a declaration and its directive.
+/// The words between the name of a declaration and its directive.
 fn is_directive(word: &str) -> bool {
     word.starts_with('.')
 }
@@ -121,7 +121,7 @@ impl<'a> Statement<'a> {
         self.has(&[".entry"]) && !self.has(&[".maxnreg"])
     }
 
-    /// Whether it defines what it names, rather than that it only declares it.
+    /// Whether it defines its name, and does not only declare it.
     fn defines(&self) -> bool {
         let has_body = self.pieces.contains(&Piece::Other("{"));
         self.name.is_some()
@@ -129,7 +129,8 @@ impl<'a> Statement<'a> {
             && (has_body || !self.has(&[".func", ".entry"]))
     }
 
-    /// The same without a body or a value, as what another text defines; nothing for an entry, which no text names.
+    /// The same without a body or a value, as a declaration of another text's definition; nothing for an entry, which
+    /// no text names.
     fn declaration(&self) -> String {
         let head = |piece: &&Piece<'a>| !matches!(piece, Piece::Other("=" | "{" | ";"));
         let mut text = String::new();
@@ -179,8 +180,8 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// The statements of a text. Each ends with a semicolon, or with the brace that closes its body; what belongs to the head of the text does not
-/// become one.
+/// The statements of a text. Each ends with a semicolon, or with the brace that closes its body; the head of the text
+/// is none.
 fn statements(text: &str) -> Vec<Statement<'_>> {
     let mut statements = Vec::new();
     let mut pieces_of = Vec::new();
@@ -262,7 +263,7 @@ impl Linker {
     /// The text that all of them become.
     ///
     /// # Errors
-    /// There is none, two define the same name, or nobody defines one that is needed.
+    /// There is none, two define the same name, or a needed one has no definition.
     pub fn complete(&self, capability: u32) -> Result<String, Refused> {
         let Some(version) = self.inputs.iter().map(|input| input.version).max() else {
             return Err(Refused::new(CUDA_ERROR_INVALID_IMAGE, "nothing to link"));
@@ -296,7 +297,7 @@ impl Linker {
                     && statement.defines()
                     && (is_another || !defined.insert(name))
                 {
-                    // What stays may come later than those who use it.
+                    // The remaining definition may come later than its users.
                     whole.push_str(&statement.declaration());
                     continue;
                 }
@@ -336,7 +337,7 @@ impl Linker {
         largest
     }
 
-    /// Refuses what nobody defines.
+    /// Refuses undefined names.
     fn check(&self, module: &ptx::Module) -> Result<(), Refused> {
         let mut missing = String::new();
         let mut say = |name: &str| {
@@ -364,8 +365,8 @@ impl Linker {
     }
 }
 
-/// New names for what is not visible outside a text and has a name that another text has too. Of names that none shows the first stays, for the
-/// host finds it.
+/// New names for definitions that are not visible outside a text and share a name with another text. If no text shows
+/// the name, the first one keeps it, because the host looks it up.
 fn local_names<'a>(texts: &[Vec<Statement<'a>>], number: usize) -> HashMap<&'a str, String> {
     let shown = |text: &Vec<Statement<'a>>| -> HashSet<&'a str> {
         let shown = text.iter().filter(|of| of.linkage.is_some());
@@ -381,7 +382,7 @@ fn local_names<'a>(texts: &[Vec<Statement<'a>>], number: usize) -> HashMap<&'a s
     }
     let own = shown(&texts[number]);
     let names = texts[number].iter().filter_map(|of| of.name);
-    // What is declared once more with its linkage is no local name.
+    // A name that is declared again with its linkage is not local.
     let local = names.filter(|name| taken.contains(name) && !own.contains(name));
     local
         .map(|name| (name, format!("{name}$link{number}")))
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_defines_is_refused_by_name() {
+    fn an_undefined_name_is_refused_by_name() {
         let refused =
             link(&[".extern .func missing();\n.visible .entry k() { ret; }"]).unwrap_err();
         assert!(

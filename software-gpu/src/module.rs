@@ -53,14 +53,14 @@ pub struct Module {
     pub functions: Vec<u64>,
     /// The library whose part it is, which alone can unload it.
     pub library: Option<u64>,
-    /// What the executor runs.
+    /// The executor's form.
     pub loaded: Arc<LoadedModule>,
     variables: Vec<u64>,
     /// The handles of its references that were asked for, by name.
     references: Mutex<HashMap<String, u64>>,
 }
 
-/// What `cuFuncSetAttribute` sets.
+/// The settings of `cuFuncSetAttribute`.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     /// Dynamic shared memory that a launch may ask for, in bytes, once set.
@@ -85,7 +85,7 @@ pub struct Function {
     pub name: CString,
     /// Shared with the [`Kernel`] that it comes from.
     pub attributes: Arc<Mutex<Attributes>>,
-    /// What the executor runs.
+    /// The executor's form.
     pub loaded: Arc<LoadedModule>,
     index: usize,
 }
@@ -175,7 +175,8 @@ fn drop_variables(variables: &[u64]) {
     if variables.is_empty() {
         return;
     }
-    // What was launched may use them to its end; what starts meanwhile is the caller's mistake, but must not hurt us.
+    // Launched work may use them to its end; a launch meanwhile is the caller's mistake, but must not harm this
+    // process.
     context::wait_for_all();
     let gone: Vec<_> = variables
         .iter()
@@ -243,7 +244,7 @@ impl Module {
         Ok(module)
     }
 
-    /// Drops what it holds. Work that was launched still runs to its end first.
+    /// Drops its resources. Launched work still runs to its end first.
     pub fn unload(&self) {
         MODULES.remove(self.handle);
         for function in &self.functions {
@@ -256,7 +257,7 @@ impl Module {
         context::put_out(self.context);
     }
 
-    /// The handle of a reference: what `make` gives for its address, if nobody has asked for it before.
+    /// The handle of a reference: the result of `make` for its address, at its first use.
     ///
     /// # Errors
     /// `CUDA_ERROR_NOT_FOUND`.
@@ -369,7 +370,7 @@ impl Library {
         position(&self.image, name).map(|index| self.kernels[index])
     }
 
-    /// Drops what it holds, in all contexts.
+    /// Drops its resources, in all contexts.
     pub fn unload(&self) {
         LIBRARIES.remove(self.handle);
         for kernel in &self.kernels {
@@ -402,7 +403,7 @@ impl Kernel {
             .ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// What the text says about it.
+    /// The text's description of it.
     pub fn info(&self) -> &ptx::Kernel {
         &self.image.kernels[self.index]
     }
@@ -427,12 +428,12 @@ impl Function {
         FUNCTIONS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// What the text says about it.
+    /// The text's description of it.
     pub fn info(&self) -> &ptx::Kernel {
         &self.loaded.module().kernels[self.index]
     }
 
-    /// A copy of what was set.
+    /// A copy of the settings.
     pub fn settings(&self) -> Attributes {
         lock(&self.attributes).clone()
     }

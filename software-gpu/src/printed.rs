@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What kernels of a context have printed and nobody has put out yet: of a buffer that is full the oldest goes.
+//! The output of a context's kernels that was not written yet: of a full buffer the oldest goes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ impl Printed {
         self.lock().limit = limit;
     }
 
-    /// Puts it all out on the process's standard output, behind what the process itself has printed.
+    /// Writes it all to the process's standard output, behind the process's own output.
     pub fn put_out(&self) {
         let _putting = self.putting.lock().unwrap_or_else(PoisonError::into_inner);
         let texts = {

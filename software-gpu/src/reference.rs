@@ -17,7 +17,7 @@ pub static TEXTURE_REFERENCES: Table<TextureReference> = Table::new(0x7f);
 /// All surface references.
 pub static SURFACE_REFERENCES: Table<SurfaceReference> = Table::new(0x5e);
 
-/// What is bound to a reference.
+/// The bound object of a reference.
 #[derive(Debug, Clone, Copy)]
 pub enum Bound {
     /// Nothing.
@@ -32,7 +32,7 @@ pub enum Bound {
     Rows(u64, CUDA_ARRAY_DESCRIPTOR, usize),
 }
 
-/// How a reference reads what is bound to it.
+/// The sampling of a reference.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
     /// The format of an element.
@@ -41,7 +41,7 @@ pub struct Reading {
     pub channels: u32,
     /// As for an object.
     pub form: CUDA_TEXTURE_DESC,
-    /// What it reads.
+    /// Its resource.
     pub bound: Bound,
 }
 
@@ -94,7 +94,8 @@ impl Reading {
     }
 }
 
-/// Where kernels find what is bound: the context, and the address of the variable; one of nobody's has none.
+/// The key of a bound object for kernels: the context, and the address of the variable; a reference of no module has
+/// none.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot {
     /// The context, by id.
@@ -107,7 +108,7 @@ impl Slot {
     /// Has kernels that start from now on find an object.
     fn set(&self, object: u64) {
         let Some(address) = self.address else { return };
-        // What was launched goes by what was bound then.
+        // Launched kernels use the object that was bound then.
         context::wait_for_context(self.context);
         let Ok(driver) = driver::get() else { return };
         if let Some(pointer) = driver.memory.host_pointer(address, 8, true) {
@@ -161,7 +162,7 @@ impl TextureReference {
     pub fn change(&self, change: impl FnOnce(&mut Reading)) -> Result {
         let mut state = lock(&self.state);
         change(&mut state.0);
-        // What was bound may be gone by now, and something else is bound next.
+        // The bound object may be gone by now, and another one is bound next.
         let _ = self.make(&mut state);
         Ok(())
     }
@@ -169,7 +170,7 @@ impl TextureReference {
     /// Binds something else.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE`: what was bound before stays so.
+    /// `CUDA_ERROR_INVALID_VALUE`: the earlier binding stays.
     pub fn bind(&self, change: impl FnOnce(&mut Reading)) -> Result {
         let mut state = lock(&self.state);
         let before = state.0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams: queues of work that a pool of threads runs in order, and the order between streams.
 //!
-//! Every piece of work has a [`Ticket`]. What it must wait for beyond its own stream (the legacy NULL stream and blocking
-//! streams wait for each other; `cuStreamWaitEvent`) is settled when it is queued, under the context's lock, so that the order
-//! in which calls are made is the order that counts and no circle can form.
+//! Every piece of work has a [`Ticket`]. Its dependencies beyond its own stream (the legacy NULL stream and blocking
+//! streams wait for each other; `cuStreamWaitEvent`) are settled when it is queued, under the context's lock, so that
+//! the order of calls decides and no circle can form.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::handle::Table;
 /// All streams that programs created.
 pub static STREAMS: Table<Stream> = Table::new(0x51);
 
-/// What a NULL stream handle means to a call.
+/// The meaning of a NULL stream handle in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Null {
     /// The context's legacy stream.
@@ -85,7 +85,7 @@ impl Ticket {
     }
 }
 
-/// What a stream runs.
+/// The work of a stream.
 pub enum Work {
     /// Not run after a fault; its own error is one.
     Normal(Box<dyn FnOnce() -> Result<(), CUresult> + Send>),
@@ -107,12 +107,12 @@ struct Queue {
     tail: Option<Arc<Ticket>>,
 }
 
-/// What `cuStreamSetAttribute` sets. All but the priority are hints, which change nothing here.
+/// The settings of `cuStreamSetAttribute`. All but the priority are hints, which change nothing here.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes {
     /// `cuStreamGetPriority`.
     pub priority: i32,
-    /// `CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW`: address, bytes, share of hits, and what hits and misses are.
+    /// `CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW`: address, bytes, share of hits, and the kinds of hits and misses.
     pub window: (u64, usize, f32, [u32; 2]),
     /// `CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY`.
     pub synchronization: u32,
@@ -141,7 +141,7 @@ pub struct Stream {
     pub id: u64,
     /// The handle; zero for default streams.
     pub handle: u64,
-    /// Its context, by id: of one of a green context, that of the primary context.
+    /// Its context, by id: for a stream of a green context, the primary context.
     pub context: u64,
     /// The context that its work is queued in, by its own number.
     pub owner: u64,
@@ -152,8 +152,8 @@ pub struct Stream {
     room: Condvar,
 }
 
-/// Work that a stream holds at most; whoever has more waits, as NVIDIA's driver does after about as much. What is queued is
-/// memory of the process, and nobody may want the stream's first work to end.
+/// The maximum work of a stream; a call with more waits, as in NVIDIA's driver after about as much. Queued work takes
+/// memory of the process, and the stream's first work may never end.
 const MAX_QUEUED: usize = 1024;
 
 impl Stream {
@@ -193,7 +193,7 @@ impl Stream {
         lock(&self.queue).tail.clone().filter(|t| !t.is_done())
     }
 
-    /// Queues `work` behind what is in the stream and behind `after`.
+    /// Queues `work` behind the stream's work and behind `after`.
     pub fn push(self: &Arc<Self>, after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         let mut queue = lock(&self.queue);
@@ -211,7 +211,7 @@ impl Stream {
         ticket
     }
 
-    /// Runs what is queued until nothing is.
+    /// Runs queued work until there is none.
     fn drain(&self) {
         loop {
             let item = {
@@ -240,7 +240,7 @@ impl Stream {
 
 fn run(work: Work) {
     let Ok(driver) = driver::get() else {
-        // The process is exiting: nothing more runs, whoever waits is let go.
+        // The process is exiting: no further work runs, and all waits end.
         return;
     };
     // A panic in here is a defect of ours; it must not leave callers waiting for ever.
@@ -291,7 +291,7 @@ impl Pool {
             .name("software-gpu".into())
             .spawn(|| self.work());
         if spawned.is_err() {
-            // No thread to be had: the ones there are will come to it, or the caller runs it if there is none.
+            // No thread is available: the existing ones will run it, or the caller does if there is none.
             let stream = lock(&self.state).streams.pop_back();
             if let Some(stream) = stream {
                 stream.drain();

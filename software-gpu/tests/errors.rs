@@ -496,7 +496,7 @@ fn pitfall_61_exit_with_busy_streams() {
 }
 
 #[test]
-fn what_is_not_supported_says_so() {
+fn unsupported_functions_return_not_supported() {
     context();
     let (s, mut status, mut table) = (stream(0), 9, std::ptr::null());
     assert_eq!(cu!(cuStreamBeginCapture_v2(s, 3)), CUDA_ERROR_INVALID_VALUE);

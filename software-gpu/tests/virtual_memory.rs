@@ -267,7 +267,7 @@ fn reservations_are_where_they_were_wished() {
 }
 
 #[test]
-fn what_cannot_be_created_or_mapped_is_refused() {
+fn invalid_memory_and_mappings_are_refused() {
     ok!(cuInit(0));
     let mut handle = 0;
     for size in [0, 1, GRANULE - 1, GRANULE + 4096] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a VM's processes hold of device memory, together.
+//! The device memory that the processes of a VM hold together.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use super::{GPUS, Words};
 /// As many clients as one VM can have at a time, over all its connections.
 pub const CLIENTS: usize = 1024;
 
-/// What the supervisor shares with all workers of one VM.
+/// The state that the supervisor shares with all workers of one VM.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ledger {
@@ -21,28 +21,28 @@ pub struct Ledger {
     pub held: [[AtomicU64; CLIENTS]; GPUS],
     /// By client, the process's id in the guest, as the guest said it: written by the supervisor, for the VM's own clients to read.
     pub processes: [AtomicU32; CLIENTS],
-    /// By GPU, for how long it had work of the VM, in nanoseconds: workers add what they see under open grants, the supervisor what
-    /// the VM has in its turns.
+    /// By GPU, for how long it had work of the VM, in nanoseconds. Workers add the time that they observe under open
+    /// grants, the supervisor adds the time of the VM's turns.
     pub busy_ns: [AtomicU64; GPUS],
 }
 
-/// What is charged is a multiple of this, in bytes: drivers hand physical memory out in such pieces.
+/// Charges are multiples of this, in bytes: drivers allocate physical memory in such pieces.
 pub const GRANULE: u64 = 2 << 20;
 
-/// What clients hold of a GPU's memory.
+/// The GPU memory that clients hold.
 ///
-/// A client's is one word, so that whoever reads it sees what is charged and what of that is only kept as they were at one
-/// time: memory that is kept in one look and gone in the next would count twice, or not at all.
+/// A client's entry is one word. A reader so sees the charged and the kept bytes of one moment: memory that is kept in
+/// one read and gone in the next would count twice, or not at all.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     /// Bytes charged.
     pub charged: u64,
-    /// Bytes of that which the worker only keeps, for what is allocated next: it gives them back when it is asked.
+    /// The bytes of it that the worker keeps for its next allocations. It gives them back on request.
     pub kept: u64,
 }
 
 impl Holding {
-    /// What a client holds that has so many bytes, and only keeps so many of them.
+    /// The entry of a client that holds so many bytes and only keeps so many of them.
     pub fn of(bytes: u64, kept: u64) -> Self {
         let charged = bytes.div_ceil(GRANULE).min(u32::MAX.into()) * GRANULE;
         let kept = kept / GRANULE * GRANULE;
@@ -57,7 +57,7 @@ impl Holding {
         ((self.charged / GRANULE) << 32) | (self.kept / GRANULE)
     }
 
-    /// What a slot says. Any number is a word.
+    /// The value of a slot. Any number is valid.
     pub fn read(slot: &AtomicU64) -> Self {
         let word = slot.load(Ordering::Acquire);
         Self {
@@ -81,12 +81,12 @@ fn sum<'a>(slots: impl Iterator<Item = &'a AtomicU64>) -> Holding {
 }
 
 impl Ledger {
-    /// What all clients together are charged on a GPU.
+    /// The sum of all clients' charges on a GPU.
     pub fn used(&self, gpu: usize) -> u64 {
         sum(self.held.get(gpu).into_iter().flatten()).charged
     }
 
-    /// What all clients but one hold on a GPU.
+    /// The bytes that all clients but one hold on a GPU.
     pub fn others(&self, gpu: usize, client: usize) -> Holding {
         let slots = self.held.get(gpu).into_iter().flatten().enumerate();
         sum(slots
@@ -94,7 +94,7 @@ impl Ledger {
             .map(|(_, slot)| slot))
     }
 
-    /// What each client holds on a GPU that holds anything: its process's id in the guest, and what it holds.
+    /// Each client that holds memory of a GPU: its process's id in the guest, and the bytes.
     pub fn holders(&self, gpu: usize) -> impl Iterator<Item = (u32, Holding)> {
         let slots = self.held.get(gpu).into_iter().flatten();
         let holders = slots.zip(&self.processes).map(|(slot, process)| {

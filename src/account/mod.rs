@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory that the supervisor shares with workers: leases, counters and what device memory is charged.
+//! Memory that the supervisor shares with workers: leases, counters and charges of device memory.
 //!
-//! An [`Account`] is shared with one worker, a [`Ledger`] with all workers of one VM, which can all write there, and its [`Terms`]
-//! too, which they can only read. All are sealed memfds, so no process
-//! that maps one can make another fault. Whoever reads a word that another process writes takes it for what it may be:
-//! any number. No guest reaches these pages: a kernel reads registered memory alone, and the worker registers what
-//! its guest has.
+//! The supervisor shares an [`Account`] with one worker, and a [`Ledger`] with all workers of one VM; they can write
+//! both. It also shares the VM's [`Terms`], which workers can only read. All are sealed memfds, so no process that maps
+//! one can make another fault. A reader of a word that another process writes accepts any number. No guest reaches
+//! these pages: a kernel reads registered memory alone, and the worker registers only memory of its guest.
 
 mod ledger;
 mod quota;
@@ -24,11 +23,11 @@ pub use terms::{Terms, TermsView};
 /// As many GPUs as any host has.
 pub const GPUS: usize = 64;
 
-/// What a [`Lease::grant`] allows; the rest of the word is its number.
+/// The permission in a [`Lease::grant`]; the rest of the word is its number.
 pub mod grant {
     /// Nothing.
     pub const CLOSED: u32 = 0;
-    /// Whatever the worker likes: nobody else wants the GPU.
+    /// No bound: no other VM wants the GPU.
     pub const OPEN: u32 = 1;
     /// Work for about [`super::Lease::slice`] at a time, and giving the lease back when there is none.
     pub const PACED: u32 = 2;
@@ -46,8 +45,8 @@ pub struct Lease {
     pub slice: AtomicU32,
     /// Written by the supervisor: the most commands that may be on their way under a paced grant; 0 for no such bound.
     pub most: AtomicU32,
-    /// Written by the supervisor: when the turn of a paced grant ends, in nanoseconds of the monotonic clock; 0 while nobody waits for
-    /// the GPU.
+    /// Written by the supervisor: the end of the turn of a paced grant, in nanoseconds of the monotonic clock; 0 while
+    /// no other VM waits for the GPU.
     pub until: AtomicU64,
     /// Written by the worker: how many threads wait for a grant.
     pub wants: AtomicU32,
@@ -67,7 +66,7 @@ pub struct Lease {
     pub busy_ns: AtomicU64,
 }
 
-/// What a worker counts; it only ever adds, but to gauges.
+/// The counters of a worker. It only adds to them, except to gauges.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Counters {
@@ -97,7 +96,7 @@ pub struct Counters {
     pub pinned: AtomicU64,
 }
 
-/// What the supervisor shares with one worker.
+/// The state that the supervisor shares with one worker.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Account {
@@ -105,7 +104,7 @@ pub struct Account {
     pub leases: [Lease; GPUS],
     /// Written by the worker: the GPUs that it has used, a bit for each.
     pub used: AtomicU64,
-    /// What the worker counts.
+    /// The worker's counters.
     pub counters: Counters,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What one client is charged: reserved before it is allocated, and given back once it is freed.
+//! The charges of one client: made before an allocation, and dropped after the free.
 //!
 //! All processes of a VM reserve in turn. Between threads of one process a mutex sees to that; between processes a POSIX
 //! record lock on the ledger's memory, one byte for each GPU. Such a lock is the process's: the kernel releases it when the
@@ -20,7 +20,7 @@ use gpgpu_protocol::{cuda::*, futex};
 
 use super::{GPUS, Holding, Ledger, Shared, TermsView};
 
-/// How long a process waits for others to give back what they only keep: they are asked, and do it at once unless their
+/// The maximum time for which a process waits for others to give back kept memory. They do it at once unless their
 /// driver is busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -80,11 +80,11 @@ struct Inner {
     ledger: Arc<Shared<Ledger>>,
     terms: TermsView,
     slot: usize,
-    /// What this client holds on each GPU.
+    /// The memory that this client holds on each GPU.
     held: Mutex<[Held; GPUS]>,
 }
 
-/// What a client holds of a GPU's memory, in bytes, before it is rounded.
+/// The memory of a GPU that a client holds, in bytes, before rounding.
 #[derive(Debug, Default, Clone, Copy)]
 struct Held {
     all: u64,
@@ -102,7 +102,7 @@ impl Inner {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is held of a GPU, and tells the VM's other processes.
+    /// Changes the held memory of a GPU, and notifies the VM's other processes.
     fn change(&self, gpu: usize, change: impl FnOnce(&mut Held)) {
         let mut held = self.held();
         let was = held[gpu].rounded();
@@ -121,14 +121,14 @@ impl Inner {
     }
 }
 
-/// What a VM may have of a GPU's memory and what it has, in bytes.
+/// A VM's limit and use of a GPU's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// The most that it may have.
     pub limit: u64,
-    /// What all its processes are charged.
+    /// The charges of all its processes.
     pub used: u64,
-    /// What of that other processes only keep.
+    /// The part of it that other processes only keep.
     pub kept_by_others: u64,
 }
 
@@ -143,14 +143,14 @@ pub struct Charge {
     quota: Quota,
     gpu: usize,
     bytes: u64,
-    /// Whether it counts as kept; changed under the lock on what is held.
+    /// Whether it counts as kept; changed under the lock on the held memory.
     is_kept: AtomicBool,
 }
 
 /// A GPU's number in the ledger.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`: what cannot be counted cannot be had.
+/// `CUDA_ERROR_OUT_OF_MEMORY`: memory that cannot be counted is refused.
 fn number(gpu: CUdevice) -> Result<usize, CUresult> {
     let number = usize::try_from(gpu).ok().filter(|gpu| *gpu < GPUS);
     number.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
@@ -171,7 +171,7 @@ impl Quota {
         &self.0.ledger
     }
 
-    /// What the VM may have of a GPU, and what it has; `None` where there is no limit.
+    /// The VM's limit and use of a GPU; `None` without a limit.
     pub fn room(&self, gpu: CUdevice) -> Option<Room> {
         let (ledger, gpu) = (self.ledger(), number(gpu).ok()?);
         let limit = self.limit()?;
@@ -184,7 +184,7 @@ impl Quota {
         })
     }
 
-    /// What each of the VM's clients holds on a GPU that holds anything there, with its process's id in the guest.
+    /// Each client of the VM that holds memory of a GPU, with its process's id in the guest.
     pub fn holders(&self, gpu: CUdevice) -> impl Iterator<Item = (u32, Holding)> {
         let gpu = number(gpu).ok();
         gpu.into_iter().flat_map(|gpu| self.ledger().holders(gpu))
@@ -195,7 +195,7 @@ impl Quota {
         self.ledger().busy_ns.get(gpu)
     }
 
-    /// What the VM's processes may have and know.
+    /// The limits of the VM's processes, and the values that they may read.
     pub fn terms(&self) -> &TermsView {
         &self.0.terms
     }
@@ -205,7 +205,7 @@ impl Quota {
         self.0.terms.limit()
     }
 
-    /// What a context on a GPU costs, in bytes.
+    /// The size of a context on a GPU, in bytes.
     pub fn context_cost(&self, gpu: CUdevice) -> u64 {
         number(gpu).map_or(0, |gpu| self.0.terms.context_cost(gpu))
     }
@@ -254,8 +254,7 @@ impl Quota {
         })
     }
 
-    /// As [`Quota::reserve`], and waits for other processes of the VM to give back what they only keep, if that would
-    /// help.
+    /// As [`Quota::reserve`], and waits for other processes of the VM to give back kept memory, if that would help.
     ///
     /// # Errors
     /// As [`Quota::reserve`].
@@ -271,7 +270,7 @@ impl Quota {
             };
             let missing = room.used.saturating_add(bytes).saturating_sub(room.limit);
             let left = deadline.saturating_duration_since(Instant::now());
-            // What was given back meanwhile makes it worth another look.
+            // Memory given back meanwhile makes another try worthwhile.
             let moved = ledger.given[number].load(Ordering::Acquire) != given;
             if left.is_zero() || (room.kept_by_others < missing && !moved) {
                 return result;
@@ -284,12 +283,12 @@ impl Quota {
         }
     }
 
-    /// How often processes of the VM were asked for what they only keep.
+    /// How often processes of the VM were asked for kept memory.
     pub fn asked(&self, gpu: CUdevice) -> u32 {
         number(gpu).map_or(0, |gpu| self.ledger().asked[gpu].load(Ordering::Acquire))
     }
 
-    /// Waits until they are asked again; `seen` is what [`Quota::asked`] said last.
+    /// Waits for the next request; `seen` is the last result of [`Quota::asked`].
     pub fn wait_asked(&self, gpu: CUdevice, seen: u32) {
         if let Ok(gpu) = number(gpu) {
             futex::wait(&self.ledger().asked[gpu], seen);
@@ -303,8 +302,8 @@ impl Charge {
         self.bytes
     }
 
-    /// Says whether the memory is only kept, for what is allocated next: whoever keeps it gives it back when
-    /// [`Quota::asked`] changes. It is so until the charge is dropped, or this says otherwise.
+    /// Sets whether the memory is only kept for the next allocation. Its holder gives kept memory back when
+    /// [`Quota::asked`] changes. This holds until the charge is dropped or set again.
     pub fn set_kept(&self, is_kept: bool) {
         self.quota.0.change(self.gpu, |held| {
             if self.is_kept.swap(is_kept, Ordering::Relaxed) != is_kept {

@@ -55,7 +55,7 @@ fn ledger(limit: Option<u64>) -> Vm {
 }
 
 #[test]
-fn what_is_charged_is_rounded_once_for_all_of_a_client() {
+fn charges_are_rounded_once_for_all_of_a_client() {
     let ledger = ledger(Some(8 * MIB));
     let quota = ledger.quota(3);
     let small: Vec<_> = (0..4).map(|_| quota.reserve(1, MIB / 2).unwrap()).collect();
@@ -74,11 +74,11 @@ fn pitfall_71_a_ledger_never_underruns() {
     let ledger = ledger(Some(8 * MIB));
     let quota = ledger.quota(0);
     let charge = quota.reserve(0, 8 * MIB).unwrap();
-    // A limit below what is used takes nothing away, and lets nothing more be had.
+    // A limit below the use takes nothing away, and refuses every new charge.
     ledger.terms.set_limit(Some(2 * MIB));
     assert_eq!(quota.room(0), Some(room(2 * MIB, 8 * MIB, 0)));
     assert!(quota.reserve(0, 1).is_err());
-    // The supervisor clears the slot, and the worker, which was not quite gone, gives back what it had.
+    // The supervisor clears the slot, and the worker, which was not quite gone, drops its charges.
     ledger.clear(0);
     drop(charge);
     assert_eq!(ledger.used(0), 0);
@@ -98,7 +98,7 @@ fn pitfall_71_a_ledger_never_underruns() {
 }
 
 #[test]
-fn what_another_client_only_keeps_is_asked_for() {
+fn memory_that_another_client_only_keeps_is_asked_for() {
     let ledger = ledger(Some(8 * MIB));
     let (keeper, other) = (ledger.quota(0), ledger.quota(1));
     let kept = keeper.reserve(0, 6 * MIB).unwrap();
@@ -154,8 +154,8 @@ fn pitfall_69_contexts_share_their_granules_with_nothing() {
     assert!(quota.reserve(2, quota.context_cost(2)).is_err());
 }
 
-/// What is used of GPU 0 while nobody takes more. The places are read one after the other: without the lock, memory that
-/// one process gives back and another takes meanwhile would be counted twice.
+/// The use of GPU 0 while no process takes more. The slots are read one after the other: without the lock, memory that
+/// one process returns and another takes meanwhile would be counted twice.
 fn used(ledger: &Shared<Ledger>) -> u64 {
     let _turn = Turn::take(ledger.file(), 0).unwrap();
     ledger.used(0)
@@ -254,7 +254,7 @@ fn child() {
             })
             .collect();
         churn(&quota, limit, &steps);
-        // What the parent reads: how far it came.
+        // The parent's reading: the progress.
         ledger.held[1][slot].fetch_add(1, Ordering::Release);
     }
 }

@@ -39,7 +39,7 @@ impl<T: Words> Shared<T> {
         Self::map(Arc::new(ipc::sealed_memfd(name, size_of::<T>() as u64)?))
     }
 
-    /// The same, that whoever else has it can only read.
+    /// The same memory, read-only for every other process that has it.
     ///
     /// # Errors
     /// As [`Self::new`]; the kernel is older than Linux 5.1.
@@ -52,7 +52,7 @@ impl<T: Words> Shared<T> {
         Ok(shared)
     }
 
-    /// What another process made.
+    /// Memory that another process has made.
     ///
     /// # Errors
     /// It is too short, or cannot be mapped.
@@ -60,7 +60,7 @@ impl<T: Words> Shared<T> {
         Self::map_as(file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
-    /// What another process made to be read: who has this must not write.
+    /// Memory that another process has made, read-only for this process.
     ///
     /// # Errors
     /// As [`Self::map`].

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a VM's processes may have, as the supervisor says, and what they may know of their GPUs' sensors.
+//! The limits of a VM's processes, and the sensors of its GPUs. The supervisor writes them.
 //!
-//! Workers can read it and not write: one that was taken over must not raise the limit of the others. The memory is sealed so that nobody
-//! maps it to write any more once the supervisor has. The values of sensors are here only while the VM may read them, because a worker
-//! that was taken over reads whatever is in this memory.
+//! Workers can read it and not write it: a compromised worker must not raise the limit of the others. The memory is
+//! sealed, so no process can map it for writing once the supervisor has. It holds values of sensors only while the VM
+//! may read them, because a compromised worker can read all of this memory.
 
 use std::{
     fs::File,
@@ -22,11 +22,11 @@ use super::{GPUS, GRANULE, Sample, Shared, Words, readings::Readings};
 struct Raw {
     /// The most bytes on each GPU; 0 for no limit.
     limit: AtomicU64,
-    /// What a context costs, in bytes, as was measured on each GPU; 0 if it was not.
+    /// The measured size of a context on each GPU, in bytes; 0 if unknown.
     context: [AtomicU64; GPUS],
     /// Whether the VM may read sensors: 1 or 0.
     sensors: AtomicU64,
-    /// By GPU, what its sensors said last.
+    /// By GPU, the latest values of its sensors.
     readings: [Readings; GPUS],
 }
 
@@ -37,7 +37,8 @@ unsafe impl Words for Raw {}
 #[derive(Debug)]
 pub struct Terms {
     words: Shared<Raw>,
-    /// Whether the VM may read sensors. Whoever writes readings holds the lock, so that none is left when the permission ends.
+    /// Whether the VM may read sensors. A writer of readings holds the lock, so that none remains when the permission
+    /// ends.
     may_sense: Mutex<bool>,
 }
 
@@ -70,7 +71,7 @@ impl Terms {
         self.words.limit()
     }
 
-    /// Says what a context costs, in bytes by GPU. None shares a granule with anything else.
+    /// Sets the size of a context, in bytes by GPU. None shares a granule with another.
     pub fn set_context_costs(&self, costs: &[u64]) {
         for (word, cost) in self.words.context.iter().zip(costs) {
             let cost = cost.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
@@ -78,12 +79,12 @@ impl Terms {
         }
     }
 
-    /// What a context on a GPU costs, in bytes.
+    /// The size of a context on a GPU, in bytes.
     pub fn context_cost(&self, gpu: usize) -> u64 {
         self.words.context_cost(gpu)
     }
 
-    /// Says whether the VM may read sensors. If not, no value of any is left when this returns.
+    /// Sets whether the VM may read sensors. If not, no value of a sensor remains when this returns.
     pub fn allow_sensors(&self, are_allowed: bool) {
         let mut may_sense = self
             .may_sense
@@ -98,7 +99,7 @@ impl Terms {
         }
     }
 
-    /// Shows the VM what a GPU's sensors say, if it may read them.
+    /// Publishes a GPU's sensors to the VM, if it may read them.
     pub fn show(&self, gpu: usize, sample: &Sample) {
         let may_sense = self
             .may_sense
@@ -126,7 +127,7 @@ impl Raw {
 pub struct TermsView(Shared<Raw>);
 
 impl TermsView {
-    /// What the supervisor has made.
+    /// Terms that the supervisor has made.
     ///
     /// # Errors
     /// It is too short, or cannot be mapped.
@@ -149,7 +150,7 @@ impl TermsView {
         self.0.sensors.load(Ordering::Relaxed) > 0
     }
 
-    /// What a GPU's sensors said last, if that is known, and a number for [`Self::wait_for_sample`].
+    /// The latest values of a GPU's sensors, if known, and a number for [`Self::wait_for_sample`].
     pub fn sample(&self, gpu: usize) -> (u32, Option<Sample>) {
         let readings = self.0.readings.get(gpu);
         readings.map_or((0, None), Readings::read)
@@ -219,20 +220,30 @@ mod tests {
         assert_eq!((view.may_sense(), view.sample(3).1), (false, None));
     }
 
+    /// Waits until a thread of this process sleeps.
+    fn wait_until_asleep(thread: nix::unistd::Pid) {
+        let path = format!("/proc/self/task/{thread}/stat");
+        // The state follows the name, which is in brackets.
+        while !std::fs::read_to_string(&path).unwrap().contains(") S ") {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
-    fn who_can_only_read_wakes_up_at_a_sample() {
+    fn a_sample_wakes_a_worker_that_waits_for_it() {
         let terms = Terms::new().unwrap();
         terms.allow_sensors(true);
         let view = TermsView::map(Arc::clone(terms.file())).unwrap();
         let (seen, nothing) = view.sample(1);
         assert_eq!(nothing, None);
         let long = Duration::from_secs(3600);
+        let waiter = nix::unistd::gettid();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(20));
+                wait_until_asleep(waiter);
                 terms.show(1, &sample(5));
             });
-            // It may also wake for no reason.
+            // A wait may end without a sample.
             while view.sample(1).1.is_none() {
                 view.wait_for_sample(1, seen, long);
             }

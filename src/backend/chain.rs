@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A descriptor chain, taken off its queue and checked as far as its form goes.
 //!
-//! The guest can rewrite descriptors and buffers at any time. The descriptors are therefore read
-//! once, here, and what is read of a buffer is copied out before it is looked at.
+//! The guest can rewrite descriptors and buffers at any time. The device therefore reads descriptors once, here, and
+//! copies the contents of buffers before it checks them.
 //!
-//! Not by virtio-queue's `Reader` and `Writer`: these borrow the guest's memory, while a chain is kept with it until its answer comes,
-//! and they hide where buffers lie, which a mover has to be told. So [`Segments`] are buffers as addresses.
+//! This does not use virtio-queue's `Reader` and `Writer`. They borrow the guest's memory, while a chain stays with its
+//! memory until its answer comes. They also hide the addresses of buffers, which a mover needs. So [`Segments`] are
+//! buffers as addresses.
 
 use std::sync::Arc;
 
@@ -16,11 +17,11 @@ use zerocopy::FromBytes;
 
 use super::lost_pages;
 
-/// The most descriptors of one chain: an answer, a stream and 4 MiB in 4 KiB pages each way, and
-/// then some. It bounds what a chain in flight costs the host.
+/// The maximum number of descriptors of one chain: an answer, a stream, 4 MiB in 4 KiB pages each way, and some more.
+/// It bounds the host's cost of a chain in flight.
 const MAX_PARTS: usize = 4096;
 
-/// What is wrong with a chain.
+/// An error of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An offset and a length reach past the end of this part of the chain.
@@ -69,7 +70,7 @@ impl Segments {
     /// Calls `take` with each stretch of guest-physical memory of `len` bytes from `offset` on, in order.
     ///
     /// # Errors
-    /// [`Error::Short`], or what `take` says.
+    /// [`Error::Short`], or the error of `take`.
     pub fn stretches<E: From<Error>>(
         &self,
         offset: u64,
@@ -149,7 +150,7 @@ impl Segments {
     }
 }
 
-/// A chain: what the device may read, what it may write, and the memory that it was made with.
+/// A chain: its readable part, its writable part, and the memory that it was made with.
 #[derive(Debug)]
 pub struct Chain {
     pub(super) head: u16,
@@ -158,9 +159,9 @@ pub struct Chain {
     /// The memory of the moment at which the chain was taken: were the VMM to change the map, the
     /// chain's bytes stay where they were.
     pub(super) memory: Arc<GuestMemoryMmap>,
-    /// What the device reads.
+    /// The part that the device reads.
     pub readable: Segments,
-    /// What the device writes.
+    /// The part that the device writes.
     pub writable: Segments,
     /// Whether there are too many descriptors, or a readable one after a writable one.
     pub misshapen: bool,

@@ -32,7 +32,7 @@ pub enum Phase {
     Waiting {
         /// The `OPEN`.
         chain: Chain,
-        /// What the supervisor is to be asked.
+        /// The request to the supervisor.
         request: ToSupervisor,
     },
     /// Its worker is being started, and the `OPEN` has not been answered.
@@ -82,13 +82,13 @@ pub struct InFlight {
 pub struct Request {
     /// The request.
     pub chain: Chain,
-    /// What it does.
+    /// The operation.
     pub kind: RequestKind,
     /// Runs in its message, which is a file until the worker has read it.
     pub runs: usize,
 }
 
-/// What a [`Request`] does.
+/// The operation of a [`Request`].
 #[derive(Debug, Clone, Copy)]
 pub enum RequestKind {
     /// Maps this registration.
@@ -149,7 +149,7 @@ impl Regions {
     }
 }
 
-/// The channel to a worker, and what is under way on it.
+/// The channel to a worker, and the commands in flight on it.
 #[derive(Debug)]
 pub struct Channel {
     /// The channel.
@@ -159,8 +159,8 @@ pub struct Channel {
     /// Whether the event loop waits for room in it.
     pub wants_room: bool,
     staging: Arc<Staging>,
-    /// What goes before any further command: the setup, maps and unmaps, and one command for which
-    /// there was no room.
+    /// Messages that precede any further command: the setup, maps and unmaps, and one command for which there was no
+    /// room.
     outbox: VecDeque<Message>,
 }
 
@@ -202,12 +202,12 @@ pub struct Client {
     pub in_flight: HashMap<u64, InFlight>,
     /// Control requests that the worker has.
     pub requests: HashMap<u64, Request>,
-    /// Control requests that are answered with `CLIENT_DEAD` once the worker is gone: what they name
-    /// is in its reach until then.
+    /// Control requests that get `CLIENT_DEAD` once the worker is gone: until then it can reach the memory that they
+    /// name.
     pub deferred: Vec<Chain>,
     /// The `CLOSE`, once there is one.
     pub closing: Option<Chain>,
-    /// What is registered.
+    /// The registered memory.
     pub regions: Regions,
     /// Device memory that its worker has passed on, by number.
     pub exports: HashMap<u64, Export>,
@@ -253,7 +253,7 @@ impl Client {
         });
     }
 
-    /// Queues what is left of a command whose data could not be moved, before all others.
+    /// Queues the rest of a command whose data could not be moved, before all others.
     pub fn push_staged(&mut self, chain: Chain, header: CommandHeader, carried_out: u32) {
         self.waiting.push_front(Waiting {
             chain,
@@ -285,13 +285,13 @@ impl Client {
         self.regions.contains(region) && !self.requests.values().any(busy)
     }
 
-    /// The words by which its worker is told to come to rest, if it has one.
+    /// The words by which its worker is told to rest, if it has any.
     pub fn rest(&self) -> Option<&Rest> {
         self.channel.as_ref().map(|channel| channel.staging.rest())
     }
 
-    /// Sends what there is room for; `refuse` gets commands whose buffers cannot be read, with a [`status`]. `movable`
-    /// says that there is a mover for large data.
+    /// Sends as many messages as there is room for; `refuse` gets commands whose buffers cannot be read, with a
+    /// [`status`]. `movable` says that large data has a mover.
     pub fn pump(
         &mut self,
         next_seq: &mut u64,

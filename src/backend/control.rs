@@ -96,7 +96,7 @@ impl Vm {
         self.clients.insert(id, Client::new(chain, request));
         self.to_start.push_back(id);
         self.start_workers(Instant::now());
-        // By the time of the first large copy it is there.
+        // The mover is then ready for the first large copy.
         self.want_mover(0);
     }
 
@@ -159,7 +159,7 @@ impl Vm {
             .map(|client| (&client.phase, &mut client.deferred))
         {
             Some((Phase::Live, _)) => return Some(chain),
-            // Its worker may still reach what the request names.
+            // Its worker can still reach the memory that the request names.
             Some((Phase::Ending, deferred)) => deferred.push(chain),
             Some((Phase::Dead, _)) => {
                 self.complete(chain, Answer::control(status::CLIENT_DEAD, 0));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The VMM's connection, for a library that takes connections from a listener alone.
 //!
-//! The supervisor accepts connections, so that no device process has a listener at which the connection of somebody else may come.
-//! The library accepts by itself, though. So the device process has a listener of its own, with one connection in its queue whose
-//! other end it has too. Two threads forward between that end and the VMM, message by message, as descriptors belong to
-//! the message that they come with. There are some tens of messages, most of them as the VM starts and ends.
+//! The supervisor accepts connections: no device process has a listener at which another client's connection can
+//! arrive. The vhost-user library, however, accepts a connection by itself. So the device process has a listener of its
+//! own, with one connection in its queue, and the other end of that connection. Two threads forward messages between
+//! that end and the VMM, one message at a time, because descriptors belong to their message. There are some tens of
+//! messages, most of them when the VM starts and ends.
 
 use std::{
     io,
@@ -25,18 +26,18 @@ use vhost::vhost_user::Listener;
 
 use crate::ipc;
 
-/// The bytes of a message's head: what is asked, flags, and the number of bytes that follow.
+/// The bytes of a message's head: request, flags, and the number of bytes that follow.
 const HEAD_BYTES: usize = 12;
-/// What is asked: RESET_DEVICE.
+/// The request RESET_DEVICE.
 const RESET_DEVICE: u32 = 34;
-/// The most descriptors of a message: the library takes no more.
+/// The maximum number of descriptors of a message, which is the library's.
 const MAX_FILES: usize = 32;
 /// The most bytes that are forwarded at a time: more than any message of a VM has.
 const PIECE_BYTES: usize = 8192;
 
 /// The library's listener, and the other end of the connection that waits there.
 pub struct FrontEnd {
-    /// What the library accepts the connection from.
+    /// The listener from which the library accepts the connection.
     pub(super) listener: Listener,
     inside: UnixStream,
 }
@@ -59,8 +60,8 @@ impl FrontEnd {
     /// Forwards between the library and the VMM from now on, until one of them closes its end. `ends` is set when all clients are about
     /// to end, as the VMM resets the device or has gone away: the library disables the rings first, one by one.
     ///
-    /// The library is told of the end, and the VMM is not: its connection hangs up with the end of this process, for until then the
-    /// device may write to the guest's memory.
+    /// The library sees the end; the VMM does not. The VMM's connection hangs up with the end of this process, because
+    /// until then the device may write to the guest's memory.
     ///
     /// # Errors
     /// The host is out of descriptors or threads.
@@ -93,14 +94,15 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHand
     thread::Builder::new().name(name.into()).spawn(run)
 }
 
-/// Forwards messages until there are no more, or no way to go on.
+/// Forwards messages until the end of the connection or an error.
 fn forward_all(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) {
     if let Err(error) = forward(from, to, note) {
         tracing::debug!("The VMM's connection: {error}");
     }
 }
 
-/// Forwards messages until there are no more. `note` is called with the request of each before it is passed on.
+/// Forwards messages until the end of the connection. `note` is called with the request of each message before it is
+/// forwarded.
 fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Result<()> {
     let mut piece = [0; PIECE_BYTES];
     let mut files = Vec::new();
@@ -126,7 +128,7 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
     Ok(())
 }
 
-/// Receives as much as the buffer holds; `false` says that there is no more.
+/// Receives as much as the buffer holds; `false` at the end of the connection.
 fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::Result<bool> {
     let mut have = 0;
     while have < buffer.len() {
@@ -194,7 +196,7 @@ mod tests {
         let long = vec![3; 3 * PIECE_BYTES + 5];
         let fd = |file: BorrowedFd<'_>| file.as_raw_fd();
         let files = [fd(vmm.as_fd()), fd(library.as_fd())];
-        // All at once: what belongs to the second does not come with the first.
+        // All at once: the bytes of the second message do not come with the first.
         (&vmm).write_all(&message(b"one")).unwrap();
         ipc::send_some(vmm.as_fd(), &message(&[]), &files).unwrap();
         (&vmm).write_all(&message(&long)).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a client's worker says.
+//! Messages of a client's worker.
 //!
-//! A worker runs a guest's code: each message is held against what its client has asked for.
+//! A worker runs a guest's code: each message is checked against the requests of its client.
 
 use gpgpu_protocol::layout::status;
 
@@ -15,7 +15,7 @@ use crate::ipc::{self, FromWorker};
 /// How many messages of one worker are handled before others get a turn.
 const MESSAGE_BATCH: usize = 64;
 
-/// What comes after a worker's message.
+/// The action after a worker's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     /// Another one, perhaps.

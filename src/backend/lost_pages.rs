@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pages of guest memory that cannot be had: what backs the memory is a file system that is full, or a pool of huge pages
-//! that is empty.
+//! Pages of guest memory that the host cannot provide: the file system that backs the memory is full, or its pool of
+//! huge pages is empty.
 //!
-//! Touching such a page raises `SIGBUS`, which would end this process and, with it, perhaps the VM. Here a handler puts a page of
-//! zeros in its place, so that the access goes on. Who copies asks [`count`] before and after, and if it has changed, [`restore`]
-//! maps the guest's own page again, for the next access to find it or not: what was read or written meanwhile was nothing of the
-//! guest's. Ranges that are not guest memory are none of the handler's business; there, the signal ends the process.
+//! An access to such a page raises `SIGBUS`, which would end this process and perhaps the VM. The handler maps a page
+//! of zeros there instead, and the access continues. Each copy calls [`count`] before and after. If the number has
+//! changed, [`restore`] maps the guest's own page again, for the next access to try, and the copied data is invalid.
+//! The handler ignores addresses outside of guest memory; there, the signal ends the process.
 
 use std::{
     collections::BTreeMap,
@@ -51,7 +51,7 @@ impl Range {
             self.start.load(Ordering::Acquire),
             self.page.load(Ordering::Acquire),
         );
-        // The same end twice: nobody has put another range here meanwhile.
+        // Both ends are equal: the entry was not replaced meanwhile.
         (end != 0 && end == self.end.load(Ordering::Acquire)).then_some((start, end, page))
     }
 
@@ -67,7 +67,7 @@ impl Range {
     }
 }
 
-/// What the handler reads, and nothing else: it must not wait for a lock.
+/// The state that the handler reads. It must not wait for a lock.
 static RANGES: [Range; MAX_REGIONS] = [const {
     Range {
         start: AtomicUsize::new(0),
@@ -106,17 +106,17 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// How many pages could not be had so far.
+/// The number of pages that were unavailable so far.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Whether there are pages in the place of the guest's: somebody touched one who does not ask.
+/// Whether pages of zeros replace pages of the guest: a thread touched one without a check.
 pub fn are_left() -> bool {
     count() != RESTORED.load(Ordering::Relaxed)
 }
 
-/// Takes note of a VM's memory; a memory that nobody holds any more is forgotten.
+/// Records a VM's memory, and forgets memory that is no longer in use.
 ///
 /// Memories have regions in common: each that a VMM adds or removes one region makes a memory of the others and that one. A region
 /// is therefore one range, in however many memories it is, and a range stays in its place as long as one of them has it.
@@ -144,7 +144,7 @@ pub fn watch(memory: &Arc<GuestMemoryMmap>) {
             continue;
         };
         match wanted.remove(&start) {
-            // What lies there may be another region than before, in a file of another kind.
+            // Another region may lie there now, in another kind of file.
             Some((same, file)) if same == end => {
                 range.page.store(page_bytes(file), Ordering::Release);
             }
@@ -174,7 +174,7 @@ fn page_bytes(file: &File) -> usize {
     }
 }
 
-/// Maps the guest's pages again where others are in their place, and says so in the log. Until then what is written there is lost.
+/// Maps the guest's pages again where others replace them, and logs this. Writes to the replacements are lost.
 pub fn restore() {
     let memories = memories();
     RESTORED.store(count(), Ordering::Relaxed);
@@ -216,7 +216,7 @@ fn remap(memory: &GuestMemoryMmap, address: usize) -> Option<nix::Result<()>> {
     let Some((place, bytes)) = place else {
         return Some(Err(nix::errno::Errno::EINVAL));
     };
-    // SAFETY: the page is one of this region's, which `memory` keeps mapped, and becomes what it was before.
+    // SAFETY: the page is in this region, which `memory` keeps mapped, and becomes the guest's again.
     let mapped = unsafe {
         mmap(
             Some(place),
@@ -235,9 +235,9 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel passes a valid one.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     match code {
-        // The kernel has found a fault in a page that nobody touches now.
+        // The kernel found a fault in a page that no thread touches now.
         libc::BUS_MCEERR_AO => return,
-        // A page that cannot be had, and one that the machine has lost, whose next access comes here too.
+        // A page that is unavailable, or one that the machine has lost, whose next access also comes here.
         libc::BUS_ADRERR | libc::BUS_MCEERR_AR if replace(address) => return,
         _ => {}
     }
@@ -314,8 +314,8 @@ pub(super) mod tests {
     /// How often the handler has not found a region that it looked for.
     pub(super) static LOOKS_IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
-    /// Tests of devices that run. What is counted here is the whole process's: a page that a test loses fails the chains of
-    /// devices of others, and they restore it.
+    /// Tests of running devices. The count is of the whole process: a page that a test loses fails chains of other
+    /// tests' devices, and they restore it.
     static DEVICES: Mutex<usize> = Mutex::new(0);
     static FEWER: Condvar = Condvar::new();
 
@@ -355,7 +355,7 @@ pub(super) mod tests {
         GuestRegionMmap::new(map.unwrap(), GuestAddress(at)).unwrap()
     }
 
-    /// Memory whose file has fewer pages than its region: those beyond are as those of a full file system.
+    /// Memory whose file has fewer pages than its region: the others are as on a full file system.
     fn memory(file: &File, pages: u64) -> Arc<GuestMemoryMmap> {
         Arc::new(GuestMemoryMmap::from_regions(vec![region(file, 0, pages)]).unwrap())
     }
@@ -429,7 +429,7 @@ pub(super) mod tests {
             assert_eq!(memory.read_obj::<u64>(at).unwrap(), 0, "region {number}");
         }
         assert_eq!(count(), before + COUNT);
-        // What was removed is a chain's as long as it holds it.
+        // The removed page belongs to a chain as long as the chain holds the memory.
         assert_eq!(held[0].read_obj::<u64>(GuestAddress(0)).unwrap(), 0);
         assert_eq!(count(), before + COUNT + 1);
         restore();
@@ -438,7 +438,10 @@ pub(super) mod tests {
         drop((held, memory));
         let last = super::tests::memory(&file, 1);
         watch(&last);
-        assert!((ranges() as u64) < COUNT, "what nobody holds is forgotten");
+        assert!(
+            (ranges() as u64) < COUNT,
+            "pages without a holder are forgotten"
+        );
     }
 
     /// The library's threads may reach new memory before it is watched.

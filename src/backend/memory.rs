@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_guests_is_refused() {
+    fn addresses_outside_guest_memory_are_refused() {
         let memory = memory();
         let refused = |runs: &[Run], length| translate(&memory, runs, length).unwrap_err();
         assert_eq!(refused(&[run(0x8000, 0x1000)], 0x1000), status::BAD_ADDRESS);

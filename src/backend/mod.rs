@@ -7,10 +7,10 @@
 //! ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it all is in [`vm`], and [`vhost_user`] connects it to the vhost-user
 //! library's threads.
 //!
-//! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
-//! code of the guest's, no allocation without a bound, no wait without one but for the end of what writes to the guest's memory
-//! ([`reset`]), and no panic; a page of the guest's memory that the host cannot
-//! provide costs what needed it ([`lost_pages`]).
+//! A VMM may end its VM when its back end ends, so nothing here may fail for good: no CUDA, no code of the guest, no
+//! unbounded allocation, no unbounded wait except for the end of writers to the guest's memory ([`reset`]), and no
+//! panic. A page of the guest's memory that the host cannot provide fails only the requests that need it
+//! ([`lost_pages`]).
 
 pub mod chain;
 mod client;
@@ -65,7 +65,7 @@ pub enum Error {
     /// Setting up failed.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] io::Error),
-    /// The vhost-user library failed, or the front end sent what is not vhost-user.
+    /// The vhost-user library failed, or the front end sent an invalid message.
     #[error("vhost-user: {0}")]
     VhostUser(vhost_user_backend::Error),
 }
@@ -135,7 +135,7 @@ fn instance() -> u64 {
     RandomState::new().hash_one(std::process::id()).max(1)
 }
 
-/// Stands in for the event loop before it exists; no client does either, then.
+/// Stands in for the event loop before it exists, when there is no client either.
 struct Nothing;
 
 impl Watch for Nothing {

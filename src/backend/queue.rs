@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A virtqueue: taking chains off it and giving them back.
 //!
-//! Nothing is written to the ring or to a chain's buffers unless the ring is running, and the ring's lock is
-//! held while it is: a VMM that stops or disables a ring takes that lock too, so that once its
-//! request is answered this process writes no more; a mover's copies end before the answer ([`super::vhost_user`]). What completes
-//! meanwhile waits until the ring runs again, or is forgotten where the driver has reset the device.
+//! The device writes to a ring or to a chain's buffers only while the ring runs, and holds the ring's lock meanwhile. A
+//! VMM that stops or disables a ring takes that lock too, so this process writes nothing once the request is answered;
+//! a mover's copies end before the answer ([`super::vhost_user`]). A chain that completes meanwhile waits until the
+//! ring runs again, or is forgotten after a reset by the driver.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -22,7 +22,7 @@ const BATCH: usize = 1024;
 /// The memory of a VM.
 pub type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 
-/// What goes into a chain's writable part.
+/// The content of a chain's writable part.
 #[derive(Debug)]
 pub enum Answer {
     /// Nothing: there is no room for an answer.
@@ -124,7 +124,7 @@ impl Answer {
     }
 }
 
-/// What a queue's ring has been through since it was last looked at.
+/// The changes of a queue's ring since the last look.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Restart {
     /// It runs on, or goes on where it was stopped.
@@ -151,11 +151,11 @@ pub struct Queue {
     index: usize,
     ring: Option<Ring>,
     standing: Standing,
-    /// Counts resets: a chain of an earlier generation is the device's no more.
+    /// The number of resets: a chain of an earlier generation is no longer the device's.
     generation: u64,
     outstanding: usize,
     parked: VecDeque<(Chain, Answer)>,
-    /// Whether the driver has not been told of a used chain yet.
+    /// Whether the driver has yet to be notified of a used chain.
     unannounced: bool,
     /// Whether chains were left on the ring because as many are under way as it can hold.
     stalled: bool,
@@ -176,7 +176,7 @@ impl Queue {
         self.look()
     }
 
-    /// Looks at what the ring has been through.
+    /// Takes note of the ring's changes.
     pub fn look(&mut self) -> Restart {
         let Some(ring) = &self.ring else {
             return Restart::None;
@@ -191,9 +191,9 @@ impl Queue {
         if before == Standing::Started {
             return Restart::None;
         }
-        // An event's chain is given back as soon as it is taken. So what is in the available ring from there on is the driver's
-        // buffers, wherever the VMM has the device begin: Cloud Hypervisor, which connects anew in the middle of a driver's life,
-        // has it begin after all that is there.
+        // The device returns an event's chain as soon as it takes it. So the available ring holds the driver's buffers
+        // from there on, wherever the VMM makes the device begin: Cloud Hypervisor, which can reconnect during a
+        // driver's life, makes it begin behind all available chains.
         if self.index == EVENT_QUEUE && self.outstanding == 0 {
             queue.set_next_avail(used);
         }
@@ -236,7 +236,7 @@ impl Queue {
         self.ring.is_none() || self.running().is_some()
     }
 
-    /// The ring, locked, if it runs and what it has been through was looked at.
+    /// The ring, locked, if it runs and its changes have been noted.
     fn running(&self) -> Option<<Ring as VringStateMutGuard<'_, Memory>>::G> {
         let ring = self.ring.as_ref()?;
         let state = ring.get_mut();
@@ -270,8 +270,8 @@ impl Queue {
             if queue(this).stalled || !queue(this).notify_me(true) {
                 return false;
             }
-            // What became available since it was last looked for came without a kick, so it must be looked for again.
-            // If there is nothing to take even then, what the available ring says is nonsense.
+            // Chains that became available since the last look came without a kick, so look again. If there is still
+            // nothing to take, the available ring is invalid.
             if taken == before && std::mem::replace(&mut in_vain, true) {
                 return false;
             }
@@ -323,7 +323,7 @@ impl Queue {
         }
     }
 
-    /// Gives back what completed while the ring did not run.
+    /// Returns the chains that completed while the ring did not run.
     pub fn flush(&mut self) {
         while let Some((chain, answer)) = self.parked.pop_front() {
             if let Some(unwritten) = self.write(chain, answer) {

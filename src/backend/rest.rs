@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Rest: while the VMM has stopped or disabled a ring, the workers of open clients write nothing to the guest's memory either.
 //!
-//! The VMM tells of a pause, a snapshot and a reboot in the same way. So each worker is told to stop between two commands and to wait for
-//! what it has given the GPU. One that does not come to rest in the VM's time ends: a VMM that saves the memory, or a kernel that boots in it, is
-//! not to find it written to. When all rings run again the workers go on.
+//! The VMM announces a pause, a snapshot and a reboot in the same way. Each worker is told to stop between two commands
+//! and to wait for its GPU work. One that does not come to rest within the VM's limit is ended: nothing may write to
+//! memory that a VMM saves or in which another kernel boots. When all rings run again, the workers continue.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ impl Vm {
         self.rest.limit = limit;
     }
 
-    /// A ring was stopped or disabled: the workers are to come to rest.
+    /// A ring was stopped or disabled: the workers must come to rest.
     pub fn rest(&mut self) {
         if self.rest.number != 0 {
             return;
@@ -79,13 +79,14 @@ impl Vm {
         }
     }
 
-    /// Whether a worker is awaited that is to come to rest.
+    /// Whether a worker has yet to come to rest.
     pub fn is_restless(&self) -> bool {
         let mut clients = self.clients.values();
         clients.any(|client| self.rest.is_awaited(client))
     }
 
-    /// Hears workers that are awaited, as one that cannot send does not come to rest; ends them if they have had their time.
+    /// Checks workers that have yet to come to rest, because one that cannot send does not come to rest; ends those
+    /// whose time is up.
     pub fn hurry_rest(&mut self) {
         let clients = self.clients.iter();
         let awaited = clients.filter(|(_, client)| self.rest.is_awaited(client));
@@ -105,7 +106,8 @@ impl Vm {
         }
     }
 
-    /// A ring was started, enabled or kicked. If all run again, so do the workers, and what was left on the rings is taken up.
+    /// A ring was started, enabled or kicked. If all rings run again, the workers continue, and the device takes up the
+    /// chains on the rings.
     pub fn go_on(&mut self) {
         if self.rest.number == 0 {
             return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A virtqueue's ring as the vhost-user library has it, with a word to the device when the VMM enables or disables it.
 //!
-//! The library asks the device to come to rest where a ring is stopped, and has no such hook where one is disabled. Cloud Hypervisor
-//! pauses a VM by disabling its rings, and takes the answer for the word that nothing writes to the guest's memory any more. The
-//! library lets its back end choose the type of rings, though, and that is where it is told.
+//! The vhost-user library calls the device when a ring is stopped, and has no such hook for a disabled ring. Cloud
+//! Hypervisor pauses a VM by disabling its rings, and takes the answer as a promise that nothing writes to the guest's
+//! memory any more. But the library lets its back end choose the type of rings, so this type notifies the device.
 
 use std::{
     fs::File,
@@ -38,8 +38,8 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Has called what `make` makes whenever the ring has been enabled (`true`) or disabled, before the VMM is answered. The first such
-    /// wish counts.
+    /// Sets the callback that `make` makes, for each enabling (`true`) and disabling of the ring, before the VMM is
+    /// answered. Only the first call has an effect.
     pub fn when_switched<S: Fn(bool) + Send + Sync + 'static>(&self, make: impl FnOnce() -> S) {
         self.switched.get_or_init(|| Box::new(make()));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! From a chain's buffers to runs of the files that back the guest's memory: what a mover is told.
+//! Translates a chain's buffers to runs of the files that back the guest's memory, for a mover.
 
 use std::{fs::File, sync::Arc};
 
@@ -29,7 +29,7 @@ impl Part {
 /// Why a mover cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The chain is not what it should be.
+    /// The chain is invalid.
     #[error(transparent)]
     Chain(#[from] ChainError),
     /// Memory that no file backs.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A client's staging area: where the data of commands passes between guest pages and the worker.
 //!
-//! A memfd that the worker maps too. It cannot be resized, so neither process can make the other
-//! fault, and its pages come into being when they are first used. A page behind it has the words by which the worker is told to come
-//! to [`Rest`].
+//! A memfd that the worker maps too. It cannot be resized, so neither process can make the other fault. Its pages are
+//! allocated at first use. A page behind it has the words that tell the worker to come to [`Rest`].
 
 use std::{
     fs::File,
@@ -57,7 +56,7 @@ impl Staging {
         Arc::clone(&self.file)
     }
 
-    /// The words by which the worker is told to come to rest.
+    /// The words that tell the worker to come to rest.
     pub fn rest(&self) -> &Rest {
         // SAFETY: the page lies behind the area, which is whole pages, and is mapped for as long as this lives.
         unsafe { Rest::at(self.map.as_ptr().add(STAGING_BYTES as usize)) }

@@ -4,10 +4,11 @@
 //! The library has a thread for the messages of the VMM, and one for the rings and for all else that the device listens to: one,
 //! since every event is handled under the lock of the device's state.
 //!
-//! A VMM that stops or disables a ring takes the answer for the word that the guest's memory is its own. So both are answered when
-//! nothing writes for chains any more, no closed client's worker is left, and those of open clients are at [rest](super::rest). The library would have the device wait until all it
-//! has accepted is completed; it does not, for a command may wait for the GPU, or for another command of its guest, for as long as
-//! it likes. What is under way goes on where the ring does, and is forgotten where the driver has reset the device.
+//! A VMM takes the answer to a stopped or disabled ring as a promise that the guest's memory is its own. So the device
+//! answers once nothing writes for chains, no worker of a closed client remains, and those of open clients are at
+//! [rest](super::rest). The vhost-user library expects a device to complete all chains first. This device does not,
+//! because a command may wait without limit for the GPU or for another command of its guest. Chains in flight continue
+//! with the ring, and are forgotten if the driver resets the device.
 
 use std::{
     io,
@@ -52,7 +53,7 @@ pub const AGAIN_EVENT: u16 = 10;
 /// A worker's channel; the slot is added.
 pub const FIRST_CHANNEL_EVENT: u16 = 16;
 
-/// How often it is looked whether workers have come to rest.
+/// How often to check whether workers have come to rest.
 const LOOK: Duration = Duration::from_millis(1);
 /// How often the state looks at the clock while something is waited for.
 const TICK: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ struct Shared {
     vm: Mutex<Vm>,
     /// Held while one waits for the state, so that a thread that wants it again and again does not get it before.
     turn: Mutex<()>,
-    /// Whether all clients are about to end, so that nobody waits for them to come to rest.
+    /// Whether all clients are about to end, so that they need not come to rest.
     ends: Arc<AtomicBool>,
 }
 
@@ -75,7 +76,7 @@ impl Shared {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Lets `act` change the device's state, and sees to what follows from it.
+    /// Lets `act` change the device's state, and handles the consequences.
     fn with(&self, act: impl FnOnce(&mut Vm)) {
         let mut vm = self.lock();
         act(&mut vm);
@@ -88,12 +89,12 @@ impl Shared {
         }
     }
 
-    /// Comes to rest: a ring was stopped or disabled. See the module's page.
+    /// Comes to rest after a stop of a ring. See the module's page.
     fn rest(&self) {
         self.with(|vm| {
             vm.cancel_moves();
-            // A VMM may tell of a reset by nothing but this, and the driver has closed its clients before: so their workers
-            // have to be gone. Those of clients that are open come to rest, for the ring may go on.
+            // A VMM may announce a reset only in this way, after the driver has closed its clients. So their workers
+            // have to be gone. Workers of open clients come to rest, because the ring may continue.
             vm.rest();
             let is_awaited = || !self.ends.load(Ordering::SeqCst);
             wait_while(vm, |vm| vm.is_ending() || is_awaited() && vm.is_restless());
@@ -152,8 +153,8 @@ impl Backend {
     }
 }
 
-/// The next message of the supervisor. Without it there are no workers, and nobody would know of
-/// this process, which therefore ends.
+/// The supervisor's next message. Without the supervisor there are no workers, and nothing watches this process, so it
+/// ends.
 fn next_message(vm: &Vm) -> Option<ToDevice> {
     vm.receive_from_supervisor().unwrap_or_else(|error| {
         if !matches!(error, ipc::Error::Closed) {
@@ -170,10 +171,10 @@ pub fn finish(vm: &mut Vm) {
     wait_while(vm, Vm::is_leaving);
 }
 
-/// Waits for movers, and for the end of workers. Nobody else has the device meanwhile.
+/// Waits for movers, and for the end of workers, under the device's lock.
 ///
-/// There is no time limit: who waits takes memory back when this returns, and memory that is still written to is worse
-/// than a VM that waits. The supervisor kills what does not end by itself, and says in the log what it cannot end.
+/// There is no time limit: the VMM reuses memory when this returns, and a VM that waits is better than one whose memory
+/// is overwritten. The supervisor kills a worker that does not end by itself, and logs one that it cannot end.
 fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) {
     let mut tick = Instant::now() + TICK;
     while busy(vm) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The state of a VM's device: its queues and its clients.
 //!
-//! One lock guards it. Nothing waits while it is held: what takes time is asked for, and carried on
-//! when the answer comes in as an event.
+//! One lock guards it. No thread waits while it holds the lock: long operations are requested, and continue when the
+//! answer arrives as an event.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -74,7 +74,7 @@ pub struct Vm {
     pub(super) rest: Rest,
     pub(super) events: VecDeque<Event>,
     pub(super) watch: Box<dyn Watch>,
-    /// What a worker's message is read into.
+    /// The buffer for a worker's message.
     pub(super) buffer: Vec<u8>,
 }
 
@@ -103,12 +103,12 @@ impl Vm {
         }
     }
 
-    /// Replaces what tells the event loop about channels.
+    /// Replaces the event loop's interface for channels.
     pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
         self.watch = watch;
     }
 
-    /// Handles what is on a queue.
+    /// Handles the chains of a queue.
     pub fn process(&mut self, queue: usize) {
         if self.held.is_some() {
             return;
@@ -138,7 +138,7 @@ impl Vm {
         self.unfinished[queue] = Queue::drain(self, |vm| &mut vm.queues[queue], &memory, handle);
     }
 
-    /// Takes up what completions have made room for, and tells the driver of them; `true` says that
+    /// Takes the chains for which completions have made room, and notifies the driver; `true` says that
     /// [`Self::resume`] has more to do once others have had their turn.
     pub fn settle(&mut self) -> bool {
         self.end_reset();
@@ -208,7 +208,7 @@ impl Vm {
         }
         self.start_workers(now);
         let moving = self.tick_movers(now);
-        // Setting the timer anew is also what takes note of its event.
+        // Setting the timer anew also consumes its event.
         self.watch
             .tick(moving || self.is_opening() || self.held.is_some());
         self.remind_supervisor();
@@ -341,7 +341,7 @@ impl Vm {
         if !self.clients.contains_key(&id) {
             return;
         }
-        // What it said before it went still counts.
+        // Its earlier messages still count.
         while self
             .clients
             .get(&id)
@@ -385,7 +385,7 @@ impl Vm {
         self.send_events();
     }
 
-    /// Forgets a client whose worker is gone, and what the driver has not been told of it.
+    /// Forgets a client whose worker is gone, and its unsent events.
     pub(super) fn forget(&mut self, id: u32) {
         self.clients.remove(&id);
         self.events.retain(|event| event.client.get() != id);
@@ -413,7 +413,7 @@ impl Vm {
         }
     }
 
-    /// Sends a client's worker what there is room for.
+    /// Sends a client's worker as many messages as there is room for.
     pub(super) fn pump(&mut self, id: u32) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
@@ -435,7 +435,7 @@ impl Vm {
                 }
             }
         }
-        // A closed channel is readable: its end is handled there, after what it said last.
+        // A closed channel is readable: its end is handled there, after the last message.
     }
 }
 

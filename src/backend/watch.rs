@@ -29,18 +29,18 @@ pub trait Watch: Send {
     fn add(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()>;
     /// Undoes [`Self::add`].
     fn remove(&self, channel: BorrowedFd<'_>, slot: usize);
-    /// Changes what [`Self::add`] was told of room.
+    /// Changes the interest in room that [`Self::add`] was given.
     ///
     /// # Errors
-    /// As for [`Self::add`]; nobody listens to the channel then.
+    /// As for [`Self::add`]; the channel is then unwatched.
     fn set_room(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()> {
         // The library's event loop has no call for a change.
         self.remove(channel, slot);
         self.add(channel, slot, room)
     }
-    /// Says whether the device's state wants to look at the clock from time to time.
+    /// Sets whether the device's state needs the clock.
     fn tick(&self, wanted: bool);
-    /// Has the device's state go on with what it has left, once others have had their turn.
+    /// Continues the device's remaining work, once others have had their turn.
     fn again(&self);
 }
 
@@ -60,7 +60,7 @@ impl Loop {
         let timer = TimerFd::new()?;
         handler.register_listener(timer.as_raw_fd(), EventSet::IN, u64::from(TIMER_EVENT))?;
         let again = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
-        // Each word is an event, so that nobody has to read it.
+        // Each word is an event, so no reader has to take it.
         let once = EventSet::IN | EventSet::EDGE_TRIGGERED;
         handler.register_listener(again.0.as_raw_fd(), once, u64::from(AGAIN_EVENT))?;
         Ok(Self {

@@ -99,7 +99,7 @@ impl Symbol {
         }
     }
 
-    /// Its address; `CUDA_ERROR_NOT_SUPPORTED` where the host's driver is too old to have it.
+    /// Its address; `CUDA_ERROR_NOT_SUPPORTED` if the host's driver is too old to have it.
     fn address(&self) -> Result<*const c_void, CUresult> {
         let find = || symbol(self.name).map(|found| found as usize);
         self.address
@@ -112,7 +112,7 @@ impl Symbol {
 /// Whether a kernel has failed, or the device: from then on every call of the process may fail.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the driver has ever given an error that ends what is on the GPU. It may have come over that since.
+/// Whether the driver has ever returned an error that ends all work on the GPU. It may have recovered since.
 pub fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
@@ -122,15 +122,15 @@ pub fn check(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS {
         return Ok(());
     }
-    // After an unknown error nothing is known of the GPU: what asks `has_failed` is to expect the worst. A guest's process goes on,
-    // as it would with NVIDIA's library.
+    // After an unknown error the state of the GPU is unknown: callers of `has_failed` must expect the worst. A guest's
+    // process continues, as it would with NVIDIA's library.
     if is_sticky(code) || code == CUDA_ERROR_UNKNOWN {
         FAILED.store(true, Ordering::Relaxed);
     }
     Err(code)
 }
 
-/// Makes every function of the driver API: those that nobody calls are not in the program.
+/// Makes every function of the driver API. The linker drops unused ones.
 macro_rules! functions {
     ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {$(
         /// The driver API's function of this name.

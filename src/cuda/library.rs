@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The operator's own copies of NVIDIA's libraries, which a worker opens when they are first needed.
 //!
-//! They lie in folders that the operator names. A library is opened by its whole path, newest version first, and stays open until the
-//! process ends. NVIDIA's libraries find each other in one folder; where each has a folder of its own, what a library needs is opened
-//! before it, and the loader then takes what is open already.
+//! They lie in folders that the operator names. A library is opened by its whole path, newest version first, and stays
+//! open until the process ends. NVIDIA's libraries find each other in one folder. If each has a folder of its own, a
+//! library's dependencies are opened before it, and the loader then uses the open ones.
 
 use std::{
     collections::HashMap,
@@ -59,10 +59,10 @@ impl From<gpgpu_protocol::libraries::Library> for Library {
 struct Version {
     /// Its file, as the loader calls it.
     file: &'static str,
-    /// Files of other libraries that it takes from the loader, at its start or later. Who needs one stands after it. One that is
-    /// nowhere may be one that this version can do without.
+    /// Libraries that it requests from the loader, at its start or later. A library comes after its dependencies. A
+    /// missing dependency may be one that this version can do without.
     needs: &'static [&'static str],
-    /// What PyPI calls the package that has it.
+    /// The PyPI name of the package that has it.
     package: &'static str,
 }
 
@@ -79,7 +79,7 @@ impl Library {
         Self::CusparseLt,
     ];
 
-    /// What an operator calls it.
+    /// The operator's name for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cublas => "cublas",
@@ -180,15 +180,15 @@ impl FromStr for Library {
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|library| library.name() == name);
         let known = || Self::ALL.map(Self::name).join(", ");
-        found.ok_or_else(|| format!("{name:?} is no library: there are {}", known()))
+        found.ok_or_else(|| format!("{name:?} is not a library; the libraries are {}", known()))
     }
 }
 
-/// What cannot be called.
+/// The reason why a function cannot be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// The folders have no such library, or there are none.
-    #[error("{} is not there", .0.versions()[0].file)]
+    #[error("{} is missing", .0.versions()[0].file)]
     Library(Library),
     /// The loader does not open it.
     #[error("{} cannot be opened", .0.versions()[0].file)]
@@ -206,7 +206,7 @@ pub fn configure(folders: Vec<PathBuf>) {
     let _ = OPERATORS.set(Libraries::new(folders));
 }
 
-/// That of a function, or the loader's of an open library.
+/// The function's address, or the loader's handle of an open library.
 type Address = usize;
 
 /// Functions that were looked up, and those that are not there.
@@ -291,7 +291,7 @@ impl Libraries {
         Err(missing)
     }
 
-    /// Opens a version, if it is there, or says why it cannot.
+    /// Opens a version, if it exists, or returns the reason why it cannot.
     fn load_version(&self, version: &Version) -> Option<Result<Address, String>> {
         let path = find(version.file, &self.folders)?;
         self.load_needed(version);
@@ -299,7 +299,8 @@ impl Libraries {
         Some(opened.map_err(|reason| format!("{} cannot be opened: {reason}", path.display())))
     }
 
-    /// Opens what a version takes from the loader, of what is there. Without the rest it opens, or the loader says what it lacks.
+    /// Opens the dependencies of a version that exist. Without the others the version still opens, or the loader names
+    /// the missing one.
     fn load_needed(&self, version: &Version) {
         for file in version.needs {
             if let Some(path) = find(file, &self.folders)
@@ -324,14 +325,14 @@ pub fn why_not(library: Library, folders: &[PathBuf]) -> Option<String> {
     opened?.err()
 }
 
-/// In words, that no folder has a library, and what has it.
+/// A message that no folder has a library, with the package that has it.
 pub fn absence(library: Library, folders: &[PathBuf]) -> String {
     let files: Vec<&str> = library.versions().iter().map(|v| v.file).collect();
     let files = files.join(" or ");
     let packages: Vec<&str> = library.versions().iter().map(|v| v.package).collect();
     let packages = packages.join(" or ");
     let place = match folders {
-        [] => format!("{files} is not there: no folder was named with --libraries"),
+        [] => format!("{files} is missing: --libraries names no folder"),
         folders => {
             let folders: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
             format!("{files} is in none of --libraries {}", folders.join(":"))
@@ -340,7 +341,7 @@ pub fn absence(library: Library, folders: &[PathBuf]) -> String {
     format!("{place}; PyPI's {packages} has it")
 }
 
-/// Opens a shared object for good. Its functions are nobody else's.
+/// Opens a shared object for good, with functions of its own.
 fn dlopen(path: &Path) -> Result<Address, String> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: the path lives across the call. The object's initialisers run: the operator has named it for that.
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_library_needs_may_be_in_another_folder() {
+    fn a_librarys_dependencies_may_be_in_another_folder() {
         let whole = tempfile::tempdir().unwrap();
         let [own, other] = ["own", "other"].map(|name| whole.path().join(name));
         let link = "int nvJitLinkTest(void) { return 5; }";

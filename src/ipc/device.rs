@@ -31,7 +31,7 @@ mod kind {
     pub const MOVER_LATE: u32 = 69;
 }
 
-/// A message; what a field means depends on the kind.
+/// A message; the meaning of a field depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
@@ -51,10 +51,10 @@ impl frame::Head for Head {
 /// The files that a device process takes: the supervisor is trusted.
 const TAKEN: Files = Files::AllOrNone(1);
 
-/// What a device process receives.
+/// A message that a device process receives.
 #[derive(Debug)]
 pub enum ToDevice {
-    /// The first message: what to serve.
+    /// The first message: the VM to serve.
     Serve {
         /// The VMM's connection.
         connection: OwnedFd,
@@ -105,7 +105,7 @@ pub enum ToDevice {
     },
 }
 
-/// What the supervisor receives.
+/// A message that the supervisor receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToSupervisor {
     /// A client wants a worker.
@@ -153,7 +153,7 @@ impl SupervisorEnd {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Malformed`] if the device process does not read what it is sent.
+    /// [`Error::Closed`]; [`Error::Malformed`] if the device process does not read its messages.
     pub fn send(&self, message: &ToDevice) -> Result<()> {
         let head = |kind, client, first, second| Head {
             kind,
@@ -235,7 +235,7 @@ impl DeviceEnd {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read what it is sent.
+    /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read its messages.
     pub fn send(&self, message: &ToSupervisor) -> Result<()> {
         let head = match *message {
             ToSupervisor::StartWorker { client, pid, name } => Head {
@@ -295,7 +295,7 @@ impl DeviceEnd {
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
             }
-            // This process can open no more files: it cannot have the channel.
+            // This process can open no more files: it cannot take the channel.
             (kind::WORKER_STARTED, None) => Ok(ToDevice::WorkerFailed {
                 client,
                 status: status::NO_RESOURCES,

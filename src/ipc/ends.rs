@@ -227,7 +227,7 @@ impl WorkerEnd {
         }
     }
 
-    /// Lets nobody send any more: who tries is told that there is nobody. `true` says that somebody did before.
+    /// Closes the channel for senders: a later send fails. `true` says that there was one before.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -319,7 +319,7 @@ impl WorkerEnd {
         self.send(header, &[])
     }
 
-    /// Says where a command's external data belongs, and what answer it has once it is there; see
+    /// Names the place of a command's external data, and the command's answer once the data is there; see
     /// [`FromWorker::Move`].
     ///
     /// # Errors

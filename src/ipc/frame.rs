@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the messages of all channels have in common: a head of fixed length, a payload as long as the head says, and files
-//! beside it. Every end sends and receives through these functions, so each check is made in one place.
+//! The common part of the messages of all channels: a head of fixed length, a payload as long as the head says, and
+//! files beside it. Every end sends and receives through these functions, so each check has one place.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -41,7 +41,7 @@ impl<H> Framed<'_, H> {
     pub fn file(self, wanted: bool) -> Result<Option<OwnedFd>> {
         match self.files.len() == usize::from(wanted) {
             true => Ok(self.files.into_iter().next()),
-            false => Err(Error::Malformed("not as many files as there should be")),
+            false => Err(Error::Malformed("wrong number of files")),
         }
     }
 }
@@ -49,7 +49,7 @@ impl<H> Framed<'_, H> {
 /// The next message, if there is one. A `buffer` as long as a head takes heads alone.
 ///
 /// # Errors
-/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for what is no message, whose files are closed.
+/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for an invalid message, whose files are closed.
 pub(super) fn recv_now<'a, H: Head>(
     socket: BorrowedFd<'_>,
     buffer: &'a mut [u8],
@@ -89,7 +89,7 @@ fn receive<'a, H: Head>(
     let (head, payload) = H::read_from_prefix(&buffer[..len])
         .map_err(|_| Error::Malformed("shorter than a header"))?;
     if payload.len() != head.payload_bytes() {
-        return Err(Error::Malformed("not as long as it says"));
+        return Err(Error::Malformed("wrong length"));
     }
     Ok(Some(Framed {
         head,
@@ -101,7 +101,7 @@ fn receive<'a, H: Head>(
 /// Sends a message that is a head alone and has one file at most, to an end that never leaves its channel full.
 ///
 /// # Errors
-/// [`Error::Closed`] if the other end is gone; [`Error::Malformed`] if it does not read what it is sent.
+/// [`Error::Closed`] if the other end is gone; [`Error::Malformed`] if it does not read its messages.
 pub(super) fn send_head(
     socket: BorrowedFd<'_>,
     head: &impl Head,

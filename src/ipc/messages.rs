@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a device process and a worker say to each other.
+//! Messages between a device process and a worker.
 
 use std::{
     fs::File,
@@ -47,13 +47,12 @@ pub(super) mod kind {
     pub const NOT_MOVABLE: u32 = 71;
 }
 
-/// The head of every message, in both directions; what a field means depends on the kind.
+/// The head of every message, in both directions; the meaning of a field depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Header {
     pub(super) kind: u32,
-    /// Thread of a command, region of a map or unmap, status of what comes from a worker, GPU of an
-    /// export.
+    /// Thread of a command, region of a map or unmap, status of a worker's message, GPU of an export.
     pub(super) value: u32,
     /// Names a request, and in an export or unexport the export; the number of a worker that is to serve.
     pub(super) seq: u64,
@@ -111,7 +110,7 @@ pub struct MapRun {
     pub length: u64,
 }
 
-/// What a worker is told of the client that it is to serve.
+/// The description of the client that a worker is to serve.
 #[derive(Debug)]
 pub struct Serving<F = OwnedFd> {
     /// The memory of its [`Account`](crate::account::Account).
@@ -124,11 +123,11 @@ pub struct Serving<F = OwnedFd> {
     pub doorbell: F,
     /// The worker's [`WorkerEnd`](super::peers::WorkerEnd), by which it meets others of its VM.
     pub peers: F,
-    /// What keeps the VMM's connection open as long as the worker has it, if it may: see `supervisor/hold.rs`.
+    /// The hold on the VMM's connection, if the worker may have one: see `supervisor/hold.rs`.
     pub hold: Option<F>,
     /// Its number for these: no other worker of the service has it, then or later.
     pub number: u64,
-    /// The directory for what the driver compiles for the client's VM, if it may keep that.
+    /// The directory for code that the driver compiles for the client's VM, if there is a cache.
     pub cache: Option<F>,
     /// The client's place in the ledger.
     pub slot: u32,
@@ -136,7 +135,7 @@ pub struct Serving<F = OwnedFd> {
     pub gpus: Vec<u32>,
 }
 
-/// What a worker receives.
+/// A message that a worker receives.
 #[derive(Debug)]
 pub enum ToWorker {
     /// The first message of a channel, from the supervisor: from here on the worker is one client's. It answers with
@@ -180,7 +179,7 @@ pub enum ToWorker {
         address: u64,
         /// Bytes: the sum of the runs.
         length: u64,
-        /// What to map, in order.
+        /// The memory to map, in order.
         runs: Vec<MapRun>,
     },
     /// Memory to unregister and unmap; answered by [`WorkerEnd::done`](super::WorkerEnd::done) once nothing can reach it.
@@ -192,7 +191,7 @@ pub enum ToWorker {
     },
 }
 
-/// What a device process receives.
+/// A message that a device process receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FromWorker<'a> {
     /// The worker serves commands from now on, or says why it will not.
@@ -229,12 +228,12 @@ pub enum FromWorker<'a> {
         /// The shareable handle.
         handle: Handle,
     },
-    /// Device memory that is given back: nobody may keep it.
+    /// Device memory that is withdrawn: no process may keep it.
     Unexport {
         /// Its number.
         number: u64,
     },
-    /// A command with external data was carried out but for the data, and may have it moved now.
+    /// A command with external data was executed except for the data, which may be moved now.
     Move {
         /// The command's.
         seq: u64,
@@ -242,7 +241,7 @@ pub enum FromWorker<'a> {
         export: u64,
         /// Bytes from the start of the export.
         offset: u64,
-        /// How many bytes of the stream come before what the data belongs to.
+        /// The number of bytes of the stream before the command of the data.
         carried_out: u32,
         /// The answer, once the data is where it belongs.
         answer: &'a [u8],
@@ -269,7 +268,7 @@ impl PartialEq for Handle {
 
 impl Eq for Handle {}
 
-/// What of a command's data lies where.
+/// The parts of a command's data.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct CommandData {
     /// See [`ToWorker::Command`].

@@ -2,12 +2,12 @@
 //! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor and
 //! a device process in [`device`], with a mover in [`mover`], between workers of one VM in [`peers`].
 //!
-//! Both ends are on one machine and of one build, so integers are native. A message is a fixed
-//! header, a payload (stream or answer bytes) and, where it names memory, file descriptors: `frame.rs` has what is the
-//! same on all channels. Bulk data never travels here: it is in the client's staging area, a sealed memfd that both map.
+//! Both ends are on one machine and from one build, so integers are native. A message is a fixed header, a payload
+//! (stream or answer bytes) and, if it names memory, file descriptors: `frame.rs` has the part that all channels share.
+//! Bulk data never travels here: it is in the client's staging area, a sealed memfd that both map.
 //!
-//! The worker trusts what it receives: the device process has checked it. The device process checks
-//! what it receives: a worker runs a guest's code.
+//! The worker trusts the messages that it receives: the device process has checked them. The device process checks its
+//! own, because a worker runs a guest's code.
 
 pub mod device;
 mod ends;
@@ -47,7 +47,7 @@ const SOCKET_BUFFER_BYTES: usize = 1 << 20;
 
 const _: () = assert!(MAX_MESSAGE_BYTES <= 160 << 10);
 
-/// What can go wrong on a channel.
+/// An error of a channel.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
@@ -101,7 +101,7 @@ pub fn queued_connection() -> io::Result<(OwnedFd, OwnedFd)> {
     // The kernel chooses an abstract name.
     bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
     let address: UnixAddr = getsockname(listener.as_raw_fd())?;
-    // There is room for one connection: who does not have to wait is the first and only one.
+    // There is room for one connection: a connect that does not have to wait is the first and only one.
     listen(&listener, Backlog::new(0)?)?;
     let inside = stream(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
     connect(inside.as_raw_fd(), &address)?;
@@ -171,7 +171,7 @@ pub(crate) fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> 
     }
 }
 
-/// What one call has received.
+/// The result of one call.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// How many bytes of the buffer it fills.
@@ -197,7 +197,7 @@ impl Received {
     /// [`Error::Malformed`] if there are more than the caller takes. Those that came are closed.
     pub fn checked(self) -> Result<Vec<OwnedFd>> {
         match self.is_cut {
-            true => Err(Error::Malformed("more files than there may be")),
+            true => Err(Error::Malformed("too many files")),
             false => Ok(self.fds),
         }
     }
@@ -234,8 +234,8 @@ pub(crate) fn recv(
         match usize::try_from(len) {
             Ok(len) => break len,
             Err(_) => match Errno::last() {
-                // The other end went without reading all that it was sent. This is said once, before
-                // what it has sent itself, which still counts.
+                // The other end closed without reading all messages. The error is reported once, before the messages
+                // that it has sent, which still count.
                 Errno::EINTR | Errno::ECONNRESET => {}
                 Errno::EAGAIN => return Ok(None),
                 errno => return Err(Error::io("Receiving")(errno)),
@@ -246,7 +246,7 @@ pub(crate) fn recv(
     let fds = unsafe { take_descriptors(&head) };
     let is_cut = head.msg_flags & libc::MSG_CTRUNC != 0 || fds.len() > most;
     if head.msg_flags & libc::MSG_TRUNC != 0 {
-        return Err(Error::Malformed("longer than any message"));
+        return Err(Error::Malformed("message too long"));
     }
     // Every message has a header, so nothing is the end of the channel.
     match len {

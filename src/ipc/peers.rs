@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What workers of one VM say to each other, and to the supervisor, which brings them together.
+//! Messages between workers of one VM, and between them and the supervisor, which connects them.
 //!
-//! A worker has a channel to the supervisor, its [`WorkerEnd`]. By it one worker asks to [meet](ToSupervisor::Meet) another one, by a
-//! number that the supervisor has given to that one. If both serve the same VM, each gets an end of a new channel, and the supervisor keeps
-//! none. On that channel the worker that has asked, the visitor, asks the other one, its host, for what their guest processes share.
+//! A worker has a channel to the supervisor, its [`WorkerEnd`]. By it one worker asks to [meet](ToSupervisor::Meet)
+//! another one, whose number the supervisor has assigned. If both serve the same VM, each gets an end of a new channel,
+//! and the supervisor keeps none. On that channel the worker that has asked, the visitor, requests shared objects of
+//! the other one, its host.
 //!
-//! The supervisor takes no descriptor of a worker, and keeps none that it has sent: whoever holds the other end of such a channel learns of a
-//! worker's death by the channel's end. Both workers run a guest's code, so each end checks what it receives.
+//! The supervisor takes no descriptor of a worker, and keeps none that it has sent: the end of such a channel is the
+//! end of the worker that holds its other end. Both workers run a guest's code, so each end checks its messages.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -45,7 +46,7 @@ mod kind {
     pub const RETURN: u32 = 132;
 }
 
-/// A message between the supervisor and a worker; what a field means depends on the kind.
+/// A message between the supervisor and a worker; the meaning of a field depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
@@ -60,7 +61,7 @@ impl frame::Head for Head {
     }
 }
 
-/// What the supervisor receives of a worker.
+/// A message of a worker that the supervisor receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToSupervisor {
     /// It is ready for visitors.
@@ -74,7 +75,7 @@ pub enum ToSupervisor {
     Sense(u64),
 }
 
-/// What a worker receives of the supervisor.
+/// A message of the supervisor that a worker receives.
 #[derive(Debug)]
 pub enum ToWorker {
     /// A channel to the worker with this number.
@@ -85,7 +86,7 @@ pub enum ToWorker {
     Busy(u64),
     /// A channel to a worker with this number, which will ask.
     Visitor(u64, OwnedFd),
-    /// One of these channels, which this process could not take: it may open no more files. It is never sent.
+    /// A channel that this process could not take, because it can open no more files. It is never sent.
     Lost(u64),
 }
 
@@ -121,7 +122,7 @@ impl SupervisorEnd {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Malformed`] if the worker does not read what it is sent.
+    /// [`Error::Closed`]; [`Error::Malformed`] if the worker does not read its messages.
     pub fn send(&self, message: &ToWorker) -> Result<()> {
         let (kind, number, file) = match message {
             ToWorker::Met(number, file) => (kind::MET, *number, Some(file)),
@@ -157,7 +158,7 @@ impl WorkerEnd {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read what it is sent.
+    /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read its messages.
     pub fn send(&self, message: &ToSupervisor) -> Result<()> {
         let (kind, number) = match *message {
             ToSupervisor::Listen => (kind::LISTEN, 0),
@@ -201,15 +202,16 @@ impl AsFd for WorkerEnd {
     }
 }
 
-/// What a visitor is given: what it asked for, as its host's words for it.
+/// The object that a visitor gets, in its host's words.
 #[derive(
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Given {
-    /// A number for the object that is given by descriptor: of device memory, that of the physical memory. None has it twice in its host.
+    /// The number of the object whose descriptor is given: for device memory, the number of the physical memory. It is
+    /// unique in its host.
     pub number: u64,
-    /// The bytes of what the descriptor stands for.
+    /// The size of the object, in bytes.
     pub bytes: u64,
     /// Where in it the shared part begins.
     pub offset: u64,
@@ -217,7 +219,7 @@ pub struct Given {
     pub length: u64,
     /// The GPU whose memory it is, by the host's number.
     pub gpu: u32,
-    /// More, by what was asked for.
+    /// Further values, by kind of object.
     pub detail: u32,
 }
 
@@ -226,7 +228,7 @@ pub struct Given {
 #[repr(C)]
 struct PeerHead {
     kind: u32,
-    /// What is asked for.
+    /// The kind of the requested object.
     what: u32,
     seq: u64,
     token: [u8; TOKEN_BYTES],
@@ -244,18 +246,18 @@ impl frame::Head for PeerHead {
 pub struct Question {
     /// Names the answer.
     pub seq: u64,
-    /// What kind of object is asked for.
+    /// The kind of a requested object.
     pub what: u32,
     /// The object's secret.
     pub token: [u8; TOKEN_BYTES],
 }
 
-/// What a host receives.
+/// A message that a host receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToHost {
     /// A question, to be answered.
     Ask(Question),
-    /// What was given for a secret is given back, so many times.
+    /// An object is returned, as many times as its secret was used.
     Return([u8; TOKEN_BYTES], u32),
 }
 
@@ -269,10 +271,10 @@ impl VisitorEnd {
         Self(socket)
     }
 
-    /// Says that what was given for a secret so many times is given back.
+    /// Returns an object, as many times as its secret was used.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Malformed`] if the host does not read what it is sent.
+    /// [`Error::Closed`]; [`Error::Malformed`] if the host does not read its messages.
     pub fn give_back(&self, token: [u8; TOKEN_BYTES], times: u32) -> Result<()> {
         let head = PeerHead {
             kind: kind::RETURN,
@@ -313,8 +315,8 @@ impl VisitorEnd {
             }
             return match (head.kind, files.into_iter().next()) {
                 (kind::GIVE, Some(file)) => Ok(Some((head.given, file))),
-                // This process may open no more.
-                (kind::GIVE, None) => Err(Error::Malformed("not as many files as there should be")),
+                // This process can open no more files.
+                (kind::GIVE, None) => Err(Error::Malformed("wrong number of files")),
                 (kind::REFUSE, None) => Ok(None),
                 _ => Err(Error::Malformed("unknown kind")),
             };
@@ -362,7 +364,7 @@ impl HostEnd {
     /// Answers a question.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Malformed`] if the visitor does not read what it is sent.
+    /// [`Error::Closed`]; [`Error::Malformed`] if the visitor does not read its messages.
     pub fn answer(&self, seq: u64, given: Option<(Given, BorrowedFd<'_>)>) -> Result<()> {
         let (kind, given, file) = match given {
             Some((given, file)) => (kind::GIVE, given, Some(file)),

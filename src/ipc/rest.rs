@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How a device process has a worker come to rest: two words of memory that both map.
+//! How a device process brings a worker to rest: two words of memory that both map.
 //!
-//! Not messages, as a worker reads those between commands, and a command may be waiting for what a rest holds back.
+//! These are no messages, because a worker reads messages between commands, and a command may wait for work that a rest
+//! holds back.
 
 use std::sync::atomic::{
     AtomicU32,
@@ -19,7 +20,7 @@ pub const REST_BYTES: usize = 4096;
 pub struct Rest {
     /// The number of the rest that the device process wants, or 0.
     wanted: AtomicU32,
-    /// The last one that the worker has come to.
+    /// The last rest that the worker has reached.
     reached: AtomicU32,
 }
 
@@ -36,7 +37,7 @@ impl Rest {
         unsafe { &*page.cast::<Self>() }
     }
 
-    /// The device process: the worker is to come to rest, as the `number`th time; with 0, to go on.
+    /// For the device process: requests the rest with this `number`; with 0, the worker continues.
     pub fn want(&self, number: u32) {
         self.wanted.store(number, Release);
         futex::wake(&self.wanted);

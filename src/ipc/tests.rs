@@ -24,7 +24,7 @@ fn file(bytes: &[u8]) -> Arc<File> {
 }
 
 #[test]
-fn what_the_device_sends_is_what_the_worker_receives() {
+fn the_worker_receives_the_devices_messages() {
     let (device, worker) = channel();
     assert!(device.send(&Message::setup(file(b"staging!"), 8)).unwrap());
     let Some(ToWorker::Setup { staging, size: 8 }) = worker.recv().unwrap() else {
@@ -110,7 +110,7 @@ fn what_the_device_sends_is_what_the_worker_receives() {
 }
 
 #[test]
-fn what_the_worker_sends_is_what_the_device_receives() {
+fn the_device_receives_the_workers_messages() {
     let (device, worker) = channel();
     let mut buffer = Vec::new();
     assert_eq!(device.recv(&mut buffer).unwrap(), None);
@@ -151,7 +151,7 @@ fn what_the_worker_sends_is_what_the_device_receives() {
 
 /// A worker's last words count, though it has not read all that it was sent.
 #[test]
-fn what_was_said_before_the_end_arrives() {
+fn messages_sent_before_the_end_arrive() {
     let (device, worker) = channel();
     assert!(device.send(&Message::unmap(1, 1)).unwrap());
     worker.ready(status::NO_GPU).unwrap();
@@ -285,7 +285,7 @@ fn nonsense_from_a_device_process_or_a_mover_is_an_error() {
     assert!(matches!(end.recv(), Err(Error::Malformed(_))));
 }
 
-/// What a message claims does not choose an allocation, whoever sent it.
+/// A length in a message does not choose the size of an allocation, whoever sent it.
 #[test]
 fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     let (device, worker) = channel();
@@ -305,7 +305,7 @@ fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     assert!(matches!(worker.recv(), Err(Error::Malformed(_))));
 }
 
-/// Every end closes what it was not to get: the other end of the pipe is told once nobody has it.
+/// Every end closes surplus descriptors: the other end of the pipe sees that no process has it.
 #[test]
 fn descriptors_that_no_message_has_are_closed() {
     use std::io::Read;
@@ -387,7 +387,7 @@ fn a_visitor_is_given_what_it_asks_for_and_nothing_else() {
     let answers = std::thread::spawn(move || {
         let null = File::open("/dev/null").unwrap();
         for seq in 1..4 {
-            // A moment may pass until the question is there.
+            // The request may arrive a moment later.
             let asked = loop {
                 match host.recv().unwrap() {
                     Some(message) => break message,

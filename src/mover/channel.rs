@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device process's channel: what it has named, and the moves that it asks for.
+//! A device process's channel: the files and exports that it has named, and its moves.
 //!
-//! Every number and range is held against what this channel has named before: a VM's moves reach that
+//! Every number and range is checked against the files and exports that this channel has named: a VM's moves reach that
 //! VM's files and exports and nothing else.
 
 use std::{
@@ -72,15 +72,15 @@ impl Channel {
         }
     }
 
-    /// Serves the channel until its device process is gone, wants no more of it, or makes no sense; says so once nothing that was asked
-    /// for is under way any more. The context is current.
+    /// Serves the channel until its device process is gone, leaves, or sends an invalid message. Reports the end once
+    /// none of its moves is in flight. The context is current.
     pub fn serve(mut self) {
         self.end.send(FromMover::Ready);
         // Whatever happens here, the device process waits for the last word.
         match catch_unwind(AssertUnwindSafe(|| self.hear_all())) {
             Ok(Error::Closed) => {}
             Ok(error) => tracing::error!("Channel {}: {error}", self.number),
-            Err(_) => tracing::error!("A bug: channel {} panicked", self.number),
+            Err(_) => tracing::error!("Bug: channel {} panicked", self.number),
         }
         self.leave();
     }
@@ -104,13 +104,13 @@ impl Channel {
         }
     }
 
-    /// Ends what was asked for, lets go of what was named, and then says so.
+    /// Ends the channel's moves, releases its files and exports, and then reports it.
     fn leave(self) {
         self.end.stop_hearing();
         self.cancel();
         let (sender, all_over) = self.over;
         drop(sender);
-        // Nobody sends anything: this is the end of the last sender.
+        // There are no more senders: this is the end of the last one.
         let _ = all_over.recv();
         for file in self.files.values() {
             self.shared.chunks.forget(file);
@@ -129,7 +129,7 @@ impl Channel {
                 file,
             } => {
                 if self.files.len() >= MAX_FILES || self.files.contains_key(&number) {
-                    return Err(Error::Malformed("one file too many"));
+                    return Err(Error::Malformed("file limit exceeded"));
                 }
                 match GuestFile::new(self.vm, file, offset, bytes) {
                     Ok(file) => drop(self.files.insert(number, Arc::new(file))),
@@ -150,7 +150,7 @@ impl Channel {
                 let known = self.exports.len() + self.useless.len();
                 let again = self.exports.contains_key(&number) || self.useless.contains(&number);
                 if known >= MAX_EXPORTS || again {
-                    return Err(Error::Malformed("one export too many"));
+                    return Err(Error::Malformed("export limit exceeded"));
                 }
                 let share = self.imported.take(self.vm, bytes);
                 let import = share
@@ -165,7 +165,7 @@ impl Channel {
                 }
             }
             ToMover::Unexport { number } => {
-                // What moves hold goes with the last of them.
+                // The last owner of a move drops what the move holds.
                 self.exports.remove(&number);
                 self.useless.remove(&number);
             }
@@ -177,7 +177,7 @@ impl Channel {
 
     fn take(&mut self, what: Move) -> Result<()> {
         if self.under_way.load(Ordering::Acquire) >= MAX_MOVES {
-            return Err(Error::Malformed("one move too many"));
+            return Err(Error::Malformed("move limit exceeded"));
         }
         let Some((plan, held)) = self.plan(&what) else {
             let (seq, done) = (what.seq, false);
@@ -206,7 +206,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Holds a move against what the channel has named; `None` if it cannot be done.
+    /// Checks a move against the channel's files and exports; `None` if it is invalid.
     #[allow(clippy::type_complexity)]
     fn plan(&self, what: &Move) -> Option<(Plan, (Arc<Import>, Vec<Arc<super::guest::Chunk>>))> {
         let bytes: u64 = what.runs.iter().map(|run| u64::from(run.bytes)).sum();
@@ -258,7 +258,7 @@ mod tests {
         std::iter::from_fn(|| device.recv().ok().flatten()).last()
     }
 
-    /// However it comes to its end.
+    /// In any case.
     #[test]
     fn a_mover_leaves_a_channel_once_its_moves_are_over() {
         type End = fn(&DeviceEnd, OwnedFd);

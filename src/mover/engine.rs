@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What carries moves out: for each direction a thread, and some moves under way on streams of their own.
+//! Executes moves: one thread for each direction, with some moves in flight on streams of their own.
 //!
 //! The thread polls while anything is under way, and sleeps otherwise.
 
@@ -40,9 +40,9 @@ const KERNEL: &str = concat!(include_str!("gather.ptx"), "\0");
 
 /// A move that is ready to be carried out.
 pub struct Job {
-    /// What to copy.
+    /// The parts to copy.
     pub plan: Plan,
-    /// What must stay mapped and pinned until it is done.
+    /// Memory that must stay mapped and pinned until the move is done.
     pub held: (Arc<Import>, Vec<Arc<Chunk>>),
     /// Told whether all was copied, once nothing is under way any more.
     pub done: Box<dyn FnOnce(bool) + Send>,
@@ -75,11 +75,11 @@ pub struct Counters {
 struct Slot {
     stream: CUstream,
     event: CUevent,
-    /// What the kernel copies: filled by the CPU, and read by the kernel where it is.
+    /// The kernel's list of copies: written by the CPU, and read by the kernel in place.
     list: *mut Copy,
     list_device: CUdeviceptr,
     job: Option<Job>,
-    /// Which word of what the supervisor sees says when the move was begun.
+    /// The index of the shared word that holds the move's start time.
     place: (usize, usize),
     progress: Arc<Progress>,
 }
@@ -226,7 +226,8 @@ impl Slot {
             ];
             let (blocks, stream) = (count.min(BLOCKS), self.stream);
             let (params, none) = (params.as_mut_ptr(), std::ptr::null_mut());
-            // SAFETY: the parameters are the kernel's, and live across the call; the job holds what it copies.
+            // SAFETY: the parameters are the kernel's, and live across the call; the job holds the memory that it
+            // copies.
             unsafe {
                 driver::cuLaunchKernel(
                     gather, blocks, 1, 1, THREADS, 1, 1, 0, stream, params, none,

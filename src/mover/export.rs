@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory of workers, imported here.
 //!
-//! An import takes addresses, and a mover's are for all VMs. So what a VM has imported together is bounded by the GPU's memory, of which
-//! it cannot have more; twice that, since what is given back is told of by another channel than what is exported.
+//! An import takes addresses, which a mover has for all VMs together. So the imports of a VM are bounded by the GPU's
+//! memory, of which it cannot have more; by twice that, because returns and exports arrive on different channels.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::cuda::driver;
 
-/// What each VM has imported, in bytes.
+/// The bytes that each VM has imported.
 #[derive(Debug)]
 pub struct Imported {
     most: u64,
@@ -63,8 +63,8 @@ impl Drop for Share {
     }
 }
 
-/// An import: mapped for this mover's device until it is dropped. The memory is the worker's, who
-/// gets it back only once it is not mapped here any more.
+/// An import: mapped for this mover's device until it is dropped. The memory is the worker's, which gets it back only
+/// once it is not mapped here any more.
 #[derive(Debug)]
 pub struct Import {
     address: CUdeviceptr,
@@ -73,7 +73,7 @@ pub struct Import {
 }
 
 impl Import {
-    /// Maps what `handle` stands for: memory of device `dev`, of as many bytes as the share has. The context is current.
+    /// Maps the memory of `handle`: memory of device `dev`, as large as the share. The context is current.
     ///
     /// # Errors
     /// It is not such memory, or the driver's own code.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest memory: mapped and registered with CUDA in chunks as copies need them.
 //!
-//! Registering pins a chunk's pages, and takes milliseconds; so a chunk stays registered until
-//! more than [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping. Then the VM that has most chunks
-//! loses those that it has not used for the longest time: a VM with no more than an equal share of them keeps all of its own.
+//! Registration pins a chunk's pages, and takes milliseconds. So a chunk stays registered until more than
+//! [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping. Then the VM with the
+//! most chunks loses its least recently used ones: a VM with no more than an equal share keeps all of its own.
 //!
 //! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a mover are for all VMs.
 
@@ -34,7 +34,7 @@ use crate::cuda::driver;
 pub const CHUNK_BYTES: u64 = 16 << 20;
 /// The most chunks that a mover keeps registered, of all VMs together: 256 GiB.
 const MAX_CHUNKS: usize = 16 << 10;
-/// How long a file is left alone of which a chunk could not be registered. What was full may have room again.
+/// The time before the next try after a chunk of a file could not be registered. There may be room again.
 const HOPELESS: Duration = Duration::from_secs(30);
 /// How many are let go at a time.
 const EVICTED: usize = 16;
@@ -65,7 +65,7 @@ impl GuestFile {
         let page = match system.filesystem_type() {
             TMPFS_MAGIC => PAGE_BYTES,
             HUGETLBFS_MAGIC => u64::try_from(system.block_size()).unwrap_or(PAGE_BYTES),
-            _ => return Err(io::Error::other("it is not in memory")),
+            _ => return Err(io::Error::other("the file is not in memory")),
         };
         let whole = |value: u64| value.is_multiple_of(PAGE_BYTES);
         let end = offset.checked_add(bytes);
@@ -139,7 +139,7 @@ impl Mapping {
     fn register(&self) -> Result<CUdeviceptr, CUresult> {
         let start = self.start();
         let mut device = 0;
-        // SAFETY: the range is mapped, and stays so until whoever holds the mapping has unregistered it.
+        // SAFETY: the range is mapped, and stays so until the mapping's holder has unregistered it.
         unsafe {
             driver::cuMemHostRegister_v2(start, self.bytes, CU_MEMHOSTREGISTER_DEVICEMAP)?;
             driver::cuMemHostGetDevicePointer_v2(&mut device, start, 0).inspect_err(|_| {
@@ -152,7 +152,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own; what was registered of it is not any more.
+        // SAFETY: the mapping is this value's own; no part of it is registered any more.
         let _ = unsafe { munmap(self.base, self.length.get()) };
     }
 }
@@ -228,7 +228,7 @@ impl State {
         most.map_or(asks, |(vm, _)| vm)
     }
 
-    /// Takes out what is to be let go for another chunk of a VM.
+    /// Removes the chunks that make room for another chunk of a VM.
     fn take_oldest(&mut self, asks: u32) -> Vec<Entry> {
         let loser = self.loser(asks);
         let of_loser = self.chunks.iter();
@@ -273,8 +273,8 @@ impl Chunks {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Adds the pieces of a run, one for each chunk, and what keeps them registered. Runs of one file are
-    /// only ever asked for by one thread.
+    /// Adds the pieces of a run, one for each chunk, and the holds that keep them registered. Only one thread asks for
+    /// runs of one file.
     ///
     /// # Errors
     /// The driver's code: the memory cannot be registered.
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(part.map(0).unwrap().bytes as u64, CHUNK_BYTES);
         let mapping = part.map(1).unwrap();
         assert_eq!(mapping.bytes as u64, PAGE_BYTES);
-        // SAFETY: mapped, and nobody writes there.
+        // SAFETY: mapped, and no thread writes there.
         let bytes = unsafe { std::slice::from_raw_parts(mapping.start().cast::<u8>(), 5) };
         assert_eq!(bytes, b"chunk");
     }
@@ -473,7 +473,7 @@ mod tests {
         let all = [1, 2, 3].map(|vm| registered(&chunks, vm));
         assert_eq!(all[..2], [32, 32]);
         assert!((16..=32).contains(&all[2]), "{all:?}");
-        // Of its own it has what it has used last.
+        // It has kept its most recently used chunks.
         let state = chunks.state();
         assert!(state.chunks.contains_key(&(small[199].id, 0)));
     }
@@ -487,7 +487,7 @@ mod tests {
         use_chunks(&chunks, &second, 0..32);
         assert_eq!(registered(&chunks, 2), 32);
         assert!(registered(&chunks, 1) >= 32);
-        // What it has used last it has.
+        // It has kept its most recently used chunks.
         assert!(chunks.state().chunks.contains_key(&(first.id, 63)));
     }
 

@@ -42,16 +42,16 @@ use queue::Turns;
 /// Why a mover ends before the supervisor does.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The supervisor sent what is no message, or the channel failed.
+    /// The supervisor sent an invalid message, or the channel failed.
     #[error("The supervisor: {0}")]
     Link(#[from] ipc::Error),
     /// There is no libcuda.
-    #[error("There is no libcuda.so.1 to load")]
+    #[error("Cannot load libcuda.so.1")]
     NoLibrary,
     /// The device cannot be used.
     #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
     Cuda(i32, CUresult),
-    /// What is shared with the supervisor cannot be mapped.
+    /// The memory shared with the supervisor cannot be mapped.
     #[error("Cannot share the progress of moves: {0}")]
     Progress(#[source] io::Error),
     /// The host is out of threads.
@@ -62,7 +62,7 @@ pub enum Error {
     Sandbox(#[from] sandbox::Error),
 }
 
-/// What the threads of a mover share.
+/// The state that the threads of a mover share.
 #[derive(Default)]
 struct Shared {
     chunks: Chunks,
@@ -124,13 +124,13 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
         start(name, context, move || {
             match catch_unwind(AssertUnwindSafe(|| engine.run(&shared.counters))) {
                 Ok(lost) => tracing::error!("GPU {ordinal}: {lost}"),
-                Err(_) => tracing::error!("A bug: the thread {name} panicked"),
+                Err(_) => tracing::error!("Bug: thread {name} panicked"),
             }
             // Nothing that was asked for is answered: the device processes see to it.
             std::process::exit(1);
         })?;
     }
-    // What comes by the channels may be of guests' making.
+    // From here on, messages may be of guests' making.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
     let mut holds = Vec::new();

@@ -7,8 +7,8 @@ use zerocopy::{Immutable, IntoBytes};
 use super::guest::Piece;
 use crate::ipc::mover::Direction;
 
-/// From this length on the copy engine is at least as fast as the kernel, and unlike the kernel is not
-/// slowed down by what the GPU computes.
+/// From this length on the copy engine is at least as fast as the kernel. Unlike the kernel, it is not slowed down by
+/// computation on the GPU.
 pub const LONG_BYTES: u64 = 256 << 10;
 /// The most bytes that a block of the kernel takes at a time: four loads for each of its threads.
 pub const SHARE_BYTES: u64 = 16 << 10;
@@ -21,16 +21,16 @@ pub struct Copy {
     pub from: CUdeviceptr,
     /// Where they go.
     pub to: CUdeviceptr,
-    /// How many.
+    /// The number.
     pub bytes: u64,
 }
 
 /// The copies of a move.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Those of the copy engine.
+    /// The pieces for the copy engine.
     pub long: Vec<Copy>,
-    /// Those of the kernel.
+    /// The pieces for the kernel.
     pub short: Vec<Copy>,
 }
 

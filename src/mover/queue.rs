@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Moves that wait for their turn: weighted fair queueing over VMs, by bytes.
 //!
-//! Each VM has a *virtual time*, which a move advances by its bytes over the VM's weight, and the VM whose time is least is
-//! next. A VM that had nothing to move for a while starts where the others are: what it did not use is gone. Within a VM the
-//! channels take turns: however many a VM has, it has its share once.
+//! Each VM has a *virtual time*, which a move advances by its bytes over the VM's weight. The VM with the least time is
+//! next. A VM that had nothing to move for a while starts where the others are: unused time is lost. Within a VM the
+//! channels take turns: a VM has its share once, however many channels it has.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -123,7 +123,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Takes all moves of a channel out, whosever turn it is: what they hold is dropped without the lock.
+    /// Removes all moves of a channel, whatever the turn: they are dropped without the lock.
     pub fn take_all(&self, channel: u64) -> Vec<T> {
         let mut gone = Vec::new();
         for line in self.state().lines.values_mut() {
@@ -209,7 +209,7 @@ mod tests {
         fill(&turns, 2, 2, MIB, 1000);
         let by_vm = taken(&turns, 100);
         assert_eq!((by_vm[&1], by_vm[&2]), (50, 50));
-        // Nor has one to pay for what it moved alone.
+        // A VM does not pay for moves that it made alone either.
         turns.take_all(2);
         taken(&turns, 200);
         fill(&turns, 2, 2, MIB, 1000);

@@ -38,7 +38,7 @@ const TOO_MUCH: &[&str] = &[
 /// Directories that hold no files at all.
 const NO_FILES: &[&str] = &["/dev", "/proc", "/sys"];
 
-/// The folders, and what workers open of them before there is a client.
+/// The folders, and the libraries that workers open before they have a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Libraries {
     /// The folders, with all links followed, in the order in which they are searched.
@@ -116,7 +116,7 @@ impl Libraries {
         arguments
     }
 
-    /// What a worker's arguments say.
+    /// The folders of a worker's arguments.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
         let mut libraries = Self::default();
         for argument in arguments {
@@ -131,8 +131,8 @@ impl Libraries {
         libraries
     }
 
-    /// What may be meant so, and may not: folders without libraries, and libraries to be opened that are not there. `own` is the folder
-    /// where none is named.
+    /// Likely mistakes: folders without libraries, and libraries to open ahead that do not exist. `own` is the folder
+    /// if none is named.
     pub fn doubts(&self, own: Option<&Path>) -> Vec<String> {
         let is_idle = |folder: &&PathBuf| !names_in(folder).iter().any(|name| is_nvidias(name));
         let idle = self.folders.iter().filter(is_idle).map(|folder| {
@@ -174,7 +174,8 @@ impl Libraries {
             .collect()
     }
 
-    /// What this process, in a worker's sandbox, cannot read of NVIDIA's libraries in the folders, and why.
+    /// The files of NVIDIA's libraries in the folders that this process, in a worker's sandbox, cannot read, with the
+    /// reasons.
     pub fn unreadable(&self) -> Vec<String> {
         let mut unreadable = Vec::new();
         for folder in &self.folders {
@@ -238,14 +239,14 @@ fn names_in(folder: &Path) -> Vec<OsString> {
     names
 }
 
-/// Whether a file is called as NVIDIA's libraries, and what they need, are.
+/// Whether a file has the name of one of NVIDIA's libraries, or of a dependency.
 fn is_nvidias(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let starts = name.starts_with(b"libcu") || name.starts_with(b"libnv");
     starts && name.windows(3).any(|part| part == b".so")
 }
 
-/// What follows `.so.` in the name of the file that a path leads to.
+/// The part behind `.so.` in the name of the file that a path leads to.
 fn version(path: &Path) -> Option<String> {
     let file = path.canonicalize().ok()?;
     let name = file.file_name()?.to_str()?;
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_said_with_its_version() {
+    fn found_libraries_are_listed_with_their_versions() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let file = |name: &str| fs::write(folder.join(name), "").unwrap();

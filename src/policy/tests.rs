@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<Policies, Error> {
     Policies::parse(Path::new("policy.toml"), text)
 }
 
-/// What is wrong with a text, with the number of its line.
+/// The error of a text, with the number of its line.
 fn wrong(text: &str) -> (usize, String) {
     let error = parse(text).unwrap_err();
     let line = error.place.strip_prefix("policy.toml:").expect("a line");
@@ -83,11 +83,11 @@ fn every_error_names_its_line() {
         assert_eq!(found, line, "{text}: {message}");
         assert!(message.contains(says), "{text}: {message}");
     };
-    // What is no TOML.
+    // Text that is no TOML.
     at(2, "[defaults]\nweight = \n", "");
     at(3, &format!("{vm}weight 5"), "");
     at(2, "[[vm]]\nsocket = \"/tmp/a", "");
-    // What is not known, or not there.
+    // Unknown or missing keys.
     at(3, &format!("{vm}wieght = 5"), "unknown field `wieght`");
     at(1, "[default]\nweight = 5", "unknown field `default`");
     at(
@@ -122,7 +122,7 @@ fn every_error_names_its_line() {
         "[defaults]\nmemory = \"0B\"\n[[vm]]\nsocket = \"/tmp/a\"",
         "",
     );
-    // What does not go together, or not with the host.
+    // Values that conflict with each other, or with the host.
     at(
         5,
         &format!("{vm}\n[[vm]]\nsocket = \"/tmp/a\""),
@@ -240,7 +240,7 @@ fn a_running_vm_takes_over_all_but_its_socket_and_its_gpus() {
 #[test]
 fn the_example_file_is_one() {
     let text = include_str!("../../docs/examples/policy.toml");
-    // Where its sockets belong is made by who installs the service.
+    // The installer of the service makes the directory of its sockets.
     let text = text.replace("/run/virtio-gpgpu/", "/tmp/");
     let policies = parse(&text).unwrap();
     assert!(policies.vms.len() >= 2);

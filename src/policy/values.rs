@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_read() {
+    fn shown_values_parse() {
         for text in ["all", "0,3"] {
             assert_eq!(text.parse::<Gpus>().unwrap().to_string(), text);
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Rules of Landlock: what may be done with files however they are reached, and no TCP, no signals and no
-//! abstract sockets across the border.
+//! Rules of Landlock: the allowed access to files however they are reached, and no TCP, signals or abstract sockets to
+//! the outside.
 //!
-//! The root directory keeps a role from finding other files. These rules are for what comes in past it, as a descriptor: from a
-//! directory's, a path could lead out. Kernels that know fewer kinds of rules get those that they know.
+//! The root directory hides other files from a role. These rules apply to descriptors from outside it: a path can lead
+//! from a directory's descriptor to other files. Kernels that know fewer kinds of rules get the known ones.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -28,7 +28,7 @@ const DEVICE: BitFlags<AccessFs> =
 /// The driver names its threads.
 const NAME: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate});
-/// The driver keeps there what it compiles, and throws old things out.
+/// The driver stores compiled code there, and removes old entries.
 const CACHE: BitFlags<AccessFs> = make_bitflags!(
     AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer}
 );
@@ -76,7 +76,7 @@ fn allow(
     is_directory: bool,
     allowed: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, RulesetError> {
-    // What cannot be done with a file must not be allowed for one.
+    // An access that files do not have must not be allowed for one.
     let possible = match is_directory {
         true => AccessFs::from_all(KNOWN),
         false => AccessFs::from_file(KNOWN),

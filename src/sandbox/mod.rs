@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What keeps each process of the family to what it is there for.
+//! Per-role sandboxing.
 //!
 //! A role enters its sandbox before anything else, while it has one thread and has read nothing ([`enter`]):
-//! 1. namespaces of its own, with a root directory that holds what [`view`] names and no more ([`namespaces`]);
+//! 1. namespaces of its own, with a root directory that holds only the files of [`view`] ([`namespaces`]);
 //! 2. no user id but an unprivileged one, no capabilities, no way to gain any, no core dumps: a dump would hold a guest's data;
-//! 3. rules of Landlock, where the kernel has it, for whatever is reached past the root directory ([`landlock`]);
+//! 3. rules of Landlock, if the kernel has it, for files reached past the root directory ([`landlock`]);
 //! 4. a list of system calls that it may make ([`seccomp`]).
 //!
-//! A worker and a mover start CUDA's driver, which needs more than serving does; before they read the first word that a guest can
-//! influence, they [`tighten`] the list. The supervisor, which has to start the others and reads little of guests, gives up
-//! what none of them ever needs ([`confine_supervisor`]).
+//! A worker and a mover start CUDA's driver, which needs more system calls than serving does. They [`tighten`] the list
+//! before they read the first word that a guest can influence. The supervisor starts the others and reads little of
+//! guests, so it drops only the calls that no role needs ([`confine_supervisor`]).
 //!
-//! There is no namespace of process ids: the supervisor watches and kills a role by the process that it has started, and that process
-//! would have to stay outside as the parent of the one inside. What such a namespace is for is had otherwise: a role's `/proc` holds
-//! its own process alone, its system calls name no other process, and Landlock keeps its signals in.
+//! There is no PID namespace. The supervisor watches and kills a role by the process that it has started, and with such
+//! a namespace that process would be an outer parent of the role. Other rules replace it: a role's `/proc` shows its
+//! own process alone, its system calls name no other process, and Landlock blocks its signals to others.
 
 mod landlock;
 mod namespaces;
@@ -70,7 +70,7 @@ pub enum Role {
     Mover,
 }
 
-/// What the operator has chosen, as each role is told by arguments.
+/// The operator's choices, which each role gets as arguments.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// See [`Sandbox`].
@@ -79,7 +79,7 @@ pub struct Settings {
     pub seccomp: Seccomp,
 }
 
-/// What could not be done, and the system's reason.
+/// The failed step, and the system's reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub struct Error {
@@ -112,7 +112,7 @@ impl Settings {
         ]
     }
 
-    /// What a role's arguments say; without a word, all that there is.
+    /// The choices in a role's arguments; by default, the full sandbox.
     pub fn from_arguments(arguments: impl Iterator<Item = String>) -> Self {
         let mut settings = Self::default();
         for argument in arguments {
@@ -140,8 +140,8 @@ fn parse<V: clap::ValueEnum>(value: &str) -> Option<V> {
     V::from_str(value, false).ok()
 }
 
-/// Puts this process into its sandbox. `cache` is the directory of the directories in which workers' drivers keep what
-/// they compile; `libraries` are the folders of NVIDIA's libraries that workers see.
+/// Puts this process into its sandbox. `cache` is the directory of the VMs' compile caches; `libraries` are the folders
+/// of NVIDIA's libraries that workers see.
 ///
 /// # Errors
 /// The host does not allow it, or is too old; the process must end then.
@@ -176,8 +176,8 @@ pub fn enter(
     seccomp::apply(role, Stage::Start, settings.seccomp)
 }
 
-/// Takes back what a worker or a mover needed to start its driver, for all threads. From here on it may be given what a guest
-/// has made.
+/// Drops the permissions that a worker or a mover needed to start its driver, in all threads. From here on it may
+/// receive data of a guest.
 ///
 /// # Errors
 /// The kernel refuses; the process must end then.
@@ -185,8 +185,8 @@ pub fn tighten(role: Role, settings: Settings) -> Result<(), Error> {
     seccomp::apply(role, Stage::Serve, settings.seccomp)
 }
 
-/// Takes from the supervisor, and so from all that it starts, what none of them ever needs. There is no Landlock for it:
-/// the kernel refuses to mount anything for a process with such rules, and the roles have to.
+/// Drops the system calls that no role needs, for the supervisor and all processes that it starts. The supervisor does
+/// not use Landlock: the kernel refuses mounts to a process with such rules, and the roles have to mount.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -200,7 +200,7 @@ pub fn confine_supervisor(settings: Settings) -> Result<(), Error> {
     seccomp::refuse_in_all(settings.seccomp)
 }
 
-/// What a supervisor that was started by root keeps, and why.
+/// The capabilities that a supervisor started by root keeps, with reasons.
 const SUPERVISOR: [Capability; 8] = [
     // The roles' namespaces and mounts.
     Capability::CAP_SYS_ADMIN,
@@ -234,8 +234,8 @@ fn drop_capabilities(kept: &[Capability]) -> Result<(), Error> {
     caps::set(None, CapSet::Permitted, &kept).map_err(error)
 }
 
-/// Of what could come back with an exec, keeps these at most. Who may not change that has nothing that comes back once there are no
-/// new privileges.
+/// Bounds the capabilities that an exec could restore. A process that may not change that bound restores none, given
+/// no_new_privs.
 fn drop_bounding(kept: &caps::CapsHashSet) -> Result<(), Error> {
     let error = |error| Error::because("Limiting capabilities", error);
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(error)? {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Namespaces, a root directory of one's own, and an unprivileged user.
 //!
-//! Who is root makes the namespaces as root and becomes `nobody` then. Who is not makes a namespace of users first, in which it
-//! is itself and may do the rest. Either way nothing is left that could undo it.
+//! Root makes the namespaces as root and then becomes `nobody`. Any other user makes a user namespace first, in which
+//! it keeps its id and may do the rest. Either way no permission remains that could undo it.
 
 use std::{
     ffi::CString,
@@ -31,7 +31,7 @@ use super::{
     view::{Entry, Kind},
 };
 
-/// The user and group that roles of a supervisor of root's become: the kernel's own number for nobody in particular.
+/// The user and group of roles whose supervisor root has started: the kernel's number for nobody.
 pub const NOBODY: u32 = 65534;
 
 /// A file in the root directory of a sandbox, by which a program that starts anew in it knows where it is.
@@ -178,9 +178,9 @@ fn enter_root() -> io::Result<()> {
 
 const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 
-/// A copy of the mounts at a path, which are nowhere yet, with what may be done there.
+/// A copy of the mounts at a path, attached nowhere yet, with the access that is allowed there.
 fn clone_tree(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
-    // A path below PLACE is still what it was: nothing is mounted over it yet.
+    // A path below PLACE still has its old meaning: nothing is mounted over it yet.
     let flags = OPEN_TREE_CLONE | libc::AT_RECURSIVE as u32 | libc::O_CLOEXEC as u32;
     let tree = open_tree(path, flags)?;
     let attributes = match kind {
@@ -193,8 +193,8 @@ fn clone_tree(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
-/// A directory as a mount that is nowhere: from its descriptor no way leads up into what is around it. This process becomes
-/// useless for anything else.
+/// A directory as a detached mount: no path leads from its descriptor to its parent. This process is of no other use
+/// afterwards.
 ///
 /// # Errors
 /// There is no such directory, or the host does not allow it.

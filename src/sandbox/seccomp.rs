@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The system calls that each role may make, and why.
 //!
-//! Two tables make a filter: what is *allowed*, and what is *refused* with an error code, because a library tries it and
-//! can do without. All else ends the process. Where several filters apply, as after [`super::tighten`], the strictest
-//! answer counts.
+//! Two tables make a filter: the *allowed* calls, and the calls that are *refused* with an error code, because a
+//! library tries them and can do without. All others end the process. If several filters apply, as after
+//! [`super::tighten`], the strictest answer counts.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub enum Stage {
     Serve,
 }
 
-/// What an argument of a system call has to be.
+/// The required value of an argument of a system call.
 #[derive(Debug, Clone, Copy)]
 enum Is {
     /// This number.
@@ -72,7 +72,7 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u64;
 const THREAD: u64 = libc::CLONE_THREAD as u64;
 
-/// What Rust's and C's libraries need in any process that has threads, memory and a log.
+/// The needs of Rust's and C's libraries in any process that has threads, memory and a log.
 const COMMON: &[Rule] = rules! {
     /// Memory: data, and code from files. No mapping can be both written and run.
     SYS_mmap(2: without(EXEC));
@@ -87,12 +87,12 @@ const COMMON: &[Rule] = rules! {
     SYS_rseq;
     SYS_futex;
     SYS_sched_yield;
-    /// How many processors there are, for the number of threads and of heaps.
+    /// The number of processors, for the number of threads and of heaps.
     SYS_sched_getaffinity;
     SYS_getcpu;
     SYS_gettid;
     SYS_getpid;
-    /// Names of threads, and of memory for who looks at it.
+    /// Names of threads and of memory, for debuggers.
     SYS_prctl(0: Is::Just(libc::PR_SET_NAME as u64));
     SYS_prctl(0: Is::Just(0x5356_4d41));
     /// The stack's size, asked and not set.
@@ -102,7 +102,7 @@ const COMMON: &[Rule] = rules! {
     SYS_rt_sigprocmask;
     SYS_rt_sigreturn;
     SYS_restart_syscall;
-    /// A process that gives up signals itself, and nobody else.
+    /// A process that aborts sends itself a signal, and no other process.
     SYS_tgkill(0: Is::Own);
     SYS_exit;
     SYS_exit_group;
@@ -114,7 +114,7 @@ const COMMON: &[Rule] = rules! {
     SYS_gettimeofday;
     /// Keys of hash tables.
     SYS_getrandom;
-    /// Descriptors that are there: the log, channels, what came by a channel.
+    /// Existing descriptors: the log, channels, descriptors received by a channel.
     SYS_read;
     SYS_readv;
     SYS_pread64;
@@ -163,14 +163,14 @@ const COMMON_X86: &[Rule] = &[];
 const DEVICE: &[Rule] = rules! {
     /// The connection of the vhost-user library, from a listener of this process's own.
     SYS_accept4;
-    /// What is due later.
+    /// Timers.
     SYS_timerfd_create;
     SYS_timerfd_settime;
     /// The size of the pages that a guest's memory consists of.
     SYS_fstatfs;
 };
 
-/// What a driver in the process does while it serves.
+/// The driver's calls while it serves.
 const CUDA: &[Rule] = rules! {
     /// Code of libraries that are loaded when they are first needed, as the compiler for PTX: from files, read-only.
     SYS_mmap(2: Is::Bits { mask: EXEC | WRITE, bits: EXEC }, 3: without(ANONYMOUS));
@@ -197,8 +197,8 @@ const CUDA: &[Rule] = rules! {
     SYS_fcntl(1: Is::Just(libc::F_SETLKW as u64));
     SYS_fcntl(1: Is::Just(libc::F_GETLK as u64));
     SYS_fcntl(1: Is::Just(libc::F_DUPFD as u64));
-    /// The driver's own calls to the kernel: all of them are of type F, but those of unified memory, which are small numbers, and
-    /// two by which that is begun and ended.
+    /// The driver's own ioctls: all are of type F, except those of unified memory, which are small numbers, and two
+    /// that begin and end it.
     SYS_ioctl(1: Is::Bits { mask: 0xff00, bits: (b'F' as u64) << 8 });
     SYS_ioctl(1: Is::Bits { mask: 0xffff_ff00, bits: 0 });
     SYS_ioctl(1: Is::Just(0x3000_0001));
@@ -214,7 +214,7 @@ const CUDA: &[Rule] = rules! {
     SYS_sched_getscheduler;
     SYS_sched_setaffinity(0: Is::Just(0));
     SYS_sched_setaffinity(0: Is::Own);
-    /// Where memory is and whether it is there; memory near a GPU.
+    /// The place and presence of memory; memory near a GPU.
     SYS_mincore;
     SYS_mlock;
     SYS_munlock;
@@ -223,7 +223,7 @@ const CUDA: &[Rule] = rules! {
     SYS_get_mempolicy;
     SYS_set_mempolicy;
     SYS_membarrier;
-    /// Who it is and where it runs.
+    /// Identity, and the processor that it runs on.
     SYS_uname;
     SYS_sysinfo;
     SYS_getuid;
@@ -251,7 +251,7 @@ const CUDA_X86: &[Rule] = rules! {
 #[cfg(not(target_arch = "x86_64"))]
 const CUDA_X86: &[Rule] = &[];
 
-/// What it does in addition while it comes up.
+/// Further calls of the driver during its start.
 const CUDA_START: &[Rule] = rules! {
     /// The driver listens at an abstract socket, and looks for MPS; in a network and a root directory of its own.
     SYS_socket(0: Is::Just(libc::AF_UNIX as u64));
@@ -278,7 +278,7 @@ const CUDA_START_X86: &[Rule] = rules! {
 #[cfg(not(target_arch = "x86_64"))]
 const CUDA_START_X86: &[Rule] = &[];
 
-/// What is answered with an error.
+/// Calls that are answered with an error.
 struct Refused {
     error: i32,
     calls: &'static [Rule],
@@ -298,8 +298,8 @@ const REFUSED: &[Refused] = &[
         calls: rules! {
             /// Whether the log is a terminal; nothing else is ever asked of one.
             SYS_ioctl(1: Is::Just(libc::TCGETS));
-            /// A driver that runs helpers, makes device files or changes what they are, or wants its threads to come
-            /// first, does without where it cannot.
+            /// A driver that runs helpers, makes device files or changes their modes, or raises the priority of its
+            /// threads, works without these.
             SYS_clone(0: without(THREAD));
             /// NVRTC, by which cuDNN compiles some of its kernels, would have a larger stack.
             SYS_prlimit64(1: Is::Other(libc::RLIMIT_CORE as u64), 2: Is::Address);
@@ -365,8 +365,8 @@ const REFUSED_SERVING: &[Refused] = &[Refused {
     },
 }];
 
-/// What no process of the family ever does, refused to the supervisor and so to all. Lists of what is allowed come with the roles:
-/// a filter stays for the processes that its process starts, so the supervisor's cannot be narrower than theirs.
+/// Calls that no role ever makes, refused to the supervisor and so to all. Allow lists come with the roles: a filter
+/// also applies to started processes, so the supervisor's cannot be narrower than theirs.
 const REFUSED_TO_ALL: &[i64] = &[
     // Other processes' memory and state.
     libc::SYS_ptrace,
@@ -418,7 +418,7 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// What a role may do at a stage.
+/// The calls that a role may make at a stage.
 fn allowed(role: Role, stage: Stage) -> Vec<&'static [Rule]> {
     let mut tables = vec![COMMON, COMMON_X86];
     if role == Role::Device {
@@ -432,7 +432,7 @@ fn allowed(role: Role, stage: Stage) -> Vec<&'static [Rule]> {
     tables
 }
 
-/// What a role is refused from a stage on.
+/// The calls that a role is refused from a stage on.
 fn refused(role: Role, stage: Stage) -> &'static [&'static [Refused]] {
     match (role, stage) {
         (Role::Device, _) => &[REFUSED, REFUSED_DEVICE],
@@ -457,7 +457,7 @@ pub fn apply(role: Role, stage: Stage, mode: Seccomp) -> Result<(), Error> {
     for refused in refused(role, stage).iter().copied().flatten() {
         for rule in refused.calls {
             add(errors.entry(refused.error).or_default(), rule)?;
-            // The list lets pass what a filter of its own refuses.
+            // The list allows some calls that a filter of their own refuses.
             add(&mut list, rule)?;
         }
     }
@@ -466,7 +466,7 @@ pub fn apply(role: Role, stage: Stage, mode: Seccomp) -> Result<(), Error> {
         install(filter(calls, SeccompAction::Allow, refuse)?)?;
     }
     if stage == Stage::Serve {
-        // What was refused before still is.
+        // Calls that were refused before still are.
         for rule in REFUSED.iter().flat_map(|refused| refused.calls) {
             add(&mut list, rule)?;
         }
@@ -494,7 +494,7 @@ fn add(calls: &mut Calls, rule: &Rule) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses to this process, and to all that it starts, what none of the family ever does.
+/// Refuses to this process, and to all that it starts, the calls that no role makes.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -509,7 +509,7 @@ pub fn refuse_in_all(mode: Seccomp) -> Result<(), Error> {
     install(filter(calls.collect(), SeccompAction::Allow, refuse)?)
 }
 
-/// What a call outside the list leads to.
+/// The effect of a call outside the list.
 fn otherwise(mode: Seccomp) -> Option<SeccompAction> {
     match mode {
         Seccomp::Kill => Some(SeccompAction::KillProcess),
@@ -528,7 +528,8 @@ fn conditions(when: &[(u8, Is)]) -> Result<SeccompRule, Error> {
             Is::Other(value) => (SeccompCmpOp::Ne, value),
             Is::Address => (SeccompCmpOp::Ne, 0),
         };
-        // A pointer may be NULL in its lower half alone; all else are numbers of 32 bits, and above them may stand anything.
+        // A pointer is NULL only if both halves are; all other arguments are 32-bit numbers whose upper halves may have
+        // any value.
         let whole = matches!(is, Is::Just(0) | Is::Address);
         let length = if whole {
             SeccompCmpArgLen::Qword

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a role sees of the host's files, with the reason for each.
+//! The host's files that a role sees, with the reason for each.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,7 +11,7 @@ use std::{
 use super::Role;
 use crate::policy::libraries;
 
-/// How a file or directory is there.
+/// How a file or directory appears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read-only, and code may be loaded from it.
@@ -29,7 +29,7 @@ pub enum Kind {
 pub struct Entry {
     /// Where it is, on the host and for the role.
     pub path: PathBuf,
-    /// What can be done with it.
+    /// The allowed access.
     pub kind: Kind,
     /// Whether it is a directory.
     pub is_directory: bool,
@@ -59,7 +59,7 @@ const READ: &[&str] = &[
     // Settings of NVIDIA's driver for applications.
     "/etc/nvidia",
     "/usr/share/nvidia",
-    // What the driver asks about processors, memory and itself as it comes up.
+    // The driver's queries about processors, memory and itself during its start.
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/devices",
@@ -85,8 +85,8 @@ const DEVICES: &[&str] = &[
     "/dev/nvidia-caps-imex-channels",
 ];
 
-/// What a role sees, a worker with these folders of the operator's libraries; a device process sees nothing, for all that it works
-/// with comes as descriptors.
+/// The files that a role sees. A worker sees these folders of the operator's libraries too. A device process sees none,
+/// because it gets everything as descriptors.
 pub fn of(role: Role, folders: &[PathBuf]) -> Vec<Entry> {
     if role == Role::Device {
         return Vec::new();
@@ -155,8 +155,8 @@ fn add_libraries(entries: &mut Vec<Entry>, folders: &[PathBuf]) {
     }
 }
 
-/// Where a link leads out of all that is seen, if it leads to a file there. The file is to be seen at that very path, which may be a
-/// link to it: what is seen there is the file.
+/// The target of a link that leads out of the visible files, if it is a file. It is made visible at that very path. If
+/// a link lies there too, the path shows the file.
 fn way_out(link: &Path, entries: &[Entry]) -> Option<PathBuf> {
     /// More links one after the other than anybody makes.
     const LINKS: usize = 16;
@@ -186,7 +186,7 @@ fn without_dots(path: &Path) -> PathBuf {
     plain
 }
 
-/// Directories that the loader was told of, and those of its configuration.
+/// Directories named to the loader, and those of its configuration.
 fn library_path() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
         .map(|value| split(&value))
@@ -234,7 +234,7 @@ fn programs() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The command line up to and with the program, which a loader may stand before.
+/// The command line up to and including the program, which a loader may precede.
 fn command_line() -> Vec<OsString> {
     let whole = fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<OsString> = whole
@@ -337,7 +337,7 @@ mod tests {
             kind: Kind::Libraries,
             is_directory,
         };
-        // What is a link itself is there as the file that it leads to.
+        // A link appears as the file that it leads to.
         assert_eq!(added, [&entry("lib", true), &entry("choice/curand", false)]);
         for role in [Role::Mover, Role::Device] {
             let view = of(role, &folders);

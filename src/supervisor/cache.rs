@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where the driver keeps what it compiles from PTX: a directory for each socket.
+//! The driver's cache of compiled PTX: a directory for each socket.
 //!
-//! NVIDIA's driver finds compiled code again by a number of 64 bits that it makes from the source. So VMs must not share a
-//! directory: one could leave code there that another one's driver takes for its own, or see by the time that a load takes
-//! what the other has loaded.
+//! NVIDIA's driver finds compiled code by a 64-bit number that it makes from the source. So VMs must not share a
+//! directory: one could leave code there that another's driver takes for its own, or learn from the time of a load
+//! which code the other has loaded.
 
 use std::{
     ffi::OsString,
@@ -48,7 +48,7 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 #[derive(Debug, Clone)]
 pub struct Cache {
     directory: PathBuf,
-    /// What detaches a directory for workers in a sandbox: this program in the role `detach-directory`.
+    /// The program that detaches a directory for workers in a sandbox: this program in the role `detach-directory`.
     detach: Option<Program>,
 }
 
@@ -61,7 +61,8 @@ impl Cache {
         }
     }
 
-    /// For workers in a sandbox. Their user may be another one, so all is below a directory that nobody else can enter.
+    /// For workers in a sandbox. Their user may be another one, so all is below a directory that no other user can
+    /// enter.
     pub fn detached(directory: &Path, detach: Program) -> Self {
         Self {
             directory: directory.join("sandbox"),
@@ -91,8 +92,7 @@ impl Cache {
                 .open(path)
         };
         let file = open(&path)?;
-        // What anyone else can write there would run in guests' workers.
-        // SAFETY: takes nothing and cannot fail.
+        // Code that another user can write there would run in guests' workers. SAFETY: takes nothing and cannot fail.
         let own = unsafe { libc::geteuid() };
         let Some(detach) = &self.detach else {
             belongs(&file, &[own], 0o022)?;
@@ -138,7 +138,7 @@ fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
 /// How long a process that has answered may take to end.
 const DETACHED: Duration = Duration::from_secs(1);
 
-/// What that process does with the directory that its last argument names.
+/// The main function of that process. Its last argument names the directory.
 ///
 /// # Errors
 /// The host does not allow it.

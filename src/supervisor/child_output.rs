@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the other processes print, on its way to the log.
+//! The output of the other processes, on its way to the log.
 //!
-//! A worker runs a guest's code, and libcuda prints what kernels print; a device process says what is wrong with a guest's
-//! requests. So the standard output and standard error of each are pipes, and a thread here reads them: so much at a time, lines of
-//! so many bytes, and so many of them for each VM, however many processes it has and however often it connects. A mover, which VMs
-//! share, has as many for itself, however often it is started. Who prints more
-//! waits for the pipe, which costs nobody else anything. Nobody but the supervisor has its standard error, so nobody else can fill it,
-//! or change whether writing there waits.
+//! A worker runs a guest's code, and libcuda prints the output of kernels; a device process reports errors in a guest's
+//! requests. So the standard output and standard error of each are pipes, and a thread here reads them, with bounds on
+//! the bytes at a time, the length of lines, and the number of lines of each VM, however many processes it has and
+//! however often it connects. A mover, which VMs share, has a bound of its own, however often it is started. A process
+//! that prints more waits for its pipe, and delays no other. Only the supervisor has its standard error, so no other
+//! process can fill it, or make it non-blocking.
 //!
-//! Reading never waits: a process that can open its own pipe anew takes out of it what it has written.
+//! Reading never waits: a process that can reopen its own pipe can take its output out of it.
 
 use std::{
     collections::HashMap,
@@ -30,13 +30,13 @@ use nix::{
 
 use crate::log_limit::LogLimit;
 
-/// The longest line; what is longer is cut.
+/// The maximum length of a line; the rest is cut off.
 const LINE_BYTES: usize = 512;
 /// Bytes that are read of one pipe before others get a turn.
 const READ_BYTES: usize = 4096;
-/// As often, one of a process that is gone is read: a pipe holds no more.
+/// The number of reads of a pipe whose process is gone: a pipe holds no more.
 const LAST_READS: usize = 16;
-/// From one look at all pipes to the next: it bounds what reading, and dropping, costs.
+/// The time between two looks at all pipes: it bounds the cost of reading and dropping.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A limit that processes of a VM share, or one mover of a GPU and the next.
@@ -46,10 +46,10 @@ pub type Limit = Arc<Mutex<LogLimit>>;
 #[derive(Debug)]
 struct ChildOutput {
     pipe: File,
-    /// What the process is, for the log.
+    /// The role of the process, for the log.
     role: &'static str,
     process: u32,
-    /// Whether it is what kernels print, rather than the process's own log.
+    /// Whether it is the output of kernels, not the process's own log.
     is_output: bool,
     limit: Limit,
     line: Vec<u8>,
@@ -77,7 +77,7 @@ pub struct ChildOutputs {
     limit: Limit,
 }
 
-/// What stands for [`Shared::end`] among the outputs.
+/// The number of [`Shared::end`] among the outputs.
 const END: u64 = 0;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -149,7 +149,7 @@ impl ChildOutputs {
         }
     }
 
-    /// A process is gone. What it said last is read; whoever else has its pipes, since it has passed them on, is not listened to.
+    /// A process is gone. The rest of its output is read; other holders of its pipes are ignored.
     pub fn forget(&self, process: u32) {
         let mut state = locked(&self.shared.state);
         state.outputs.retain(|_, output| {
@@ -183,7 +183,7 @@ impl Shared {
                     return;
                 }
                 let heard = state.outputs.get_mut(&key).map(ChildOutput::hear);
-                // Closing it is what ends its watch.
+                // Closing it ends its watch.
                 if heard == Some(Heard::End) {
                     state.outputs.remove(&key);
                 }
@@ -194,7 +194,7 @@ impl Shared {
     }
 }
 
-/// What was in a pipe.
+/// The content of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heard {
     Some,
@@ -204,7 +204,7 @@ enum Heard {
 }
 
 impl ChildOutput {
-    /// Reads what is there.
+    /// Reads the content.
     fn hear(&mut self) -> Heard {
         let mut bytes = [0; READ_BYTES];
         let count = match self.pipe.read(&mut bytes) {
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_cannot_forge_or_flood_the_log() {
+    fn output_cannot_forge_or_flood_the_log() {
         assert_eq!(printable(b"fine \xc3\xa9"), "fine é");
         assert_eq!(printable(b"a\x1b[2J\rb\xff"), "a\\u{1b}[2J\\rb\u{fffd}");
         let (reader, mut writer) = io::pipe().unwrap();
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// A worker opens its pipe once more and takes out what it has written, just before it is read here.
+    /// A worker reopens its pipe and takes its output out, just before it is read here.
     #[test]
     fn a_pipe_that_is_empty_after_all_is_not_waited_for() {
         let outputs = ChildOutputs::new().unwrap();
@@ -309,7 +309,7 @@ mod tests {
             outputs.map(ChildOutput::hear).collect::<Vec<_>>()
         };
         assert_eq!(hears(&outputs), [Heard::Nothing; 2]);
-        // Somebody else has the other ends, and keeps them.
+        // Another process has the other ends, and keeps them.
         let _kept = writer.try_clone().unwrap();
         outputs.forget(7);
         assert!(locked(&outputs.shared.state).outputs.is_empty());

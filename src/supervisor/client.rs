@@ -40,7 +40,7 @@ pub struct Device {
     pub process: Process,
     /// The link to it.
     pub link: SupervisorEnd,
-    /// What the link is watched under.
+    /// The link's number in the event loop.
     pub link_token: u32,
     /// Keeps the VMM's connection open, see [`super::hold`].
     pub hold: Arc<File>,
@@ -50,11 +50,11 @@ pub struct Device {
     pub vm: usize,
     /// Keys of workers by client.
     pub workers: HashMap<u32, u32>,
-    /// A bound for what it says. One that says more has been taken over.
+    /// The bound on its messages. A process that exceeds it has been taken over.
     pub messages: Pace,
     /// A bound for the workers that it has started. It keeps to less by itself.
     pub starts: Pace,
-    /// Whether it was ended for what it said.
+    /// Whether it was ended for its messages.
     pub is_given_up: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct Warm {
     pub process: Process,
     /// The device's end of its channel.
     pub channel: ipc::DeviceEnd,
-    /// What the process is watched under.
+    /// The process's number in the event loop.
     pub token: u32,
 }
 
@@ -116,7 +116,7 @@ pub struct Worker {
 impl Worker {
     /// Its client is closed: it has to go.
     pub fn close(&mut self, kill: bool) {
-        // One that has ended before was not ended by this: why it was is still to be told.
+        // A client that has already ended did not end by this: the reason of its end is yet to be reported.
         if self.process.ended().is_some() {
             return;
         }
@@ -138,8 +138,8 @@ impl Worker {
         self.process.kill();
     }
 
-    /// Its time is up: it is killed or, if it was before, it cannot be ended. Then what waits for its end goes on waiting, for it
-    /// may still write to its guest's memory.
+    /// The time is up: the process is killed or, if it was killed before, cannot be ended. Then all that wait for its
+    /// end go on waiting, because it may still write to its guest's memory.
     pub fn deadline_passed(&mut self) {
         self.deadline = None;
         if !self.killed {
@@ -254,7 +254,7 @@ pub struct Who {
     pub path: PathBuf,
     /// Its number in its connection.
     pub client: u32,
-    /// What it is called, as far as it can be printed.
+    /// The name, with unprintable characters escaped.
     pub name: String,
     /// Its id in the guest.
     pub guest_process: u32,

@@ -34,8 +34,8 @@ const BATCH: usize = 16;
 const MESSAGE_BURST: u32 = 2048;
 /// See [`MESSAGE_BURST`].
 const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
-/// Workers that a device process may start at once, and how long until it may start one more. It takes half as many at once, so
-/// that what is held up on its way does not count against it.
+/// The number of workers that a device process may start at once, and the interval for one more. A device process
+/// itself starts half as many at once, so delayed messages do not count against it.
 const START_BURST: u32 = 128;
 /// See [`START_BURST`].
 const START_PERIOD: Duration = Duration::from_millis(50);
@@ -186,7 +186,7 @@ impl Supervisor {
         })
     }
 
-    /// Handles what a device process says, some of it: others get their turn before the rest.
+    /// Handles a bounded number of messages of a device process: others get their turn before the rest.
     pub(super) fn hear(&mut self, key: u32, ops: &mut EventOps<'_>) {
         for _ in 0..BATCH {
             let Some(device) = self.devices.get_mut(&key) else {
@@ -218,7 +218,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what a device process asks for.
+    /// Executes a request of a device process.
     fn obey(&mut self, key: u32, message: ToSupervisor, ops: &mut EventOps<'_>) {
         let Some(device) = self.devices.get_mut(&key) else {
             return;
@@ -307,7 +307,8 @@ impl Supervisor {
             device.link_token,
             EventSet::IN,
         ));
-        // One that ended in order has waited for its workers. Those of one that failed hold the connection until they are gone.
+        // A device process that ended in order has waited for its workers. The workers of one that failed hold the
+        // connection until they are gone.
         for worker in device.workers.values() {
             if let Some(worker) = self.workers.get_mut(worker) {
                 worker.close(true);

@@ -26,7 +26,7 @@ use crate::{
 /// takes some twenty seconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the operator asked for.
+/// The operator's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Gpu {
     /// An NVIDIA GPU if there is one, otherwise the software GPU.
@@ -57,21 +57,21 @@ pub enum Error {
     Neither(Box<Error>, String),
 }
 
-/// What runs the guests' kernels.
+/// The GPU that runs the guests' kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// [`Gpu::Cuda`] or [`Gpu::Software`].
     pub gpu: Gpu,
     /// Its GPUs.
     pub gpus: Vec<HostGpu>,
-    /// The software GPU's directory, if that is what runs them.
+    /// The software GPU's directory, if the software GPU runs the kernels.
     pub directory: Option<PathBuf>,
 }
 
 /// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role; says which it is.
 ///
 /// # Errors
-/// What was asked for is not there; see [`Error`].
+/// The requested GPU is missing; see [`Error`].
 pub fn choose(
     gpu: Gpu,
     software: Option<&Path>,
@@ -153,7 +153,7 @@ fn default_directory() -> PathBuf {
     beside.unwrap_or_else(|| PathBuf::from("/usr/lib/virtio-gpgpu/software-gpu"))
 }
 
-/// Runs a probe; it says what it found, or why it found nothing.
+/// Runs a probe; returns the devices, or the reason why there are none.
 fn run(probe: &Program) -> Result<Vec<HostGpu>, String> {
     let mut child = probe
         .command()
@@ -193,7 +193,7 @@ fn run(probe: &Program) -> Result<Vec<HostGpu>, String> {
     }
 }
 
-/// What a probe says: a line for each device, with the bytes of its memory, its address on the PCI bus and its name.
+/// A probe's output: a line for each device, with the bytes of its memory, its address on the PCI bus and its name.
 fn parse(said: &str) -> Option<Vec<HostGpu>> {
     let gpu = |line: &str| {
         let (memory, rest) = line.split_once(' ')?;
@@ -225,7 +225,7 @@ pub fn probe() -> std::process::ExitCode {
 }
 
 fn devices() -> Result<Vec<HostGpu>, String> {
-    // SAFETY: libcuda is loaded, which runs its initialisers; that is what it was installed for.
+    // SAFETY: libcuda is loaded, which runs its initialisers, as it is meant to.
     if !unsafe { sys::is_culib_present() } {
         return Err("libcuda.so.1 cannot be loaded".to_owned());
     }

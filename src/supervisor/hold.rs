@@ -4,10 +4,11 @@
 //! A VMM that sees the end of its connection takes the memory for its own, or connects anew. So each process that can write there
 //! keeps the connection open, and it stays open even where all processes are killed at once, and one of them takes long to end.
 //!
-//! A worker must not have the connection itself, for the descriptors of all of the guest's memory come by it. It has a hold instead: a
-//! listener in whose queue one connection waits, by which the VMM's was sent. The kernel closes what waits there with the last
-//! descriptor of the listener, and not before. To take it out takes `accept`, which is not in the list of system calls of a worker or
-//! a mover; so they have a hold only where they are killed for other calls.
+//! A worker must not have the connection itself, because descriptors of all of the guest's memory arrive on it. It has
+//! a hold instead: a listener in whose queue one connection waits, with the VMM's connection in flight on it. The
+//! kernel closes the waiting connection with the last descriptor of the listener, and not before. Only `accept` takes
+//! it out, which the list of system calls of workers and movers lacks. So they have a hold only if other calls kill
+//! them.
 
 use std::{
     fs::File,

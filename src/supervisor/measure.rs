@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a context costs: measured once, when the service starts, for a VM's limit counts its contexts too.
+//! The size of a context, measured once at the start of the service: a VM's limit counts its contexts too.
 //!
-//! Two processes that do nothing else make a context on each GPU. What the first finds free before the second has made its
-//! own, and finds no more after, is what one costs. Other programs that use the GPU meanwhile make the figure wrong.
+//! Two processes that do nothing else make a context on each GPU. The difference in free memory before and after the
+//! second one's context is the size. Other programs that use the GPU meanwhile make the figure wrong.
 
 use std::{
     io::BufRead,
@@ -21,14 +21,14 @@ use crate::cuda::driver;
 /// How long all of it may take: drivers take their time to come up.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Has one of the two processes carry an order out, and tell what is free of each GPU then, in bytes.
+/// Sends one of the two processes a command, and returns the free bytes of each GPU afterwards.
 fn free(process: &mut Helper, order: Order, deadline: Instant) -> Result<Vec<u64>, String> {
     let line = process.ask(&[order as u8], deadline)?;
     let free: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
     free.map_err(|_| line)
 }
 
-/// What one of the processes is told.
+/// A command to one of the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Tell = b't' as isize,
@@ -36,7 +36,7 @@ enum Order {
     MakeAnother = b'm' as isize,
 }
 
-/// What a context costs on each GPU, in bytes. `program` is this program in the role that [`hold`] is.
+/// The size of a context on each GPU, in bytes. `program` is this program in the role of [`hold`].
 ///
 /// # Errors
 /// Why that is not known.

@@ -67,7 +67,7 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// How long they are waited for then. systemd waits for 90 s.
 const STUCK_LIMIT: Duration = Duration::from_secs(60);
 
-/// What cannot be done without.
+/// A fatal error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A socket cannot be listened at.
@@ -79,7 +79,7 @@ pub enum Error {
     /// The thread for sensors cannot be started.
     #[error("Cannot start to read sensors: {0}")]
     Sensors(#[source] io::Error),
-    /// What workers print cannot be listened to.
+    /// The output of workers cannot be read.
     #[error("Cannot watch workers: {0}")]
     ChildOutputs(#[source] io::Error),
     /// The host is out of file descriptors.
@@ -90,10 +90,10 @@ pub enum Error {
     Events(event_manager::Error),
 }
 
-/// What a supervisor does.
+/// The configuration of a supervisor.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The VMs, and what each may have.
+    /// The VMs and their limits.
     pub vms: Vec<VmPolicy>,
     /// How many GPUs the host has; 0 if that is not known, and then they are all VMs' in the driver's order.
     pub gpus: u32,
@@ -105,7 +105,7 @@ pub struct Config {
     pub worker: Program,
     /// How many workers are kept ready for clients to come; for all sockets together.
     pub warm_workers: usize,
-    /// Where workers' drivers keep what they compile, if anywhere.
+    /// The directory of the compile caches, if any.
     pub cache: Option<cache::Cache>,
     /// Whether VMs that want the same GPU take turns; if not, it is left to the driver.
     pub scheduler: bool,
@@ -114,14 +114,14 @@ pub struct Config {
     /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
     /// is where [`crate::ipc::mover::take_order`] takes orders.
     pub mover: Option<Program>,
-    /// What a context costs on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
+    /// The size of a context on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
     pub context_costs: Vec<u64>,
     /// How the process that reads the GPUs' sensors is started, if there is to be one; its standard input is where [`sensors::nvml`]
     /// takes questions.
     pub sensors: Option<Program>,
 }
 
-/// What a watched descriptor is.
+/// The object of a watched descriptor.
 ///
 /// The supervisor is one subscriber, not one for each source: event-manager lets a handler add descriptors to its own subscriber
 /// alone, and the handler of one source starts and ends others, as a device process's message does with workers.
@@ -159,7 +159,7 @@ pub struct Supervisor {
     movers: Movers,
     leases: Leases,
     sensors: Sensors,
-    /// Who is there, for the metrics.
+    /// The VMs and clients, for the metrics.
     board: Arc<Board>,
     outputs: ChildOutputs,
     sources: HashMap<u32, Source>,
@@ -224,7 +224,7 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Makes the VMs' policies known to who acts on them.
+    /// Passes the VMs' policies to the processes and threads that apply them.
     pub fn policies_changed(&self) {
         for (number, vm) in self.vms.iter().enumerate() {
             vm.apply();
@@ -245,7 +245,7 @@ impl Supervisor {
         self.own_libraries = own;
     }
 
-    /// Who is there, for [`metrics::Server`].
+    /// The VMs and clients, for [`metrics::Server`].
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
@@ -267,7 +267,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Does what is due, and sets the timer for what is due next.
+    /// Executes the actions that are due, and sets the timer for the next ones.
     fn go_on(&mut self, ops: &mut EventOps<'_>) {
         let now = Instant::now();
         self.warm_up(now, ops);
@@ -330,7 +330,7 @@ impl Supervisor {
     }
 }
 
-/// A number for a descriptor to be watched, and what it stands for.
+/// A number for a descriptor to watch, and its object.
 fn new_token(sources: &mut HashMap<u32, Source>, last: &mut u32, source: Source) -> u32 {
     loop {
         *last = last.wrapping_add(1);
@@ -376,7 +376,7 @@ impl MutEventSubscriber for Supervisor {
             Some(&Source::Listener(index)) => self.connect(index, ops),
             Some(&Source::Link(device)) => self.hear(device, ops),
             Some(Source::Device) => {
-                // What it said last comes first.
+                // Its last messages come first.
                 self.hear(token, ops);
                 self.device_ended(token, ops);
             }

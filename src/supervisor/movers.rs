@@ -38,7 +38,7 @@ const MAX_CHANNELS: u32 = 4;
 struct Mover {
     process: Process,
     link: OwnedFd,
-    /// When it began what it has under way.
+    /// The start times of its moves in flight.
     progress: Shared<Progress>,
     /// The device processes that have channels, by key, and how many each was given.
     users: HashMap<u32, u32>,
@@ -50,7 +50,7 @@ struct Mover {
 struct Start {
     at: Instant,
     pause: Duration,
-    /// A bound for what it can have logged, which the next one has again.
+    /// The bound on its log lines, which the next mover inherits.
     said: Limit,
 }
 
@@ -148,7 +148,7 @@ impl Movers {
         })
     }
 
-    /// Takes note of a start of a GPU's mover, unless it is too early, and gives the bound for what it can have logged.
+    /// Records a start of a GPU's mover, unless it is too early, and returns the bound on its log lines.
     fn note_start(&mut self, gpu: u32, now: Instant) -> io::Result<Limit> {
         let last = self.starts.get(&gpu);
         let pause = match last {
@@ -178,8 +178,8 @@ impl Movers {
         }
     }
 
-    /// Ends a mover if it is stuck with a move. Somebody says that it is late, which may be for many reasons: his VM has a small weight,
-    /// was stopped for a while, or he lies.
+    /// Ends a mover if it is stuck with a move. A device process reports that the mover is late, which may have other
+    /// reasons: its VM has a small weight, or was stopped for a while, or the report is false.
     pub fn check(&mut self, gpu: u32) {
         if let Some(mover) = self.running.get_mut(&gpu)
             && !mover.is_given_up

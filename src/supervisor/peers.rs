@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers of one VM that share objects of their guest processes: the supervisor brings them together, and has no part in what they say.
+//! Workers of one VM that share objects of their guest processes: the supervisor connects them, and does not see their
+//! messages.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
 /// A worker's channel for meeting others.
 pub struct Peers {
     end: SupervisorEnd,
-    /// What the channel is watched under.
+    /// The channel's number in the event loop.
     pub token: u32,
     /// The worker's number for other workers.
     number: u64,
@@ -32,7 +33,7 @@ pub struct Peers {
     listens: bool,
     /// Descriptors that it was sent and has not said to have taken.
     untaken: u32,
-    /// A bound for what it says, sensors included. One that says more has been taken over.
+    /// The bound on its messages, requests for sensors included. A worker that exceeds it has been taken over.
     messages: Pace,
     /// Whether it is watched.
     is_watched: bool,
@@ -68,7 +69,7 @@ impl Peers {
         }
     }
 
-    /// Sends it a message, if it takes what it is sent.
+    /// Sends it a message, if it reads its messages.
     fn tell(&mut self, message: &ToWorker) -> bool {
         let has_file = matches!(message, ToWorker::Met(..) | ToWorker::Visitor(..));
         if has_file && self.untaken >= MAX_UNTAKEN {
@@ -88,7 +89,7 @@ impl Peers {
 }
 
 impl Supervisor {
-    /// Handles what a worker says, some of it: others get their turn before the rest.
+    /// Handles a bounded number of messages of a worker: others get their turn before the rest.
     pub(super) fn hear_worker(&mut self, key: u32, ops: &mut EventOps<'_>) {
         for _ in 0..BATCH {
             let Some(worker) = self.workers.get_mut(&key) else {
@@ -98,13 +99,13 @@ impl Supervisor {
             let vm = worker.vm;
             let message = match peers.end.recv() {
                 Ok(None) => return,
-                // Of these there are no more than what it was sent.
+                // There are no more of these than were sent to it.
                 Ok(Some(ToSupervisor::Taken)) => match peers.taken() {
                     true => Ok(ToSupervisor::Taken),
-                    false => Err(ipc::Error::Malformed("taken and never sent")),
+                    false => Err(ipc::Error::Malformed("a channel that was never sent")),
                 },
                 Ok(Some(_)) if !peers.messages.take(Instant::now()) => {
-                    Err(ipc::Error::Malformed("more than a worker says"))
+                    Err(ipc::Error::Malformed("message limit of a worker exceeded"))
                 }
                 Ok(Some(message)) => Ok(message),
                 Err(error) => Err(error),
@@ -148,7 +149,7 @@ impl Supervisor {
                 });
                 match told {
                     Ok(Some(channel)) => ToWorker::Met(number, channel),
-                    // It has not taken others yet; or this process may open no more files for now.
+                    // It has not taken earlier ones yet, or this process can open no more files for now.
                     _ => ToWorker::Busy(number),
                 }
             }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which GPUs the clients of a VM see, in which order.
 //!
-//! Most programs use device 0, so what matters is which GPU that is. A VM whose first client comes gets the GPU first where it
-//! can expect the largest share. The VMs that have clients on a GPU share it by their weights; so on a GPU where other VMs with
-//! weights of W in all have clients, it would have w / (W + w). All clients count where they have their first GPU: what programs
-//! do with further ones is not known before they do it. Device memory decides between GPUs that are alike otherwise, and then the
-//! number, since workers that wait have their contexts on GPU 0.
+//! Most programs use device 0, so the choice of that GPU matters. A VM whose first client comes gets the GPU first on
+//! which it can expect the largest share. The VMs that have clients on a GPU share it by their weights: on a GPU where
+//! other VMs with a total weight of W have clients, a VM of weight w would have w / (W + w). All clients count on their
+//! first GPU, because their use of further ones is not known in advance. Between otherwise equal GPUs, free device
+//! memory decides, and then the number, since waiting workers have their contexts on GPU 0.
 //!
 //! As long as a VM has clients, new ones have the same order: processes that work together on several GPUs, one each, tell
 //! them apart by their numbers, as they do without a VM.
 
-/// A client that is there.
+/// A running client.
 #[derive(Debug, Clone, Copy)]
 pub struct Placed {
     /// Its VM.
@@ -21,8 +21,8 @@ pub struct Placed {
     pub gpu: u32,
 }
 
-/// The GPUs of `allowed`, the best one for a VM without clients first; `clients` are those of other VMs, and `charged` says how
-/// many bytes of a GPU's memory are taken.
+/// The GPUs of `allowed`, the best one for a VM without clients first; `clients` are those of other VMs, and `charged`
+/// returns the bytes of a GPU's memory in use.
 pub fn order(
     allowed: impl IntoIterator<Item = u32>,
     clients: &[Placed],

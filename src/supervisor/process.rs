@@ -23,7 +23,7 @@ use super::child_output::ChildOutputs;
 /// The file that a process runs, by whatever name it was started.
 const OWN: &str = "/proc/self/exe";
 
-/// How a role's process is started: a program, what comes before its own arguments, and variables.
+/// How to start a role's process: the program, the arguments before its own, and variables.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     /// The program.
@@ -108,7 +108,7 @@ impl Program {
         Process::new(child)
     }
 
-    /// The same, for a process that a guest may come to have: what it prints is read by `outputs`, under the name of its role.
+    /// The same, for a process that may serve a guest: `outputs` reads its output, under the name of its role.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -133,8 +133,8 @@ impl Program {
     }
 }
 
-/// What was passed to the dynamic loader where it was started by name (`ld.so --library-path …
-/// program …`): all that stands before this program's own `own` arguments, and the program.
+/// The arguments of the dynamic loader if it was started by name (`ld.so --library-path … program …`): all before this
+/// program's own `own` arguments, and the program.
 fn loader_arguments(whole: &[OsString], own: usize) -> Vec<OsString> {
     match whole.len().checked_sub(own) {
         Some(before) if before > 0 => whole[1..=before].to_vec(),
@@ -182,8 +182,8 @@ impl Process {
 }
 
 impl Process {
-    /// What keeps a process that was killed from ending, as far as the kernel says: the state of a thread that is not
-    /// interrupted, and where in the kernel it is.
+    /// The kernel's reason why a killed process does not end: the state of an uninterruptible thread, and its place in
+    /// the kernel.
     pub fn held_by(&self) -> String {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id()));
         let held = tasks.into_iter().flatten().flatten().find_map(|task| {
@@ -256,7 +256,10 @@ pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Dura
     }
     processes.retain_mut(|process| !process.wait(began + late));
     for process in &processes {
-        tracing::error!("Process {} has still not exited, and is left", process.id());
+        tracing::error!(
+            "Process {} has still not exited; the service ends without it",
+            process.id()
+        );
     }
 }
 
@@ -297,7 +300,7 @@ mod tests {
 
     /// A process that takes longer to end than most: this one ends by itself.
     #[test]
-    fn what_is_not_gone_soon_is_waited_for_all_the_same() {
+    fn a_process_that_is_slow_to_exit_is_waited_for() {
         let mut cat = Command::new("cat");
         let mut child = cat.stdin(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Changing what VMs may have while they run.
+//! Changes of VMs' limits at run time.
 
 use std::{
     os::fd::{AsRawFd, RawFd},
@@ -57,7 +57,7 @@ impl AsRawFd for Reload {
 }
 
 impl Supervisor {
-    /// A signal came: what may change does, and nobody is disturbed.
+    /// A signal came: applies all permitted changes; running clients continue.
     pub(super) fn reload(&mut self, ops: &mut EventOps<'_>) {
         let Some(new) = self.reload.as_mut().and_then(Reload::read) else {
             return;
@@ -109,7 +109,7 @@ impl Supervisor {
                 tracing::warn!("VM {:?}: a new socket needs a restart", new.name);
             }
         }
-        // Whoever reads the line may rely on it.
+        // First, because a reader of the log line relies on the change.
         self.policies_changed();
         tracing::info!("Policy reloaded: {changed} VMs changed");
     }

@@ -26,10 +26,10 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`. A socket that is there and that nobody listens at is replaced.
+    /// Listens at `path`. A stale socket, at which no process listens, is replaced.
     ///
     /// # Errors
-    /// Somebody listens there, another kind of file is there, or the directory does not allow it.
+    /// Another process listens there, another kind of file exists there, or the directory does not allow it.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for() {
+    fn accepting_never_waits() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("gpgpu.sock");
         let mut socket = Socket::bind(&path).unwrap();

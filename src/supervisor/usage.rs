@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How long each VM has had each GPU while others wanted it too.
 //!
-//! What it had while nobody else wanted the GPU is in its workers' accounts ([`crate::account::Lease::busy_ns`]).
+//! The time under open grants is in its workers' accounts ([`crate::account::Lease::busy_ns`]).
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use std::{
 
 use crate::account::{self, GPUS, Ledger, Shared};
 
-/// GPU time by VM and GPU: whoever measures it adds, whoever wants to know reads, and neither waits for the other.
+/// GPU time by VM and GPU. Writers add, readers load, and neither waits for the other.
 #[derive(Debug)]
 pub struct Usage {
     nanoseconds: Vec<[AtomicU64; GPUS]>,
@@ -32,7 +32,7 @@ impl Usage {
         }
     }
 
-    /// From now on what a VM has is added to its ledger too.
+    /// From now on a VM's time is added to its ledger too.
     pub fn tell(&self, vm: usize, ledger: &Arc<Shared<Ledger>>) {
         if let Some(place) = self.ledgers.get(vm) {
             let _ = place.set(Arc::clone(ledger));
@@ -43,8 +43,8 @@ impl Usage {
         self.nanoseconds.get(vm)?.get(gpu)
     }
 
-    /// A VM has had a GPU for so long. VMs are counted as in [`super::Config::vms`], GPUs as the host's driver counts them;
-    /// others are nobody's.
+    /// A VM has had a GPU for so long. VMs have the order of [`super::Config::vms`], GPUs the numbers of the host's
+    /// driver; others are ignored.
     pub fn add(&self, vm: usize, gpu: usize, time: Duration) {
         if let Some(word) = self.word(vm, gpu) {
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

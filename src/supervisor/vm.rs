@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM: what connects to one socket, and what it may have.
+//! A VM: the connections of one socket, and their limits.
 
 use std::{
     fs::File,
@@ -25,40 +25,40 @@ pub const CONNECT_PERIOD: Duration = Duration::from_millis(50);
 
 /// See the module's page.
 pub struct Vm {
-    /// What it may have.
+    /// Its limits.
     pub policy: VmPolicy,
     /// Where it connects.
     pub socket: Socket,
-    /// Where its workers' drivers keep what they compile.
+    /// Its compile cache.
     pub cache: Option<Arc<File>>,
-    /// What its processes hold of device memory.
+    /// The device memory of its processes.
     pub ledger: Arc<Shared<Ledger>>,
-    /// What they may hold.
+    /// Their limits.
     pub terms: Arc<Terms>,
     /// The GPUs that its clients see, in their order, while it has any.
     pub gpus: Vec<u32>,
     /// The places in the ledger that clients have.
     slots: Vec<bool>,
-    /// What the socket is watched under.
+    /// The socket's number in the event loop.
     pub token: u32,
-    /// How many connections it has.
+    /// The number of its connections.
     pub connections: usize,
     /// Whether the socket is being watched: not while there are as many as there may be.
     pub armed: bool,
     /// Until when the socket is left alone, as the host is short of something.
     pub paused: Option<Instant>,
-    /// A bound for what the supervisor says of its connections and clients.
+    /// The bound on the supervisor's lines about its connections and clients.
     log: LogLimit,
     /// A bound for how often it connects.
     pub connects: Pace,
-    /// A bound for what its workers can have logged.
+    /// The bound on its workers' log lines.
     pub said: child_output::Limit,
-    /// A bound for what its device processes can have logged.
+    /// The bound on its device processes' log lines.
     pub devices_said: child_output::Limit,
 }
 
 impl Vm {
-    /// What movers are told of it, by its number.
+    /// The VM's description for movers, by its number.
     pub fn tenant(&self, number: usize) -> Tenant {
         Tenant {
             vm: number as u32,

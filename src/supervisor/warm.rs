@@ -17,7 +17,7 @@ const AFTER_WARM: Duration = Duration::from_secs(1);
 const IN_A_SERIES: Duration = Duration::from_millis(100);
 /// How soon a program comes that follows another closely: before the next worker is warm.
 const CLOSELY: Duration = Duration::from_millis(1500);
-/// What a client that found the pool empty needs: its worker is starting itself.
+/// The needs of a client that found the pool empty: its worker is starting.
 const AFTER_COLD: Duration = Duration::from_millis(500);
 /// From one start to the next: a driver comes up under locks of the whole host.
 const SPACING: Duration = Duration::from_millis(300);
@@ -199,7 +199,7 @@ mod tests {
         assert!(pool.is_due(now));
         pool.add(3, now);
         assert_eq!(pool.take(now), Some(3));
-        // One that is not there yet is not hurried: it may be what keeps dying.
+        // A worker that is not ready yet is not replaced early: it may be one that keeps dying.
         let due = pool.due();
         assert!(pool.take_all(now).is_empty());
         assert_eq!(pool.due(), due);

@@ -78,7 +78,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker for a client of a device: a warm one, or a fresh one. It is told that it serves.
+    /// A worker for a client of a device: a warm one, or a fresh one. It is told to serve.
     fn find_worker(
         &mut self,
         path: &Path,
@@ -121,7 +121,7 @@ impl Supervisor {
         let _ = ops.remove(events);
     }
 
-    /// A worker for the client at a place of a VM's ledger, and what it shares with the supervisor.
+    /// A worker for the client in a slot of a VM's ledger, and the memory that it shares with the supervisor.
     fn serve(
         &mut self,
         vm: usize,
@@ -133,7 +133,7 @@ impl Supervisor {
         let gpus = self.gpus_for(vm);
         let (first, leased) = (gpus.first().copied(), gpus.clone());
         let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
-        // Nobody reads it: what a write is for, is to be seen.
+        // No thread reads it: the event alone matters.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
         let (peers, theirs) = ipc::pair()?;
@@ -249,84 +249,102 @@ impl Supervisor {
         if let (Err(_), Some(slot)) = (&found, slot) {
             self.vms[vm].give_slot(slot);
         }
-        let Some(device) = self.devices.get_mut(&key) else {
+        if !self.devices.contains_key(&key) {
             return;
-        };
+        }
         let answer = match found {
-            Ok(Served {
-                worker,
-                account,
-                first: gpu,
-                peers,
-            }) => {
-                let Warm {
-                    process,
-                    channel,
-                    token,
-                } = worker;
-                let slot = slot.unwrap_or_default();
-                self.board.opened(vm, &who, process.id(), slot, &account);
-                self.outputs.assign(process.id(), &self.vms[vm].said);
-                if self.vms[vm].may_log() {
-                    tracing::info!(
-                        vm = who.vm,
-                        client,
-                        name = who.name,
-                        guest_process = pid,
-                        worker = process.id(),
-                        "{who} opened (worker {})",
-                        process.id()
-                    );
-                    tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
-                    if let Some(gpu) = gpu {
-                        tracing::debug!("Worker {}: GPU {gpu} first", process.id());
-                    }
-                }
-                let worker = Worker {
-                    process,
-                    device: key,
-                    client,
-                    vm,
-                    peers,
-                    slot,
-                    gpu,
-                    who,
-                    deadline: None,
-                    hold: Arc::clone(&device.hold),
-                    closed: false,
-                    killed: false,
-                    expired: None,
-                };
-                self.workers.insert(token, worker);
-                device.workers.insert(client, token);
-                ToDevice::WorkerStarted {
-                    client,
-                    channel: channel.into(),
-                }
+            Ok(served) => {
+                self.worker_started((key, vm, slot.unwrap_or_default()), served, who, began)
             }
-            Err(error) => {
-                self.board.refused(vm);
-                if self.vms[vm].may_log() {
-                    tracing::error!(
-                        vm = who.vm,
-                        client,
-                        name = who.name,
-                        guest_process = pid,
-                        reason = End::Refused.label(),
-                        "{who}: cannot start a worker: {error}"
-                    );
-                }
-                let at_limit = error.get_ref().is_some_and(|error| error.is::<TooMany>());
-                ToDevice::WorkerFailed {
-                    client,
-                    status: match at_limit {
-                        true => status::LIMIT,
-                        false => status::NO_RESOURCES,
-                    },
-                }
-            }
+            Err(error) => Some(self.worker_refused(vm, &who, &error)),
         };
-        device.tell(&answer);
+        if let (Some(device), Some(answer)) = (self.devices.get_mut(&key), answer) {
+            device.tell(&answer);
+        }
+    }
+
+    /// Records a client's worker, whose start `began` then; returns the message for its device process.
+    fn worker_started(
+        &mut self,
+        (key, vm, slot): (u32, usize, u32),
+        served: Served,
+        who: Arc<Who>,
+        began: Instant,
+    ) -> Option<ToDevice> {
+        let Served {
+            worker,
+            account,
+            first: gpu,
+            peers,
+        } = served;
+        let Warm {
+            process,
+            channel,
+            token,
+        } = worker;
+        let device = self.devices.get_mut(&key)?;
+        let client = who.client;
+        self.board.opened(vm, &who, process.id(), slot, &account);
+        self.outputs.assign(process.id(), &self.vms[vm].said);
+        if self.vms[vm].may_log() {
+            tracing::info!(
+                vm = who.vm,
+                client,
+                name = who.name,
+                guest_process = who.guest_process,
+                worker = process.id(),
+                "{who} opened (worker {})",
+                process.id()
+            );
+            tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
+            if let Some(gpu) = gpu {
+                tracing::debug!("Worker {}: GPU {gpu} first", process.id());
+            }
+        }
+        let worker = Worker {
+            process,
+            device: key,
+            client,
+            vm,
+            peers,
+            slot,
+            gpu,
+            who,
+            deadline: None,
+            hold: Arc::clone(&device.hold),
+            closed: false,
+            killed: false,
+            expired: None,
+        };
+        self.workers.insert(token, worker);
+        device.workers.insert(client, token);
+        Some(ToDevice::WorkerStarted {
+            client,
+            channel: channel.into(),
+        })
+    }
+
+    /// Records that a client got no worker; returns the message for its device process.
+    fn worker_refused(&mut self, vm: usize, who: &Who, error: &io::Error) -> ToDevice {
+        self.board.refused(vm);
+        if self.vms[vm].may_log() {
+            tracing::error!(
+                vm = who.vm,
+                client = who.client,
+                name = who.name,
+                guest_process = who.guest_process,
+                reason = End::Refused.label(),
+                "{who}: cannot start a worker: {error}"
+            );
+        }
+        let at_limit = error.get_ref().is_some_and(|error| error.is::<TooMany>());
+        ToDevice::WorkerFailed {
+            client: who.client,
+            status: match at_limit {
+                true => status::LIMIT,
+                false => status::NO_RESOURCES,
+            },
+        }
     }
 
     /// A worker that no client had yet is gone, if it was one.

@@ -23,7 +23,7 @@ const MAX_BYTES: usize = 1 << 30;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is there, or the connection failed.
+    /// No server listens, or the connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It does not speak HTTP.
@@ -43,7 +43,7 @@ pub enum Error {
     Late,
 }
 
-/// Who asks.
+/// The client's name in the request.
 #[derive(Debug)]
 pub struct Fetcher {
     runtime: Runtime,

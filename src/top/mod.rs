@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `vhost-device-gpgpu top`: what the VMs of a running service do, live in the terminal.
+//! `vhost-device-gpgpu top`: the VMs of a running service, live in the terminal.
 //!
-//! It reads the page `/clients` of the service's metrics, twice or more, and shows what came to pass between.
+//! It reads the page `/clients` of the service's metrics, twice or more, and shows the differences.
 
 mod fetch;
 mod plain;
@@ -24,7 +24,7 @@ use fetch::Fetcher;
 use rates::Rates;
 use state::{Key, State};
 
-/// What comes first on the command line.
+/// The first word of the command line.
 pub const COMMAND: &str = "top";
 
 /// How often the terminal is asked for keys.
@@ -76,7 +76,7 @@ pub enum Error {
     Json(#[from] serde_json::Error),
 }
 
-/// Does what the arguments say.
+/// Executes the command line.
 ///
 /// # Errors
 /// See [`Error`].
@@ -104,7 +104,7 @@ fn live(fetcher: Fetcher, wait: Duration, mut state: State) -> Result<(), Error>
     let look = move || {
         loop {
             let began = Instant::now();
-            // Who reads has ended if this fails, and a page more is not missed.
+            // If this fails, the reader has ended and needs no further page.
             if send.send(fetcher.fetch()).is_err() {
                 return;
             }

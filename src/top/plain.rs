@@ -3,9 +3,11 @@
 
 use std::fmt::Write;
 
+use bytesize::ByteSize;
+
 use super::rates::{Client, Rates, Vm};
 
-/// The columns' names, and how wide they are; the first takes what is left.
+/// The columns' names and widths; the first takes the rest.
 pub const COLUMNS: [(&str, usize); 9] = [
     ("VM", 24),
     ("CLIENTS", 7),
@@ -18,11 +20,11 @@ pub const COLUMNS: [(&str, usize); 9] = [
     ("WAITING", 7),
 ];
 
-/// Text of others, without what a terminal would act on.
+/// Text of others, with characters escaped that control a terminal.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
-        // Marks of direction and the like change how the rest of the line looks.
+        // Marks such as those of direction change the look of the rest of the line.
         let is_format = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
         if character.is_control() || is_format {
             printable.extend(character.escape_unicode());
@@ -33,20 +35,9 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Bytes, in the unit in which they are a small number.
+/// Bytes with a binary unit.
 pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1 << 10 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut units = UNITS.iter();
-    let mut unit = units.next();
-    while value >= 1023.95 && units.len() > 0 {
-        value /= 1024.0;
-        unit = units.next();
-    }
-    format!("{value:.1} {}", unit.unwrap_or(&"PiB"))
+    ByteSize::b(bytes).display().iec().to_string()
 }
 
 /// A rate, with a suffix where it is large.
@@ -164,8 +155,7 @@ mod tests {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1 << 30), "1.0 GiB");
-        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
-        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
         assert_eq!(rate(0.0), "0");
         assert_eq!(rate(9999.0), "9999");
         assert_eq!(rate(123_456.0), "123.5k");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What came to pass between two looks.
+//! The changes between two samples.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub struct Vm {
     pub gpu_share: f64,
     /// The same by GPU.
     pub gpus: Vec<Gpu>,
-    /// What its clients do.
+    /// The work of its clients.
     #[serde(flatten)]
     pub work: Work,
     /// The most device memory that it may have on each GPU.
@@ -42,7 +42,7 @@ pub struct Vm {
     pub clients: Vec<Client>,
 }
 
-/// What a VM had of a GPU.
+/// A VM's use of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gpu {
     /// The GPU, as the host's driver numbers it.
@@ -64,12 +64,12 @@ pub struct Client {
     pub guest_process: u32,
     /// Its worker's process id.
     pub worker: u32,
-    /// What it does.
+    /// The work.
     #[serde(flatten)]
     pub work: Work,
 }
 
-/// What is done.
+/// Amounts of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Work {
     /// Kernels launched in a second.
@@ -99,7 +99,7 @@ impl Work {
 }
 
 impl Rates {
-    /// From one look to the next. What the first does not know has begun since.
+    /// The rates between two samples. Entries that the first lacks have begun since.
     pub fn between(first: &Status, second: &Status) -> Self {
         let seconds = second.uptime_seconds - first.uptime_seconds;
         // It does not grow if the service was started anew.
@@ -124,7 +124,7 @@ impl Rates {
         }
     }
 
-    /// How many clients there are.
+    /// The number of clients.
     pub fn clients(&self) -> usize {
         self.vms.iter().map(|vm| vm.clients.len()).sum()
     }
@@ -264,7 +264,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_new_has_begun_since() {
+    fn new_entries_have_begun_since() {
         let mut first = status(10.0);
         first.vms.remove(1);
         first.vms[0].clients.clear();

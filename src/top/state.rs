@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is shown, and what keys change of it.
+//! The state of the screen, and the effects of keys on it.
 
 use std::{collections::HashSet, fmt};
 
@@ -11,7 +11,7 @@ use ratatui::{
 use super::rates::{Client, Rates, Vm};
 use crate::supervisor::metrics::{Address, Status};
 
-/// What somebody wants by a key.
+/// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     /// To end.
@@ -70,7 +70,7 @@ impl Line<'_> {
 pub struct State {
     /// Where it comes from.
     pub address: Address,
-    /// What came to pass lately.
+    /// The latest rates.
     pub rates: Rates,
     /// Why there is nothing newer.
     pub error: Option<String>,
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// There was nobody to ask.
+    /// No server was available.
     pub fn fail(&mut self, error: &impl fmt::Display) {
         self.error = Some(error.to_string());
     }
@@ -130,7 +130,7 @@ impl State {
         lines
     }
 
-    /// Does what a key says; whether it says to end.
+    /// Handles a key; `true` ends the program.
     pub fn press(&mut self, key: Key) -> bool {
         match key {
             Key::Quit => return true,
@@ -226,7 +226,7 @@ mod tests {
         state.update(status(20.0));
         assert_eq!(state.rates, before);
         state.press(Key::Pause);
-        state.fail(&"nobody is there");
+        state.fail(&"no device process");
         assert!(state.error.is_some());
         state.update(status(21.0));
         assert_eq!(state.rates.interval_seconds, 10.0);

@@ -17,11 +17,11 @@ pub trait WorkerArg: Arg {
     /// The argument while the driver is called.
     type Held;
 
-    /// Looks up what the request names.
+    /// Looks up the object of the request.
     fn hold(session: &Session, request: Self::Request) -> Result<Self::Held, CUresult>;
     /// The argument as the driver takes it; a pointer lives as long as `held`.
     fn pass(held: &mut Self::Held) -> Self::C;
-    /// After success: notes what was made or ended, and gives the reply's part.
+    /// After success: records objects made or ended, and returns the reply's part.
     fn settle(session: &Session, held: Self::Held) -> Self::Reply;
 }
 

@@ -19,8 +19,8 @@ use super::{charges::Owner, device_memory::DeviceMemory, objects::Entry, session
 use crate::account::Charge;
 use crate::cuda::driver;
 
-/// What the driver takes memory for arrays in: on an H100 (driver 580) each array begins at a multiple of 64 KiB, in pieces of 2 MiB
-/// that it shares with others. So no array keeps more than this, rounded up, from the GPU.
+/// The unit of the driver's memory for arrays: on an H100 (driver 580) each array begins at a multiple of 64 KiB, in
+/// pieces of 2 MiB that it shares with others. So no array takes more of the GPU than its size, rounded up to this.
 const PIECE: u64 = 2 << 20;
 
 /// The most texture and surface objects of a client.
@@ -29,7 +29,7 @@ const MOST: usize = 1 << 20;
 /// `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.
 const VIDEO: u32 = 0x100;
 
-/// What an array may be asked to be.
+/// The permitted flags of an array.
 const FLAGS: u32 = CUDA_ARRAY3D_LAYERED
     | CUDA_ARRAY3D_SURFACE_LDST
     | CUDA_ARRAY3D_CUBEMAP
@@ -73,7 +73,7 @@ impl Textures {
         self.lock().insert((context, kind, object));
     }
 
-    /// Takes one out, if it is there: whoever got it ends it.
+    /// Removes one, if it exists: the caller that gets it ends it.
     pub fn take(&self, context: u64, kind: Kind, object: u64) -> bool {
         self.lock().remove(&(context, kind, object))
     }
@@ -84,12 +84,12 @@ impl Textures {
     }
 }
 
-/// What is known of arrays beside their handles.
+/// The state of arrays beside their handles.
 #[derive(Debug, Default)]
 struct Table {
     /// The devices of arrays, by the driver's numbers.
     devices: HashMap<u64, CUdevice>,
-    /// The levels and planes that were asked for, by what they are of.
+    /// The requested levels and planes, by their owner.
     parts: HashMap<u64, Vec<u64>>,
 }
 
@@ -151,7 +151,7 @@ impl Arrays {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` for an array without memory of its own, `CUDA_ERROR_INVALID_VALUE` for flags that nobody knows.
+/// `CUDA_ERROR_NOT_SUPPORTED` for an array without memory of its own, `CUDA_ERROR_INVALID_VALUE` for unknown flags.
 pub fn native(form: &ArrayForm) -> Result<CUDA_ARRAY3D_DESCRIPTOR, CUresult> {
     if form.flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -181,8 +181,8 @@ pub fn form(native: &CUDA_ARRAY3D_DESCRIPTOR) -> ArrayForm {
     }
 }
 
-/// No less than what an array takes, for a device that does not say: rows of whole blocks, which hold eight rows or more, and
-/// slices of as many as a block is deep. `levels` is how many there are, or `None`.
+/// No less than an array takes, for a device that does not report it: rows of whole blocks, which hold eight rows or
+/// more, and slices of as many as a block is deep. `levels` is their number, or `None`.
 fn estimate(native: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> u64 {
     // No element is longer.
     let row = (native.Width as u64).saturating_mul(16);
@@ -206,7 +206,7 @@ fn estimate(native: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> u64 {
     }
 }
 
-/// What an array takes of its device's memory, as the driver says before it is made.
+/// The device memory of an array, as the driver reports it before the array is made.
 fn needs(
     native: &CUDA_ARRAY3D_DESCRIPTOR,
     levels: Option<u32>,
@@ -255,7 +255,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit, or what the driver says of such an array.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit, or the driver's error for such an array.
     pub fn reserve_array(
         &self,
         native: &CUDA_ARRAY3D_DESCRIPTOR,

@@ -40,10 +40,10 @@ struct Block {
     mark: Behind,
 }
 
-/// A callback that a stream has come to, and that has not run.
+/// A callback that a stream has reached, and that has not run.
 #[derive(Debug)]
 struct Running {
-    /// A number of its own: launches of a graph may come to the same callback in several streams at once.
+    /// A number of its own: launches of a graph may reach the same callback in several streams at once.
     own: u64,
     callback: u64,
     /// The serial number of the stream's callback; 0 for a graph's.
@@ -82,14 +82,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl State {
-    /// The callback that the stream comes to last.
+    /// The stream's last callback.
     fn last_in(&self, place: Place) -> Option<u64> {
         let mut blocks = self.blocks.iter().rev();
         let block = blocks.find(|block| block.place == place)?;
         Some(block.serial)
     }
 
-    /// A stream's callback has run, or will not: returns the marks that nobody needs any more.
+    /// A stream's callback has run, or will not: returns the marks that are no longer needed.
     fn forget(&mut self, serial: u64) -> Vec<Behind> {
         self.pending.remove(&serial);
         let over = self.blocks.extract_if(.., |block| block.serial == serial);
@@ -157,7 +157,7 @@ impl Callbacks {
         record: impl FnOnce() -> Result<(), CUresult>,
     ) -> Result<(), CUresult> {
         let mut events = locked(&self.events);
-        // Looked up first: what is there now is before the event.
+        // Looked up first: the present entry is from before the event.
         let serial = place.and_then(|place| locked(&self.state).last_in(place));
         match serial {
             Some(serial) => events.insert(event, serial),
@@ -208,18 +208,19 @@ impl Callbacks {
         self.are_used.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the client may have callbacks: what it gives a stream may then have to wait for one.
+    /// Whether the client may have callbacks: work in a stream may then have to wait for one.
     pub fn are_used(&self) -> bool {
         self.are_used.load(Ordering::SeqCst)
     }
 
-    /// Events are recorded in ways that are not seen here, as by graphs: from now on none says what a stream waits for.
+    /// Events are recorded in ways that are not seen here, such as by graphs: from now on none shows the dependencies
+    /// of a stream.
     pub fn distrust_events(&self) {
         self.distrusts_events.store(true, Ordering::SeqCst);
     }
 
-    /// The stream has reached a callback: hands it to the guest and waits until it has run. `serial` is what [`Self::launch`] gave it; 0 for a
-    /// callback of a graph.
+    /// The stream has reached a callback: passes it to the guest and waits until it has run. `serial` is the number
+    /// from [`Self::launch`]; 0 for a callback of a graph.
     pub fn run(&self, callback: u64, serial: u64, status: CUresult) {
         let mut state = locked(&self.state);
         state.last_own += 1;
@@ -308,7 +309,7 @@ impl Callbacks {
         Some(blocked)
     }
 
-    /// A context has ended, and what was in it.
+    /// A context has ended, and everything in it.
     pub fn forget_context(&self, context: u64) {
         let mut state = locked(&self.state);
         state.pending.retain(|_, place| place.context != context);

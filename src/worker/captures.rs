@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Captures of the driver's, and the commands that they do not stand: those that are about a whole context.
+//! Captures of the driver's, and the commands that invalidate them: those about a whole context.
 //!
 //! `cuCtxSynchronize` fails where a stream of the context is captured, in whatever mode and by whichever thread, and the capture is worth
 //! nothing then (seen on an H200, driver 580.159.04). A guest's program knows of no capture here: it records in its own process. So captures and
@@ -23,13 +23,13 @@ pub fn synchronize() -> Result<(), CUresult> {
     outside(|| unsafe { driver::cuCtxSynchronize() })
 }
 
-/// Does what is about all of a context, once no stream is captured.
+/// Runs an operation about a whole context, once no stream is captured.
 pub fn outside<T>(body: impl FnOnce() -> T) -> T {
     let _none = CAPTURES.read().unwrap_or_else(PoisonError::into_inner);
     body()
 }
 
-/// Lets this thread capture a stream, until it is dropped: once nobody waits for a context.
+/// Lets this thread capture a stream, until it is dropped: once no thread waits for a context.
 pub fn capture() -> RwLockWriteGuard<'static, ()> {
     CAPTURES.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory that is charged to what the guest made: contexts, and what is loaded into them.
+//! Device memory that is charged for the guest's contexts and the images in them.
 
 use std::{
     collections::HashMap,
@@ -11,12 +11,12 @@ use gpgpu_protocol::cuda::*;
 use super::{device_memory::DeviceMemory, places::Places};
 use crate::account::Charge;
 
-/// What memory is charged for, by the guest's ids.
+/// The owner of a charge, by the guest's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A context itself.
     Context(u64),
-    /// What a limit of a context was raised to.
+    /// A raised limit of a context.
     Limit(u64, CUlimit),
     /// A module.
     Module(u64),
@@ -32,7 +32,7 @@ struct Held {
     charge: Charge,
 }
 
-/// The charges, by what they are for. Those of libraries are with their [`Places`].
+/// The charges, by owner. Those of libraries are with their [`Places`].
 #[derive(Debug, Default)]
 pub struct Charges {
     held: Mutex<HashMap<Owner, Vec<Held>>>,
@@ -52,7 +52,7 @@ impl Charges {
         }
     }
 
-    /// What an owner is charged, in bytes.
+    /// The charge of an owner, in bytes.
     pub fn bytes(&self, owner: Owner) -> u64 {
         let all = locked(&self.held);
         let held = all.get(&owner).into_iter().flatten();
@@ -65,12 +65,12 @@ impl Charges {
         drop(gone);
     }
 
-    /// Notes what a library takes where it is used.
+    /// Records the charge of a library where it is used.
     pub fn keep_library(&self, library: u64, places: Arc<Places>) {
         locked(&self.libraries).insert(library, places);
     }
 
-    /// What a library takes where it is used; `None` if nothing is charged for it.
+    /// The charge of a library where it is used; `None` if there is none.
     pub fn library(&self, library: u64) -> Option<Arc<Places>> {
         locked(&self.libraries).get(&library).cloned()
     }
@@ -98,8 +98,8 @@ impl Charges {
 }
 
 impl DeviceMemory {
-    /// Charges device memory; `None` if there is nothing to charge, or nobody. What workers of the VM only keep is given
-    /// back first, if that is needed.
+    /// Charges device memory; `None` if there is nothing to charge, or no limit. Memory that workers of the VM only
+    /// keep is returned first, if needed.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl DeviceMemory {
         let charge = shares.quota.reserve_patiently(device, bytes);
         if charge.is_err() && super::may_log() {
             tracing::info!(
-                "{} MiB on GPU {device} are refused: the VM's limit is {} MiB",
+                "{} MiB on GPU {device} refused: the VM's limit is {} MiB",
                 bytes.div_ceil(1 << 20),
                 shares.quota.limit().unwrap_or(0) >> 20
             );

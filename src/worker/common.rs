@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the parts of a session have in common: the client's objects, each thread's current context, and what is shared with
-//! the supervisor. A part that needs these is handed them when the session is made, and knows nothing of the session.
+//! The common part of a session's parts: the client's objects, each thread's current context, and the memory shared
+//! with the supervisor. A part gets these when the session is made, and does not know the session.
 
 use std::{
     cell::Cell,
@@ -24,7 +24,7 @@ use crate::cuda::driver;
 pub struct Common {
     /// The client's objects.
     pub objects: Objects,
-    /// What is shared with the supervisor, from the moment when there is a client.
+    /// The memory shared with the supervisor, once there is a client.
     pub shares: OnceLock<Shares>,
     /// The GPUs that it has selected of those, if it has.
     selected: OnceLock<Vec<u32>>,
@@ -44,7 +44,7 @@ thread_local! {
 struct Entered {
     /// Its id.
     context: u64,
-    /// The id of the context that what is made goes with: its own, or that of a green context's primary context.
+    /// The id of the context that owns new objects: the current one, or a green context's primary context.
     home: u64,
 }
 
@@ -85,8 +85,8 @@ impl Common {
         CURRENT.set((UNKNOWN, 0));
     }
 
-    /// The id of the context that goes with what this thread's command makes: that of its current context, or of a green one's primary context.
-    /// Memory, modules, functions and events are there; streams are not ([`Self::entered`]).
+    /// The id of the context that owns the objects that this thread's command makes: its current context, or a green
+    /// one's primary context. Memory, modules, functions and events belong to it; streams do not ([`Self::entered`]).
     pub fn current(&self) -> u64 {
         CURRENT.get().0.home
     }

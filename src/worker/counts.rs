@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What this worker counts for the supervisor.
+//! This worker's counters for the supervisor.
 //!
-//! Each thread counts for itself, which costs it nothing but an addition, and adds what it has to the account at the end
-//! of a command stream or of a batch of the ring's records.
+//! Each thread counts for itself, at the cost of an addition, and adds its counts to the account at the end of a
+//! command stream or of a batch of the ring's records.
 
 use std::{
     cell::Cell,
@@ -111,7 +111,7 @@ fn part_of(tally: &Tally, to: Memory, from: Memory, bytes: u64) {
     }
 }
 
-/// Adds what this thread has counted to the account.
+/// Adds this thread's counts to the account.
 pub fn flush(common: &Common) {
     if let Some(shares) = common.shares.get() {
         TALLY.with(|tally| tally.flush(&shares.account.counters));
@@ -140,7 +140,7 @@ mod tests {
     use crate::account::{Account, Shared};
 
     #[test]
-    fn what_a_thread_has_counted_is_added_once() {
+    fn a_threads_counts_are_added_once() {
         let account = Shared::<Account>::new(c"test").unwrap();
         let counters = &account.counters;
         launch();

@@ -2,8 +2,9 @@
 //! Crowds of launches: where the ring holds a backlog of launches into one stream, and the same functions and shapes came before in
 //! that order, they are given to the driver as one executable graph whose parameters are set anew.
 //!
-//! A launch takes the driver more than twice as long as a node's parameters and the GPU's own start of a node together. The nodes form a
-//! chain, so order and visibility are those of the stream. A program can't tell the difference, but by its clock:
+//! A launch takes the driver more than twice as long as a node's parameters and the GPU's own start of a node together.
+//! The nodes form a chain, so order and visibility are those of the stream. Except for the time, a program cannot tell
+//! the difference:
 //!
 //! | | |
 //! |---|---|
@@ -82,8 +83,8 @@ pub fn changes(op: u16) -> bool {
     OPS.contains(&op)
 }
 
-/// Whether an operation gives launches what the nodes of a graph don't take over: attributes of streams, or references, which each
-/// launch reads anew.
+/// Whether an operation gives launches properties that the nodes of a graph don't have: attributes of streams, or
+/// references, which each launch reads anew.
 pub fn sets_launches_apart(op: u16) -> bool {
     const OPS: &[u16] = &[
         request::cuStreamSetAttribute::OP,
@@ -95,7 +96,7 @@ pub fn sets_launches_apart(op: u16) -> bool {
     OPS.contains(&op)
 }
 
-/// What a launch has in common with those before it.
+/// The properties that a launch shares with those before it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Shape {
     function: u64,
@@ -181,13 +182,13 @@ impl Waiting {
 struct Node {
     raw: CUgraphNode,
     params: CUDA_KERNEL_NODE_PARAMS,
-    /// What `params` points to: an address in `bytes` for each parameter.
+    /// The pointers of `params`: an address in `bytes` for each parameter.
     _pointers: Box<[*mut c_void]>,
     bytes: Box<[u8]>,
 }
 
 impl Node {
-    /// The launch, of a function that is there.
+    /// The launch, of an existing function.
     fn new(launch: &Launch, function: &Entry, context: CUcontext) -> Result<Self, CUresult> {
         let layout = function.params();
         let needed = layout
@@ -243,7 +244,7 @@ unsafe impl Send for Made {}
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // SAFETY: both are the driver's, and this alone ends them. What was launched is still done.
+        // SAFETY: both are the driver's, and only this ends them. Pending launches still complete.
         unsafe {
             if !self.exec.is_null() {
                 let _ = driver::cuGraphExecDestroy(self.exec);
@@ -280,8 +281,8 @@ impl Made {
             let mut node = Node::new(launch, &function, raw)?;
             let after = made.nodes.last().map(|of| of.raw);
             let (first, count) = (after.as_slice().as_ptr(), after.as_slice().len());
-            // SAFETY: the graph, the node, the function and the context are the driver's and live; the structure, and what it points
-            // to, outlives the call, which copies it.
+            // SAFETY: the graph, the node, the function and the context are the driver's and live; the structure and
+            // its pointers outlive the call, which copies them.
             unsafe {
                 let to = &raw mut node.raw;
                 driver::cuGraphAddKernelNode_v2(to, graph, first, count, &node.params)?;
@@ -306,8 +307,8 @@ impl Made {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             node.bytes.copy_from_slice(bytes);
-            // SAFETY: the executable graph was made of the graph with this node, and its function was found just now; the structure, and
-            // what it points to, outlives the call, which copies it.
+            // SAFETY: the executable graph was made of the graph with this node, and its function was found just now;
+            // the structure and its pointers outlive the call, which copies them.
             unsafe {
                 driver::cuGraphExecKernelNodeSetParams_v2(self.exec, node.raw, &node.params)
             }?;
@@ -378,7 +379,7 @@ impl std::fmt::Debug for Crowds {
 }
 
 impl Crowds {
-    /// What graphs were made of has changed.
+    /// The objects of graphs have changed.
     pub fn forget(&mut self) {
         self.made.clear();
         self.seen.clear();
@@ -466,11 +467,11 @@ impl Crowds {
         Ok(Some(self.made.len() - 1))
     }
 
-    /// Gives the driver what waits as a graph; `Ok(false)` if nothing was given.
+    /// Gives the driver the waiting launches as a graph; `Ok(false)` if nothing was given.
     ///
     /// # Errors
     ///
-    /// As for `Ok(false)`: the launches themselves will say what is wrong.
+    /// As for `Ok(false)`: the launches themselves will return the error.
     fn give(&mut self, session: &Session, waiting: &Waiting) -> Result<bool, CUresult> {
         let [first, ..] = waiting.launches.as_slice() else {
             return Ok(false);
@@ -495,7 +496,7 @@ impl Crowds {
         };
         let made = &mut self.made[at];
         if let Err(code) = made.set(session, &waiting.launches) {
-            // Nobody knows which parameters it has.
+            // Its parameters are unknown.
             self.made.swap_remove(at);
             return Err(code);
         }
@@ -504,7 +505,7 @@ impl Crowds {
         // SAFETY: the executable graph and the stream are the driver's and live, and so does all that the graph uses.
         let launched = unsafe { driver::cuGraphLaunch(made.exec, stream as CUstream) };
         if let Err(code) = launched {
-            // A graph may lack what its launches do not need, such as memory.
+            // A graph may lack resources that its launches do not need, such as memory.
             self.made.swap_remove(at);
             return Err(code);
         }
@@ -521,7 +522,7 @@ impl Crowds {
         Ok(true)
     }
 
-    /// Gives the driver what waits as a graph, and says whether it did. If not, nothing was given.
+    /// Gives the driver the waiting launches as a graph, and returns whether it did. If not, nothing was given.
     pub fn issue(&mut self, session: &Session, waiting: &Waiting) -> bool {
         if self.is_off || ARE_OFF.load(Ordering::Relaxed) || !waiting.is_crowd() {
             return false;

@@ -16,8 +16,8 @@ use super::{
     crowds::{CROWD, Crowds, Waiting},
     lifetimes_tests::Rig,
     objects::{Entry, Params},
-    pool::Pool,
     ring::{self, Ring},
+    threads::Pool,
 };
 use crate::{
     cuda::double,
@@ -27,7 +27,7 @@ use crate::{
 /// Where the guest has its ring.
 const RING: u64 = 0x1234_56a0_0000;
 
-/// A command as it stands in a stream.
+/// A command as encoded in a stream.
 pub fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.put(request);
@@ -110,7 +110,7 @@ fn a_crowd_that_comes_back_becomes_a_graph_whose_parameters_follow() {
 }
 
 #[test]
-fn what_is_no_crowd_is_left_to_the_launches_themselves() {
+fn launches_that_are_no_crowd_stay_launches() {
     let rig = rig();
     let [context, _] = rig.contexts;
     let mut waiting = crowd(&rig, 1, 0);
@@ -217,7 +217,7 @@ fn graphs_that_are_not_over_keep_others_back() {
     while crowds.issue(rig.session, &crowd) {
         given += 1;
     }
-    // No more launches than the driver's own queue has room for are on their way: 1024.
+    // No more launches are in flight than the driver's own queue has room for: 1024.
     assert!(given > 1 && given * CROWD <= 1024, "{given}");
     double::set_over(true);
     assert!(crowds.issue(rig.session, &crowd));

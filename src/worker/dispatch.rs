@@ -18,14 +18,14 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// What an operation comes to: its reply, or a code and, for a few operations, a reply all the same.
+/// The result of an operation: its reply, or a code and, for a few operations, a reply as well.
 pub type Outcome<R> = Result<R, Failed<R>>;
 
 /// A failed operation.
 pub struct Failed<R> {
     /// The code.
     pub code: CUresult,
-    /// What the operation says though it failed.
+    /// The reply of the failed operation.
     pub reply: Option<R>,
 }
 
@@ -80,7 +80,7 @@ impl Answer {
         })
     }
 
-    /// What follows the head.
+    /// The bytes behind the head.
     pub fn reply(&self) -> &[u8] {
         &self.reply
     }
@@ -103,7 +103,7 @@ fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
     Ok(request)
 }
 
-/// What the caller of a `fence` operation waits for, once it was issued.
+/// The streams that the caller of a `fence` operation waits for, once it was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// All that the stream with this id was given.
@@ -145,7 +145,7 @@ pub enum Carried {
     Issued(Until, Option<Passage>),
 }
 
-/// Enters the context that a command is about, and passes the gates of what it gives to GPUs.
+/// Enters the context of a command, and passes the gates of the GPUs that it uses.
 fn enter<R: Request + Naming>(
     session: &Session,
     context: u64,
@@ -234,7 +234,7 @@ macro_rules! table {
             })
         }
 
-        /// Reads a command's arguments or, where `is_reply`, what answers it, and writes them again.
+        /// Decodes a command's arguments or, if `is_reply`, its answer, and encodes them again.
         ///
         /// # Errors
         ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the device process knows of the client's device memory, so that a mover can reach it.
+//! The part of the client's device memory that the device process knows, so that a mover can reach it.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
 use super::device_memory::{DeviceMemory, Holders, Place};
 use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
 
-/// The exports that the device process has been told of.
+/// The exports that the device process knows.
 #[derive(Debug)]
 pub struct Exports {
     /// The channel to it; none in tests of parts of a worker.
@@ -29,7 +29,7 @@ struct State {
 pub struct Moved<'a> {
     /// The command's.
     pub seq: u64,
-    /// How many bytes of its stream come before what the data belongs to.
+    /// The number of bytes of its stream before the command of the data.
     pub carried_out: u32,
     /// The answer.
     pub answer: &'a [u8],
@@ -61,7 +61,7 @@ impl Exports {
         let Some(end) = self.end else {
             return Ok(None);
         };
-        // Nothing that is told of a number comes after it was taken back.
+        // No message about a number follows its withdrawal.
         let mut state = self.state();
         state.clock += 1;
         let now = state.clock;

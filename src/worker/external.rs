@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Commands whose data is not in the staging area: a mover moves it.
 //!
-//! What is before the copy in the stream is carried out here, and so is all of the copy but its bytes: the check of its
-//! range, and the wait for what the copy's stream has to do first. Then the device process is told which part of
-//! which export the bytes belong to. Guest memory is never named here.
+//! This executes the stream's commands before the copy, and all of the copy but its bytes: the check of its range, and
+//! the wait for the earlier work of the copy's stream. Then the device process is told the export and the offset of the
+//! bytes. Guest memory is never named here.
 
 use gpgpu_protocol::{
     api::{Gives, Property, Request, Stream, is, request},
@@ -36,7 +36,7 @@ struct Copy {
     op: u16,
 }
 
-/// What becomes of a copy.
+/// The way of a copy.
 enum Fate {
     /// Its bytes can be moved.
     At(Place),
@@ -81,7 +81,7 @@ impl Job {
             room if room < Answer::code(CUDA_SUCCESS).len() => {
                 return self.end.answer(self.seq, status::LIMIT, &[], 0);
             }
-            // Who wants no answer leaves the error of an earlier command for the next who does.
+            // A command without an answer leaves an earlier error for the next one with an answer.
             _ if is(copy.op, Property::Observes) => {
                 Some(Answer::code(self.session.take_deferred()).head(self.session))
             }
@@ -142,7 +142,7 @@ fn last_copy(job: &Job) -> Result<Option<(Copy, usize)>, Malformed> {
     };
     let copy = Copy {
         context,
-        // An address that wraps around is nobody's.
+        // An address that wraps around is invalid.
         address: address.checked_add(job.data_offset).unwrap_or(0),
         bytes,
         stream,
@@ -182,7 +182,7 @@ impl Copy {
         let memory = &session.device_memory;
         match memory.check(session.current(), self.address, self.bytes) {
             Some(held) => held?,
-            // Registered memory, or what only the driver knows.
+            // Registered memory, or memory that only the driver knows.
             None => return Ok(Fate::Staged),
         }
         let Some(place) = memory.place(self.address, self.bytes) else {

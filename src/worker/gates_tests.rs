@@ -47,7 +47,7 @@ const NUMBER: u32 = 4;
 /// Where the guest has its ring.
 const RING: u64 = 0x1234_5690_0000;
 
-/// An argument with which a command does what it is there for, of an operation that gives the GPU something.
+/// A valid argument for an operation that gives the GPU something.
 trait Good: Arg {
     /// The argument of this name.
     fn good(rig: &Rig, argument: &str) -> Self::Request;
@@ -174,7 +174,7 @@ type Make = fn(&Rig) -> Vec<u8>;
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
-        /// Those of the table that give the GPU something.
+        /// The operations of the table that give the GPU something.
         fn operations() -> Vec<(u16, &'static str, Make)> {
             let mut all = Vec::<(u16, &'static str, Make)>::new();
             $(operations!(@ all $op $name ($($arg : $ty),*) $($is)*);)*
@@ -211,7 +211,7 @@ fn command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
-/// Carries out a command with as many bytes beside it as its rows have. Nobody waits for what it gives the GPU.
+/// Executes a command with as many bytes beside it as its rows have. No one waits for its GPU work.
 fn run(session: &Session, command: &[u8]) -> CUresult {
     let (input, mut output) = ([5_u8; WIDTH * HEIGHT], [0_u8; WIDTH * HEIGHT]);
     let data = Data {
@@ -299,7 +299,7 @@ fn without_a_grant_no_command_reaches_the_gpu() {
     grant(grant::OPEN);
     for (thread, (name, context, _)) in threads.into_iter().zip(&commands) {
         let result = thread.join().unwrap();
-        // What names no stream and no context runs nowhere.
+        // A command without a stream and a context runs nowhere.
         let is_fine = [CUDA_SUCCESS, CUDA_ERROR_INVALID_CONTEXT].contains(&result)
             || names_no_event(name) && result == CUDA_ERROR_INVALID_HANDLE;
         assert!(is_fine, "{name} in context {context:#x}: {result}");
@@ -327,7 +327,7 @@ fn names_no_event(name: &str) -> bool {
     matches!(name, "gpgpuIpcEventRecord" | "gpgpuIpcEventWait")
 }
 
-/// What a good command of a composed function carries; `None` for functions that nobody here composes.
+/// The content of a valid command of a composed function; `None` for functions that no code here composes.
 fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     use libraries::cublaslt::{
         attributes::Class,

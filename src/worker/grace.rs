@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Grace periods: nothing that a command has found is destroyed before the command ends.
 //!
-//! The guest's threads share their objects, and a handle or an address that was looked up is used in the driver after the lock of
-//! its table is gone. So each thread says in a slot of its own when a command begins and ends ([`enter`]). Whoever destroys
-//! something first hides it from look-ups, then takes the time ([`Ticket::now`]), and destroys it once every command that had
-//! begun by then has ended. This is read-copy-update with the commands as readers.
+//! The guest's threads share their objects, and the driver uses a handle or an address after the lock of the look-up's
+//! table is released. So each thread announces the begin and the end of a command in a slot of its own ([`enter`]). A
+//! thread that destroys an object first hides it from look-ups, then takes the time ([`Ticket::now`]), and destroys it
+//! once every command that had begun by then has ended. This is read-copy-update with the commands as readers.
 //!
 //! # Commands that wait
 //!
-//! A command that waits for the GPU must not hold up the end of what it has nothing to do with. Before it waits it names what it
-//! still uses, and counts for nothing else from then on ([`narrow`]). One that waits before it has looked anything up, for the
-//! gate say, is outside meanwhile ([`pause`]). So a grace period lasts as long as a call of the driver that issues work. The
-//! longest of these is a launch into a stream that is full. It names no memory ([`Property::Memory`](gpgpu_protocol::api::Property::Memory)), so memory is not held up by it.
+//! A command that waits for the GPU must not delay the end of objects that it does not use. Before it waits it names
+//! the objects that it still uses, and counts for no others from then on ([`narrow`]). A command that waits before any
+//! look-up, for example for the gate, is outside meanwhile ([`pause`]). So a grace period lasts as long as a call of
+//! the driver that issues work. The longest of these is a launch into a full stream. It names no memory
+//! ([`Property::Memory`](gpgpu_protocol::api::Property::Memory)), so it does not delay the end of memory.
 //!
 //! # What is protected, and how
 //!
@@ -51,7 +52,7 @@ use std::{
 
 use gpgpu_protocol::api::{Library, Module, Object, object_kind};
 
-/// What a command goes on using while it waits.
+/// The objects that a command continues to use while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// The object with this id, with all in it if it is a context; 0 is none.
@@ -71,7 +72,7 @@ pub enum Name {
     },
 }
 
-/// What ends.
+/// The object that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The object with this id.
@@ -115,7 +116,7 @@ static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
 
 const USES_MEMORY: u64 = 1;
 
-/// What a thread says of itself. It has a cache line of its own, for the thread writes to it with each command.
+/// The announcement of a thread. It has a cache line of its own, because the thread writes to it with each command.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot {
@@ -134,7 +135,7 @@ impl Slot {
 
 struct Mine {
     slot: Arc<Slot>,
-    /// How many [`Inside`]s there are.
+    /// The number of [`Inside`]s.
     depth: Cell<u32>,
     /// How many names.
     named: Cell<usize>,
@@ -157,7 +158,8 @@ impl Mine {
 
     fn begin(&self, flags: u64) {
         let now = NOW.load(Ordering::Relaxed) << 1;
-        // Whoever hides something looks at the slots afterwards, and this thread at the tables: one of the two sees the other.
+        // A thread that hides an object reads the slots afterwards, and this thread reads the tables: one of the two
+        // sees the other.
         self.slot.since.swap(now | flags, Ordering::SeqCst);
     }
 }
@@ -220,7 +222,7 @@ impl Drop for Inside {
     }
 }
 
-/// From here to its end the command uses nothing of what it has found but this: it may wait.
+/// From here to its end the command uses only this of the objects that it has found: it may wait.
 pub fn narrow(names: &[Name]) {
     MINE.with(|mine| {
         if mine.depth.get() == 0 {
@@ -241,7 +243,7 @@ pub struct Paused {
     _mine: PhantomData<*const ()>,
 }
 
-/// The command waits. What it has found before must be looked up again afterwards.
+/// The command waits. Earlier look-ups must be repeated afterwards.
 pub fn pause() -> Paused {
     let since = MINE.with(|mine| mine.slot.since.swap(0, Ordering::Release));
     Paused {
@@ -258,7 +260,7 @@ impl Drop for Paused {
     }
 }
 
-/// The end of modules, a library or a context, whose globals may be in nobody's tables but the driver's; until it is dropped.
+/// The end of modules, a library or a context, whose globals may be in no table but the driver's; until it is dropped.
 #[derive(Debug)]
 pub struct Unload(Ticket);
 
@@ -269,7 +271,7 @@ fn unloads() -> MutexGuard<'static, Vec<u64>> {
 }
 
 impl Unload {
-    /// It begins: what is known of it was hidden.
+    /// It begins: its objects were hidden.
     pub fn begin() -> Self {
         let mut unloads = unloads();
         let ticket = Ticket::now();
@@ -295,9 +297,9 @@ thread_local! {
     static AGAIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether what the driver says of an address holds until the command ends: no unload is under way that does not wait for it. Else the
-/// command fails, and is carried out anew once that is over ([`again`]). It cannot wait here, for the unload
-/// waits for whatever it may have found already.
+/// Whether the driver's answer about an address holds until the command ends: no unload is in progress that does not
+/// wait for it. Otherwise the command fails, and is repeated once the unload is over ([`again`]). It cannot wait here,
+/// because the unload waits for objects that it may have found already.
 pub fn unloads_are_settled() -> bool {
     let since = MINE.with(|mine| mine.slot.since.load(Ordering::Relaxed)) >> 1;
     let are_settled = !unloads().iter().any(|ticket| *ticket < since);
@@ -333,7 +335,7 @@ impl Ticket {
         Self(NOW.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// What commands of other threads that had begun by then may use of what ends.
+    /// The ended objects that commands of other threads that had begun by then may use.
     fn users(self, ending: Ending) -> Users {
         let mut users = Users::default();
         let own = MINE.with(|mine| Arc::as_ptr(&mine.slot));
@@ -348,7 +350,7 @@ impl Ticket {
                 users.others = true;
                 users.same |= ending == Ending::Context(context);
             }
-            // A command that became narrow before this was loaded has named what it uses.
+            // A command that became narrow before this load has named its objects.
             for name in slot.names().iter().filter(|name| ending.is_named(name)) {
                 match name {
                     Name::Watched(_) => users.watchers = true,
@@ -360,7 +362,7 @@ impl Ticket {
         users
     }
 
-    /// Whether no command can use any more what was hidden before.
+    /// Whether no command can still use an object that was hidden before.
     pub fn has_passed(self, ending: Ending) -> bool {
         let users = self.users(ending);
         !users.others && !users.watchers
@@ -410,7 +412,7 @@ pub struct StillUsed;
 struct Users {
     /// A command, whatever its context.
     others: bool,
-    /// A command in the context that ends, or one that has named what ends.
+    /// A command in the context that ends, or one that has named it.
     same: bool,
     /// A thread of the worker's own.
     watchers: bool,

@@ -72,7 +72,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn what_was_found_before_it_was_hidden_lasts_until_the_command_ends() {
+fn an_object_found_before_it_was_hidden_lasts_until_the_command_ends() {
     let _alone = alone();
     let before = Command::begin(7, true);
     let ticket = Ticket::now();
@@ -87,7 +87,7 @@ fn what_was_found_before_it_was_hidden_lasts_until_the_command_ends() {
 }
 
 #[test]
-fn what_names_no_memory_holds_none_up() {
+fn a_command_without_memory_delays_no_free() {
     let _alone = alone();
     let launch = Command::begin(7, false);
     let ticket = Ticket::now();
@@ -123,7 +123,7 @@ fn a_command_that_waits_holds_up_what_it_has_named_and_nothing_else() {
         ],
     );
     assert!(!ticket.has_passed(stream()) && !ticket.has_passed(MEMORY));
-    // However late it is that somebody wants to end them.
+    // However late they are to end.
     assert!(!Ticket::now().has_passed(stream()));
     sync.end();
     pass(ticket, &[stream(), MEMORY]);
@@ -145,7 +145,7 @@ fn within_a_command_that_waits_more_can_be_looked_up_for_a_while() {
 }
 
 #[test]
-fn who_waits_at_a_gate_holds_nothing_up_and_does_afterwards() {
+fn a_command_at_a_gate_delays_no_end_until_it_passes() {
     let _alone = alone();
     let command = Command::begin(7, true);
     let ticket = Ticket::now();
@@ -171,7 +171,7 @@ fn a_context_waits_for_commands_in_it_for_so_long_and_for_others_without_a_limit
     inside.go_on(|| narrow(&[Name::Object(7)]));
     assert_eq!(wait(Ticket::now()), Err(StillUsed));
     inside.end();
-    // A gate's thread, which waits for what only the context's end may end.
+    // A gate's thread, which waits for work that only the context's end may end.
     let watcher = Command::begin(7, false);
     watcher.go_on(|| narrow(&[Name::Watched(7)]));
     assert!(!Ticket::now().has_passed(Ending::Context(7)));
@@ -185,8 +185,8 @@ fn a_context_waits_for_commands_in_it_for_so_long_and_for_others_without_a_limit
     assert_eq!(waits.join().unwrap(), Ok(()));
 }
 
-/// A command that comes to an address that only the driver knows; carried out anew until it may ask. Says at the first time when it
-/// may not.
+/// A command that reaches an address that only the driver knows; repeated until it may ask. Reports the first time that
+/// it may not.
 fn ask(not_yet: std::sync::mpsc::Sender<()>) {
     loop {
         let uses = enter(7, true);
@@ -213,7 +213,7 @@ fn an_address_that_only_the_driver_knows_is_not_asked_about_during_an_unload() {
     told.recv().unwrap();
     before.end();
     unload.ticket().wait(stream());
-    // It looks again, for what was found meanwhile, and nobody who waits for it keeps it waiting.
+    // It looks again for objects found meanwhile, and its own waiters do not delay it.
     Ticket::now().wait(stream());
     assert!(!asks.is_finished(), "it asked before the unload was over");
     drop(unload);

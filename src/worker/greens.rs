@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Green contexts: parts of a GPU's multiprocessors.
 //!
-//! What the driver says of multiprocessors is a structure with addresses of its own in it. So none leaves the worker, and none comes
-//! from the guest: the guest names a split by its numbers, and the worker has its own driver do it again. The driver gives the same
-//! groups for the same split, which is what a program relies on that combines groups of one split.
+//! The driver's resource of multiprocessors is a structure with addresses of its own in it. So none leaves the worker,
+//! and none comes from the guest: the guest names a split by its numbers, and the worker has its own driver repeat it.
+//! The driver gives the same groups for the same split, on which a program that combines groups of one split relies.
 //!
 //! A green context is a context of the client's table whose entry is in the primary context. Its streams are in it; all else that is made while it
 //! is current goes with the primary context ([`Common::current`](super::common::Common::current)), as with the driver.
@@ -106,13 +106,13 @@ impl Greens {
         found.ok_or(CUDA_ERROR_INVALID_CONTEXT)
     }
 
-    /// The driver's handle of a green context that ends, and that nobody uses any more; `None` if there is none.
+    /// The driver's handle of a green context that ends, and that is no longer in use; `None` if there is none.
     pub fn ending(&self, id: u64) -> Option<CUgreenCtx> {
         let found = self.lock().greens.get(&id).copied();
         found.map(|green| green.raw as CUgreenCtx)
     }
 
-    /// A context has ended: what was split of it is no more.
+    /// A context has ended: its splits are gone.
     pub fn forget(&self, id: u64) {
         let mut table = self.lock();
         table.greens.remove(&id);
@@ -147,7 +147,7 @@ impl Greens {
         Ok(all)
     }
 
-    /// Splits multiprocessors: the groups, and what is left.
+    /// Splits multiprocessors: the groups, and the remainder.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Green contexts on [`crate::cuda::double`]: what goes with them and what does not, and that none ends in use.
+//! Green contexts on [`crate::cuda::double`]: the objects that end with them, the others, and that none ends in use.
 
 use std::{thread, time::Duration};
 
@@ -104,7 +104,7 @@ fn groups_are_chosen_by_number_and_the_drivers_own_bytes_stay_here() {
     let before = double::calls("cuDevResourceGenerateDesc");
     rig.works(create(OTHER, SPLIT, &[0, REMAINING, 0]), 0);
     assert_eq!(double::calls("cuDevResourceGenerateDesc"), before);
-    // What a green context has can be split while it is there.
+    // The multiprocessors of a green context can be split while it exists.
     let inner = MultiprocessorSplit {
         green: OTHER,
         ..SPLIT
@@ -119,7 +119,7 @@ fn groups_are_chosen_by_number_and_the_drivers_own_bytes_stay_here() {
 }
 
 #[test]
-fn what_is_made_in_a_green_context_goes_with_the_primary_but_for_streams() {
+fn objects_of_a_green_context_go_with_the_primary_except_streams() {
     let rig = rig();
     let (session, home) = (rig.session, rig.contexts[0]);
     let (own, made) = (stream(&rig, 20, GREEN), object_id::<Stream>(21));
@@ -152,7 +152,7 @@ fn what_is_made_in_a_green_context_goes_with_the_primary_but_for_streams() {
     );
     rig.works(launch(&rig, own), home);
     assert_eq!(session.entered(), GREEN);
-    // It is ended as what it is.
+    // It is ended as its own kind.
     let destroy = request::cuCtxDestroy_v2 { ctx: GREEN };
     assert_eq!(run(session, destroy, 0), CUDA_ERROR_INVALID_CONTEXT);
     let destroy = request::gpgpuGreenCtxDestroy { green: home };

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_what_was_used_last_stays() {
+    fn the_cache_is_bounded_and_recently_used_images_stay() {
         let images = Images::default();
         let third = |byte| Arc::new(Image::new(vec![byte; MAX_KEPT_BYTES as usize / 3]));
         let all = [third(1), third(2), third(3)];

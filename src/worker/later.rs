@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Streams and events that end as soon as nobody uses them: see [`super::grace`].
+//! Streams and events that end as soon as they are no longer in use: see [`super::grace`].
 //!
 //! Their destruction is a post, so its caller waits for nothing. Where another thread's command may use one, a thread of the
 //! worker's own destroys it when that has ended.
@@ -26,7 +26,7 @@ use crate::cuda::driver;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// What ends, and can be found no more.
+/// Hidden objects that are about to end.
 #[derive(Debug, Clone, Copy)]
 struct Doomed {
     id: u64,
@@ -59,7 +59,7 @@ pub trait Posted: Object {
     ///
     /// # Safety
     ///
-    /// The handle is the driver's, lives, and is used by nobody.
+    /// The handle is the driver's, lives, and is no longer in use.
     unsafe fn destroy(raw: u64) -> Result<(), CUresult>;
 }
 
@@ -114,7 +114,7 @@ impl Later {
             }
             return Ok(());
         }
-        // SAFETY: the handle came from the table, which gives it to nobody any more, and nobody else uses it.
+        // SAFETY: the handle came from the table, which no longer gives it out, and it is no longer in use.
         match unsafe { K::destroy(entry.raw) } {
             Ok(()) => self.common.objects.remove(id),
             Err(code) => {
@@ -125,7 +125,7 @@ impl Later {
         Ok(())
     }
 
-    /// Whether there is a thread. Without one, whoever destroys something next looks.
+    /// Whether there is a thread. Without one, the next destruction looks.
     fn starts(&'static self) -> bool {
         *self.started.get_or_init(|| {
             let thread = thread::Builder::new().name("later".into());
@@ -150,7 +150,7 @@ impl Later {
         }
     }
 
-    /// Destroys what nobody uses any more; `false` if there was nothing.
+    /// Destroys objects that are no longer in use; `false` if there were none.
     fn sweep(&self) -> bool {
         let common = self.common;
         let mut any = false;
@@ -170,20 +170,20 @@ impl Later {
             if common.enter(doomed.context).is_ok() {
                 // SAFETY: as above; its context lives.
                 if let Err(code) = unsafe { (doomed.destroy)(doomed.raw) } {
-                    tracing::debug!("A stream or event that was destroyed: {code}");
+                    tracing::debug!("Destroying a stream or event: {code}");
                 }
                 common.objects.remove(doomed.id);
             } else if common.objects.home(doomed.context) == doomed.context {
                 common.objects.remove(doomed.id);
             }
-            // What a green context has at its end is destroyed with it.
+            // Objects that a green context has at its end are destroyed with it.
             if common.entered() != entered {
                 let _ = common.enter(entered);
             }
         }
     }
 
-    /// A context has ended, and what is in it with it.
+    /// A context has ended, with everything in it.
     pub fn forget_context(&self, context: u64) {
         self.doomed().retain(|doomed| doomed.context != context);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a command uses stays until the command ends: two threads of a guest at once, on [`crate::cuda::double`].
+//! A command's objects stay until the command ends: two threads of a guest at once, on [`crate::cuda::double`].
 
 use std::{
     num::NonZeroUsize,
@@ -335,10 +335,10 @@ fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
 }
 
 #[test]
-fn what_no_other_thread_can_use_is_destroyed_at_once() {
+fn objects_that_no_other_thread_can_use_are_destroyed_at_once() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
-    // Neither who waits for something else holds it up, nor who waits for a callback.
+    // It is delayed neither by a wait for something else nor by a wait for a callback.
     let held = double::hold("cuStreamSynchronize");
     let hStream = rig.streams[1];
     let waits = rig.begin(request::cuStreamSynchronize { hStream }, other);
@@ -418,7 +418,7 @@ fn a_context_is_destroyed_after_the_calls_that_use_what_is_in_it() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// The driver refuses to wait for a context in which a stream is captured, and spoils what is captured.
+/// The driver refuses to wait for a context in which a stream is captured, and invalidates the capture.
 #[test]
 fn no_context_is_waited_for_while_a_call_is_recorded() {
     let rig = Rig::new();
@@ -466,7 +466,7 @@ fn memory_of_the_guest_is_not_unmapped_under_a_copy_that_has_found_it() {
     let session = rig.session;
     let unmapped = thread::spawn(move || session.regions.unmap(session, 1));
     until(|| !session.regions.holds(HERE, 1));
-    // What the worker maps for itself would come where the guest's memory was.
+    // The worker's own mappings would get the addresses of the guest's memory.
     thread::sleep(A_WHILE);
     let early = fill_hole(HERE);
     assert!(!unmapped.is_finished(), "the guest has its memory back");
@@ -534,7 +534,7 @@ fn memory_of_the_drivers_own_is_freed_after_the_copy_that_has_found_it() {
         };
         thread::sleep(A_WHILE);
         assert_eq!(double::calls("cuMemFree_v2"), before);
-        // The driver still knows it, but it is nobody's any more.
+        // The driver still knows it, but it has no owner any more.
         let again = run(rig.session, rig.copy(dst, src), context);
         assert_eq!(again, CUDA_ERROR_INVALID_VALUE);
         let twice = run(rig.session, request::cuMemFree_v2 { dptr: dst }, context);
@@ -549,7 +549,7 @@ fn memory_of_the_drivers_own_is_freed_after_the_copy_that_has_found_it() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// What is freed in a stream's order is handed on to whoever needs no more units than it has.
+/// Memory freed in a stream's order is reused by requests of at most its units.
 #[test]
 fn memory_of_the_drivers_own_that_a_stream_hands_on_has_whole_units() {
     let rig = Rig::new();
@@ -622,7 +622,7 @@ fn memory_is_unmapped_after_the_fill_that_has_found_it_and_released_after_both()
     assert_eq!(unmap.join().unwrap(), CUDA_SUCCESS);
     assert_eq!((unmaps(), double::calls("cuMemRelease")), (2, 1));
     rig.works(free(), 0);
-    // The addresses stay the driver's: what is there no more is not asked of it.
+    // The addresses stay the driver's: it is not asked about memory that is gone.
     let fills = double::calls("cuMemsetD8_v2");
     assert_eq!(run(rig.session, fill(), context), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(double::calls("cuMemsetD8_v2"), fills);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory that the worker shares: the staging area, and what its guest process registered.
+//! Memory that the worker shares: the staging area, and the registered memory of its guest process.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -64,7 +64,7 @@ impl Staging {
         Ok(Self { base, size })
     }
 
-    /// The words by which the device process has the worker come to rest.
+    /// The words by which the device process requests a rest.
     pub fn rest(&self) -> &'static Rest {
         // SAFETY: the page lies behind the area, which is whole pages, and stays mapped until the process ends.
         unsafe { Rest::at(self.base.as_ptr().cast::<u8>().add(self.size as usize)) }
@@ -119,13 +119,13 @@ impl Registration {
 /// How often it is looked whether a context has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The regions, and what of them is pinned.
+/// The regions, and their pinned parts.
 #[derive(Debug, Default)]
 pub struct Regions {
     state: Mutex<State>,
     /// A registration was let go.
     changed: Condvar,
-    /// What is pinned, by the device's address: for those that only ask, and must not wait while something is pinned.
+    /// The pinned memory, by the device's address: for queries, which must not wait while memory is pinned.
     pinned: RwLock<BTreeMap<u64, Pinned>>,
 }
 
@@ -208,9 +208,10 @@ impl Regions {
         Some(here)
     }
 
-    /// Unmaps a region, when no command can use it any more; what CUDA has pinned of it is let go first. Returns a [`status`].
+    /// Unmaps a region, when no command can use it any more; its memory is first unpinned from CUDA. Returns a
+    /// [`status`].
     ///
-    /// What comes to the same addresses later is not written to by anything that was begun before: commands have ended, and
+    /// No earlier command writes to a later mapping at the same addresses: commands have ended, and
     /// `cuMemHostUnregister` returns when the GPU does not reach the memory any more.
     pub fn unmap(&self, common: &Common, number: u32) -> u32 {
         let mut state = self.state();
@@ -221,7 +222,7 @@ impl Regions {
         if (state.kept.iter()).any(|(from, to)| *from < end && start < *to) {
             return status::BAD_ADDRESS;
         }
-        // From now on nothing of it is registered, and nothing finds what was.
+        // From now on none of it is registered, and look-ups do not find it.
         state.regions.remove(&number);
         let mut ended = true;
         loop {
@@ -241,7 +242,7 @@ impl Regions {
             let let_go = self.let_go(common, guest);
             state = self.state();
             if let_go.is_err() && state.registered.remove(&guest).is_some() {
-                // That of a context that has failed, say: it goes with the process.
+                // For example that of a context that has failed: it ends with the process.
                 self.pinned().remove(&registration.device);
                 ended = false;
             }
@@ -256,7 +257,7 @@ impl Regions {
         if ended {
             unmap_range(region.here, region.bytes);
         } else {
-            // CUDA still takes the addresses for what was there: nothing else comes there.
+            // CUDA still takes the addresses for the old memory: they are not reused.
             reserve_range(region.here, region.bytes);
         }
         status::OK
@@ -355,7 +356,7 @@ impl Regions {
             found.is_ending = true;
             *found
         };
-        // From now on nobody takes it for pinned, which it may cease to be at any moment.
+        // From now on it does not count as pinned, because it may be unpinned at any moment.
         self.pinned().remove(&registration.device);
         let ticket = Ticket::now();
         let result = {
@@ -365,7 +366,7 @@ impl Regions {
             grace::narrow(&[Name::Object(registration.context)]);
             entered.map_err(|_| None).and_then(|()| {
                 ticket.wait(registration.ending());
-                // SAFETY: the address was registered and not unregistered since, and nobody uses it.
+                // SAFETY: the address was registered and not unregistered since, and it is no longer in use.
                 unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) }
                     .map_err(Some)
             })
@@ -494,7 +495,7 @@ fn reserve_range(start: u64, bytes: u64) {
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED;
     // SAFETY: the range is a region's, which nothing refers to any longer but the driver by its address.
     if let Err(error) = unsafe { mmap_anonymous(Some(start), bytes, ProtFlags::PROT_NONE, flags) } {
-        // What is left mapped is the guest's own.
+        // Memory that stays mapped is the guest's own.
         tracing::debug!("A region stays mapped: {error}");
     }
 }
@@ -527,7 +528,7 @@ mod tests {
             unsafe { (address as *const u8).read_volatile() }
         };
         assert_eq!((byte(here), byte(here + PAGE_BYTES)), (3, 1));
-        // What is there already is not replaced: the second mapping lands elsewhere.
+        // An existing mapping is not replaced: the second mapping gets another address.
         let elsewhere = map_runs(guest, PAGE_BYTES, &[run(1)]).unwrap();
         assert_ne!(elsewhere, guest);
         assert_eq!((byte(here), byte(elsewhere)), (3, 2));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker: one process for one CUDA process of a guest.
 //!
-//! It takes command streams from its device process, carries them out on the host's driver API and
-//! answers. Commands run in the order in which they come. One that may block (`wait` in the API table)
-//! runs on a thread of its own ([`pool`]) while the stream goes on: the guest thread that made it waits for it, and what other
-//! guest threads send does not depend on it. Commands of a client that has host callbacks run on such a thread too, one after the other,
-//! as the driver may block any of them until a callback is over. Once the guest has set up a ring ([`ring`]), most commands come that way.
+//! It takes command streams from its device process, executes them on the host's driver API and answers. Commands run
+//! in the order in which they come. A command that may block (`wait` in the API table) runs on a thread of its own
+//! ([`threads`]) while the stream continues: the guest thread that made it waits for it, and commands of other guest
+//! threads do not depend on it. Commands of a client that has host callbacks run on such a thread too, one after the
+//! other, because the driver may block any of them until a callback is over. Once the guest has set up a ring
+//! ([`ring`]), most commands come that way.
 //!
 //! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
 //! that the guest process registered.
@@ -44,7 +45,6 @@ mod objects;
 mod ops;
 mod peers;
 mod places;
-mod pool;
 mod prewarm;
 mod printed;
 mod printing;
@@ -55,6 +55,7 @@ mod session;
 mod shared_events;
 mod shares;
 mod start;
+mod threads;
 
 use std::sync::Mutex;
 
@@ -71,8 +72,8 @@ use self::{
     dispatch::{Answer, Carried, Until, dispatch},
     lease::Passage,
     memory::Staging,
-    pool::{Ordered, Pool},
     session::{Data, Session, Way},
+    threads::{Ordered, Pool},
 };
 use crate::{
     ipc::{self, Span, ToWorker, WorkerEnd},
@@ -81,7 +82,7 @@ use crate::{
     sandbox,
 };
 
-/// What the supervisor decides for a worker.
+/// The supervisor's settings for a worker.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Serve although the GPU can reach pageable memory: the operator accepts that a guest's kernels can then read and
@@ -93,42 +94,42 @@ pub struct Options {
     pub crowds: bool,
     /// NVIDIA's libraries that it can open, and those that it opens before there is a client.
     pub libraries: Libraries,
-    /// What keeps it in.
+    /// The sandbox.
     pub sandbox: sandbox::Settings,
 }
 
 /// Why a worker ends before its client does.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The device process sent what is no message, or the channel failed.
+    /// The device process sent an invalid message, or the channel failed.
     #[error("Channel to the device process: {0}")]
     Channel(#[from] ipc::Error),
     /// The staging area cannot be mapped.
     #[error("Cannot map the staging area: {0}")]
     Staging(#[source] std::io::Error),
-    /// The driver does not serve, and no client is there to be told.
+    /// The driver does not work, and there is no client to tell.
     #[error("{0}")]
     Refused(Refusal),
     /// The VMM's connection cannot be kept open.
     #[error("Cannot hold the VMM's connection: {0}")]
     Hold(#[source] std::io::Error),
     /// The descriptor of the driver's cache cannot be set up.
-    #[error("Cannot set the driver's cache up: {0}")]
+    #[error("Cannot set up the driver's cache: {0}")]
     Cache(#[source] std::io::Error),
-    /// What kernels print cannot be taken.
-    #[error("Cannot take what kernels print: {0}")]
+    /// The output of kernels cannot be redirected.
+    #[error("Cannot redirect the output of kernels: {0}")]
     Printed(#[source] std::io::Error),
-    /// What is shared with the supervisor cannot be mapped.
-    #[error("Cannot map what is shared with the supervisor: {0}")]
+    /// The memory shared with the supervisor cannot be mapped.
+    #[error("Cannot map the memory shared with the supervisor: {0}")]
     Shares(#[source] std::io::Error),
     /// The ring can have no thread.
     #[error("Cannot start the ring's thread: {0}")]
     Ring(#[source] std::io::Error),
-    /// What brings the worker to rest can have no thread.
-    #[error("Cannot start the thread that brings it to rest: {0}")]
+    /// The thread for rests cannot be started.
+    #[error("Cannot start the thread for pauses: {0}")]
     Rest(#[source] std::io::Error),
     /// A worker that has to start anew cannot.
-    #[error("Cannot start anew: {0}")]
+    #[error("Cannot restart the worker: {0}")]
     Again(#[source] std::io::Error),
     /// The sandbox cannot be closed.
     #[error(transparent)]
@@ -163,7 +164,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     ring::serve(session, pool.clone()).map_err(Error::Ring)?;
     while let Some(message) = end.recv()? {
         match message {
-            ToWorker::Serve(_) => return Err(ipc::Error::Malformed("served twice").into()),
+            ToWorker::Serve(_) => return Err(ipc::Error::Malformed("a second Serve").into()),
             ToWorker::Setup { staging, size } => {
                 let staging = Staging::map(&staging, size).map_err(Error::Staging)?;
                 if session.staging.get().is_none() {
@@ -279,7 +280,7 @@ impl Job {
 
     fn may_block(&self, command: &Command<'_>) -> bool {
         if command.op == request::gpgpuRingAfter::OP {
-            // Not if what it waits for is done, which it mostly is.
+            // Not if its condition holds already, as it mostly does.
             let mut arguments = Reader::new(command.arguments);
             return match (arguments.word(), self.session.ring.get()) {
                 (Ok(position), Some(ring)) => !ring.has_reached(position),
@@ -308,8 +309,8 @@ impl Job {
         self.answer(&answer, written)
     }
 
-    /// Answers the command, if an answer is wanted. A result that nobody wants is kept, if it is an error; data is written
-    /// whether an answer is wanted or not.
+    /// Answers the command, if an answer is wanted. An error without an answer is kept; data is written whether an
+    /// answer is wanted or not.
     fn answer(&self, answer: &Answer, written: u64) -> Result<(), ipc::Error> {
         if self.answer_bytes == 0 {
             if answer.result != CUDA_SUCCESS {
@@ -390,14 +391,15 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Waits for what a `fence` operation waits for, where nobody can be told later. Others may have the GPU when that is over.
+/// Waits for the streams of a `fence` operation, if a later answer is impossible. Others may have the GPU when that is
+/// over.
 fn wait(session: &Session, until: &Until, passage: Option<Passage>) -> Result<u32, CUresult> {
     drop(passage);
     until.wait(session).map(|()| 0)
 }
 
-/// Carries out the commands of a stream; only the last is answered. What a `fence` operation waits for is handed to
-/// `fence` with the passage of the operation, if it has one; the number of fences comes back with the answer.
+/// Executes the commands of a stream; only the last is answered. The streams of a `fence` operation are passed to
+/// `fence` with the passage of the operation, if it has one; the answer contains the number of fences.
 ///
 /// # Errors
 ///
@@ -426,7 +428,7 @@ fn execute(
             if crowds::changes(op) || crowds::sets_launches_apart(op) {
                 session.forget_crowds(crowds::sets_launches_apart(op));
             }
-            // What the command finds stays until it ends.
+            // Objects that the command finds stay until it ends.
             let uses = grace::enter(context, is(op, Property::Memory));
             let carried = match dispatch(session, op, context, arguments, data)? {
                 Carried::Done(answer) => (answer, 0),
@@ -441,10 +443,10 @@ fn execute(
             }
         };
         if crowds::changes(op) {
-            // One of before may have been made meanwhile.
+            // An earlier one may have been made meanwhile.
             session.forget_crowds(false);
         }
-        // What is not over yet will be asked about again.
+        // The unfinished ones are checked again later.
         if fences == 0 && is(op, Property::Observes) && answer.result == CUDA_SUCCESS {
             let deferred = session.take_deferred();
             if deferred != CUDA_SUCCESS {
@@ -460,8 +462,8 @@ fn execute(
     last.ok_or(Malformed::Truncated)
 }
 
-/// Reads every command of a stream as it is read to be carried out, and writes it again: for fuzzing, which has no driver. Of
-/// a stream of answers, where `are_replies`, what the guest's library reads.
+/// Decodes every command of a stream as for execution, and encodes it again: for fuzzing, which has no driver. If
+/// `are_replies`, it decodes a stream of answers as the guest's library does.
 ///
 /// # Errors
 ///

@@ -41,7 +41,7 @@ pub struct Entry {
     pub params: Option<Arc<Params>>,
 }
 
-/// What a launch needs to know of a function or kernel beside its handle.
+/// The properties of a function or kernel that a launch needs beside its handle.
 #[derive(Debug)]
 pub struct Params {
     /// The parameters.
@@ -76,7 +76,7 @@ impl Entry {
 /// No object that is made has an id from here on: devices' own pools and special handles do.
 const RESERVED: u64 = 1 << 56;
 
-/// The most objects of a kind that one client has: what each costs the driver is the host's memory.
+/// The maximum number of objects of a kind of one client: the driver's cost of each is host memory.
 fn most(kind: u8) -> usize {
     match kind {
         // A hundred megabytes and more, of the GPU's memory too.
@@ -100,7 +100,7 @@ fn most(kind: u8) -> usize {
 #[derive(Debug)]
 struct Place {
     entry: Entry,
-    /// What is about to end: bits of [`OWN`], [`PARENTS`] and [`CONTEXTS`]. It is an object still, and counts as one.
+    /// Objects that are about to end: bits of [`OWN`], [`PARENTS`] and [`CONTEXTS`]. They still exist, and count.
     ending: u8,
 }
 
@@ -111,7 +111,7 @@ const PARENTS: u8 = 2;
 /// Its context ends.
 const CONTEXTS: u8 = 4;
 
-/// What there is, and how much of each kind.
+/// The objects, and their number by kind.
 #[derive(Debug, Default)]
 struct Table {
     entries: HashMap<u64, Place, foldhash::fast::RandomState>,
@@ -128,7 +128,7 @@ impl Table {
     }
 
     fn insert(&mut self, id: u64, entry: Entry) {
-        // What is made in something that ends meanwhile ends with it.
+        // An object made in one that ends meanwhile ends with it.
         let mut ending = 0;
         if self.is_ending(entry.context) {
             ending |= CONTEXTS;
@@ -167,13 +167,13 @@ impl Table {
     }
 }
 
-/// The id of the context that goes with what is made in the context `id`, whose entry is in the context `of`: a green one is in its
-/// primary context.
+/// The id of the context that owns objects made in the context `id`, whose entry is in the context `of`: a green one is
+/// in its primary context.
 pub fn home(id: u64, of: u64) -> u64 {
     if of == 0 { id } else { of }
 }
 
-/// What is said of an object that is not there.
+/// The error for an object that does not exist.
 fn missing<K: Object>() -> CUresult {
     if K::KIND == Context::KIND {
         CUDA_ERROR_INVALID_CONTEXT
@@ -185,7 +185,7 @@ fn missing<K: Object>() -> CUresult {
 /// The table.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// A guest that chose its ids so that they collide would slow down nobody but itself.
+    /// A guest that chose colliding ids would slow down only itself.
     table: RwLock<Table>,
     /// How often a stream or a function ended.
     ends: AtomicU64,
@@ -259,7 +259,7 @@ impl Objects {
         self.write(|table| table.insert(id, entry));
     }
 
-    /// An object is about to end: from now on nobody finds it.
+    /// An object is about to end: look-ups no longer find it.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl Objects {
         });
     }
 
-    /// How often objects have ended: what was found before then may be there no more.
+    /// The number of ends of objects: an object found before the last one may be gone.
     pub fn ends(&self) -> u64 {
         self.ends.load(Ordering::Acquire)
     }
@@ -315,7 +315,8 @@ impl Objects {
         });
     }
 
-    /// A module or library is about to end, with its functions, and with its modules and theirs: nobody finds them any more.
+    /// A module or library is about to end, with its functions, and with its modules and theirs: look-ups no longer
+    /// find them.
     ///
     /// # Errors
     ///
@@ -326,7 +327,8 @@ impl Objects {
         Ok(entry)
     }
 
-    /// What belongs to an object that is about to end is found no more either. What is made of it from then on nobody finds anyway.
+    /// Objects that belong to one that is about to end are hidden too. Objects made of it from then on are hidden
+    /// anyway.
     pub fn hide_children(&self, id: u64) {
         self.mark(id, |ending| ending | PARENTS);
     }
@@ -349,7 +351,7 @@ impl Objects {
         self.ends.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Forgets a module or library that has ended, with what was its own.
+    /// Forgets a module or library that has ended, with its own objects.
     pub fn remove_with_children(&self, id: u64) {
         self.write(|table| {
             let owners = table.owners(id);
@@ -357,7 +359,7 @@ impl Objects {
         });
     }
 
-    /// A context is about to end: nobody finds it, nor anything in it, any more.
+    /// A context is about to end: look-ups find neither it nor anything in it.
     ///
     /// # Errors
     ///
@@ -446,7 +448,7 @@ impl Objects {
         table.entries.get(&id).map_or(0, |of| of.entry.context)
     }
 
-    /// The id of the context that goes with what is made in a context: its own, or that of a green one's primary context.
+    /// The id of the context that owns objects made in a context: its own, or that of a green one's primary context.
     pub fn home(&self, context: u64) -> u64 {
         home(context, self.context_of(context))
     }
@@ -515,8 +517,8 @@ impl Objects {
         Ok(entry.raw)
     }
 
-    /// The driver's handle of a stream, and the id of its context: 0 for a special handle, which stands for a stream of the
-    /// current one.
+    /// The driver's handle of a stream, and the id of its context: 0 for a special handle, which stands for a stream of
+    /// the current one.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects that are found, and those that are found no more.
+//! Objects that look-ups find, and hidden ones.
 
 use gpgpu_protocol::api::object_id;
 
@@ -43,7 +43,7 @@ fn a_context_takes_what_is_in_it_along() {
 }
 
 #[test]
-fn what_a_library_leads_to_is_found_no_more_when_it_ends() {
+fn objects_of_a_library_are_hidden_when_it_ends() {
     let objects = Objects::default();
     let library = object_id::<Library>(1);
     let (module, other) = (object_id::<Module>(1), object_id::<Module>(2));
@@ -60,7 +60,7 @@ fn what_a_library_leads_to_is_found_no_more_when_it_ends() {
     }
     let found = || functions.map(|id| objects.function(id).is_ok());
     objects.end_with_children::<Library>(library).unwrap();
-    // What a command that began before still finds in it ends as well.
+    // Objects in it that an earlier command still finds end as well.
     let late = object_id::<Function>(4);
     objects.insert(late, of(5, module));
     assert!(objects.function(late).is_err());
@@ -74,7 +74,7 @@ fn what_a_library_leads_to_is_found_no_more_when_it_ends() {
 }
 
 #[test]
-fn what_is_made_in_a_context_that_ends_is_not_found() {
+fn objects_made_in_a_context_that_ends_are_hidden() {
     let objects = Objects::default();
     let context = object_id::<Context>(1);
     let streams = [1, 2].map(object_id::<Stream>);
@@ -118,7 +118,7 @@ fn pitfall_73_objects_of_a_kind_are_bounded_and_make_room_as_they_end() {
     for serial in 0..most(Context::KIND) as u64 {
         objects.check_new::<Context>(id(serial)).unwrap();
         objects.insert(id(serial), Entry::new(1, 0));
-        // What is in it goes with it.
+        // Its objects end with it.
         objects.insert(object_id::<Stream>(serial), Entry::new(1, id(serial)));
     }
     let next = id(1 << 20);

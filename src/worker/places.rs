@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where a library is placed, and what that is charged.
+//! The contexts in which libraries are placed, and the charges for that.
 //!
 //! Loading a library places it nowhere: the driver does that in each context when something of the library is first used
 //! there, and then it takes memory for the library's variables and code once more. Each use that can be the first says so here
@@ -65,10 +65,10 @@ impl Places {
             return Ok(());
         }
         let device = device_of(memory.common, context)?;
-        // Not under the lock: it may take a while, until others have given back what they keep.
+        // Not under the lock: it may take a while, until others have returned kept memory.
         let charge = memory.reserve(device, self.needs.bytes(device)?)?;
         let mut all = self.charged();
-        // Another thread may have been as fast. What this one has reserved is then given back.
+        // Another thread may have been as fast. This one's reservation is then dropped.
         if !is_charged(&all) {
             all.push((context, charge));
             let is_free = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;

@@ -2,9 +2,9 @@
 //! The primary context of the client's first device, made before the guest asks for it; of the host's first device while
 //! there is no client.
 //!
-//! It is invisible: until the guest retains it, the guest is told that the primary context is inactive. The guest's
-//! first retain takes this retention over. A guest that does something else with its first context, or nothing for
-//! some seconds, does not pay for it: it is released.
+//! It is invisible: until the guest retains it, the primary context counts as inactive. The guest's first retain takes
+//! this retention over. If a guest begins with something else, or does nothing for some seconds, the worker releases
+//! it.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard},
@@ -19,11 +19,11 @@ use gpgpu_protocol::{
 use crate::account::Charge;
 use crate::cuda::driver;
 
-/// How long a client may leave the context unused: a program that only asks what devices there are should not hold
-/// device memory, half a gigabyte on an H100, for as long as it runs.
+/// How long a client may leave the context unused: a program that only queries devices should not hold device memory,
+/// half a gigabyte on an H100, as long as it runs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the driver does for it; tests have their own.
+/// The driver's part of it; tests have their own.
 pub trait Contexts: Send + Sync + 'static {
     /// Retains the primary context of a device.
     fn retain(&self, device: CUdevice) -> Result<u64, CUresult>;
@@ -53,11 +53,11 @@ impl Contexts for Driver {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody has asked for it.
+    /// It was not requested.
     None,
     /// Its thread is making it.
     Making,
-    /// It is there, for whoever retains it first.
+    /// It exists, for the first retain.
     Held(u64),
     /// Its thread is to release it, or is doing so.
     Unwanted,
@@ -72,7 +72,7 @@ struct Shared {
     device: CUdevice,
     /// When it is given up.
     deadline: Option<Instant>,
-    /// What the client is charged for it.
+    /// The client's charge for it.
     charge: Option<Charge>,
 }
 
@@ -142,8 +142,8 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Starts to make it, on a thread of its own, unless that was done before. A failure is nobody's business: the
-    /// guest's own retain will meet it too.
+    /// Starts to make it, on a thread of its own, unless that was done before. A failure is not reported: the guest's
+    /// own retain will meet it too.
     pub fn make(&'static self) {
         let mut shared = self.lock();
         if shared.state != State::None {
@@ -203,7 +203,7 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// A client is there: from now on it does not wait for ever.
+    /// A client is there: from now on the context does not wait for ever.
     pub fn serve(&self) {
         self.lock().deadline = Some(Instant::now() + PATIENCE);
         self.changed.notify_all();
@@ -218,12 +218,12 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// What the client is charged for it, once it has taken it over.
+    /// The client's charge for it, once it has taken it over.
     pub fn take_charge(&self) -> Option<Charge> {
         self.lock().charge.take()
     }
 
-    /// The context, if it is there now; it stays here.
+    /// The context, if it exists now; it stays here.
     pub fn peek(&self) -> Option<u64> {
         match self.lock().state {
             State::Held(context) => Some(context),
@@ -272,7 +272,7 @@ impl<C: Contexts> Prewarm<C> {
         !matches!(self.lock().state, State::None | State::Over)
     }
 
-    /// Waits while it is being made or released; whether it is there then.
+    /// Waits while it is being made or released; returns whether it exists then.
     pub fn wait_made(&self) -> bool {
         let mut shared = self.lock();
         loop {

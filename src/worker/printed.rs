@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the client's kernels print, and what the driver and NVIDIA's libraries print for them: text for the guest's program.
+//! Output of the client's kernels, and the driver's and NVIDIA's libraries' messages for them: text for the guest's
+//! program.
 //!
-//! libcuda writes what kernels have printed to the standard output of its process, and what a failed assertion says to its standard
-//! error, when it waits for work. Both are pipes of this worker's own from the moment when it has a client; the worker's log goes where
-//! its standard error went before. A thread reads the pipes, so the driver never waits for them, and keeps what it reads up to a
-//! bound. Each answer says whether there is text, and `gpgpuOutput` takes it. Before an answer the pipes are read to their end
-//! wherever something may have been printed, so the text of a wait is there with its answer.
+//! libcuda writes the output of kernels to the standard output of its process, and the message of a failed assertion to
+//! its standard error, when it waits for work. Both are pipes of this worker's own once it has a client; the worker's
+//! log goes to its former standard error. A thread reads the pipes, so the driver never waits for them, and keeps text
+//! up to a bound. Each answer says whether there is text, and `gpgpuOutput` takes it. Before an answer the worker reads
+//! the pipes to their end if anything may have been printed, so the text of a wait is there with its answer.
 
 use std::{
     fs::File,
@@ -29,17 +30,17 @@ use nix::{
 
 use crate::{cuda::driver, log};
 
-/// The most bytes of text that are kept for the guest; what is printed beyond it is lost.
+/// The maximum number of bytes of text that are kept for the guest; further text is lost.
 const MOST_BYTES: usize = 16 << 20;
 /// The most bytes that one answer takes of each: both fit the longest answer.
 const AT_ONCE: usize = 24 << 10;
-/// Bytes that a pipe holds: who has read as many has read all that was there.
+/// The capacity of a pipe: a reader of as many bytes has read all that was there.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Standard output, and standard error.
 const STREAMS: [RawFd; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Text that nobody has taken yet.
+/// Text that was not taken yet.
 #[derive(Debug, Default)]
 struct Text([Vec<u8>; 2]);
 
@@ -83,18 +84,18 @@ fn locked(text: &Mutex<Text>) -> MutexGuard<'_, Text> {
 }
 
 impl Printed {
-    /// From now on what this process writes to its standard output and standard error is the guest's.
+    /// From now on this process's standard output and standard error are the guest's.
     ///
     /// # Errors
-    /// The descriptors cannot be put in place, or there is no thread to be had.
+    /// The descriptors cannot be put in place, or there is no thread available.
     pub fn capture(&'static self, pipes: Pipes) -> io::Result<()> {
         for (end, place) in pipes.write.iter().zip(STREAMS) {
-            // SAFETY: takes numbers alone. Who writes to the standard streams is to write to the pipe from now on.
+            // SAFETY: takes numbers alone. The standard streams are to be the pipes from now on.
             if unsafe { libc::dup3(end.as_raw_fd(), place, 0) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
-        // What a defect of this program says is the operator's.
+        // Messages about a defect of this program are the operator's.
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         let _ = self.pipes.set(pipes.read);
         let read = || self.read_on();
@@ -102,7 +103,7 @@ impl Printed {
         thread.spawn(read).map(drop)
     }
 
-    /// Reads what comes.
+    /// Reads the pipes.
     fn read_on(&self) {
         let Some(pipes) = self.pipes.get() else {
             return;
@@ -126,7 +127,7 @@ impl Printed {
         let mut text = locked(&self.text);
         for (index, mut pipe) in pipes.iter().enumerate() {
             let mut seen = 0;
-            // Who prints without end must not keep others from their answers.
+            // A kernel that prints without end must not keep others from their answers.
             while seen < PIPE_BYTES {
                 let count = match pipe.read(&mut buffer) {
                     Ok(0) | Err(_) => break,
@@ -165,7 +166,7 @@ impl Printed {
         }
     }
 
-    /// Takes text, of standard output and of standard error; says whether there is more.
+    /// Takes text, of standard output and of standard error; returns whether there is more.
     pub fn take(&self) -> ([Vec<u8>; 2], bool) {
         let mut text = locked(&self.text);
         let taken = text.0.each_mut().map(|text| {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_printed_is_announced_and_taken_in_order_and_once() {
+    fn printed_text_is_announced_and_taken_once_in_order() {
         let (printed, [mut output, mut error]) = printed();
         output.write_all(b"one ").unwrap();
         assert_eq!(printed.flags(0), 0, "nothing that may print was loaded");
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prints_without_end_costs_no_more_than_the_bound() {
+    fn endless_output_costs_no_more_than_the_bound() {
         let (printed, [mut output, _error]) = printed();
         let chunk = vec![b'x'; PIPE_BYTES];
         for _ in 0..MOST_BYTES / PIPE_BYTES + 10 {

@@ -19,7 +19,7 @@ const MOST_WAITING: usize = 64;
 /// The most bytes of them.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What is known of an image.
+/// The state of an image.
 #[derive(Debug)]
 enum Known {
     NotYet,
@@ -52,8 +52,8 @@ impl Printing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The module or library `object` was loaded from an image, for devices of these compute capabilities. Where too much waits, and where there
-    /// is no thread to be had, it counts as one that prints.
+    /// The module or library `object` was loaded from an image, for devices of these compute capabilities. If too many
+    /// wait, or there is no thread available, it counts as one that prints.
     pub fn note(&'static self, object: u64, image: &Arc<Image>, capabilities: Vec<u32>) {
         let mut state = self.lock();
         if !state.has_thread {
@@ -101,7 +101,8 @@ impl Printing {
         }
     }
 
-    /// Whether `of` is true of what an object's image prints, once that is known. Of what nothing is known nothing prints.
+    /// Whether `of` holds for the printing kernels of an object's image, once they are known. An unknown object prints
+    /// nothing.
     fn ask(&self, object: u64, of: impl FnOnce(&Prints) -> bool) -> bool {
         let is_open = |state: &mut State| matches!(state.known.get(&object), Some(Known::NotYet));
         let state = self.changed.wait_while(self.lock(), is_open);
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_waits_until_the_image_was_looked_through() {
+    fn a_query_waits_until_the_image_was_searched() {
         let printing: &'static Printing = Box::leak(Box::default());
         let loud = ".extern .func vprintf (); .entry loud() { call vprintf; } .entry quiet() { }";
         printing.note(1, &image(loud), vec![90]);

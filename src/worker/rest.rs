@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Rest: while the VMM has stopped the VM, nothing of this worker writes to the guest's memory.
 //!
-//! These write there: the GPU, at the addresses that the guest process registered; threads that are giving the GPU work, as the
-//! driver may make a copy itself; and whoever answers in the ring, which is its thread and those that carry out its waits. So nothing passes
-//! the gates any more, the ring's thread stops between two commands or at a gate, other answers wait, and the GPU does what it was given. All
-//! else goes on: it reaches the staging area at most.
+//! These write there: the GPU, at the addresses that the guest process registered; threads that give the GPU work, as
+//! the driver may make a copy itself; and threads that answer in the ring, which are its own thread and those that
+//! execute its waits. So the gates close, the ring's thread stops between two commands or at a gate, other answers
+//! wait, and the GPU does its pending work. Everything else continues: it reaches the staging area at most.
 //!
-//! A host callback runs in the guest. The GPU may be waiting for one until the VM goes on. So callbacks are held, and the worker is at rest as soon as
-//! every stream is idle or [waits for one](super::callbacks). The device process does not wait for ever: it ends a worker that does not come to rest.
+//! A host callback runs in the guest. The GPU may be waiting for one until the VM continues. So callbacks are held, and
+//! the worker is at rest as soon as every stream is idle or [waits for one](super::callbacks). The device process does
+//! not wait for ever: it ends a worker that does not come to rest.
 
 use std::{
     cell::Cell,
@@ -37,7 +38,7 @@ pub struct Writer {
 /// Answers in the ring of threads that are not the ring's.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Whether they wait. Held by who writes one.
+    /// Whether they wait. Held while a thread writes one.
     wait: Mutex<bool>,
     changed: Condvar,
 }
@@ -137,7 +138,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Comes to rest and goes on as the device process wants it, on a thread of its own.
+/// Comes to rest and continues as the device process requests it, on a thread of its own.
 ///
 /// # Errors
 ///
@@ -175,8 +176,8 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
         .map(drop)
 }
 
-/// Waits until nothing writes to the guest's memory, and says whether it came to that while it was wanted. `drain` is the thread that
-/// has waited for the GPU last.
+/// Waits until nothing writes to the guest's memory, and returns whether that was reached while it was wanted. `drain`
+/// is the thread that has waited for the GPU last.
 fn comes_to_rest(
     session: &'static Session,
     drain: &mut Option<JoinHandle<()>>,
@@ -189,7 +190,7 @@ fn comes_to_rest(
             return false;
         }
     }
-    // The driver's wait has no end of its own. One that is left from an earlier rest says nothing of what came after it.
+    // The driver's wait has no time limit. One from an earlier rest says nothing about later work.
     for is_last in [false, true] {
         if is_last {
             let started = thread::Builder::new()
@@ -280,7 +281,7 @@ mod tests {
         answers.stop();
         let (write, written) = mpsc::channel();
         let thread = thread::spawn(move || answers.write(|| write.send(()).unwrap()));
-        // What is written once it may be shows that the thread did not write before.
+        // A write after the permission shows that the thread did not write before.
         assert_eq!(written.try_recv(), Err(mpsc::TryRecvError::Empty));
         answers.go_on();
         thread.join().unwrap();

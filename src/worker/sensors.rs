@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The GPUs' sensors, as the supervisor shows them to the client's VM.
 //!
-//! This process does not ask the driver: it reads what the supervisor has put into the VM's terms, and has the supervisor take a sample
-//! where that is too old.
+//! This process does not ask the driver: it reads the supervisor's values in the VM's terms, and has the supervisor
+//! take a sample if those are too old.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -20,7 +20,7 @@ use crate::{
     pace::Pace,
 };
 
-/// How long a guest waits for a sample. After that it is told that no value is known.
+/// How long a guest waits for a sample. After that the values are unknown.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Samples that are asked for at once, and how long until one more may be: a quarter of the messages that the supervisor takes.
 const BURST: u32 = 16;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn without_the_permission_nobody_is_asked() {
         let (terms, view) = terms();
-        let ask = |_| panic!("nobody is to be asked");
+        let ask = |_| panic!("unexpected query");
         let read = || Sensors::default().read(&view, 0, ask);
         assert_eq!(read(), Err(CUDA_ERROR_NOT_SUPPORTED));
         terms.allow_sensors(true);

@@ -46,19 +46,19 @@ use super::{
 };
 use crate::ipc::WorkerEnd;
 
-/// The client: what its parts have in common, as which it can be used too, and the parts.
+/// The client: the common part of its parts, which it dereferences to, and the parts.
 #[derive(Debug)]
 pub struct Session {
     common: &'static Common,
-    /// Those of its objects that end when nobody uses them.
+    /// Objects that end when they are no longer in use.
     pub later: &'static Later,
     /// Its registered memory.
     pub regions: Regions,
     /// Its device memory.
     pub device_memory: &'static DeviceMemory,
-    /// What of it the device process knows.
+    /// The part of it that the device process knows.
     pub exports: &'static Exports,
-    /// What it shares with other processes of its VM.
+    /// The objects that it shares with other processes of its VM.
     pub peers: &'static Peers,
     /// Events that it shares with them.
     pub shared_events: &'static SharedEvents,
@@ -70,7 +70,7 @@ pub struct Session {
     pub writer: &'static Writer,
     /// Its answers that other threads write to the ring.
     pub answers: Answers,
-    /// What holds its work back while other VMs have the GPU.
+    /// The gates that hold its work back while other VMs have the GPU.
     pub gates: Gates,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
@@ -80,7 +80,7 @@ pub struct Session {
     pub prewarm: Prewarm,
     /// Its questions for sensors.
     pub sensors: Sensors,
-    /// What the host is, once it was asked.
+    /// The description of the host, once it was requested.
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
     pub callbacks: &'static Callbacks,
@@ -94,7 +94,7 @@ pub struct Session {
     pub arrays: Arrays,
     /// Its texture and surface objects.
     pub textures: Textures,
-    /// What it is charged for beside its device memory.
+    /// The charges beside its device memory.
     pub charges: Charges,
     /// Its module images.
     pub images: Images,
@@ -102,7 +102,7 @@ pub struct Session {
     pub printing: &'static Printing,
     /// Its linkers.
     pub links: Links,
-    /// What was printed for it.
+    /// The output for it.
     pub printed: &'static Printed,
     deferred: AtomicU32,
 }
@@ -127,7 +127,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Whether an operation travels so: who does otherwise is not one of our libraries.
+    /// Whether an operation travels in this way: our libraries use no other.
     pub fn takes(self, operation: &Operation) -> bool {
         match self {
             Self::Queue => true,
@@ -181,7 +181,7 @@ impl Data {
         }
     }
 
-    /// That of a command that came in this way: none.
+    /// The context of a command that came in this way: none.
     pub const fn of(way: Way) -> Self {
         Self {
             way,
@@ -221,7 +221,8 @@ impl Data {
 impl Session {
     /// A client with nothing; `end` is the channel to its device process, if there is one.
     pub fn new(end: Option<&'static WorkerEnd>) -> Self {
-        // What threads of the parts and of the driver use lives as long as the process: they may wait when all else has ended.
+        // State that threads of the parts and of the driver use lives as long as the process: they may still wait at
+        // the end.
         let common: &'static Common = Box::leak(Box::default());
         let exports: &'static Exports = Box::leak(Box::new(Exports::new(end)));
         let device_memory: &'static DeviceMemory =
@@ -263,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Notes the error of a command that nobody waits for; the first one is kept.
+    /// Records the error of a command without an answer; the first one is kept.
     pub fn defer(&self, code: CUresult) {
         let _ =
             self.deferred
@@ -304,7 +305,7 @@ impl Session {
         names.push(Name::Object(self.objects.context_of(stream)));
         for &(start, bytes) in memory {
             names.push(Name::Memory { start, bytes });
-            // With what it goes: a context, a module or library; or the driver alone knows.
+            // Its owner: a context, a module or library; or only the driver knows it.
             match self.device_memory.find(start) {
                 Some(range) => {
                     names.push(Name::Object(range.context));
@@ -321,7 +322,7 @@ impl Session {
         grace::narrow(&names);
     }
 
-    /// Charges what a library takes in a context, before the library is used there; `context` is 0 for none.
+    /// Charges a library's memory in a context, before the library is used there; `context` is 0 for none.
     ///
     /// # Errors
     ///
@@ -346,7 +347,7 @@ impl Session {
         Ok(entry)
     }
 
-    /// A context is about to end: from now on no command finds it, or what is in it or goes with it.
+    /// A context is about to end: from now on no command finds it, or the objects that it contains or owns.
     ///
     /// # Errors
     ///
@@ -370,7 +371,7 @@ impl Session {
         }
     }
 
-    /// What the graphs of crowds were made of has changed; or, if they are `over`, launches are only launches from now on.
+    /// The objects of the graphs of crowds have changed; or, if they are `over`, launches stay launches from now on.
     #[cold]
     pub fn forget_crowds(&self, over: bool) {
         if let Some(ring) = self.ring.get() {

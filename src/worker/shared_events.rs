@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Events that processes of a VM share.
 //!
-//! The driver's own are not used: what makes them shared makes them everybody's on the host. Such an event is a page of words that the workers
-//! have mapped and registered with CUDA. Each worker has a few pairs of words there. A record takes a pair, puts the next number into its first
-//! word and into the page's *latest*, and has the stream write the number into the second word. A wait has its stream wait for the
-//! number of the latest record, if that is not there yet; a question is a look.
+//! The driver's own shared events are not used, because any process of the host could open them. Such an event is a
+//! page of words that the workers have mapped and registered with CUDA. Each worker has a few pairs of words there. A
+//! record takes a pair, puts the next number into its first word and into the page's *latest*, and has the stream write
+//! the number into the second word. A wait has its stream wait for the number of the latest record, unless it is there;
+//! a query is a read.
 //!
-//! Whoever can write to the page can put any number there: a wait for one that never comes is as one for a kernel that never ends, and
-//! concerns the VM that has such processes.
+//! A process that can write to the page can put any number there: a wait for a number that never comes is like one for
+//! a kernel that never ends, and concerns only the VM of such processes.
 //!
 //! **A worker that dies leaves its records open**, where the driver would leave waiters waiting for ever. Here they end, as its work has
 //! ended: each worker holds a lock on a byte of the page's file for its pairs, which the kernel gives up when its process ends, and those that
@@ -60,7 +61,7 @@ struct Pair {
     done: AtomicU32,
 }
 
-/// What lies in a page.
+/// The layout of a page.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 struct Board {
@@ -89,7 +90,7 @@ pub struct Page {
     is_own: bool,
     /// This worker's slot.
     slot: usize,
-    /// Held by who records.
+    /// Held while recording.
     recording: Mutex<()>,
     registered: Mutex<Option<Registered>>,
 }
@@ -123,7 +124,7 @@ fn lock_of(slot: usize) -> libc::flock {
     }
 }
 
-/// Takes a slot, if nobody has it.
+/// Takes a slot, if it is free.
 fn take_slot(file: &File, slot: usize) -> bool {
     let lock = lock_of(slot);
     // SAFETY: the pointer is to a value that lives across the call.
@@ -155,7 +156,7 @@ impl Page {
         Ok(page)
     }
 
-    /// What another worker has given.
+    /// The descriptor from another worker.
     fn map(common: &'static Common, file: OwnedFd) -> Result<Self, CUresult> {
         // SAFETY: takes numbers alone.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -175,7 +176,7 @@ impl Page {
         self.board().file()
     }
 
-    /// Ends the records of a slot's pairs: nobody else does.
+    /// Ends the records of a slot's pairs: no other worker does.
     fn complete(&self, slot: usize) {
         for pair in &self.board().pairs[slot * PAIRS..][..PAIRS] {
             pair.done
@@ -191,12 +192,12 @@ impl Page {
             pair,
             number: latest as u32,
         };
-        // What is no pair nobody will write to.
+        // An invalid pair is never written to.
         let words = self.board().pairs.get(pair)?;
         (!has_come(words.done.load(Ordering::Acquire), record.number)).then_some(record)
     }
 
-    /// Whether a record is over, or whoever has made it is gone: then it is ended.
+    /// Whether a record is over, or its maker is gone: then it is ended.
     fn is_over(&self, record: Record) -> bool {
         let words = &self.board().pairs[record.pair];
         if has_come(words.done.load(Ordering::Acquire), record.number) {
@@ -207,7 +208,7 @@ impl Page {
             return false;
         }
         self.complete(slot);
-        // Where the number was never given, nobody will write it.
+        // A number that was never assigned is never written.
         words.done.store(record.number, Ordering::Release);
         true
     }
@@ -307,7 +308,7 @@ impl Drop for Page {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// What is under way.
+    /// The records in flight.
     records: Vec<(Arc<Page>, Record)>,
     /// Pages that no event has any more.
     retired: Vec<Arc<Page>>,
@@ -375,7 +376,7 @@ impl SharedEvents {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is there; `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is invalid or in use; `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn create(&'static self, id: u64) -> Result<(), CUresult> {
         if !self.start() {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
@@ -388,7 +389,7 @@ impl SharedEvents {
     ///
     /// # Errors
     ///
-    /// As [`Self::create`]; `CUDA_ERROR_MAP_FAILED` for what is no page; those of `ask`.
+    /// As [`Self::create`]; `CUDA_ERROR_MAP_FAILED` for an invalid page; those of `ask`.
     pub fn open(
         &'static self,
         id: u64,
@@ -467,7 +468,7 @@ impl SharedEvents {
     ///
     /// # Errors
     ///
-    /// As [`Self::page`]; what `has_failed` says.
+    /// As [`Self::page`]; the errors of `has_failed`.
     pub fn synchronize(
         &self,
         id: u64,
@@ -488,7 +489,7 @@ impl SharedEvents {
         Ok(())
     }
 
-    /// From now on it is looked whether a record is over, and who has made it there. The page stays until it is.
+    /// From now on the worker checks whether a record is over, and whether its maker lives. The page stays until it is.
     fn watch(&self, page: Arc<Page>, record: Record) {
         let mut watched = locked(&self.watched);
         let same = |(other, of): &(Arc<Page>, Record)| Arc::ptr_eq(other, &page) && *of == record;
@@ -510,7 +511,7 @@ impl SharedEvents {
         })
     }
 
-    /// Looks at what is under way, and gives pages back that nothing uses.
+    /// Checks records in flight, and releases unused pages.
     fn look(&self) {
         let mut watched = locked(&self.watched);
         loop {
@@ -542,7 +543,7 @@ impl SharedEvents {
         }
     }
 
-    /// Every page that is there.
+    /// Every page.
     fn pages(&self) -> Vec<Arc<Page>> {
         let events = locked(&self.events);
         let mut pages: Vec<_> = events.values().cloned().collect();
@@ -562,7 +563,7 @@ impl SharedEvents {
         }
     }
 
-    /// A context is about to end, and what is registered in it; or it does not end after all.
+    /// A context is about to end, with the memory registered in it; or it does not end after all.
     pub fn set_ending(&self, context: u64, is_ending: bool) {
         self.each_registered(context, |registered| {
             if let Some(registered) = registered {
@@ -571,7 +572,7 @@ impl SharedEvents {
         });
     }
 
-    /// A context is gone, and with it what was registered in it.
+    /// A context is gone, and with it the memory registered in it.
     pub fn forget_context(&self, context: u64) {
         self.each_registered(context, |registered| *registered = None);
     }

@@ -15,7 +15,7 @@ fn set_latest(page: &Page, pair: u64, number: u32) {
 }
 
 #[test]
-fn what_was_never_recorded_or_cannot_be_is_over() {
+fn an_event_that_was_never_recorded_or_is_invalid_is_over() {
     let common: &'static Common = Box::leak(Box::default());
     let (page, _) = page(common);
     assert_eq!(page.latest(), None);
@@ -39,7 +39,7 @@ fn records_of_who_is_gone_end_and_others_do_not() {
     assert!(!page.is_over(record));
     own.done.store(1, Ordering::Release);
     assert!(page.is_over(record) && page.latest().is_none());
-    // Nobody holds the next slot: who has made this is gone.
+    // The next slot has no holder: the maker of this record is gone.
     let other = (page.slot + 1) * PAIRS;
     page.board().pairs[other]
         .given

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What this worker shares with the supervisor.
+//! The memory that this worker shares with the supervisor.
 
 use std::{fs::File, io, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
 pub struct Shares {
     /// Leases and counters.
     pub account: Shared<Account>,
-    /// What the client is charged, in the ledger of its VM.
+    /// The client's charges, in the ledger of its VM.
     pub quota: Quota,
     /// By which the supervisor looks at the account.
     pub doorbell: File,
@@ -29,10 +29,10 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Maps what the supervisor has sent.
+    /// Maps the supervisor's memory.
     ///
     /// # Errors
-    /// It is not what it should be, or the host is out of memory.
+    /// It is invalid, or the host is out of memory.
     pub fn new(serving: Serving) -> io::Result<Self> {
         let ledger = Arc::new(Shared::map(Arc::new(serving.ledger.into()))?);
         let terms = TermsView::map(Arc::new(serving.terms.into()))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker's start: the driver, what it says of the host, and the wait for a client.
+//! A worker's start: the driver, its description of the host, and the wait for a client.
 //!
 //! A worker that was started ahead of need has done the first two, and holds nothing of any guest, when its client
 //! comes; one that was started for a client finds it waiting.
@@ -55,7 +55,7 @@ pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no driver.
-    #[error("There is no libcuda.so.1 to load")]
+    #[error("Cannot load libcuda.so.1")]
     NoLibrary,
     /// The driver does not come up.
     #[error("cuInit fails with {0} ({1})")]
@@ -74,7 +74,7 @@ pub enum Refusal {
 /// Loads the driver, waits for a client, and says to it that the worker is ready; `false` says that none will come.
 ///
 /// # Errors
-/// The channel fails; [`Error::Refused`] where there is no client yet that could be told.
+/// The channel fails; [`Error::Refused`] if there is no client yet to tell.
 pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> Result<bool, Error> {
     let began = Instant::now();
     hold_place()?;
@@ -102,14 +102,14 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
         }
         end.wait(PollTimeout::NONE)?;
         if let Err(code) = check(session) {
-            // Something happened to the GPU meanwhile. A new process may find it well, or says what is wrong.
-            tracing::warn!("The context made ahead has failed with {code}: starting anew");
+            // The GPU failed meanwhile. A new process may find it working, or reports the error.
+            tracing::warn!("The context made ahead has failed with {code}: restarting");
             return Err(again(end));
         }
     }
     let pipes = Pipes::new().map_err(Error::Printed)?;
     let taken = Instant::now();
-    // What comes now may be of a guest's making.
+    // From here on, messages may be of a guest's making.
     sandbox::tighten(Role::Worker, options.sandbox)?;
     match end.recv()? {
         None => return Ok(false),
@@ -118,7 +118,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
                 place(cache)?;
             }
             if let Some(hold) = serving.hold.take() {
-                // Linux lets go of a process's files from the last number to the first, so that of the GPU's before.
+                // Linux closes a process's files from the last number to the first, so the GPU's before this one.
                 nix::unistd::dup2_stdin(hold).map_err(|error| Error::Hold(error.into()))?;
             }
             session.printed.capture(pipes).map_err(Error::Printed)?;
@@ -127,7 +127,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             session.prewarm.choose(shares.first_gpu());
             let _ = session.shares.set(shares);
         }
-        Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
+        Some(_) => return Err(ipc::Error::Malformed("the first message is not Serve").into()),
     }
     match refusal {
         None => {
@@ -231,7 +231,7 @@ fn check(session: &Session) -> Result<(), CUresult> {
     let Some(context) = session.prewarm.peek() else {
         return Ok(());
     };
-    // SAFETY: the handle is the driver's, and nobody else has it yet.
+    // SAFETY: the handle is the driver's, and no other code has it yet.
     unsafe {
         driver::cuCtxSetCurrent(Context::handle(context))?;
         driver::cuCtxSynchronize()?;
@@ -273,8 +273,8 @@ fn hold_place() -> Result<(), Error> {
 }
 
 fn place(directory: OwnedFd) -> Result<(), Error> {
-    // SAFETY: takes numbers alone. The number is this module's own from the worker's first moments on, so nobody
-    // else's file is closed.
+    // SAFETY: takes numbers alone. The number is this module's own from the worker's first moments on, so no other file
+    // is closed.
     let placed = unsafe { libc::dup3(directory.as_raw_fd(), CACHE, libc::O_CLOEXEC) };
     if placed < 0 {
         return Err(Error::Cache(std::io::Error::last_os_error()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Clients beside each other: their ends, their events, and what one may cost the others.
+//! Several clients: their ends, their events, and their effects on each other.
 
 use gpgpu_protocol::layout::{
     COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE, MAX_STREAM_BYTES, event, status,
@@ -13,8 +13,7 @@ use super::{
     worker::{CRASH, ECHO, EXIT, HOLD, LIE, REFUSE, RELEASE, STUCK},
 };
 
-/// A worker that is killed costs its own client, and nobody else anything.
-/// GPGPU-DEV-44, GPGPU-DEV-45, GPGPU-DEV-46.
+/// A worker that is killed costs only its own client. GPGPU-DEV-44, GPGPU-DEV-45, GPGPU-DEV-46.
 #[test]
 fn a_worker_that_dies_costs_its_client_alone() {
     let host = Host::new("normal");
@@ -72,7 +71,7 @@ fn events_wait_for_buffers() {
     assert_eq!(guest.wait(EVENT_QUEUE, small).len, 0);
     let died = guest.event(buffers[0]);
     assert_eq!((died.client.get(), died.detail.get()), (clients[0], 0));
-    // What the driver has closed by itself is no news to it.
+    // The driver gets no event for a client that it has closed itself.
     assert_eq!(guest.close(clients[1]), status::OK);
     assert_eq!(dies(&mut guest, clients[2], LIE), status::CLIENT_DEAD);
     assert_eq!(guest.event(buffers[1]).client.get(), clients[2]);
@@ -149,7 +148,7 @@ fn pitfall_82_staging_that_is_full_keeps_the_order() {
         heads.push(guest.post(first, &[ECHO, 99], 8, &[99; 5000], 5000));
     }
     let small = guest.post(first, &[RELEASE], 8, &[], 0);
-    // A command without data waits behind those with data, so the worker is told from outside.
+    // A command without data waits behind those with data, so the worker gets its order in another way.
     let pid = pid_of_worker(&host, first);
     kill(pid, Signal::SIGKILL).unwrap();
     let order = guest.wait_order(COMMAND_QUEUE, heads.len() + 1);
@@ -179,7 +178,7 @@ fn pitfall_82_staging_that_is_full_keeps_the_order() {
     }
 }
 
-/// A worker that does not read fills its channel, and nobody else waits for that.
+/// A worker that does not read fills its channel, and no other client waits for that.
 #[test]
 fn pitfall_82_a_full_channel_holds_up_its_own_client_alone() {
     let host = Host::new("normal");
@@ -202,14 +201,14 @@ fn pitfall_82_a_full_channel_holds_up_its_own_client_alone() {
 /// A worker's refusal is passed on, and data that it did not make leaves the guest's as it was.
 /// GPGPU-DEV-13, GPGPU-DEV-29, GPGPU-DEV-30.
 #[test]
-fn what_a_failed_command_did_not_write_stays() {
+fn memory_that_a_failed_command_did_not_write_stays() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     let client = guest.open();
     let head = guest.post(client, &[REFUSE], 8, &[], 16);
     let used = guest.wait(COMMAND_QUEUE, head);
     assert_eq!((used.status(), used.len), (status::MALFORMED, 8));
-    // Half of what there was room for.
+    // Half of the room.
     let head = guest.post(client, &[ECHO, 1], 8, &[7; 8], 16);
     let used = guest.wait(COMMAND_QUEUE, head);
     assert_eq!(used.len, 8 + 8 + 8);

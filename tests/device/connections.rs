@@ -171,9 +171,8 @@ fn pitfall_83_a_mute_worker_holds_up_nobody_else() {
     );
 }
 
-/// The configuration space says how many clients the VM may have, and one more is refused as such. A limit above what one
-/// connection may have is shown as that.
-/// GPGPU-DEV-61, GPGPU-DEV-19.
+/// The configuration space has the number of clients that the VM may have, and one more is refused as such. A limit
+/// above a connection's own is shown as the connection's. GPGPU-DEV-61, GPGPU-DEV-19.
 #[test]
 fn the_limit_of_clients_is_shown_and_answered() {
     let host = Host::with_policy("normal", 8, 0, |vm| vm.max_clients = 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a VMM does with a device beside starting it: pause it, connect anew, and say later where interrupts go.
+//! A VMM's requests beside the start of a device: a pause, a reconnection, and a late address for interrupts.
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd},
@@ -28,7 +28,7 @@ impl Guest {
         poll(&mut polled, within).unwrap() > 0
     }
 
-    /// Sends what is not vhost-user.
+    /// Sends an invalid message.
     pub fn send_nonsense(&self) {
         // The head of a message that is not there, of no bytes.
         let nonsense = [0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0];
@@ -132,13 +132,13 @@ impl Guest {
         self.frontend.set_vring_call(queue, &ring.call).unwrap();
     }
 
-    /// Takes what the device has given back so far, without waiting for interrupts.
+    /// Takes the chains that the device has returned so far, without waiting for interrupts.
     pub fn poll(&mut self, queue: usize, head: u16) -> Option<Used> {
         self.collect(queue);
         self.rings[queue].done.remove(&head)
     }
 
-    /// What makes this chain available in all places of a ring whenever it is called, whether the VMM is there or not.
+    /// A function that makes this chain available in all places of a ring, whether the VMM is there or not.
     pub fn spinner(&self, queue: usize, head: u16) -> impl Fn() + Send + use<> {
         let ring = &self.rings[queue];
         let (memory, kick) = (self.memory.clone(), ring.kick.try_clone().unwrap());

@@ -162,7 +162,7 @@ pub fn dies(guest: &mut Guest, client: u32, how: u8) -> u32 {
     guest.command(client, &[how], 16, &[], 0).0
 }
 
-/// The worker of a client that cannot be asked, found by what the test's host has started.
+/// The worker of a client that cannot be queried, found among the processes of the test's host.
 pub fn pid_of_worker(host: &Host, client: u32) -> Pid {
     // Workers are started in the order of their clients.
     pids_of(&host.socket(0), b"fake_worker")[client as usize - 1]

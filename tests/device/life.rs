@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What happens to a VM's device in the life of the VM: pauses, new connections, snapshots, stops, changes of memory.
+//! A VM's device during the life of the VM: pauses, new connections, snapshots, stops, changes of memory.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -110,7 +110,7 @@ fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     for socket in [0, 1] {
         guest.reconnect(&host.socket(socket));
         assert_ne!(instance(&mut guest), first);
-        // What was under way does not come back.
+        // Requests in flight do not come back.
         let answer = guest.command(clients[2], &[ECHO], 8, &[], 0).0;
         assert_eq!(answer, status::NO_CLIENT);
         assert_eq!(guest.close(clients[2]), status::NO_CLIENT);
@@ -179,8 +179,7 @@ fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
     echoes(&mut guest, client);
 }
 
-/// The same where the VMM sends what is not vhost-user, and the device leaves it.
-/// GPGPU-DEV-8.
+/// The same if the VMM sends an invalid message, and the device ends the connection. GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_vmm_is_not_understood_finds_no_old_worker() {
     let host = Host::new("normal");
@@ -212,8 +211,8 @@ fn pitfall_88_a_vm_whose_service_ends_finds_no_old_worker() {
     });
 }
 
-/// The same where the service is killed: nobody is left to wait for the worker, but the worker itself has a hold on the connection.
-/// GPGPU-DEV-8.
+/// The same if the service is killed: no process waits for the worker, but the worker itself has a hold on the
+/// connection. GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_service_is_killed_finds_no_old_worker() {
     let mut service = Service::start();
@@ -249,7 +248,7 @@ fn buffers_that_are_there_before_the_event_queue_is_started_are_used() {
     assert_eq!(guest.event(buffer).client.get(), client);
 }
 
-/// A VMM need not have said yet how the driver is to be told: the driver looks, and is told from then on.
+/// A VMM may set the driver's interrupt late: the driver polls, and gets interrupts from then on.
 #[test]
 fn a_ring_without_a_call_descriptor_works() {
     let host = Host::new("normal");
@@ -302,7 +301,7 @@ fn a_driver_that_never_rests_holds_nobody_up() {
     });
 }
 
-/// Memory that is added region by region, hundreds of them, can be registered and is reached; what is removed is not.
+/// Memory that is added region by region, hundreds of them, can be registered and is reached; removed memory is not.
 #[test]
 fn hundreds_of_regions_come_and_go_one_by_one() {
     const REGIONS: u64 = 400;

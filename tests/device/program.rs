@@ -33,7 +33,7 @@ fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a program says that ends with an error.
+/// The output of a program that ends with an error.
 fn error_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -59,7 +59,7 @@ fn help_names_every_option() {
     assert!(!text.contains("device-process"));
 }
 
-/// A host without a GPU is told so at once, with what to do about it.
+/// A host without a GPU gets the error at once, with a remedy.
 #[test]
 fn pitfall_83_no_gpu_and_no_software_gpu_is_an_error() {
     let directory = tempfile::tempdir().unwrap();

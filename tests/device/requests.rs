@@ -138,15 +138,14 @@ fn registrations_that_make_no_sense() {
         status::BAD_ADDRESS,
         "a stale region"
     );
-    // The same range again: what failed has left nothing behind.
+    // The same range again: the failed request has left nothing behind.
     let again = guest
         .register(client, at, 2 * page, &[(0x20_0000, 2 * page)])
         .unwrap();
     assert_ne!(again, region);
 }
 
-/// Lengths that do not fit the chain, and the limits, each next to what is allowed.
-/// GPGPU-DEV-12, GPGPU-DEV-28.
+/// Lengths that do not fit the chain, and the limits, each next to a valid one. GPGPU-DEV-12, GPGPU-DEV-28.
 #[test]
 fn pitfall_81_lengths_are_held_against_the_chain() {
     let host = Host::new("normal");
@@ -252,7 +251,7 @@ fn pitfall_81_descriptors_that_make_no_sense() {
         ),
     ] {
         let head = guest.push_parts(COMMAND_QUEUE, &readable, &writable[..]);
-        // Do not keep gigabytes of what was written.
+        // Do not keep gigabytes of written data.
         guest.kick(COMMAND_QUEUE);
         guest.trim(COMMAND_QUEUE, head, 64);
         let used = guest.wait(COMMAND_QUEUE, head);

@@ -28,7 +28,7 @@ fn pitfall_73_chains_under_way_are_bounded() {
     for _ in 0..14 {
         guest.make_available(COMMAND_QUEUE, held);
     }
-    // Once this has come back, the device has taken what was before it.
+    // Once this has come back, the device has taken the chains before it.
     let header = Guest::header(99, 16, 8, 0, 0);
     let refused = guest.post_sizes(&header, 56, 16);
     assert_eq!(
@@ -67,7 +67,7 @@ fn pitfall_79_no_kick_is_lost() {
     for round in 0..3000u32 {
         let mut heads = Vec::new();
         if round % 2 == 1 {
-            // The device finds nothing, and must not miss what comes while it looks.
+            // The device finds nothing, and must not miss a chain that comes while it looks.
             guest.kick(COMMAND_QUEUE);
         }
         for _ in 0..1 + round % 4 {
@@ -81,7 +81,7 @@ fn pitfall_79_no_kick_is_lost() {
     }
 }
 
-/// Once a ring is stopped nothing is written to it, and what was under way comes when it goes on.
+/// A stopped ring is not written to, and pending answers come when it runs again.
 #[test]
 fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     let host = Host::new("normal");
@@ -93,7 +93,7 @@ fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     let base = guest.stop_ring(COMMAND_QUEUE);
     let written = guest.used_index(COMMAND_QUEUE);
     assert_eq!(base, guest.avail(COMMAND_QUEUE));
-    // The worker dies, and that completes what is under way; the device is seen to have noticed.
+    // The worker dies, which completes its requests; the device is seen to have noticed.
     kill(pid, Signal::SIGKILL).unwrap();
     let event = guest.post_event_buffer(16);
     assert_eq!(guest.event(event).client.get(), client);
@@ -223,7 +223,7 @@ fn a_vm_that_disconnects_in_the_middle_of_a_command() {
     echoes(&mut guest, client);
 }
 
-/// Memory comes and goes while a command is under way; what was there when it came stays its own.
+/// Memory comes and goes while a command is in flight; the command keeps the memory of its arrival.
 #[test]
 fn memory_changes_while_a_command_is_under_way() {
     let host = Host::new("normal");

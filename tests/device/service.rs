@@ -68,7 +68,7 @@ fn process(directory: &Path) -> Child {
     process
 }
 
-/// What the process does.
+/// The task of the process.
 pub fn run(directory: &str) {
     let config = host::config(Path::new(directory), "normal", 8, 0, |_| {});
     let supervisor = Supervisor::new(config).unwrap();

@@ -93,8 +93,8 @@ fn a_worker_that_is_killed_while_it_waits_is_replaced_and_no_client_notices() {
     next(mode, &[warm]);
 }
 
-/// Workers that cannot come up while they wait, as on a host whose GPU is unwell: clients get workers of their own, and
-/// those say what is wrong.
+/// Workers that cannot start while they wait, as on a host whose GPU fails: clients get workers of their own, which
+/// report the error.
 #[test]
 fn workers_that_cannot_wait_cost_clients_nothing() {
     let host = Host::start("cold-death", 8, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker that does what the first byte of a stream says, and calls no CUDA.
+//! A worker that executes the first byte of a stream, and calls no CUDA.
 
 use std::{fs::File, os::fd::AsFd};
 
@@ -59,7 +59,7 @@ pub fn run(mode: &str) {
         // A worker has its hold on the connection until its process ends.
         Some(ToWorker::Serve(serving)) => std::mem::forget(serving.hold),
         None => return,
-        Some(_) => panic!("not served first"),
+        Some(_) => panic!("the first message is not Serve"),
     }
     match mode {
         "mute" => {}

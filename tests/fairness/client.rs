@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of a VM: it uses CUDA by the guest's library, over the socket that `VIRTIO_GPGPU` names, and does what its
-//! standard input says.
+//! A process of a VM: it uses CUDA by the guest's library, over the socket that `VIRTIO_GPGPU` names, and executes the
+//! commands on its standard input.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -21,7 +21,7 @@ use libloading::Library;
 
 /// The variable by which this program knows that it is a client: the library to use.
 pub const LIBRARY: &str = "GPGPU_TEST_LIBRARY";
-/// What begins the lines that it says; the test harness says other things.
+/// The beginning of its lines; the test harness prints others.
 pub const MARK: &str = "client: ";
 
 /// `busy` computes for so many turns and counts itself; `await_flag` runs until a number is not zero, which `raise_flag` makes it.
@@ -125,7 +125,7 @@ fn check(code: CUresult) {
     assert_eq!(code, CUDA_SUCCESS);
 }
 
-/// Something that can be called from every thread: handles are numbers to who holds them.
+/// A pointer that every thread can use: its holders see handles as numbers.
 struct Client {
     cuda: Cuda,
     context: CUcontext,
@@ -134,7 +134,7 @@ struct Client {
     raise_flag: CUfunction,
     /// How many kernels have counted themselves, and something for them to write to.
     counter: CUdeviceptr,
-    /// What two of the kernels are about.
+    /// The data of two of the kernels.
     flag: CUdeviceptr,
 }
 
@@ -257,7 +257,7 @@ impl Client {
     }
 }
 
-/// Serves one test: says `ready`, does what one line says, says how it went.
+/// Serves one test: prints `ready`, executes one line, prints the result.
 pub fn run() {
     let client = Client::new();
     say("ready");
@@ -281,7 +281,7 @@ pub fn run() {
         }
         "callback" => callback(&client),
         "flag" => later_kernel(&client),
-        // `endless`: a kernel that never ends; what synchronising says of it.
+        // `endless`: a kernel that never ends; prints the result of a synchronisation.
         "endless" => {
             let stream = client.stream();
             client.launch(client.await_flag, stream, client.flag, 0);

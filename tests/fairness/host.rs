@@ -17,13 +17,13 @@ use nix::{
     unistd::Pid,
 };
 
-use super::back_end;
 use super::client::{LIBRARY, MARK};
+use super::common;
 
-/// A watchdog for what never comes.
+/// A watchdog for events that never come.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// What is there to run on.
+/// The programs and libraries of the tests.
 pub struct Parts {
     /// The service's program.
     program: PathBuf,
@@ -34,17 +34,13 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What `cargo xtask test` has staged.
+    /// The programs and libraries that `cargo xtask test` has staged.
     pub fn find() -> Option<Self> {
-        let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
-            eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-            return None;
-        };
-        let on_gpu = std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda");
+        let stage = common::stage()?;
         Some(Self {
-            program: back_end::program(),
+            program: common::program(),
             library: stage.join("lib/virtio-gpgpu/libcuda.so.1"),
-            software_gpu: (!on_gpu).then(|| stage.join("software-gpu")),
+            software_gpu: (!common::on_gpu()).then(|| stage.join("software-gpu")),
         })
     }
 }
@@ -109,7 +105,7 @@ impl Host {
         }
     }
 
-    /// A process of a VM, that is told what to do.
+    /// A process of a VM that takes commands.
     pub fn client(&self, vm: usize, order: &str) -> Client {
         let test = ["--exact", "client_of_a_vm", "--nocapture", "--quiet"];
         let mut process = Command::new(std::env::current_exe().unwrap())
@@ -177,7 +173,7 @@ impl Host {
         })
     }
 
-    /// What the service has logged.
+    /// The service's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.at("log")).unwrap()
     }

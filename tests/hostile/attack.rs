@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A client that begins with commands as good as any program's and then changes them: the context in the header, the ids, the
-//! streams, the addresses and lengths, the order. It sends them by its ring and as chains of the command queue at once, so that
-//! several threads of its worker carry them out, one of which ends what another uses. It always has long kernels to run.
+//! A client that begins with valid commands and then changes them: the context in the header, the ids, the streams, the
+//! addresses and lengths, the order. It sends them by its ring and as chains of the command queue at once, so that
+//! several threads of its worker execute them, one of which ends objects that another uses. It always has long kernels
+//! to run.
 //!
-//! What it sends follows from a seed, which is printed; `VIRTIO_GPGPU_TEST_SEED` says another.
+//! Its commands follow from a seed, which is printed; `VIRTIO_GPGPU_TEST_SEED` sets another.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -36,7 +37,7 @@ mod valid;
 /// Where the ring lies in the guest's memory, and pages that it registers with CUDA.
 const RING: u64 = 32 * MIB;
 const PINNED: u64 = 48 * MIB;
-/// What is added to that for the client's own addresses.
+/// The offset for the client's own addresses.
 const CLIENT: u64 = 1 << 44;
 /// Bytes of each allocation.
 const BYTES: usize = 64 << 10;
@@ -77,7 +78,7 @@ impl Sent {
     }
 }
 
-/// A context, and what was made in it.
+/// A context, and the objects made in it.
 #[derive(Clone)]
 struct Place {
     context: u64,
@@ -102,7 +103,7 @@ struct Attack<'a> {
     executables: Vec<(u64, u32)>,
     /// Green contexts of the first place's context.
     greens: Vec<u64>,
-    /// What there was.
+    /// Ended objects.
     gone: Vec<u64>,
     serial: u64,
     sequence: u32,
@@ -165,7 +166,7 @@ impl<'a> Attack<'a> {
         self.serial
     }
 
-    /// Makes in a context what a program has.
+    /// Makes a program's objects in a context.
     fn furnish(&mut self, context: u64) {
         let serials = [(); 2].map(|()| self.next_serial());
         let client = &mut self.client;
@@ -307,7 +308,7 @@ impl<'a> Attack<'a> {
         lives
     }
 
-    /// Makes up for what was ended, and says whether the GPU's state is good.
+    /// Replaces ended objects, and returns whether the GPU's state is good.
     fn refresh(&mut self) -> bool {
         for at in 0..self.places.len() {
             let context = self.places[at].context;
@@ -336,7 +337,7 @@ impl<'a> Attack<'a> {
     }
 }
 
-/// What came of attacks.
+/// The results of attacks.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Commands that were sent.

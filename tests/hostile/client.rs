@@ -128,7 +128,7 @@ pub fn launch(func: u64, stream: u64, to: u64, turns: u32) -> request::cuLaunchK
     }
 }
 
-/// What a function says, and data.
+/// A function's result, and data.
 type Said<R> = (<R as Request>::Reply, Vec<u8>);
 
 /// See the module's page.
@@ -210,7 +210,7 @@ impl<'a> Client<'a> {
         self.guest.post(self.id, stream, answer, input, 0)
     }
 
-    /// Calls a function: its code, and what it says.
+    /// Calls a function: its code, and its results.
     pub fn call<R: Request>(
         &mut self,
         request: &R,
@@ -323,7 +323,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ids and numbers for operations that make no sense: what there is, what there was, and what never was.
+    /// Ids and numbers for invalid operations: present ones, past ones, and invented ones.
     pub fn handles(&mut self) -> Vec<u64> {
         let context = self.context();
         let address = self.alloc(4096, context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What cuBLASLt's descriptors travel in, as no library of a guest writes it, while another VM computes.
+//! Encodings of cuBLASLt's descriptors that no library of a guest writes, while another VM computes.
 
 use gpgpu_protocol::{
     api::{Context, Stream, object_id, request},
@@ -91,7 +91,7 @@ fn operands([a, b, c]: [u64; 3], scalars: [Scalar; 2]) -> Operands {
     }
 }
 
-/// What a product by a plan carries.
+/// The content of a product by a plan.
 fn by_plan(at: [u64; 3], scalars: [Scalar; 2]) -> Vec<u8> {
     let mut writer = Writer::new();
     operands(at, scalars).put(&mut Formed::new(0, &mut writer));
@@ -204,7 +204,7 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
             }
             blob
         };
-        // Addresses stay what they are.
+        // Addresses do not change.
         for _ in 0..2000 {
             let blob = spoil(&good, 6, &[0, 1, 2, 3, 8, 38, 41, 64]);
             multiply(own, 0, &blob);
@@ -437,12 +437,12 @@ fn pitfall_63_a_product_of_a_plan_can_lose_it() {
                 streams.push(client::command(&end, 0));
             }
             in_any_order(&mut client, streams, 512, &mut random, round);
-            // What was left over: a plan outlives its handle.
+            // A leftover: a plan outlives its handle.
             for (name, id) in [("cublasLtDestroy", handle), ("gpgpuLtPlanForget", plan)] {
                 send(&mut client, &command(name, &[id], &[], primary));
             }
         }
-        // What was found to be gone is told once.
+        // A stale object is reported once.
         let sync = request::cuCtxSynchronize {};
         client.call(&sync, primary, &[], 0);
         let blas = create(&mut client, 1, primary);

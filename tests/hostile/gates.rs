@@ -19,7 +19,7 @@ use crate::{
 /// With a limit that no kernel here reaches a VM always has turns, alone too, and each of them is charged to the microsecond.
 const TURNS: &str = "longest-kernel = \"60s\"";
 
-/// What kernels are launched with.
+/// The parameters of the kernels.
 struct Work {
     context: u64,
     busy: u64,
@@ -58,8 +58,8 @@ fn charged(
     host.settled_gpu_seconds(0, gpu) - before
 }
 
-/// How often something has to be given until it costs what is measured well, and what it costs then at least: the software GPU's time is
-/// this machine's, which others use as well.
+/// The number of repetitions that make a cost measurable, and the minimum cost: the software GPU's time is this
+/// machine's, which others use as well.
 fn measured(mut charged: impl FnMut(usize) -> f64) -> (usize, f64) {
     let mut count = 4;
     loop {
@@ -186,7 +186,7 @@ fn command_of<R: Request + 'static>(request: R) -> Give {
     Box::new(move |client, header| client.call(&request, header, &[], 0).0)
 }
 
-/// What names no context in any way is refused, and the driver never sees it.
+/// A command without any context is refused, and the driver never sees it.
 #[test]
 fn work_that_is_in_no_context_is_refused() {
     let Some(host) = Host::start() else { return };
@@ -286,7 +286,7 @@ fn graph_of(
     exec
 }
 
-/// What a graph has is charged as what is launched alone, whatever the launch's header says.
+/// A graph's launches are charged as single ones are, whatever the launch's header says.
 #[test]
 fn pitfall_74_a_launch_of_a_graph_is_charged_for_all_that_it_has() {
     let Some(host) = Host::with(TURNS, 1) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs: made, changed, launched and ended while what they use comes and goes.
+//! Graphs: made, changed, launched and ended while their objects come and go.
 
 #![allow(non_snake_case)]
 
@@ -249,7 +249,7 @@ impl Attack<'_> {
                 numbers: vec![dst, bytes, 7, 1, bytes, 1],
                 ..of
             },
-            // Nobody fetches its callbacks, so a stream that calls one would stand still.
+            // The callbacks are not fetched, so a stream that calls one would stop.
             3 => GraphStep { kind: 4, ..of },
             5 | 6 => GraphStep {
                 object: event,

@@ -75,7 +75,7 @@ impl Attack<'_> {
         }
     }
 
-    /// A split of all of the device, or of what a green context has.
+    /// A split of all of the device, or of a green context's part.
     fn split(&mut self, green: u64) -> MultiprocessorSplit {
         let counts = [0, 1, 2, 3, u32::MAX];
         MultiprocessorSplit {

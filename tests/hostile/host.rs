@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host: the back end, what its processes hold and log, and a VM on it that means well.
+//! The host: the back end, its processes' resources and log, and a well-behaved VM on it.
 
 use std::{
     collections::HashMap,
@@ -23,20 +23,13 @@ use nix::{
     unistd::Pid,
 };
 
+pub use crate::common::on_gpu;
 use crate::{
-    back_end::program,
     client::{Client, raw_command},
+    common::{LIMIT, program},
     guest::{Guest, Vmm},
     vmm,
 };
-
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether to run on a GPU in place of the software GPU.
-pub fn on_gpu() -> bool {
-    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
-}
 
 /// The folder of the software GPU, if there is one.
 fn software_gpu(directory: &Path) -> Option<PathBuf> {
@@ -57,7 +50,7 @@ fn software_gpu(directory: &Path) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// What processes hold, by number.
+/// The resources of processes, by number.
 pub type Memory = HashMap<i32, u64>;
 
 /// See the module's page.
@@ -67,7 +60,7 @@ pub struct Host {
     log: Arc<Log>,
 }
 
-/// What was logged so far.
+/// The log so far.
 #[derive(Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
@@ -144,7 +137,7 @@ impl Host {
         Guest::boot(&self.socket(number), vmm)
     }
 
-    /// A VM that means well: it copies to the GPU and back until it is told to finish.
+    /// A well-behaved VM: it copies to the GPU and back until it is told to finish.
     pub fn neighbour(&self) -> Neighbour {
         let socket = self.socket(1);
         let rounds = Arc::new(AtomicUsize::new(0));
@@ -185,7 +178,7 @@ impl Host {
         neighbour
     }
 
-    /// What a metric of a VM says, or 0 while it says nothing: on one GPU, or of all of them together.
+    /// The value of a VM's metric, or 0 if absent: on one GPU, or of all of them together.
     pub fn metric(&self, name: &str, vm: usize, gpu: Option<usize>) -> f64 {
         let mut stream = UnixStream::connect(self.directory.path().join("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -320,7 +313,7 @@ impl Host {
         fs::read_dir(folder).unwrap().count()
     }
 
-    /// What each process holds that is its own.
+    /// The private memory of each process.
     pub fn memory(&self) -> Memory {
         let held = |id: i32| {
             let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
@@ -419,7 +412,7 @@ impl Random {
     pub fn command(&mut self, pool: &[u64]) -> Vec<u8> {
         let operation = loop {
             let operation = OPERATIONS[self.below(OPERATIONS.len() as u64) as usize];
-            // Waits until a callback is due, and nobody has any.
+            // Waits until a callback is due that was not fetched.
             if operation.op != request::gpgpuNextCallback::OP {
                 break operation;
             }

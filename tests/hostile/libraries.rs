@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use gpgpu_protocol::{
@@ -24,6 +24,7 @@ use zerocopy::FromBytes;
 
 use crate::{
     client::{Client, command, raw_command},
+    common::LIMIT,
     host::{Host, Random, on_gpu},
     most_lines, vmm,
 };
@@ -35,8 +36,6 @@ mod networks;
 const N: u64 = 16;
 /// Bytes of an allocation, which has room for a matrix.
 pub const BYTES: usize = 4096;
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Scalars, by the numbers that stand for their addresses.
 const ONE: u64 = 0x3f80_0000;
 /// -0.0, for 0 is NULL.
@@ -58,7 +57,7 @@ fn find(name: &str) -> &'static Function {
     all.find(|of| of.operation.name == name).unwrap()
 }
 
-/// The arguments of a call. What is at a host address is the number itself.
+/// The arguments of a call. For a host address, the number itself is the value.
 pub fn written(of: &Function, words: &[u64], mode: PointerMode) -> Option<Vec<u8>> {
     let mut writer = Writer::new();
     let read = |address: u64, to: &mut [u8]| {
@@ -76,7 +75,7 @@ fn call_of(name: &str, words: &[u64], mode: PointerMode, context: u64) -> Vec<u8
     raw_command(of.operation.op, context, &arguments)
 }
 
-/// What a command comes to: the device's status, the code, and the library's status where it has one.
+/// The result of a command: the device's status, the code, and the library's status if it has one.
 pub fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32>) {
     let (said, answer, _) = client.raw(bytes, 4096, &[], 0);
     let Ok((head, reply)) = StreamAnswer::read_from_prefix(&answer) else {
@@ -135,7 +134,7 @@ fn multiply(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64) ->
     blas(client, "cublasSgemm_v2", &product(handle, at), context)
 }
 
-/// Checks that a client computes what is right.
+/// Checks that a client computes the right result.
 pub fn check_product(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64, seed: u64) {
     let n = N as usize;
     let number = |seed: u64, at: usize| ((at as u64 * 7 + seed) % 9) as f32 - 4.0;
@@ -416,10 +415,10 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
             in_any_order(&mut client, streams, 64, &mut random, round);
-            // What was left over.
+            // Leftovers.
             send(&mut client, &call("cublasDestroy_v2", &[id]));
         }
-        // What was found to be gone is told once.
+        // A stale object is reported once.
         let sync = request::cuCtxSynchronize {};
         client.call(&sync, primary, &[], 0);
         let handle = create(&mut client, 1, primary);
@@ -448,7 +447,7 @@ fn make_transform(client: &mut Client<'_>, plan: u64, area: u64, context: u64) {
     assert_eq!(blas(client, "cufftSetWorkArea", &[plan, area], context), 0);
 }
 
-/// Plans and generators that are none, transforms that nobody computes, and tables beyond their end.
+/// Invalid plans and generators, unsupported transforms, and tables beyond their end.
 #[test]
 fn pitfall_63_plans_and_generators_that_are_none_are_refused() {
     let Some(host) = start("") else { return };
@@ -485,7 +484,7 @@ fn pitfall_63_plans_and_generators_that_are_none_are_refused() {
         let said = blas(&mut client, "curandGenerate", &[generator, at, 16], context);
         assert_eq!(said, status::SUCCESS);
 
-        // What no plan computes: without a transform, in a thousand dimensions, of any size.
+        // Plans without a result: without a transform, in a thousand dimensions, of any size.
         let said = blas(&mut client, "cufftXtExec", &[plan, at, at, 1], context);
         assert_eq!(said, invalid_plan);
         for (rank, batch) in [(1000, 1), (0, 1), (3, 1 << 31), (1, u64::MAX), (3, 1 << 62)] {
@@ -551,7 +550,7 @@ fn pitfall_63_a_plan_can_end_while_it_is_executed() {
             ];
             in_any_order(&mut client, streams, 64, &mut random, round);
         }
-        // What was found to be gone is told once.
+        // A stale object is reported once.
         let sync = request::cuCtxSynchronize {};
         client.call(&sync, context, &[], 0);
         let handle = create(&mut client, 1, context);
@@ -606,7 +605,7 @@ fn pitfall_81_any_words_cost_nobody_but_their_client() {
         eprintln!("{sent} calls, {failed} faults, {died} dead workers");
         let lines = host.lines() - lines;
         assert!(lines < most_lines(begin), "{lines} lines");
-        // The stand-in is ours: nothing that a guest says ends it.
+        // The stand-in is ours: no request of a guest ends it.
         assert_eq!(died, 0);
         assert!(sent > failed * 2, "most calls should not be the last");
     });
@@ -659,7 +658,7 @@ fn any_call(
             }
             match kind {
                 Kind::Handle(class) => handles[class][which],
-                // Sizes, and what enumerations have.
+                // Sizes, and values of enumerations.
                 Kind::I32 | Kind::I64 => {
                     let some = [0, 1, 2, 3, 4, 8, 16, 64, 68, u64::MAX, 1 << 31, 1 << 32 | 3];
                     let is_wild = random.below(6) == 0;

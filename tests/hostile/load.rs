@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM that means well and always wants the GPU: what it computes is checked, and what it gets is measured.
+//! A well-behaved VM that always wants the GPU: its results are checked, and its share is measured.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ const PROCESSES: usize = 2;
 /// Kernels that a process gives the GPU before it looks at the results.
 const KERNELS: u32 = 4;
 
-/// How many turns of a kernel take some 3 ms, on a GPU that nobody else uses.
+/// The number of turns of a kernel in some 3 ms, on a GPU without other users.
 pub fn turns(host: &Host, vm: usize) -> u32 {
     let mut guest = host.boot(vm, vmm());
     let mut client = Client::open(&mut guest);

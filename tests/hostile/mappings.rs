@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Virtual memory as a hostile client has it: what it names is its own, or it gets nothing.
+//! Virtual memory for a hostile client: it reaches its own memory, or none.
 
 use gpgpu_protocol::{
     api::{Physical, Request, Stream, object_id, request},
@@ -15,7 +15,7 @@ use crate::{
 const PIECE: u64 = 2 << 20;
 const TIB: u64 = 1 << 40;
 
-/// What the tests ask.
+/// The requests of the tests.
 trait Asks {
     fn code<R: Request>(&mut self, request: R) -> CUresult;
     fn reserve(&mut self, bytes: u64) -> Result<u64, CUresult>;
@@ -88,7 +88,7 @@ fn fill(dst: u64, bytes: u64) -> request::cuMemsetD8_v2 {
     }
 }
 
-/// Addresses and ids that are another client's, the worker's own, or nobody's, and lengths at every edge.
+/// Addresses and ids of another client, of the worker itself, or of no object, and lengths at every edge.
 #[test]
 fn pitfall_63_a_client_maps_its_own_memory_to_its_own_addresses() {
     let Some(host) = Host::start() else { return };
@@ -144,7 +144,7 @@ fn pitfall_63_a_client_maps_its_own_memory_to_its_own_addresses() {
         };
         assert_eq!(client.code(retain), CUDA_ERROR_INVALID_VALUE, "{wrong:#x}");
     }
-    // Reserved, the other's addresses are this client's, and what the other has mapped there is not.
+    // Once reserved, the other's addresses are this client's, and the other's mappings are not there.
     let own = client.reserve(8 * PIECE).unwrap();
     let [all, half] = [8 * PIECE, PIECE];
     let (code, _) = client.call(&fill(own, 4), context, &[], 0);
@@ -281,7 +281,7 @@ fn pitfall_63_a_client_maps_its_own_memory_to_its_own_addresses() {
         let (code, _) = client.call(&fill(at, bytes), context, &[], 0);
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{at:#x} {bytes:#x}");
     }
-    // A reference is released once, and what is mapped stays.
+    // A reference is released once, and mapped memory stays.
     assert_eq!(client.code(release(id(4))), CUDA_SUCCESS);
     assert_eq!(client.code(release(id(4))), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(client.code(create(id(4), PIECE)), CUDA_ERROR_INVALID_VALUE);

@@ -121,7 +121,7 @@ fn new_handle(client: &mut Client<'_>, context: u64) -> u64 {
     handle
 }
 
-/// Addresses where values belong, and what would make a value of an address.
+/// Addresses in place of values, and attributes that would turn a value into an address.
 #[test]
 fn pitfall_81_no_address_stands_for_a_value() {
     let Some(host) = start("") else { return };
@@ -156,7 +156,7 @@ fn pitfall_81_no_address_stands_for_a_value() {
         let command = execute(handle, 9, &good, context);
         assert_eq!(said(&mut client, &command), status::SUCCESS);
 
-        // What is finalised stays what it is.
+        // A finalised descriptor does not change.
         for (serial, name, is) in [
             (1, name::TENSOR_IS_BY_VALUE, 1),
             (2, name::TENSOR_IS_BY_VALUE, 0),
@@ -175,7 +175,7 @@ fn pitfall_81_no_address_stands_for_a_value() {
         ] {
             assert_eq!(said(&mut client, &command), status::SUCCESS);
         }
-        // Variant packs are the worker's own, and other pointers are nobody's.
+        // Variant packs are the worker's own, and other pointers are invalid.
         assert_eq!(
             said(&mut client, &make(21, kind::PACK)),
             status::NOT_SUPPORTED
@@ -196,7 +196,7 @@ fn pitfall_81_no_address_stands_for_a_value() {
     });
 }
 
-/// Descriptors that hold themselves or each other, ids that are none, and lengths that are not those of what came.
+/// Descriptors that contain themselves or each other, invalid ids, and lengths other than those of the data.
 #[test]
 fn pitfall_63_descriptors_hold_what_is_finalised_and_as_much_as_came() {
     let Some(host) = start("") else { return };
@@ -274,7 +274,7 @@ fn pitfall_63_descriptors_can_end_under_their_users() {
             ];
             streams.extend((1..10).map(end));
             in_any_order(&mut client, streams, 4096, &mut random, round);
-            // What was left over.
+            // Leftovers.
             for serial in 1..10 {
                 send(&mut client, &end(serial));
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a VM has of the GPU beside a hostile one, and beside one that means as well as itself.
+//! A VM's share of the GPU beside a hostile one, and beside a well-behaved one.
 
 use std::sync::{
     Arc,
@@ -17,7 +17,7 @@ use crate::{
 /// How many times as long a VM may wait beside the attack as beside an honest VM.
 const LONGER: f64 = 3.0;
 
-/// What two VMs had of the GPU in a while.
+/// The GPU time of two VMs over an interval.
 #[derive(Debug)]
 struct Had {
     /// GPU time, in seconds.
@@ -40,7 +40,7 @@ impl Had {
     }
 }
 
-/// What the VMs have from now on, until `seconds` of GPU time are given; the load is the second's.
+/// The VMs' GPU time from now on, until `seconds` of it are given; the load is the second's.
 fn look(host: &Host, load: &Load, seconds: f64) -> Had {
     let had = || [0, 1].map(|vm| host.gpu_seconds(vm, None));
     let waited = || host.metric("lease_wait_seconds_total", 1, None);

@@ -15,7 +15,7 @@ use crate::{
     vmm,
 };
 
-/// What both libraries say of an argument that is wrong.
+/// The status of both libraries for a wrong argument.
 const INVALID_VALUE: u32 = 3;
 /// Bytes of an allocation.
 const BYTES: usize = 4096;
@@ -78,7 +78,7 @@ fn pitfall_63_objects_are_of_their_class_and_there() {
             ("cusparseCreateMatDescr", Class::CusparseMatDescr),
         ] {
             good(&mut client, name, &[id(class)], context);
-            // Nobody makes it twice, nor with an id of another class.
+            // It is not made twice, nor with an id of another class.
             for twice in [id(class), id(class) ^ 1, 0, at] {
                 assert_ne!(call(&mut client, name, &[twice], context), SUCCESS);
             }
@@ -207,7 +207,7 @@ fn pitfall_63_a_descriptor_can_end_under_its_users() {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
             in_any_order(&mut client, streams, 512, &mut random, round);
-            // What was left over.
+            // Leftovers.
             for (name, id) in [
                 ("cusparseDestroySpMat", a),
                 ("cusparseDestroyDnVec", x),
@@ -217,7 +217,7 @@ fn pitfall_63_a_descriptor_can_end_under_its_users() {
                 send(&mut client, &call(name, &[id]));
             }
         }
-        // What was found to be gone is told once.
+        // A stale object is reported once.
         let sync = request::cuCtxSynchronize {};
         client.call(&sync, primary, &[], 0);
         let [handle, matrix] = [Class::CusparseHandle.id(1), Class::SpMat.id(1)];

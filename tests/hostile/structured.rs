@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What cuSPARSELt's descriptors and plans travel in, as no library of a guest writes it, while another VM computes with cuBLAS.
+//! Encodings of cuSPARSELt's descriptors and plans that no library of a guest writes, while another VM computes with
+//! cuBLAS.
 
 use gpgpu_protocol::{
     api::request,
@@ -131,7 +132,7 @@ fn pitfall_81_structured_descriptors_that_are_none_are_refused() {
                 ),
                 SUCCESS
             );
-            // Nobody makes it twice.
+            // It is not made twice.
             assert_ne!(
                 lt(
                     &mut client,
@@ -296,7 +297,7 @@ fn pitfall_63_a_plan_can_end_under_its_users() {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
             in_any_order(&mut client, streams, 512, &mut random, round);
-            // What was left over: a plan outlives its handle.
+            // A leftover: a plan outlives its handle.
             for (name, id) in [
                 ("cusparseLtDestroy", handle),
                 ("cusparseLtMatmulPlanDestroy", plan),
@@ -304,7 +305,7 @@ fn pitfall_63_a_plan_can_end_under_its_users() {
                 send(&mut client, &call_of(name, &[id], &[], primary));
             }
         }
-        // What was found to be gone is told once.
+        // A stale object is reported once.
         let sync = request::cuCtxSynchronize {};
         client.call(&sync, primary, &[], 0);
         let words = [handle(1), plan(1), 0];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! PTX with one large variable each, written in the ways that the language has.
 
-/// How many forms there are.
+/// The number of forms.
 const COUNT: usize = 100;
 
 /// A generator of numbers that are the same each time.

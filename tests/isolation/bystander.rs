@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A program in another VM that works through a fault, and the table of what it noticed.
+//! A program in another VM that works through a fault, and the table of its observations.
 
 use std::{
     collections::BTreeMap,
@@ -56,7 +56,7 @@ impl Bystander {
         });
     }
 
-    /// The longest time from the end of one step to that of the next, of those that touch a window.
+    /// The longest time between the ends of two consecutive steps, of those that touch a window.
     fn longest_gap(&self, from: i64, to: i64) -> Duration {
         let lines = self.guest.said.since(0);
         let ends = lines.iter().filter_map(|line| {
@@ -111,12 +111,12 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// Now the one that did it has come to its end.
+    /// The process that caused it has now ended.
     pub fn ended(&mut self) {
         self.ended = Some(Instant::now());
     }
 
-    /// What was held is given back, a new process in the same VM works, and the other VM has gone on.
+    /// The memory is returned, a new process in the same VM works, and the other VM has continued.
     pub fn contained(self) {
         let ended = self.ended.unwrap_or_else(Instant::now);
         let memory = self.back_end.memory_back(self.before.1, ended);

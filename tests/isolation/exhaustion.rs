@@ -53,7 +53,7 @@ impl Tmpfs {
         Some(Self(path))
     }
 
-    /// Takes what room is left.
+    /// Takes the rest of the room.
     fn fill(&self) {
         fill(&self.0);
     }
@@ -124,7 +124,7 @@ fn pitfall_62_guest_memory_whose_file_system_is_full_costs_the_copy_alone() {
     let mut vm = Vm::boot(&back_end, 0, Some(room.0.clone()));
     let device = back_end.device(0, from);
     let heap = vm.guest.alloc(0);
-    // What rings and commands need is there; what lies beyond was never touched.
+    // The pages of rings and commands are there; the others were never touched.
     vm.guest.write(heap, &vec![0; 2 * MIB as usize]);
     room.fill();
     let hole = 16 * MIB;
@@ -142,7 +142,7 @@ fn pitfall_62_guest_memory_whose_file_system_is_full_costs_the_copy_alone() {
     }
     bystander.steps(3);
     assert!(kill(device, None).is_ok(), "the device process stays");
-    // Those who have room go on, in the same VM and in others, and with room the same copies are right.
+    // Processes with room continue, in the same VM and in others, and with room the same copies are right.
     vm.works();
     room.empty();
     let data: Vec<u8> = (0..4 * MIB).map(|at| (at % 251) as u8).collect();
@@ -215,7 +215,7 @@ fn pitfall_62_a_full_dev_shm_is_nothing_to_us() {
     assert!(back_end.lives());
 }
 
-/// Sets a soft limit of a running process of this user, and gives the one of before.
+/// Sets a soft limit of a running process of this user, and returns the previous one.
 fn limit(pid: Pid, what: libc::__rlimit_resource_t, soft: u64) -> std::io::Result<u64> {
     let mut before = libc::rlimit {
         rlim_cur: 0,
@@ -247,7 +247,7 @@ fn limit(pid: Pid, what: libc::__rlimit_resource_t, soft: u64) -> std::io::Resul
     Ok(before.rlim_cur)
 }
 
-/// The limit of descriptors at which a process can have no more than it has.
+/// The limit of descriptors at which a process can open no more.
 fn no_more_descriptors(pid: Pid) -> u64 {
     let open = |number: &u64| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_ok();
     (0..).find(|number| !open(number)).unwrap()
@@ -262,7 +262,7 @@ fn fails_clearly(back_end: &BackEnd) {
 
 #[test]
 fn pitfall_62_a_host_without_descriptors_says_so() {
-    // In a sandbox a limit can be set by those alone who have a privilege that not every root has.
+    // In a sandbox only a process with a privilege that not every root has can set a limit.
     let options = Options {
         arguments: &["--sandbox", "none"],
         ..Options::default()
@@ -335,7 +335,7 @@ fn pitfall_62_a_host_without_processes_says_so() {
         eprintln!("skipped: it takes another user, and root to become one");
         return;
     }
-    // The limit is not for root; this is nobody whom the machine has.
+    // The limit does not hold for root; this user does not exist on the machine.
     const USER: u32 = 54_321;
     let prepare = |command: &mut Command| {
         let socket = command

@@ -4,7 +4,7 @@
 use std::{fs, process::Command, time::Duration};
 
 use super::host::{BackEnd, Options, on_gpu, wait_for};
-use crate::back_end::program;
+use crate::common::program;
 
 #[test]
 fn pitfall_83_a_missing_driver_is_said_at_the_start() {
@@ -26,7 +26,7 @@ fn pitfall_83_a_missing_driver_is_said_at_the_start() {
     assert!(!directory.path().join("vm").exists());
 }
 
-/// A new program of a VM is told that there is no GPU.
+/// A new program of a VM gets the error that there is no GPU.
 fn has_no_gpu(back_end: &BackEnd) {
     let (status, said) = back_end.run(0, &["once"]);
     assert_eq!(status.code(), Some(2), "{said}");
@@ -55,7 +55,7 @@ fn pitfall_83_a_driver_that_vanishes_is_told_to_those_who_come() {
     old.wait_for("step");
     let library = back_end.dir.path().join("software-gpu");
     let away = back_end.dir.path().join("away");
-    // A worker ahead of need may have it loaded already.
+    // A warm worker may have loaded it already.
     back_end.settled();
     fs::rename(&library, &away).unwrap();
     back_end.run(0, &["once"]);
@@ -69,7 +69,7 @@ fn pitfall_83_a_driver_that_vanishes_is_told_to_those_who_come() {
     log_is_quiet(&back_end);
     fs::rename(&away, &library).unwrap();
     back_end.works(0);
-    // Who had it has it.
+    // Running programs keep it.
     let (status, said) = old.end();
     assert!(status.success(), "{status}: {said}");
     assert!(back_end.lives());
@@ -78,7 +78,7 @@ fn pitfall_83_a_driver_that_vanishes_is_told_to_those_who_come() {
 #[test]
 fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
     if on_gpu() {
-        // Nobody pulls it out.
+        // No one removes it.
         return;
     }
     for warm in ["1", "0"] {

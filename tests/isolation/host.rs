@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The back end as it is installed, guest programs that talk to it over its sockets, and what can be seen of both.
+//! The back end as installed, guest programs that use its sockets, and the observable state of both.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,15 +17,8 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::back_end::program;
-
-/// A watchdog for what never comes.
-pub const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether to run on a GPU in place of the software GPU.
-pub fn on_gpu() -> bool {
-    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
-}
+use crate::common::program;
+pub use crate::common::{LIMIT, on_gpu, wait_for};
 
 /// The folder with the guest programs and libraries, if there is one.
 pub fn stage() -> Option<PathBuf> {
@@ -39,18 +32,6 @@ pub fn stage() -> Option<PathBuf> {
     stage
 }
 
-/// Waits until something is there.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never comes");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Lines that a process writes, as they come.
 #[derive(Clone, Default)]
 pub struct Lines(Arc<(Mutex<Read>, Condvar)>);
@@ -62,7 +43,7 @@ struct Read {
 }
 
 impl Lines {
-    /// Takes what comes out of a pipe; `each` sees a line first.
+    /// Takes the output of a pipe; `each` sees a line first.
     fn read(pipe: impl std::io::Read + Send + 'static, echo: bool) -> Self {
         let lines = Self::default();
         let ours = lines.clone();
@@ -80,7 +61,7 @@ impl Lines {
         lines
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn count(&self) -> usize {
         self.0.0.lock().unwrap().lines.len()
     }
@@ -127,7 +108,7 @@ fn descriptors(pid: Pid) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// What a back end holds; compared before and after a fault.
+/// The resources of a back end, compared before and after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holdings {
     /// Processes, the supervisor too.
@@ -141,9 +122,9 @@ pub struct Holdings {
 /// A running back end with two VMs' sockets.
 pub struct BackEnd {
     process: Child,
-    /// What it logs.
+    /// Its log.
     pub log: Lines,
-    /// Sockets `vm0` and `vm1`, and what else a test puts there.
+    /// Sockets `vm0` and `vm1`, and a test's own files.
     pub dir: tempfile::TempDir,
     stage: PathBuf,
 }
@@ -291,7 +272,7 @@ impl BackEnd {
         Guest::spawn(command)
     }
 
-    /// Runs the guest program in a VM to its end; what it said.
+    /// Runs the guest program in a VM to its end; returns its output.
     pub fn run(&self, vm: usize, arguments: &[&str]) -> (ExitStatus, String) {
         self.guest(vm, arguments).end()
     }
@@ -365,7 +346,7 @@ impl BackEnd {
         self.logged_pid(from, ["VM connected (process ", &socket])
     }
 
-    /// What it holds now.
+    /// Its resources now.
     pub fn holdings(&self) -> Holdings {
         let children = self.children();
         let movers = children.get("mover-process").cloned().unwrap_or_default();
@@ -390,9 +371,9 @@ impl BackEnd {
         last
     }
 
-    /// Waits until no more device memory is in use than before; how long after `since` that was.
+    /// Waits until no more device memory is in use than before; returns the time since `since`.
     pub fn memory_back(&self, before: u64, since: Instant) -> Duration {
-        // What the driver rounds and the bystander keeps is not a leak.
+        // The driver's rounding and the bystander's kept memory are no leak.
         let slack = if on_gpu() { 64 << 20 } else { 0 };
         wait_for("device memory that was given back", || {
             (self.device_memory() <= before + slack).then_some(())
@@ -400,7 +381,7 @@ impl BackEnd {
         since.elapsed()
     }
 
-    /// Waits until it holds no more than before.
+    /// Waits until its resources are no more than before.
     pub fn back_to(&self, before: &(Holdings, u64)) {
         let mut now = self.holdings();
         let deadline = Instant::now() + LIMIT;
@@ -464,7 +445,7 @@ impl Drop for BackEnd {
 pub struct Guest {
     process: Child,
     input: Option<ChildStdin>,
-    /// What it says.
+    /// Its output.
     pub said: Lines,
     errors: Lines,
 }
@@ -518,7 +499,7 @@ impl Guest {
         assert_eq!(status.signal(), Some(9), "{:?}", self.said.since(0));
     }
 
-    /// Ends its input and waits for its end; what it said, errors too.
+    /// Closes its input and waits for its end; returns its output, errors too.
     pub fn end(mut self) -> (ExitStatus, String) {
         if let Some(mut input) = self.input.take() {
             let _ = input.flush();

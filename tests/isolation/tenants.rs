@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What one VM has is nothing to another: handles, addresses, freed memory, interprocess handles.
+//! One VM's objects are not accessible to another: handles, addresses, freed memory, interprocess handles.
 
 use super::host::{BackEnd, on_gpu};
 
@@ -87,7 +87,7 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
         if killed {
             arguments.push("stay");
         }
-        // Of what the process before it had, too.
+        // Also those of the previous process.
         let (filler, line) = super::host::wait_for("the memory of the process before", || {
             let filler = back_end.guest(0, &arguments);
             let line = filler.wait_for("");
@@ -102,7 +102,7 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
         }
         let (status, said) = super::host::wait_for("the memory of a process that is gone", || {
             let (status, said) = back_end.run(1, &["look", &value, &most]);
-            // What the other had is back within a moment; until then there may be no room for so much as a module.
+            // The other's memory is returned within a moment; until then there may be no room even for a module.
             let enough = said.contains("looked") && take(&said, "looked") * 10 >= filled * 9;
             let failed = !status.success() && !said.contains("CUDA_ERROR_OUT_OF_MEMORY");
             (enough || failed).then_some((status, said))

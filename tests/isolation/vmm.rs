@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VMM whose guest has the driver API's commands by hand: what a guest program on the library cannot do, as the VM is powered off or
-//! reset, or the guest's kernel closes a client, in the middle of copies.
+//! A VMM whose guest makes the driver API's commands by hand, for events that a guest program on the library cannot
+//! cause: the VM is powered off or reset, or the guest's kernel closes a client, in the middle of copies.
 
 use std::path::PathBuf;
 
@@ -180,7 +180,7 @@ fn pitfall_62_a_vm_powered_off_in_mid_copy_leaves_nothing() {
                 let mut vm = Vm::boot(&back_end, 0, None);
                 vm.in_mid_copy();
                 if time > 0 {
-                    // As a VMM does that is told to stop; else it is killed.
+                    // As an orderly end of a VMM; otherwise it is killed.
                     for queue in 0..3 {
                         vm.guest.stop_ring(queue);
                     }

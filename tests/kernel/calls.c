@@ -17,7 +17,7 @@ void interrupted_submission(void)
 	CHECK_EQ(pinned() - before, 256);
 	CHECK_EQ(status_of("VmPin") - counted, 1024);
 
-	/* The device is done with it: nobody has to come back. */
+	/* The device is done with it: no process has to come back. */
 	CHECK_EQ(tell(RELEASE, 20), 1);
 	UNTIL(pinned() == before);
 	UNTIL(status_of("VmPin") == counted);
@@ -130,7 +130,7 @@ void token_without_place(void)
 	CHECK_EQ(in_child(token_without_place_body), 0);
 }
 
-/* ---- What is charged */
+/* ---- Charges */
 
 static void charges_more_body(void)
 {
@@ -150,7 +150,7 @@ static void user_is_charged_body(void)
 	CHECK_EQ(register_memory(fd, memory(768 << 10), 768 << 10), 0);
 	/* A child has no limit of its own. */
 	CHECK_EQ(in_child(charges_more_body), 0);
-	/* What ended is given back, once the device has let go. */
+	/* The charge ends once the device has released the memory. */
 	close(fd);
 	fd = new_client();
 	UNTIL(register_memory(fd, memory(900 << 10), 900 << 10) == 0);

@@ -164,7 +164,7 @@ static void opens_and_executes(void)
 	CHECK(0);
 }
 
-/* What the program above becomes: it has the file, and nothing that it could do with it. */
+/* The program that the one above executes: it has the file, and no way to use it. */
 int executed(char **argv)
 {
 	int in = atoi(argv[0]), out = atoi(argv[1]), device = atoi(argv[2]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
- * Tests of the guest's kernel driver, on the device of src/: each makes the device misbehave and looks at what the driver
- * makes of it. What they share.
+ * Shared by the tests of the guest's kernel driver. Each test makes the device of src/ misbehave, and checks the
+ * driver's reaction.
  */
 #ifndef DRIVER_TESTS_H
 #define DRIVER_TESTS_H
@@ -43,7 +43,7 @@ enum { ECHO, HOLD, USED };
 		if (a_ != b_)                                                               \
 			fail(__FILE_NAME__, __LINE__, "%s is %lld, not %s, %lld", #a, a_, #b, b_);         \
 	} while (0)
-/* What comes about by itself, sooner or later; the limit is a watchdog alone. */
+/* Waits for a condition that becomes true by itself; the limit is only a watchdog. */
 #define UNTIL(condition)                                                                    \
 	do {                                                                                \
 		time_t end_ = time(NULL) + 60;                                              \
@@ -64,7 +64,7 @@ struct call {
 	uint32_t answer_bytes;
 	uint32_t flags;
 	int transfer;
-	/* What became of it. */
+	/* The outcome. */
 	int error;
 	struct gpgpu_submit submit;
 	struct gpgpu_transfer move;
@@ -104,7 +104,7 @@ void catch_signals(void);
 char thread_state(pid_t tid);
 /* Gives a command to the module of module/. */
 void probe(const char *parameter, const char *command);
-/* What it says. */
+/* Reads a parameter of that module. */
 long probed(const char *parameter);
 /* Unbinds the driver from its device, and binds it again. */
 void unbind(void);

@@ -30,7 +30,7 @@ void pins_without_memory(void)
 	UNTIL(pinned() == before);
 }
 
-/* What lies before memory that is not there does not stay pinned. */
+/* Pages before unmapped memory do not stay pinned. */
 void pins_up_to_a_hole(void)
 {
 	const size_t bytes = 4 << 20, hole = bytes - 8 * PAGE;
@@ -66,7 +66,7 @@ void chains_without_memory(void)
 	for (i = 0; i < 1023; i++)
 		CHECK_EQ(call(&held), 0);
 	UNTIL(tell(HELD, 33) == 1023);
-	/* Who waits watches the virtqueue for a while. */
+	/* A waiting process watches the virtqueue for a while. */
 	write_file(SYSFS "poll_us", "200000");
 	/* No memory for a table, and no room without one. */
 	probe("fail", "virtqueue_add_sgs -28 1000000");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-/* What the tests share. */
+/* Shared by the tests. */
 #include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

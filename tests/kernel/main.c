@@ -70,7 +70,7 @@ int main(int argc, char **argv)
 			puts(tests[i].name);
 		} else if (!strcmp(argv[1], tests[i].name)) {
 			device_behaves();
-			/* What a test that failed has left. */
+			/* The remains of a test that failed. */
 			tell(RELEASE, 0);
 			tests[i].run();
 			puts("PASS");

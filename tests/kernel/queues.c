@@ -51,7 +51,7 @@ static void interrupts(long *all, long *unhandled)
 
 #define CALLS 2000
 
-/* Short calls beside one that sleeps watch the virtqueue: the device interrupts nobody for them. */
+/* Short calls beside one that sleeps watch the virtqueue: the device sends no interrupt for them. */
 void pollers_beside_a_sleeper(void)
 {
 	struct call sleeper = { .stream = { HOLD, 30 } };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-/* Another device takes the place of one that the driver has clients of. Nobody tells the driver. */
+/* Another device takes the place of one with clients. The driver gets no notice. */
 #include "driver.h"
 
 /* The driver has found out: nothing is pinned, and a new client works, also after this. */

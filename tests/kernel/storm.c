@@ -5,7 +5,7 @@
 #define ACTORS 6
 /* How many processes each of them has been, one after the other. */
 #define LIVES 12
-/* What a process does at most, before it ends by itself. */
+/* The most steps of a process before it ends by itself. */
 #define STEPS 40
 #define REGION (8 * PAGE)
 #define MEMLOCK (64 * REGION)
@@ -56,7 +56,7 @@ static void interrupted_calls(int fd, unsigned int key)
 		pthread_kill(made[i].thread, SIGUSR1);
 	tell(RELEASE, key);
 	for (i = 0; i < 2; i++) {
-		/* What came to the device after the release. */
+		/* Requests that came to the device after the release. */
 		while (pthread_tryjoin_np(made[i].thread, NULL)) {
 			tell(RELEASE, key);
 			sched_yield();
@@ -66,7 +66,7 @@ static void interrupted_calls(int fd, unsigned int key)
 	}
 }
 
-/* One process's life; each step is told to the parent, which kills it after one of them. */
+/* One process's life. It reports each step to the parent, which kills it after one of them. */
 static void live(unsigned int seed, int steps)
 {
 	struct region regions[8] = { 0 };
@@ -187,7 +187,7 @@ void storm(void)
 	pid_t actors[ACTORS];
 	int status;
 
-	/* What is killed may have calls at the device, which ends them with its client. */
+	/* A killed process may have calls at the device, which ends them with its client. */
 	fflush(stdout);
 	for (actor = 0; actor < ACTORS; actor++) {
 		actors[actor] = fork();

@@ -70,7 +70,7 @@ fn dot(blas: &Blas, handle: u64, x: u64, result: u64) -> u32 {
     blas.call("cublasSdot_v2", &[handle, N as u64, x, 1, x, 1, result])
 }
 
-/// What a captured call does is done by each launch, and not before; other streams go on.
+/// Each launch does the work of a captured call, which itself does nothing; other streams continue.
 pub fn launches() {
     begin();
     let blas = Blas::open();
@@ -96,7 +96,7 @@ pub fn launches() {
         cuda!(cuGraphLaunch(exec, stream));
         assert_eq!(read(y), [10.0 * launches as f32; N]);
     }
-    // Scalars are those of the capture; what memory holds is read at the launch.
+    // Scalars are those of the capture; memory is read at the launch.
     write(x, &[2.0; N]);
     cuda!(cuGraphLaunch(exec, stream));
     assert_eq!(read(y), [50.0; N]);
@@ -104,7 +104,7 @@ pub fn launches() {
     assert_eq!(add(&blas, handle, 0.5, x, y), SUCCESS);
     cuda!(cuStreamSynchronize(stream));
     assert_eq!(read(y), [51.0; N]);
-    // A graph keeps what its handle has left.
+    // A graph keeps objects that its handle has dropped.
     assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
     cuda!(cuGraphLaunch(exec, side));
     assert_eq!(read(y), [71.0; N]);
@@ -175,7 +175,7 @@ pub fn workspaces() {
     cuda!(cuGraphExecDestroy(exec));
 }
 
-/// What no graph can have, and what the library refuses.
+/// Calls that no graph can have, and calls that the library refuses.
 pub fn wrong() {
     begin();
     let blas = Blas::open();
@@ -204,7 +204,7 @@ pub fn wrong() {
         assert_eq!(dot(&blas, handle, x, (&raw mut result) as u64), SUCCESS);
         assert_eq!(result, N as f32);
     }
-    // What the library refuses leaves the capture as it was.
+    // A refused call leaves the capture unchanged.
     capture(stream);
     let one = 1_f32;
     let words = [handle, u64::MAX, (&raw const one) as u64, 0, 1];

@@ -170,7 +170,7 @@ pub fn values() {
         ];
         ok!(solver, "cusolverDnDgesvdaStridedBatched"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, 0_u64, 64,
             upload(&[0; 2]), norms.as_mut_ptr(), 2);
-        // What the least two values leave.
+        // The remainder of the least two values.
         let rest = (values[0].powi(2) + values[1].powi(2)).sqrt();
         assert_close(&norms, &[rest, rest]);
         ok!(solver, "cusolverDnDestroyParams"; params);
@@ -248,7 +248,7 @@ pub fn wrong() {
         assert_eq!(said, INVALID_VALUE, "{bytes}");
     }
     ok!(solver, "cusolverDnXpotrf"; handle, params, 0, N as i64, 1, at_a, N as i64, 1, work, device, room.as_mut_ptr(), host, info);
-    // What is at a host address is written there, and at none it is refused.
+    // A result goes to a host address, and without an address the call is refused.
     assert_eq!(
         call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, n, at_a, n, null_mut::<i32>()),
         INVALID_VALUE

@@ -16,7 +16,7 @@ const POINTER_MODE: u64 = 2;
 const TRANSPOSE_A: u64 = 3;
 const EPILOGUE: u64 = 7;
 const BIAS: u64 = 8;
-/// Rows of the result, columns of it, and what is summed over.
+/// Rows of the result, columns of it, and the length of the sum.
 const SHAPE: [usize; 3] = [12, 7, 20];
 
 fn address<T: ?Sized>(of: &T) -> u64 {
@@ -251,7 +251,7 @@ fn check_scalars(lt: &Blas, layer: &Layer, handle: u64) {
     assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
 }
 
-/// What is refused the first time is refused at any time.
+/// A refused call is refused every time.
 fn check_refusals(lt: &Blas, layer: &Layer, handle: u64, stream: u64) {
     let (one, zero) = (1_f32, 0_f32);
     let scalars = [address(&one), address(&zero)];
@@ -304,7 +304,7 @@ fn check_algorithms(lt: &Blas, layer: &Layer, handle: u64) {
     };
     assert_eq!([init(7), init(1)], [INVALID_VALUE, SUCCESS]);
 
-    // What was asked before is answered the same, into room of any size that is right.
+    // A repeated query has the same answer, for any right size of the room.
     let mut tiles = [0_u32; 8];
     let mut written = 0_u64;
     let (to, size) = (tiles.as_mut_ptr() as u64, (&raw mut written) as u64);
@@ -380,8 +380,8 @@ fn check_transformation(lt: &Blas, handle: u64, stream: u64) {
     assert_eq!(lt.call("cublasLtMatrixTransform", &words), INVALID_VALUE);
 }
 
-/// More products than the library keeps descriptions of, which threads compute in turn, with descriptors that come and go at the same
-/// addresses. Each result is that of its own description.
+/// More products than the library keeps descriptions of, computed by threads in turn, with descriptors that come and go
+/// at the same addresses. Each result is that of its own description.
 pub fn plans() {
     const LAYERS: usize = 700;
     const ROUNDS: usize = 5;
@@ -425,7 +425,7 @@ pub fn plans() {
         }
         assert_eq!(lt.call("cublasLtDestroy", &[handle]), SUCCESS);
     };
-    // The second pair finds what the first has left.
+    // The second pair finds the plans of the first.
     for pair in [[1, 2], [3, 4]] {
         std::thread::scope(|scope| {
             for seed in pair {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What guest programs of the libraries have in common: device memory, and calls by name with the types that C has.
+//! The common part of guest programs of the libraries: device memory, and calls by name with C's types.
 
 use std::ptr::null_mut;
 
@@ -13,7 +13,7 @@ macro_rules! cuda {
     };
 }
 
-/// Calls a function of a library by name. Arguments have the types of C's, or are as wide; what comes back is the status.
+/// Calls a function of a library by name. Arguments have C's types, or their width; the result is the status.
 macro_rules! call {
     (@any $arg:expr) => { _ };
     ($library:expr, $name:expr; $($arg:expr),* $(,)?) => {{
@@ -75,7 +75,7 @@ pub fn write<T: Copy>(address: u64, values: &[T]) {
     synchronize();
 }
 
-/// What is in device memory once all work is done.
+/// The content of device memory once all work is done.
 pub fn download<T: Copy + Default>(address: u64, count: usize) -> Vec<T> {
     let mut values = vec![T::default(); count];
     synchronize();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest programs that use cuDNN: the old API through cudarc's safe wrapper, which nobody here wrote, and the backend's by its symbols. Numbers are small
-//! and whole, so that results are exact.
+//! Guest programs that use cuDNN: the old API through cudarc's safe wrapper, which is another project's, and the
+//! backend's by its symbols. Numbers are small and whole, so that results are exact.
 
 use std::{
     ffi::{c_int, c_void},
@@ -110,7 +110,7 @@ impl Shape {
         [self.images, self.groups * self.filters, h, w]
     }
 
-    /// What it comes to.
+    /// Its result.
     fn convolve(&self, x: &[i16], w: &[i16]) -> Vec<i16> {
         let [_, all, h, v] = self.x();
         let [filters, channels, rows, columns] = self.w();
@@ -444,7 +444,7 @@ pub fn graphs() {
     assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);
 }
 
-/// What is told of descriptors, and what becomes of those that are none, or not as they should be.
+/// Queries of descriptors, and the use of invalid or unfinished ones.
 pub fn refusals() {
     // SAFETY: it takes nothing.
     let version = unsafe {
@@ -484,7 +484,7 @@ pub fn refusals() {
             assert_eq!(set, SUCCESS);
             let right = (round % 2, vec![n, 3, 4, 5], vec![60, 20, 5, 1], 4);
             assert_eq!(told(of), Some(right));
-            // What is refused changes nothing.
+            // A refused call changes nothing.
             let wrong = dnn!(cudnnSetTensor4dDescriptor(of, 0, round % 2, n, 0, 4, 5));
             assert_eq!(wrong, BAD_PARAM);
             assert_eq!(told(of).map(|told| told.1[0]), Some(n));
@@ -535,7 +535,7 @@ pub fn refusals() {
     assert_eq!(set(tensor, 906, 99, &[1_i64]), ATTRIBUTE_TYPE);
     assert_eq!(set(tensor, 906, 6, &[1_i64]), NOT_SUPPORTED);
     let operation = backend(13);
-    // Neither what is not finalised nor a circle.
+    // Neither unfinalised descriptors nor a circle.
     assert_eq!(set(operation, 751, 15, &[tensor]), NOT_FINALIZED);
     assert_eq!(set(operation, 751, 15, &[operation]), DESCRIPTOR_TYPE);
     assert_eq!(set(operation, 751, 15, &[null_mut::<c_void>()]), BAD_PARAM);
@@ -556,8 +556,7 @@ pub fn refusals() {
     assert_eq!(execute(handle, pack, plan), BAD_PARAM);
     assert_eq!(execute(handle, backend(5), pack), NOT_FINALIZED);
     assert_eq!(execute(handle, plan, backend(16)), NOT_FINALIZED);
-    // What was refused was refused at once, so nothing is left of it.
-    // SAFETY: it takes nothing.
+    // Refused calls were refused at once, so no error is left. SAFETY: it takes nothing.
     let after = unsafe { cudarc::driver::sys::cuCtxSynchronize() };
     assert_eq!(after, cudarc::driver::sys::CUresult::CUDA_SUCCESS);
     assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);

@@ -82,7 +82,7 @@ pub fn wrapper() {
     }
 }
 
-/// By symbols: numbers for the host, tables, and what is refused.
+/// By symbols: numbers for the host, tables, and refused calls.
 pub fn symbols() {
     let curand = open(LIBRARY);
     let context = CudaContext::new(0).unwrap();

@@ -116,7 +116,7 @@ pub fn products() {
     ok!(sparse, "cusparseDestroy"; handle);
 }
 
-/// What is told of descriptors and of results, at host addresses.
+/// Queries of descriptors and of results, at host addresses.
 pub fn values() {
     begin();
     let sparse = open();
@@ -214,7 +214,7 @@ pub fn values() {
     ok!(sparse, "cusparseDestroy"; handle);
 }
 
-/// Waits for what the thread has posted. What was refused meanwhile says so once.
+/// Waits for the thread's posts. A call that was refused meanwhile is reported once.
 fn settle() {
     // SAFETY: it takes nothing.
     unsafe { cudarc::driver::sys::cuCtxSynchronize() };
@@ -290,7 +290,7 @@ pub fn wrong() {
         NOT_SUPPORTED
     );
 
-    // Each product has its matrix, or is refused: which of it, nobody can say.
+    // Each product has its matrix, or is refused, in an unknown order.
     let [by, of_x, to_y] = [handle, x, y].map(|object| object as usize);
     for _ in 0..40 {
         let shared = matrix(&sparse).0 as usize;

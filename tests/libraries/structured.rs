@@ -36,7 +36,7 @@ const PARTS: i32 = 3;
 /// The plans that a process has.
 const PLANS: usize = 4096;
 
-/// Rows of A, columns of B, and what both have.
+/// Rows of A, columns of B, and the inner dimension.
 pub const M: usize = 64;
 pub const N: usize = 32;
 pub const K: usize = 128;
@@ -82,7 +82,7 @@ fn half(of: i32) -> u16 {
     let single = (of as f32).to_bits();
     match of {
         0 => 0,
-        // Fifteen in place of 127 as what is added to the exponent, and 10 bits in place of 23.
+        // A bias of the exponent of 15 instead of 127, and 10 bits instead of 23.
         _ => (single >> 16 & 0x8000) as u16 | (((single & 0x7fff_ffff) - (112 << 23)) >> 13) as u16,
     }
 }
@@ -95,7 +95,7 @@ fn bytes_of(data: i32) -> usize {
     }
 }
 
-/// What is zero half of the time: two of each four numbers of a row.
+/// Zeros in half of the places: two of each four numbers of a row.
 pub fn half_of_it(seed: usize) -> Vec<i32> {
     let value = |at: usize| ((at * 5 + at / 7 + seed) % 5) as i32 - 2;
     (0..M * K)
@@ -112,7 +112,7 @@ pub fn all_of_it(seed: usize) -> Vec<i32> {
         .collect()
 }
 
-/// A layer as a framework has it: the matrices, the product and what is selected for it.
+/// A layer as in a framework: the matrices, the product and its selection.
 pub struct Layer<'a> {
     lt: &'a Library,
     handle: &'a Room,
@@ -182,7 +182,7 @@ impl<'a> Layer<'a> {
         let (mut size, mut buffer) = (0_usize, 0_usize);
         let of = &self.matrices[0];
         ok!(self.lt, "cusparseLtSpMMACompressedSize2"; self.handle, of, &mut size, &mut buffer);
-        // What frameworks made room for with versions before this question was there.
+        // The room that frameworks used with versions before this query.
         let most = match self.types[0] {
             R_8I => a.len() * 10 / 16,
             other => a.len() * bytes_of(other) * 9 / 16,
@@ -254,7 +254,7 @@ pub fn products() {
             expected = sums(&a, &b);
             multiply(&layer, &plan, &raw const alpha, factors, &beta, d, stream);
             check(&layer, order, d, &expected, "plain");
-            // Twice as much, and what was there before.
+            // Twice as much, plus the previous value.
             let (two, one) = (2.0_f32, 1.0_f32);
             let doubled: Vec<i32> = expected.iter().map(|of| 3 * of).collect();
             if types[1] != R_8I {
@@ -300,7 +300,8 @@ fn multiply(
     ok!(layer.lt, "cusparseLtMatmul"; layer.handle, plan, alpha, a, b, beta, d, d, workspace, &stream, 1);
 }
 
-/// What a search finds is the selection's and its plan's; alpha is a vector; structures are copied; the stream is kept.
+/// The result of a search is the selection's and its plan's; alpha is a vector; structures are copied; the stream is
+/// kept.
 pub fn search() {
     begin();
     let lt = open();
@@ -329,7 +330,7 @@ pub fn search() {
     let found = layer.selected(ALGORITHM);
     assert!((0..count).contains(&found));
     if !crate::on_gpu() {
-        // The stand-in says that its last is the best.
+        // The stand-in calls its last algorithm the best.
         assert_eq!(found, count - 1);
     }
     write(d, &vec![0_u8; M * N * 2]);
@@ -405,7 +406,7 @@ pub fn lost_plans() {
     assert_eq!(said, INVALID_VALUE);
     ok!(lt, "cusparseLtMatmulPlanDestroy"; &first);
     ok!(lt, "cusparseLtMatmulPlanDestroy"; &kept);
-    // Nothing of all of it is told later.
+    // None of these is reported later.
     check(&layer, BY_ROWS, d, &sums(&a, &b), "after all");
     ok!(lt, "cusparseLtDestroy"; &handle);
 }
@@ -457,7 +458,7 @@ pub fn pruning() {
     let (at_b, d) = (upload(&stored(R_16F, &b)), upload(&vec![0_u8; 2 * M * N]));
     multiply(&layer, &plan, &1.0, [compressed, at_b], &0.0, d, null_mut());
     check(&layer, BY_ROWS, d, &sums(&pruned, &b), "pruned");
-    // What was set of a matrix is told.
+    // The settings of a matrix are read back.
     let (mut matrix, stride) = (layer.matrices[1].clone(), (K * N) as i64);
     for (number, bytes) in [(0, 4_usize), (1, 8)] {
         let mut value = -1_i64;

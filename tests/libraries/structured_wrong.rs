@@ -187,7 +187,7 @@ pub fn wrong() {
     }
 }
 
-/// Takes the error of what was posted and refused, if there is one.
+/// Takes the error of a refused post, if there is one.
 fn settle() {
     // SAFETY: it takes no pointers.
     let said = unsafe { sys::cuCtxSynchronize() };

@@ -83,7 +83,7 @@ impl Blas {
         }
     }
 
-    /// A setting as it is told back.
+    /// A setting that is read back.
     fn told(&self, name: &str, handle: u64) -> u64 {
         let mut value = 0_u64;
         let status = self.call(name, &[handle, (&raw mut value) as u64]);
@@ -127,7 +127,7 @@ pub fn synchronize() -> CUresult {
     unsafe { sys::cuCtxSynchronize() }
 }
 
-/// What settings were, and what becomes of handles that are none.
+/// Settings, and the use of invalid handles.
 pub fn settings() {
     begin();
     let blas = Blas::open();
@@ -188,7 +188,7 @@ pub fn settings() {
     assert_eq!(blas.call("cublasDestroy_v2", &[other]), NOT_INITIALIZED);
 }
 
-/// What is refused the first time is refused at any time, whatever was accepted meanwhile.
+/// A refused call is refused every time, whatever was accepted meanwhile.
 pub fn sizes() {
     begin();
     let blas = Blas::open();
@@ -209,7 +209,7 @@ pub fn sizes() {
             assert_eq!(status, SUCCESS, "round {round}");
         }
     }
-    // What was refused was refused at once, so nothing is left of it.
+    // Refused calls were refused at once, so no error is left.
     assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
     assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
 }
@@ -363,7 +363,7 @@ pub fn green() {
     assert_eq!(driver.call("cuGreenCtxDestroy", &[green]), SUCCESS);
 }
 
-/// A product of memory that nobody has, by a call that is not waited for.
+/// A product of unallocated memory, by a posted call.
 pub fn fault() {
     begin();
     let blas = Blas::open();
@@ -402,7 +402,7 @@ pub fn without() {
     assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
 }
 
-/// Handles within a limit: one that has no room, and then as it is told.
+/// Handles within a limit: one without room, and then one with room.
 pub fn limit() {
     begin();
     let blas = Blas::open();

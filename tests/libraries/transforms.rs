@@ -64,7 +64,7 @@ fn wide(of: &[f32]) -> Vec<[f64; 2]> {
     pairs.map(|pair| [pair[0].into(), pair[1].into()]).collect()
 }
 
-/// What cudarc takes for pairs of numbers.
+/// cudarc's type for pairs of numbers.
 fn pairs(values: &[f32]) -> Vec<sys::float2> {
     let pairs = values.chunks_exact(2);
     pairs
@@ -134,7 +134,7 @@ fn real(stream: &Arc<CudaStream>) {
     }
 }
 
-/// What becomes of settings, of plans that are none, and of sizes that no transform has.
+/// Settings, invalid plans, and sizes that no transform has.
 pub fn settings() {
     let cufft = open(LIBRARY);
     let context = CudaContext::new(0).unwrap();
@@ -222,7 +222,7 @@ pub fn settings() {
         INVALID_PLAN
     );
 
-    // What is not served says so.
+    // Unsupported functions report that.
     ok!(cufft, cufftCreate(&mut plan));
     let gpus = [0_i32, 1];
     assert_eq!(
@@ -246,7 +246,7 @@ fn free_bytes() -> usize {
 pub fn memory() {
     let cufft = open(LIBRARY);
     let _context = CudaContext::new(0).unwrap();
-    // What is charged once.
+    // The charges that occur once.
     let mut plan = 0_i32;
     ok!(cufft, cufftPlan1d(&mut plan, 8, C2C, 1));
     let before = free_bytes();

@@ -14,7 +14,7 @@ use cudarc::{
 
 use sys::cublasOperation_t::{CUBLAS_OP_N as PLAIN, CUBLAS_OP_T as TRANSPOSED};
 
-/// Rows, columns, and what is summed over.
+/// Rows, columns, and the length of the sum.
 const SIZES: [(usize, usize, usize); 4] = [(1, 1, 1), (3, 5, 7), (16, 16, 16), (33, 20, 65)];
 
 /// Numbers from -4 to 4.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A host on the software GPU: the supervisor, device processes and movers are the real ones; whoever starts it says what workers are.
+//! A host on the software GPU: the supervisor, device processes and movers are the real ones; the caller chooses the
+//! workers.
 
 use std::{
     fs,
@@ -9,7 +10,6 @@ use std::{
     },
     path::{Path, PathBuf},
     thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
 use nix::unistd::Pid;
@@ -18,15 +18,8 @@ use vhost_device_gpgpu::{
     supervisor::{self, Program, Supervisor},
 };
 
-use crate::back_end::program;
-
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether to run on a GPU in place of the software GPU.
-pub fn on_gpu() -> bool {
-    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
-}
+use crate::common::program;
+pub use crate::common::{on_gpu, wait_for};
 
 /// The software GPU's library, if there is one.
 fn software_gpu() -> Option<PathBuf> {
@@ -41,18 +34,6 @@ fn software_gpu() -> Option<PathBuf> {
         eprintln!("skipped: there is no software GPU; run cargo xtask test");
     }
     found
-}
-
-/// Waits until something is there.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never comes");
-        std::thread::yield_now();
-    }
 }
 
 /// A supervisor in a thread, with movers and two VMs; it ends when this is dropped.
@@ -75,7 +56,7 @@ impl Host {
         Self::with_policy(worker, arguments, variables, scheduler, |_| {})
     }
 
-    /// The same, where `change` changes what each VM may have.
+    /// The same, with a `change` of each VM's policy.
     pub fn with_policy(
         worker: &Path,
         arguments: &[&str],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker with device memory of the software GPU, that does what a stream of five 64-bit numbers says.
+//! A worker with device memory of the software GPU, that executes streams of five 64-bit numbers.
 
 use std::{
     collections::HashMap,
@@ -20,15 +20,15 @@ pub const COPY: u64 = 2;
 pub const COPY_STAGED: u64 = 3;
 /// Gives an export back.
 pub const UNEXPORT: u64 = 4;
-/// Names a part of an export for the data, whether it is there or not.
+/// Names a part of an export for the data, whether it exists or not.
 pub const CLAIM: u64 = 5;
 /// Names an export of something that is no device memory, of so many bytes, under a number.
 pub const EXPORT_RUBBISH: u64 = 6;
 /// Says that so much of its stream was carried out, and wants the data staged.
 pub const CARRIED_OUT: u64 = 7;
 
-/// Has a kernel read an address, or the start of an export where the address is 0: its answer is what
-/// synchronising says.
+/// Has a kernel read an address, or the start of an export if the address is 0: its answer is the result of a
+/// synchronisation.
 pub const PEEK: u64 = 8;
 
 /// Answers with how many bytes of device memory are free.
@@ -149,7 +149,7 @@ fn start(cuda: &Cuda) {
     }
 }
 
-/// What synchronising says once a kernel has read at `address` and written to `scratch`.
+/// The result of a synchronisation after a kernel has read at `address` and written to `scratch`.
 fn peek(cuda: &Cuda, address: u64, scratch: u64) -> CUresult {
     let load: Symbol<unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult> =
         cuda.get("cuModuleLoadData");

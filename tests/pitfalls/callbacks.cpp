@@ -78,7 +78,7 @@ PITFALL(56, callbacks_during_large_copies) {
     EXPECT(got == source, "the copy changed its bytes");
 }
 
-// A stream's queue is full before its callback is over: a launch waits for the callback, and keeps nobody else waiting.
+// A stream's queue is full before its callback is over: a launch waits for the callback, and delays no other stream.
 PITFALL(56, callback_before_more_than_a_stream_holds) {
     Gpu gpu;
     static std::atomic<int> launched{0};

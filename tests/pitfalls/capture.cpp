@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Stream capture: what is recorded, what may not be called meanwhile, and who is told what (pitfalls 34 to 38, 76).
+// Stream capture: the recorded calls, the forbidden calls, and the errors of each (pitfalls 34 to 38, 76).
 #include "driver.h"
 
 static CUstreamCaptureStatus status_of(CUstream stream) {
@@ -165,8 +165,8 @@ PITFALL(37, copies_of_arrays_are_nodes) {
     CUarray one = nullptr, other = nullptr;
     CK(cuArray3DCreate(&one, &form));
     CK(cuArray3DCreate(&other, &form));
-    // Device memory to the first array, the middle of that to the second, pageable memory to its last row, and all of it back to device
-    // memory and to pageable memory.
+    // Device memory to the first array, the middle of that to the second, pageable memory to its last row, and all of
+    // it back to device memory and to pageable memory.
     begin(stream);
     CUDA_MEMCPY3D box{};
     box.srcMemoryType = CU_MEMORYTYPE_DEVICE;

@@ -3,7 +3,8 @@
 #include "driver.h"
 #include <sys/time.h>
 
-// "For transfers from device memory to pageable host memory, the function will return only once the copy has completed."
+// "For transfers from device memory to pageable host memory, the function will return only once the copy has
+// completed."
 PITFALL(01, async_dtoh_pageable) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -80,7 +81,7 @@ PITFALL(02, small_async_htod_does_not_wait) {
     EXPECT_WORDS(got.data(), 1024, 9);
 }
 
-// A pinned source is read when the stream reaches the copy. What a program may rely on is only that it is read no later.
+// A pinned source is read when the stream reaches the copy. A program may rely only on its being read no later.
 PITFALL(02, async_htod_pinned_reads_in_stream_order) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -594,7 +595,7 @@ PITFALL(82, memsets) {
     CK_IS(cuMemsetD32(device + 2, 1, 4), CUDA_ERROR_INVALID_VALUE);
 }
 
-// cuMemcpy returns before the GPU has the bytes; cuMemFree waits for them, so that what is allocated next is nobody else's.
+// cuMemcpy returns before the GPU has the bytes. cuMemFree waits for them: they do not reach the next allocation.
 PITFALL(18, memory_freed_behind_a_write_is_not_written_later) {
     Gpu gpu;
     CUfunction fill = gpu.function("fill");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// The runtime's table of calls with invalid or odd arguments: "call arguments -> code, last error". See differential.cpp.
+// The runtime's table of calls with invalid or odd arguments: "call arguments -> code, last error". See
+// differential.cpp.
 #include "harness.h"
 #include "rows.h"
 #include <cuda_runtime.h>

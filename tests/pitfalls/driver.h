@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// What the driver-API programs share: checked calls, the kernels' module and the gate that holds a stream back.
+// Shared by the driver-API programs: checked calls, the kernels' module and the gate that holds a stream back.
 #pragma once
 
 #include "harness.h"
@@ -33,7 +33,7 @@ inline const char *name_of(CUresult code) {
                           name_of(code_), (int)(CODE), name_of(CODE));                                                 \
     } while (0)
 
-// What the call returns is compared between the native run and ours.
+// The call's result is compared between the native run and ours.
 #define OBSERVE(KEY, CALL) pitfall::observed("%s=%d", KEY, (int)(CALL))
 
 // Device 0 with its primary context current, and the kernels of kernels.cu.
@@ -94,7 +94,8 @@ inline CUcontext pop_context() {
     return popped;
 }
 
-// Fills words before anything that comes after, in a stream of any kind: a fill waits for no stream that is not blocking.
+// Fills words before anything that comes after, in a stream of any kind: a fill waits for no stream that is not
+// blocking.
 inline void set_words(CUdeviceptr words, unsigned value, size_t count) {
     CK(cuMemsetD32(words, value, count));
     CK(cuCtxSynchronize());
@@ -122,8 +123,8 @@ template <typename... Arguments> CUresult try_launch(CUfunction f, unsigned grid
 #define LAUNCH(...) CK(try_launch(__VA_ARGS__))
 
 // Holds a stream back until it is opened: one thread of one block that spins on a word of mapped pinned memory. The
-// spinning is bounded by the GPU's clock, so nothing hangs for ever; a gate that ran out was never opened in time, which
-// the destructor reports: some call waited for the GPU that must not.
+// spinning is bounded by the GPU's clock, so nothing hangs for ever; a gate that ran out was never opened in time,
+// which the destructor reports: some call waited for the GPU that must not.
 class Gate {
   public:
     explicit Gate(const Gpu &gpu) {

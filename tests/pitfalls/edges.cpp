@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Edges of graphs that wait for a part of a launch: from captures and by hand (pitfalls 37, 38, 42). The expected edges are those of
-// an H100 (driver 580.159.04).
+// Edges of graphs that wait for a part of a launch: from captures and by hand (pitfalls 37, 38, 42). The expected edges
+// are those of an H100 (driver 580.159.04).
 #include "driver.h"
 
 // Each node adds to a word of its own, so that overlapping launches give what others give.
@@ -107,7 +107,8 @@ PITFALL(37, a_captured_launch_that_may_overlap_has_an_edge_that_says_so) {
     expect_overlap(gpu, adder);
     CUstream stream = new_stream();
     CUgraph graph = nullptr;
-    // The first has nothing to overlap with, a fill is waited for as a whole, and the last may overlap with the one before.
+    // The first has nothing to overlap with, a fill is waited for as a whole, and the last may overlap with the one
+    // before.
     CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CK(adder.launch(stream, 0, {overlap(1)}));
     CK(cuMemsetD32Async(adder.words + 28, 1, 1, stream));
@@ -254,7 +255,7 @@ PITFALL(42, edges_for_a_part_are_those_of_launches) {
     CK_IS(cuGraphAddDependencies_v2(graph, &a, &b, &more, 1), CUDA_ERROR_INVALID_VALUE);
     data.reserved[2] = 1;
     CK_IS(cuGraphAddDependencies_v2(graph, &b, &a, &data, 1), CUDA_ERROR_INVALID_VALUE);
-    // Who asks without a place for this is told.
+    // A query without a place for edge data fails if there is some.
     CUgraphNode from, to;
     size_t count = 1;
     CK_IS(cuGraphGetEdges_v2(graph, &from, &to, nullptr, &count), CUDA_ERROR_LOSSY_QUERY);

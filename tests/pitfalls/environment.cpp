@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What the environment says: the devices that a program sees, launches that wait, a profiler that is not there.
+// Effects of environment variables: visible devices, blocking launches, an absent profiler.
 #include "driver.h"
 
 // As in cudaProfiler.h, a package of its own.

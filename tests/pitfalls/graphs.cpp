@@ -119,7 +119,7 @@ PITFALL(39, nodes_of_every_type_and_their_setters) {
     CK(cuGraphAddChildGraphNode(&child, graph, &empty, 1, inner));
     CUDA_MEMCPY3D back_params = line_to_host(near, y, 32);
     CK(cuGraphAddMemcpyNode(&back, graph, &child, 1, &back_params, gpu.context));
-    // The child is a clone of what was given.
+    // The child is a clone of the given graph.
     CK(cuGraphDestroyNode(in_child));
     CUgraph own = nullptr;
     CK(cuGraphChildGraphNodeGetGraph(child, &own));
@@ -391,8 +391,8 @@ PITFALL(40, what_a_graph_holds_lives_as_long_as_its_launches) {
     host.fn = [](void *) { calls++; };
     CUgraphNode node;
     CK(cuGraphAddHostNode(&node, graph, nullptr, 0, &host));
-    // A copy to the host, which the launch still makes when graph and executable graph are gone. To pageable memory the launch itself
-    // would wait.
+    // A copy to the host, which the launch still makes when graph and executable graph are gone. To pageable memory the
+    // launch itself would wait.
     CUdeviceptr x = device_words(256, 5);
     unsigned *near = pinned_words(256);
     CUDA_MEMCPY3D back = line_to_host(near, x, 1024);
@@ -631,7 +631,7 @@ PITFALL(41, large_graphs_and_wide_ones) {
     CK(cuGraphDestroy(graph));
 }
 
-// A graph like one before is not waited for: each does what it was made for, changes and ends in its order.
+// No launch waits for an earlier graph of the same shape: each graph runs, changes and ends in its own order.
 PITFALL(41, graphs_that_are_alike_are_each_their_own) {
     Gpu gpu;
     CUfunction f = gpu.function("step");

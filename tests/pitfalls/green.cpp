@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Green contexts: parts of a GPU's multiprocessors. What is expected is what an H100 with driver 580 answered, and what CUDA documents; no test
-// depends on how many multiprocessors there are.
+// Green contexts: parts of a GPU's multiprocessors. The expected values are the answers of an H100 with driver 580, and
+// CUDA's documented ones. No test depends on the number of multiprocessors.
 #include "driver.h"
 #include <dlfcn.h>
 
@@ -110,7 +110,7 @@ PITFALL(25, multiprocessors_are_split_by_the_rules) {
     memset(&none, 0, sizeof none);
     count = 2;
     CK_IS(cuDevSmResourceSplitByCount(out, &count, &none, nullptr, 0, 1), CUDA_ERROR_INVALID_RESOURCE_TYPE);
-    // What was split is not split again.
+    // A split resource cannot be split again.
     auto groups = split(all, 1, total / 2, &left);
     CK_IS(cuDevSmResourceSplitByCount(out, &count, &groups[0], nullptr, 0, 1), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     if (left.type == CU_DEV_RESOURCE_TYPE_SM)
@@ -161,7 +161,7 @@ PITFALL(25, green_contexts_are_contexts) {
     CK(cuCtxGetFlags(&flags));
     CK(cuCtxGetApiVersion(context, &version));
     CK(cuCtxSynchronize());
-    // It is ended as what it is.
+    // Only the call for green contexts destroys one.
     CK_IS(cuCtxDestroy(context), CUDA_ERROR_INVALID_CONTEXT);
     CK(cuCtxGetCurrent(&now));
     EXPECT(now == context, "what cannot be destroyed so is current no more");
@@ -526,7 +526,7 @@ PITFALL(68, memory_is_freed_in_the_order_of_green_streams) {
         CK(cuStreamSynchronize(own));
         EXPECT(value == i, "%u in place of %u", value, i);
     }
-    // What is used beyond the green context.
+    // Use beyond the green context.
     CUdeviceptr kept = 0;
     CK(cuMemAllocAsync(&kept, 4096, own));
     CK(cuMemsetD32Async(kept, 77, 1024, own));
@@ -678,7 +678,7 @@ PITFALL_OURS(63, green_handles_that_are_none) {
     }
     CK_IS(cuGreenCtxRecordEvent(green, (CUevent)0x1234), CUDA_ERROR_INVALID_HANDLE);
     CK_IS(cuGreenCtxWaitEvent(green, nullptr), CUDA_ERROR_INVALID_HANDLE);
-    // Resources that nobody has made.
+    // Resources that do not exist.
     CUdevResourceDesc descriptor = nullptr;
     memset(&bad, 0xff, sizeof bad);
     bad.type = CU_DEV_RESOURCE_TYPE_SM;
@@ -701,7 +701,7 @@ PITFALL_OURS(63, green_handles_that_are_none) {
     CUgreenCtx same = make(gpu.device, {bad});
     CK(cuGreenCtxGetDevResource(same, &has, CU_DEV_RESOURCE_TYPE_SM));
     EXPECT(has.sm.smCount == groups[0].sm.smCount, "%u multiprocessors in place of %u", has.sm.smCount, groups[0].sm.smCount);
-    // What a green context has can be split again.
+    // The resources of a green context can be split again.
     CUgreenCtx whole = make(gpu.device, {all});
     CK(cuGreenCtxGetDevResource(whole, &has, CU_DEV_RESOURCE_TYPE_SM));
     auto inner = split(has, 1, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// What processes share: device memory by handles and by descriptors, and events. Both processes of a test are forked before either calls CUDA.
+// What processes share: device memory by handles and by descriptors, and events. Both processes of a test are forked
+// before either calls CUDA.
 #include "processes.h"
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -150,7 +151,8 @@ PITFALL(65, memory_is_opened_and_closed_by_the_rules) {
         CK(cuIpcOpenMemHandle(&again, handle, 1));
         CK(cuIpcCloseMemHandle(again));
         CK(cuStreamEndCapture(stream, &graph));
-        // It goes with its context. NVIDIA's driver 580 opens it in no other context than the first, though it was closed there.
+        // It goes with its context. NVIDIA's driver 580 opens it in no other context than the first, though it was
+        // closed there.
         if (pitfall::backend() == "native")
             return peer.go();
         CUcontext brief;

@@ -144,8 +144,8 @@ PITFALL(46, more_than_64_parameters) {
     CK(cuCtxSynchronize());
 }
 
-// The same launches again and again with other parameters, as a training loop has them, in one stream and in two, and with what changes
-// how launches run in between. Each step depends on the one before.
+// The same launches again and again with other parameters, as a training loop has them, in one stream and in two, and
+// with what changes how launches run in between. Each step depends on the one before.
 PITFALL(46, parameters_of_many_launches) {
     Gpu gpu;
     CUfunction step = gpu.function("step");

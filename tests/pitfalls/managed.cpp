@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Managed memory (pitfalls 9, 12, 13, 17, 57, 60). What is done here is right on every device that has any: no thread of the CPU touches
-// memory that a stream may use while the stream has work.
+// Managed memory (pitfalls 9, 12, 13, 17, 57, 60). What is done here is right on every device that has any: no thread
+// of the CPU touches memory that a stream may use while the stream has work.
 #include "driver.h"
 #include <random>
 #include <sys/mman.h>
@@ -456,7 +456,8 @@ PITFALL(12, threads_have_managed_memory_of_their_own) {
         thread.join();
 }
 
-// Threads touch their parts while kernels change others: a device without concurrent access need not allow that, but nothing is lost.
+// Threads touch their parts while kernels change others: a device without concurrent access need not allow that, but
+// nothing is lost.
 PITFALL(14, launches_race_threads_that_touch_managed_memory) {
     Gpu gpu;
     need_managed(gpu);
@@ -737,7 +738,8 @@ PITFALL(61, managed_memory_ends_with_its_context) {
     CK(cuCtxSynchronize());
 }
 
-// Variables that the image puts into managed memory, one small and one of several blocks, and one that is the device's alone.
+// Variables that the image puts into managed memory, one small and one of several blocks, and one that is the device's
+// alone.
 static const char *VARIABLES = R"(.version 7.0
 .target sm_50
 .address_size 64
@@ -851,7 +853,8 @@ PITFALL(12, managed_variables_of_a_library) {
     }
 }
 
-// Variables of several modules may lie in one page: each has its own value, and those of the others end with their modules.
+// Variables of several modules may lie in one page: each has its own value, and those of the others end with their
+// modules.
 PITFALL(12, managed_variables_share_a_page) {
     Gpu gpu;
     need_managed(gpu);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Words in memory that streams write and wait for, and attributes of streams and launches (pitfalls 9, 22, 37, 38, 47, 48, 62, 63).
+// Words in memory that streams write and wait for, and attributes of streams and launches (pitfalls 9, 22, 37, 38, 47,
+// 48, 62, 63).
 #include "driver.h"
 
 static unsigned long long long_at(CUdeviceptr word) {
@@ -14,7 +15,7 @@ PITFALL(22, waits_end_with_the_value_that_they_are_for) {
     CUstream waits = new_stream(), writes = new_stream();
     CUdeviceptr words = device_words(4), seen = device_words(4);
     const unsigned flags[] = {CU_STREAM_WAIT_VALUE_GEQ, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_NOR};
-    // What the word is at first, what is waited for, what does not end the wait, and what does.
+    // The word's first value, the awaited value, a value that does not end the wait, and one that does.
     const unsigned values[][4] = {{0, 6, 5, 7}, {0, 6, 7, 6}, {0, 6, 8, 2}, {~0u, ~1u, 1, 2}};
     for (int kind = 0; kind < 4; kind++) {
         if (kind == 3 && !gpu.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR))
@@ -173,7 +174,7 @@ PITFALL(62, wait_holds_no_other_process_up) {
     pitfall::wait_for(child);
 }
 
-// What was set is what is there, and goes with a copy.
+// A set attribute reads back, and goes with a copy.
 PITFALL(48, attributes_of_streams) {
     Gpu gpu;
     CUstream one = new_stream(), other = new_stream();

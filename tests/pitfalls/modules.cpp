@@ -378,7 +378,7 @@ PITFALL(50, entry_points_by_version) {
     OBSERVE("bad_flags", cuGetProcAddress("cuInit", &address, 12000, 99, nullptr));
 }
 
-// What is found works, with the signature of the version asked for.
+// A found function works, with the signature of the requested version.
 PITFALL(50, versions_have_their_signatures) {
     Gpu gpu;
     auto find = [](const char *name, int version, cuuint64_t flags = 0) {

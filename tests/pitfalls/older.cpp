@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// The rest of the driver API: functions of the first versions of CUDA, and what a machine has none of. The expected codes are those of an
-// H100 with driver 580.
+// The rest of the driver API: functions of the first versions of CUDA, and what a machine has none of. The expected
+// codes are those of an H100 with driver 580.
 #include "driver.h"
 #include <dlfcn.h>
 #include <string>
@@ -184,7 +184,7 @@ static void tell(void *data, unsigned level, char *message, size_t length) {
     told += '\n';
 }
 
-// What fails is kept, and told to those who asked.
+// A failure is kept, and reported to each caller that asks.
 PITFALL(29, failed_calls_are_in_the_log) {
     Gpu gpu;
     unsigned from = 0, at = 0;
@@ -306,7 +306,7 @@ PITFALL(50, what_the_machine_has_none_of) {
     char list[64] = {};
     IS(CUDA_ERROR_INVALID_HANDLE, "cuDeviceGetNvSciSyncAttributes", (void *)nullptr, 0, 1);
     IS(CUDA_ERROR_NOT_SUPPORTED, "cuDeviceGetNvSciSyncAttributes", (void *)list, 0, 1);
-    // What the device's attributes say that it has not.
+    // Features that the device's attributes deny.
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED))
         IS(CUDA_ERROR_NOT_SUPPORTED, "cuMulticastCreate", (void *)nullptr, (const void *)nullptr);
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK))

@@ -367,7 +367,8 @@ PITFALL(17, attributes_die_with_the_registration) {
         CK(cuMemHostUnregister(memory));
         CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(memory + 70'000)), CUDA_ERROR_INVALID_VALUE);
     }
-    // Addresses are used again: each allocation answers for itself, by its new kind and size, and has a number of its own.
+    // Addresses are used again: each allocation answers for itself, by its new kind and size, and has a number of its
+    // own.
     std::set<unsigned long long> ids;
     for (int round = 0; round < 50; round++) {
         size_t bytes = 4096 * (1 + round % 7), size = 0;
@@ -526,7 +527,7 @@ static long counted_as_pinned() {
     return kilobytes << 10;
 }
 
-// What a thread does: its state, and whether it is in an ioctl.
+// The state of a thread, and whether it is in an ioctl.
 static char state_in_ioctl(pid_t thread) {
     char path[64], line[512] = "", state = '?';
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
@@ -559,8 +560,8 @@ struct CopyOut {
     std::thread thread;
 };
 
-// A copy that a signal has interrupted is left under way while the process handles the signal, with its pages pinned. They
-// count: one such copy is always left, and a further one only with room below the limit.
+// A copy that a signal has interrupted is left under way while the process handles the signal, with its pages pinned.
+// They count: one such copy is always left, and a further one only with room below the limit.
 PITFALL(89, interrupted_copies_count_as_pinned) {
     if (pitfall::backend() != "vm")
         pitfall::skip("not the guest's kernel driver");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What kernels print: where it comes out, when, and in which order (pitfall 54).
+// Output of kernels: its descriptor, time and order (pitfall 54).
 #include "harness.h"
 #include <cassert>
 #include <cuda.h>
@@ -14,7 +14,7 @@
     } while (0)
 #define CKR(CALL) CKR_IS(CALL, cudaSuccess)
 
-// What this process writes to a descriptor goes to a file meanwhile.
+// Redirects this process's writes to a descriptor to a file meanwhile.
 class Caught {
   public:
     explicit Caught(int descriptor) : place(descriptor), file(tmpfile()) {
@@ -22,7 +22,7 @@ class Caught {
         saved = dup(place);
         dup2(fileno(file), place);
     }
-    // What came so far, and the descriptor is what it was.
+    // Returns the output so far, and restores the descriptor.
     std::string text() {
         fflush(nullptr);
         if (saved >= 0) {
@@ -79,7 +79,8 @@ __global__ void by_address(int number) { table[number & 0](number); }
 
 __global__ void check(const int *value) { assert(value[threadIdx.x] == 1); }
 
-// One way after the other of waiting for a kernel: what it has printed stands between what the host prints before and after.
+// One way after the other of waiting for a kernel: what it has printed stands between what the host prints before and
+// after.
 PITFALL(54, printed_text_comes_with_each_way_of_waiting) {
     int *word, got = 0;
     CKR(cudaMalloc(&word, 4));

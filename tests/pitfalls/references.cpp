@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// Texture and surface references: variables of a module that the host binds to memory. The expected answers are those of an H100 with
-// driver 580.
+// Texture and surface references: variables of a module that the host binds to memory. The expected answers are those
+// of an H100 with driver 580.
 #include "driver.h"
 
 // CUDA has deprecated them all.
@@ -26,7 +26,7 @@ static const char *const kImage =
     " ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2;\n"
     " cvt.rn.f32.u32 %f5, %r1; add.f32 %f5, %f5, 0f3F000000; mov.f32 %f6, 0f3F000000;\n"
     " tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [plane, {%f5, %f6}]; st.global.f32 [%rd1], %f0; ret; }\n"
-    // area(x, 0) += 1, and out[x] = what it is then
+    // area(x, 0) += 1, and out[x] = its new value
     ".visible .entry step(.param .u64 out) {\n"
     " .reg .u64 %rd<3>; .reg .u32 %r<4>;\n"
     " ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2;\n"
@@ -118,7 +118,7 @@ PITFALL(55, references_of_textures_read_memory) {
     EXPECT(offset == 8, "%zu", offset);
     image.launch("fetch");
     EXPECT(image.result(5) == 1006, "%f", image.result(5));
-    CK_IS(cuTexRefSetAddress(nullptr, image.line, image.memory + 4, 128), CUDA_ERROR_INVALID_VALUE); // an offset that nobody learns
+    CK_IS(cuTexRefSetAddress(nullptr, image.line, image.memory + 4, 128), CUDA_ERROR_INVALID_VALUE); // no place for the offset
     CK_IS(cuTexRefSetAddress(&offset, image.line, image.memory, (size_t)1 << 40), CUDA_ERROR_INVALID_VALUE); // more than there is
 
     image.fill(image.memory, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A process that rewrites the memory that it shares with its worker (pitfalls 79, 81): it may ruin itself, and nobody else.
+// A process that rewrites the memory that it shares with its worker (pitfalls 79, 81). It may break itself, and no
+// other process.
 #include <signal.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ static uint64_t noise(uint64_t &state) {
     return state;
 }
 
-// What the child does to its ring while it goes on calling.
+// The child's writes to its ring while it goes on calling.
 static void work_beside(void (*scribble)(uint64_t &state)) {
     Gpu gpu;
     CUdeviceptr word = device_words(1, 1);

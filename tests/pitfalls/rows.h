@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// One line of a differential table per call. A call that crashes the process's library, or never returns, is a row that says
-// so: both are facts to compare.
+// One line of a differential table per call. A call that crashes the process's library, or never returns, is a row that
+// says so: both are facts to compare.
 //
-// After a crash inside the library nothing it says counts any more: its locks may be held. So the table is made by a process
-// of its own, and when a row ends that process, another makes the whole table again without the call. What is printed is
-// the table of the one process that came to the end.
+// After a crash inside the library nothing it says counts any more: its locks may be held. So the table is made by a
+// process of its own, and when a row ends that process, another makes the whole table again without the call. What is
+// printed is the table of the one process that came to the end.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +65,8 @@ inline int run_again(std::vector<std::string> arguments, std::string &text) {
     return status;
 }
 
-// The program's main: prints the table that `table` makes. `arguments` beyond the program's name are those of run_again:
-// a row's number and how it ends, in turn.
+// The program's main: prints the table that `table` makes. `arguments` beyond the program's name are those of
+// run_again: a row's number and how it ends, in turn.
 inline int run_rows(int argc, char **argv, void (*table)()) {
     if (argc > 1) {
         for (int i = 2; i + 1 < argc; i += 2)

@@ -617,7 +617,8 @@ PITFALL(39, runtime_graphs_have_conditional_nodes) {
 static bool too_old(int code) { return code == cudaErrorNotSupported || code == cudaErrorCallRequiresNewerDriver; }
 
 PITFALL(39, runtime_graphs_have_ids_and_say_their_parameters) {
-    // cudaGraphNodeParams of CUDA 13.2. A kernel's are: function, shape, lists of arguments, context, type of the function.
+    // cudaGraphNodeParams of CUDA 13.2. A kernel's are: function, shape, lists of arguments, context, type of the
+    // function.
     struct Node {
         unsigned type, reserved[3];
         void *function;

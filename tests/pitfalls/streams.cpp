@@ -15,7 +15,8 @@ struct Wide {
     unsigned last;
 };
 
-// A launch that takes long to encode, then a short call of another thread on the same stream: call order is stream order.
+// A launch that takes long to encode, then a short call of another thread on the same stream: call order is stream
+// order.
 PITFALL(19, calls_of_two_threads_keep_their_order) {
     Gpu gpu;
     CUfunction wide = gpu.function("params_wide");
@@ -309,8 +310,8 @@ PITFALL(24, wait_binds_to_the_latest_record) {
     }
 }
 
-// A stream that was found idle, again and again, is busy as soon as anything gives it work: its own thread, another one, an event of
-// another stream, the legacy stream.
+// A stream that was found idle, again and again, is busy as soon as anything gives it work: its own thread, another
+// one, an event of another stream, the legacy stream.
 PITFALL(24, idle_streams_are_busy_again) {
     Gpu gpu;
     CUfunction step = gpu.function("step");
@@ -421,7 +422,8 @@ PITFALL(24, idle_streams_are_busy_again) {
     EXPECT(got == 26, "%u", got);
 }
 
-// An event of a context stands for all of its streams, and a context that waits holds back all of them, also those made later.
+// An event of a context stands for all of its streams, and a context that waits holds back all of them, also those made
+// later.
 PITFALL(24, contexts_record_and_wait) {
     Gpu gpu;
     CUfunction step = gpu.function("step");
@@ -453,7 +455,8 @@ PITFALL(24, contexts_record_and_wait) {
     CK_IS(cuCtxWaitEvent(nullptr, event), CUDA_ERROR_INVALID_CONTEXT);
     CK_IS(cuCtxRecordEvent(gpu.context, nullptr), CUDA_ERROR_INVALID_HANDLE);
     CK_IS(cuCtxWaitEvent(gpu.context, nullptr), CUDA_ERROR_INVALID_HANDLE);
-    // A context that has a stream which records is not one of which there is an event, and the capture is worth nothing.
+    // A context that has a stream which records is not one of which there is an event, and the capture is worth
+    // nothing.
     CUgraph graph = nullptr;
     CK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
     CK_IS(cuCtxRecordEvent(gpu.context, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

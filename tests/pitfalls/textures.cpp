@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Arrays, textures and surfaces: what kernels read through them, copies from and to arrays, and what is refused (pitfalls 9 and 55).
+// Arrays, textures and surfaces: what kernels read through them, copies from and to arrays, and what is refused
+// (pitfalls 9 and 55).
 #include "driver.h"
 #include <cmath>
 
@@ -85,7 +86,7 @@ CUtexObject new_texture(const CUDA_RESOURCE_DESC &resource, const CUDA_TEXTURE_D
     return object;
 }
 
-// What a kernel reads at each position.
+// The value that a kernel reads at each position.
 template <typename Out = Four> std::vector<Out> sample(const Gpu &gpu, const char *kernel, CUtexObject texture, const std::vector<Four> &at) {
     CUdeviceptr positions, out;
     std::vector<Out> got(at.size());
@@ -185,7 +186,7 @@ PITFALL(55, texture_formats) {
         EXPECT(got[i].x == numbers[i], "half %d is %.9g, expected %.9g", i, got[i].x, numbers[i]);
 }
 
-// What is outside an image is read as the address mode says.
+// A read outside an image follows the address mode.
 PITFALL(55, texture_address_modes) {
     Gpu gpu;
     const float data[] = {10, 20, 30, 40};
@@ -274,7 +275,8 @@ PITFALL(55, texture_layers_volumes_and_cubes) {
     const float of_volume[] = {0, 5, 3.5f};
     for (int i = 0; i < 3; i++)
         EXPECT(std::fabs(got[i].x - of_volume[i]) < 1e-3, "the %dth of the volume is %g, expected %g", i, got[i].x, of_volume[i]);
-    // Each face, by its number and by where on it. The guide: x: s = -z, t = -y; -x: z, -y; y: x, z; -y: x, -z; z: x, -y; -z: -x, -y.
+    // Each face, by its number and by where on it. The guide: x: s = -z, t = -y; -x: z, -y; y: x, z; -y: x, -z; z: x,
+    // -y; -z: -x, -y.
     for (unsigned faces : {6u, 12u}) {
         bool layered = faces == 12;
         CUarray cube = new_array(2, 2, faces, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_CUBEMAP | (layered ? CUDA_ARRAY3D_LAYERED : 0));
@@ -702,7 +704,7 @@ PITFALL(55, textures_that_cannot_be) {
     texture = point;
     texture.reserved[3] = 1;
     CK_IS(cuTexObjectCreate(&object, &of, &texture, nullptr), CUDA_ERROR_INVALID_VALUE);
-    // What was given is told, and after the end nothing is.
+    // The description reads back until the object is destroyed.
     texture = reads(CU_TR_ADDRESS_MODE_BORDER, LINEAR, NORMALIZED);
     texture.borderColor[2] = 3;
     texture.mipmapLevelBias = 1.5f;
@@ -716,7 +718,7 @@ PITFALL(55, textures_that_cannot_be) {
     CK_IS(cuTexObjectGetTextureDesc(nullptr, object), CUDA_ERROR_INVALID_VALUE);
     CK(cuTexObjectDestroy(object));
     CK_IS(cuTexObjectGetTextureDesc(&how, object), CUDA_ERROR_INVALID_VALUE);
-    // As with NVIDIA's driver, the end of what is none is no error.
+    // As with NVIDIA's driver, destroying an invalid object is no error.
     CK(cuTexObjectDestroy(object));
     CK(cuTexObjectDestroy(0xdeadbeefdeadbeefull));
     CK(cuCtxSetCurrent(nullptr));

@@ -111,7 +111,7 @@ PITFALL(25, context_properties) {
     CK(cuCtxDestroy(context));
 }
 
-// Free memory, once nobody else takes any: a worker that is made ready for the next client has a context of its own.
+// Free memory, once it no longer changes: a worker that is made ready for the next client has a context of its own.
 static size_t settled_free_memory() {
     size_t last = 0, now = 1, all = 0;
     while (last != now) {
@@ -224,7 +224,8 @@ PITFALL(79, small_calls_of_two_threads) {
         unsigned *pinned = pinned_words(4);
         CUfunction step = gpu.function("step");
         unsigned expected = me;
-        // A synchronous copy from pageable memory may still be on its way when it returns, and the stream waits for no other.
+        // A synchronous copy from pageable memory may still be on its way when it returns, and the stream waits for no
+        // other.
         CK(cuMemcpyHtoD(word, &expected, 4));
         CK(cuCtxSynchronize());
         for (unsigned i = 0; i < rounds; i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Virtual memory: addresses that a program reserves, and physical memory that it maps there (pitfalls 9, 17, 30, 63, 72, 73).
+// Virtual memory: addresses that a program reserves, and physical memory that it maps there (pitfalls 9, 17, 30, 63,
+// 72, 73).
 #include "driver.h"
 
 static const size_t MIB = 1 << 20, PIECE = 2 * MIB;
@@ -153,7 +154,8 @@ PITFALL(17, addresses_are_known_for_what_is_there) {
     unsigned type = 0;
     // Where nothing is mapped, nothing is said, not even of the reservation.
     auto expect_nothing_at = [](CUdeviceptr address) {
-        // NVIDIA's driver 580 was asked by a process for each question: where one process asks them all, it ends by a signal on an H100.
+        // NVIDIA's driver 580 was asked by a process for each question: where one process asks them all, it ends by a
+        // signal on an H100.
         if (pitfall::backend() == "native")
             return;
         for (CUpointer_attribute attribute : {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
@@ -170,7 +172,7 @@ PITFALL(17, addresses_are_known_for_what_is_there) {
     CUmemGenericAllocationHandle closed = create(PIECE);
     CK(cuMemMap(at, PIECE, 0, closed, 0));
     CK(cuMemRelease(closed));
-    // Mapped, and nobody may access it yet.
+    // Mapped, but not accessible yet.
     CK_IS(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_HOST_POINTER, inside), CUDA_ERROR_INVALID_VALUE);
     EXPECT(ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside) == CU_MEMORYTYPE_DEVICE, "not device memory");
@@ -232,10 +234,10 @@ PITFALL(09, copies_know_what_may_be_accessed) {
     CK(cuMemcpy(start, (CUdeviceptr)words.data(), PIECE));
     CK(cuMemcpy((CUdeviceptr)got.data(), start, PIECE));
     EXPECT_WORDS(got.data(), PIECE / 4, 6);
-    // Past the end of what is mapped, into what is not.
+    // Past the end of the mapped range.
     refused(start + PIECE - 4, 8);
     refused(start + PIECE - 100000, 200000);
-    // What may not be accessed any more.
+    // No longer accessible.
     CK(cuCtxSynchronize());
     CK(allow(start, PIECE, CU_MEM_ACCESS_FLAGS_PROT_NONE));
     EXPECT(allowed(start) == CU_MEM_ACCESS_FLAGS_PROT_NONE, "access that was taken away");
@@ -391,7 +393,7 @@ PITFALL(63, what_cannot_be_is_refused) {
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     unsigned long long flags = 0;
     CK_IS(cuMemGetAccess(&flags, &location, start), CUDA_ERROR_INVALID_VALUE);
-    // Nobody was given access to it, though all may use it.
+    // No device was given access to it, though all may use it.
     flags = 9;
     CK(cuMemGetAccess(&flags, &location, plain));
     EXPECT(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE, "access %llu to plain memory", flags);
@@ -444,7 +446,7 @@ PITFALL(63, memory_of_the_host_and_for_other_processes) {
 PITFALL(72, what_is_made_is_used_until_nothing_refers_to_it) {
     Gpu gpu;
     need(gpu);
-    // More than half of what is free: there is no room for it twice, whatever other processes take meanwhile.
+    // More than half of the free memory: no second allocation fits, whatever other processes allocate meanwhile.
     const size_t bytes = free_bytes() / 100 * 55 / (2 * MIB) * (2 * MIB);
     CUdeviceptr start = reserve(size_t(1) << 38);
     CUmemGenericAllocationHandle handle = create(bytes), second;
@@ -469,7 +471,7 @@ PITFALL(72, what_is_made_is_used_until_nothing_refers_to_it) {
     CK(cuMemAddressFree(start, size_t(1) << 38));
 }
 
-// What PyTorch's expandable segments do: a reservation for more than the device has, grown and shrunk piece by piece.
+// PyTorch's expandable segments: a reservation for more than the device has, grown and shrunk piece by piece.
 PITFALL(72, segments_that_expand) {
     Gpu gpu;
     need(gpu);

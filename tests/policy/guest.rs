@@ -46,7 +46,7 @@ macro_rules! call {
 
 struct Guest {
     library: Library,
-    /// What the kernel has last written to.
+    /// The memory that the kernel has last written to.
     place: CUdeviceptr,
 }
 
@@ -120,7 +120,7 @@ impl Guest {
     }
 }
 
-/// Does what standard input says, until it ends.
+/// Executes the commands on standard input, until it ends.
 pub fn run(library: &Path) {
     // SAFETY: our own library; its initialisers are trusted.
     let library = unsafe { Library::new(library) }.unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A box filter of a picture: reads through a texture, which clamps at the edges, and writes to a surface. The two arrays change
-// their parts from pass to pass.
+// A box filter of a picture: reads through a texture, which clamps at the edges, and writes to a surface. The two
+// arrays change their parts from pass to pass.
 #include "runtime.h"
 
 namespace {

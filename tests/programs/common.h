@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// What every test program shares, whichever CUDA API it is written on: its options, seeded input, timing, the
+// Shared by all test programs, whichever CUDA API they are written on: options, seeded input, timing, the
 // checksum of its output and the RESULT line that ends a run. runtime.h and driver.h add error checks and buffers.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-// What a program exits with. A wrong answer and a failed CUDA call must be told apart by whoever runs many of them.
+// Exit codes of a program. They tell a wrong answer from a failed CUDA call.
 enum ExitCode : int { kOk = 0, kWrongResult = 1, kUsage = 2, kCudaError = 3 };
 
 // Time added up over any number of start/stop pairs, in milliseconds of the monotonic clock.

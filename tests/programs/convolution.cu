@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Convolutions by cuDNN: of single and double precision, with groups, padding, strides and dilation, added to what was there. All
-// values are small whole numbers, so every sum is exact in whatever order a library makes it.
+// Convolutions by cuDNN: of single and double precision, with groups, padding, strides and dilation, added to what was
+// there. All values are small whole numbers, so every sum is exact in whatever order a library makes it.
 #include "cudnn.h"
 
 namespace {
@@ -13,13 +13,13 @@ constexpr int kWindow = 3, kPadding = 2, kStride = 2, kDilation = 2;
 
 struct Shape {
   int size;    // rows and columns of an image
-  int output;  // those of what comes out
+  int output;  // rows and columns of an output image
   size_t x() const { return static_cast<size_t>(kImages) * kGroups * kChannels * size * size; }
   size_t w() const { return static_cast<size_t>(kGroups) * kFilters * kChannels * kWindow * kWindow; }
   size_t y() const { return static_cast<size_t>(kImages) * kGroups * kFilters * output * output; }
 };
 
-// An element of what comes out.
+// An element of the output.
 int64_t convolved(const std::vector<int>& x, const std::vector<int>& w, const Shape& shape, int image, int filter, int row,
                   int column) {
   int64_t sum = 0;

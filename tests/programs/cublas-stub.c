@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
- * What -lcublas resolves to where no cuBLAS is installed: the names that the test programs use, and the soname of the
+ * The target of -lcublas where no cuBLAS is installed: the names that the test programs use, and the soname of the
  * library that is loaded when they run. Never loaded itself. 1 is CUBLAS_STATUS_NOT_INITIALIZED.
  */
 #define STUB(name) \

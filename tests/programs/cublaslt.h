@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// cuBLASLt's functions that the test programs call, as its documentation declares them: no header of NVIDIA's is needed.
+// cuBLASLt's functions that the test programs call, as its documentation declares them: no header of NVIDIA's is
+// needed.
 #pragma once
 
 #include "cublas.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
- * What -lcuda resolves to where no driver is installed: the names that the driver API programs use, and the soname of
+ * The target of -lcuda where no driver is installed: the names that the driver API programs use, and the soname of
  * the library that is loaded when they run. Never loaded itself. 34 is CUDA_ERROR_STUB_LIBRARY.
  */
 #define STUB(name) \

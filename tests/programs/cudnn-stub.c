@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
- * What -lcudnn resolves to where no cuDNN is installed: the names that the test programs use, and the soname of the
+ * The target of -lcudnn where no cuDNN is installed: the names that the test programs use, and the soname of the
  * library that is loaded when they run. Never loaded itself. 1001 is CUDNN_STATUS_NOT_INITIALIZED.
  */
 #define STUB(name) \

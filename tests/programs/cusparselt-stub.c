@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
- * What -lcusparseLt resolves to where no cuSPARSELt is installed: the names that the test programs use, and the soname of the
- * library that is loaded when they run. Never loaded itself. 1 is CUSPARSE_STATUS_NOT_INITIALIZED.
+ * The target of -lcusparseLt where no cuSPARSELt is installed: the names that the test programs use, and the soname of
+ * the library that is loaded when they run. Never loaded itself. 1 is CUSPARSE_STATUS_NOT_INITIALIZED.
  */
 #define STUB(name) \
   int name(void);  \

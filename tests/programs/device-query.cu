@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What the runtime says about device 0, and whether its several ways of saying it agree.
+// Queries device 0 through the runtime in several ways, and checks that the answers agree.
 #include <cstdarg>
 
 #include "runtime.h"

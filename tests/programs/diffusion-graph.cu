@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Diffusion on a grid, whose steps are launches of one graph: two halves of the grid are computed in two streams that fork and
-// join, and the graph was captured from them. The source's strength changes from launch to launch, by a new parameter of one
-// node, and the total is copied to the host by the graph itself. All values are whole numbers, so every order gives the same.
+// Diffusion on a grid, whose steps are launches of one graph: two halves of the grid are computed in two streams that
+// fork and join, and the graph was captured from them. The source's strength changes from launch to launch, by a new
+// parameter of one node, and the total is copied to the host by the graph itself. All values are whole numbers, so
+// every order gives the same.
 #include "runtime.h"
 
 namespace {
@@ -9,7 +10,7 @@ namespace {
 constexpr int kLaunches = 24;
 constexpr int kBlock = 128;
 
-// A cell keeps a half of what it has and gives an eighth to each neighbour; the border loses what goes beyond.
+// A cell keeps half of its value and gives an eighth to each neighbour; the border loses the rest.
 __global__ void diffuse(const unsigned* from, unsigned* to, int size, int first, int rows) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= rows * size) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A convolution of a random picture by cuFFT: cuRAND makes the picture, both are transformed, their spectra multiplied, and the
-// product is transformed back. What is checked is the sum that defines a convolution, on the CPU.
+// A convolution of a random picture by cuFFT: cuRAND makes the picture, both are transformed, their spectra multiplied,
+// and the product is transformed back. The CPU checks the result against the sum that defines a convolution.
 #include "fourier.h"
 
 namespace {

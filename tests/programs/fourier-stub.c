@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
- * What -lcufft and -lcurand resolve to where neither is installed: the names that the test programs use. Made twice, with the
- * soname of each library that is loaded when they run. Never loaded itself. 7 is CUFFT_SETUP_FAILED, and not success in cuRAND either.
+ * The target of -lcufft and -lcurand where neither is installed: the names that the test programs use. Built twice, with
+ * the soname of each library that is loaded when they run. Never loaded itself. 7 is CUFFT_SETUP_FAILED, and no success
+ * in cuRAND either.
  */
 #define STUB(name) \
   int name(void);  \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// cuFFT's and cuRAND's functions that the test programs call, as their documentation declares them: no header of NVIDIA's is needed.
+// cuFFT's and cuRAND's functions that the test programs call, as their documentation declares them: no header of
+// NVIDIA's is needed.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A breadth-first search in managed memory. The graph is a structure with pointers that the CPU builds and the GPU follows: vertices point at
-// their lists of neighbours, and these at vertices. After each level the CPU reads how many vertices were found, and between searches it
-// takes edges away. Nothing is copied by the program.
+// A breadth-first search in managed memory. The graph is a structure with pointers that the CPU builds and the GPU
+// follows: vertices point at their lists of neighbours, and these at vertices. After each level the CPU reads how many
+// vertices were found, and between searches it takes edges away. Nothing is copied by the program.
 #include "runtime.h"
 
 namespace {

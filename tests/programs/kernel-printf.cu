@@ -35,7 +35,7 @@ class Captured {
   }
   ~Captured() { fclose(file_); }
   Captured(const Captured&) = delete;
-  // What came, line by line; what the process prints goes where it went before.
+  // Restores the process's output, and reads the lines that came.
   std::vector<std::string> lines() {
     fflush(stdout);
     dup2(saved_, STDOUT_FILENO);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Two layers of a network captured into a graph, as a framework does: a product of cuBLAS with a workspace of the program's own, a bias
-// and a ReLU by a kernel, a product with a bias by cuBLASLt. The graph is launched for one input after the other, each copied to
-// where the first was. All values are small whole numbers, so every sum is exact in whatever order a library makes it.
+// Two layers of a network captured into a graph, as a framework does: a product of cuBLAS with a workspace of the
+// program's own, a bias and a ReLU by a kernel, a product with a bias by cuBLASLt. The graph is launched for one input
+// after the other, each copied to where the first was. All values are small whole numbers, so every sum is exact in
+// whatever order a library makes it.
 #include "cublaslt.h"
 
 namespace {
@@ -17,7 +18,7 @@ __global__ void bias_relu(float* values, const float* bias, int rows, int count)
 // A whole number from -2 to 2.
 float small_number(uint64_t seed, uint64_t index) { return static_cast<float>(random_bits(seed, index) % 5) - 2; }
 
-// What two layers make of a column, on the CPU.
+// The result of two layers for a column, on the CPU.
 std::vector<float> expected(const std::vector<float>* weights, const std::vector<float>* bias, std::vector<float> in) {
   const size_t n = in.size();
   for (int layer = 0; layer < 2; ++layer) {

@@ -63,7 +63,7 @@ class Layer {
   cublasLtDescriptor_t operation_, weights_layout_, in_layout_, out_layout_;
 };
 
-// What a layer makes of a column, on the CPU.
+// A layer's result for a column, on the CPU.
 std::vector<float> expected(const std::vector<float>& weights, const std::vector<float>& bias,
                             const std::vector<float>& in, bool has_relu) {
   std::vector<float> out(bias);

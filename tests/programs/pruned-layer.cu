@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Two linear layers of which half of the weights are pruned, by cuSPARSELt: a layer of halves with a bias and a ReLU, and
-// one of bytes with an algorithm that a search found. Of each four weights the sizes differ, so that it is certain which are
-// pruned; all values are small whole numbers, so every sum is exact in whatever order a library makes it.
+// Two linear layers of which half of the weights are pruned, by cuSPARSELt: a layer of halves with a bias and a ReLU,
+// and one of bytes with an algorithm that a search found. Of each four weights the sizes differ, so that it is certain
+// which are pruned; all values are small whole numbers, so every sum is exact in whatever order a library makes it.
 #include <algorithm>
 #include <memory>
 
@@ -128,7 +128,7 @@ void compare(const char* what, const std::vector<T>& found, const std::vector<T>
 }
 
 bool run(Program* program) {
-  // What both types can have: halves come by 16, bytes by 32, and a batch of bytes by 16.
+  // Sizes valid for both types: halves come by 16, bytes by 32, and a batch of bytes by 16.
   const int n = static_cast<int>((program->size() + 31) / 32 * 32), batch = n / 2;
   const size_t count = static_cast<size_t>(n) * n, columns = static_cast<size_t>(n) * batch;
   std::vector<int> weights(count), kept(count), bias(n), in(columns);

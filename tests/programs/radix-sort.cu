@@ -33,7 +33,7 @@ __device__ unsigned warp_inclusive_sum(unsigned value) {
   return value;
 }
 
-// Turns each tile of data into the sums of what precedes each element in its tile; totals[tile] is the tile's sum.
+// Replaces each element by the sum of those before it in its tile; totals[tile] is the tile's sum.
 __global__ void scan_tiles(unsigned* data, unsigned* totals, unsigned count) {
   __shared__ unsigned warp_totals[kWarps];
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -141,7 +141,7 @@ static bool run(Program* program, const Shape& shape, double copies) {
         timer.stop();
         download();
         moved += 13 * pixels;
-        // More copies of the same frame, its share of what --copies asks for.
+        // More copies of the same frame: its share of --copies.
         const double goal = copies * 1e9 * (frame + 1 + i * shape.frames) / (shape.frames * program->iterations());
         for (; moved < goal; moved += 13 * pixels) {
           upload();

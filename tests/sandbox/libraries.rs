@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a process in a role's sandbox can do with the operator's libraries.
+//! The access of a process in a role's sandbox to the operator's libraries.
 
 use std::{
     fs::{self, File},

@@ -15,7 +15,7 @@ use libc::{
 
 /// The variable that says whom to hold, and where it writes when it is let go.
 pub const HELD: &str = "TRACED_PROCESS";
-/// What it writes.
+/// Its output.
 pub const LAST_WORD: u64 = 0x6c61_7374_2077_6f72;
 
 /// See the module's page.
@@ -80,7 +80,7 @@ fn ptrace(request: u32, process: pid_t, address: u64, data: u64) -> bool {
     unsafe { libc::ptrace(request, process, address, data) == 0 }
 }
 
-/// What the process does.
+/// The task of the process.
 pub fn run(held: &str) {
     let mut numbers = held.split(' ').map(|number| number.parse::<u64>().unwrap());
     let (process, address) = (numbers.next().unwrap() as pid_t, numbers.next().unwrap());

@@ -15,6 +15,7 @@ use crate::{
     guest::{Guest, Vmm},
     host::{Host, wait_for},
     memory::CHUNK,
+    registered::register,
     start,
 };
 
@@ -36,16 +37,7 @@ impl<'a> Process<'a> {
         guest.write(at, &[0; CHUNK as usize]);
         let mut client = Client::open(guest);
         let context = client.context();
-        let id = client.id();
-        let registered = client.guest().register(id, ADDRESS, CHUNK, &[(at, CHUNK)]);
-        registered.expect("not registered");
-        let register = request::cuMemHostRegister_v2 {
-            address: ADDRESS,
-            bytes: CHUNK as usize,
-            flags: 0,
-            device: true,
-        };
-        let pinned = client.works(&register, context, &[], 0).0.device;
+        let pinned = register(&mut client, ADDRESS, (at, CHUNK), context);
         Self {
             client,
             context,
@@ -67,7 +59,7 @@ impl<'a> Process<'a> {
         self.client.works(&launch, self.context, &[], 0);
     }
 
-    /// Waits until a stream has come to a callback.
+    /// Waits until a stream has reached a callback.
     fn reached(&mut self) -> u64 {
         let next = request::gpgpuNextCallback {
             callback: true,
@@ -110,7 +102,7 @@ fn pitfall_88_a_callback_under_way_outlives_a_pause() {
     assert_eq!(done, CUDA_SUCCESS);
 }
 
-/// One callback is under way; another stream has come to the next, and a third waits for an event behind that.
+/// One callback is in progress; another stream has reached the next, and a third waits for an event behind that.
 #[test]
 fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
     let Some(host) = start() else {
@@ -167,7 +159,7 @@ fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
 #[test]
 fn pitfall_88_a_pause_ends_what_writes_beside_a_callback() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(3));
-    let program = crate::back_end::program();
+    let program = crate::common::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);
     let Some(host) = host else {
         return;

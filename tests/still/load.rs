@@ -16,6 +16,7 @@ use crate::{
     client::{Client, command, launch},
     guest::{Guest, Used},
     memory::{CHUNK, bytes},
+    registered::register,
     ring::{RING_PROCESS_BYTES, RingProcess},
 };
 
@@ -35,7 +36,7 @@ const PINNED: u64 = SMALL_IN + BUFFERS * SMALL;
 /// Kernels write to the first half of it, copies to the other.
 const PINNED_BYTES: u64 = 2 * CHUNK;
 const PROCESS_BYTES: u64 = PINNED + PINNED_BYTES;
-/// What `busy` counts in, behind the data in device memory.
+/// The place of `busy`'s counter, behind the data in device memory.
 const COUNTER: u64 = COPIES * LARGE + BUFFERS * SMALL;
 /// Where registered memory is in the address space of a process, whatever its place in the guest's memory.
 const ADDRESS: u64 = 1 << 44;
@@ -46,7 +47,7 @@ pub const PROCESSES: u64 = 2;
 /// How much memory they take.
 pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES + RING_PROCESS_BYTES;
 
-/// What is in a buffer of a process, or in the device memory that it is copied from.
+/// The content of a process's buffer, or of the device memory that it is copied from.
 fn data(seed: u64, place: u64, count: u64) -> Vec<u8> {
     bytes(!seed, place, count as usize)
 }
@@ -82,12 +83,12 @@ pub fn check(used: &Used) {
     assert_eq!(head.result.get(), CUDA_SUCCESS);
 }
 
-/// What the GPU writes to registered memory.
+/// The GPU's writes to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
     /// Nothing.
     Nothing,
-    /// Copies, and a kernel that goes on until it is told to stop.
+    /// Copies, and a kernel that runs until it is told to stop.
     WithoutEnd,
     /// Copies and kernels that end, also by a ring.
     Finite,
@@ -121,16 +122,7 @@ impl Process {
         let source = client.alloc((BUFFERS * LARGE) as usize, context);
         let sink = client.alloc((COUNTER + PAGE) as usize, context);
         let id = client.id();
-        let runs = [(at + PINNED, PINNED_BYTES)];
-        let registered = client.guest().register(id, ADDRESS, PINNED_BYTES, &runs);
-        registered.expect("not registered");
-        let register = request::cuMemHostRegister_v2 {
-            address: ADDRESS,
-            bytes: PINNED_BYTES as usize,
-            flags: 0,
-            device: true,
-        };
-        let pinned = client.works(&register, context, &[], 0).0.device;
+        let pinned = register(&mut client, ADDRESS, (at + PINNED, PINNED_BYTES), context);
         let this = Self {
             id,
             context,
@@ -227,7 +219,7 @@ impl Process {
         assert!(found == expected, "wrong data at {:#x}", parts[0].0);
     }
 
-    /// Checks what the work of a round has brought.
+    /// Checks the results of a round.
     fn check(&self, guest: &mut Guest, seed: u64) {
         let source = data(0, self.at, BUFFERS * LARGE);
         let from = |data: &[u8], buffer: u64, each: u64| {
@@ -244,7 +236,7 @@ impl Process {
                 &source[(buffer * LARGE) as usize..][..SMALL as usize],
             );
         }
-        // What came in goes out again. It went in by parts in some order.
+        // Received data is sent out again. It came in by parts in some order.
         let came = data(seed, self.at, BUFFERS * LARGE);
         for copy in 0..COPIES {
             let buffer = copy % BUFFERS;

@@ -26,7 +26,7 @@ pub fn bytes(seed: u64, place: u64, count: usize) -> Vec<u8> {
 pub struct Whole {
     memory: GuestMemoryMmap,
     chunks: Vec<u64>,
-    /// What the device may read meanwhile: it is not filled, but stays what it was.
+    /// The memory that the device may read meanwhile: it is not filled, but must not change.
     read: Vec<Range<u64>>,
     saved: Vec<u8>,
 }
@@ -36,7 +36,7 @@ fn is_in(ranges: &[Range<u64>], at: u64) -> bool {
 }
 
 impl Whole {
-    /// All memory. What lies in `first` is filled first, range by range: where the device writes most.
+    /// All memory. Ranges in `first`, which the device writes to most, are filled first, in order.
     pub fn new(memory: &GuestMemoryMmap, first: &[Range<u64>]) -> Self {
         let regions = memory.iter().flat_map(|region| {
             let start = region.start_addr().0;
@@ -74,7 +74,7 @@ impl Whole {
         }
     }
 
-    /// Takes what it holds, and fills it.
+    /// Saves the content, and fills the memory.
     pub fn take(&mut self, seed: u64) {
         let mut saved = std::mem::take(&mut self.saved);
         saved.resize(self.chunks.len() * CHUNK as usize, 0);
@@ -87,14 +87,14 @@ impl Whole {
         self.saved = saved;
     }
 
-    /// Puts what was taken into memory of the same shape.
+    /// Restores the saved content into memory of the same shape.
     pub fn put_back(&self, memory: &GuestMemoryMmap) {
         for (&at, saved) in self.chunks.iter().zip(self.saved.chunks(CHUNK as usize)) {
             memory.write_slice(saved, GuestAddress(at)).unwrap();
         }
     }
 
-    /// Says where memory is not what it was filled with, or what was taken, if anywhere.
+    /// Returns the first place that differs from the pattern, or from the saved content.
     pub fn changed(&self, seed: u64) -> Vec<Range<u64>> {
         let mut found = vec![0; CHUNK as usize];
         let mut changed = Vec::new();

@@ -12,6 +12,7 @@ use crate::{
     client::{Client, command, launch},
     guest::Guest,
     memory::CHUNK,
+    registered::register,
 };
 
 /// How many kernels are launched in each round, and how long each computes.
@@ -21,7 +22,7 @@ const TURNS: u32 = 200;
 const WAITS: u32 = 8;
 const ANSWER_BYTES: u32 = 64;
 
-/// How much memory it takes: the ring, and what its kernels count in.
+/// The size of its memory: the ring, and its kernels' counters.
 pub const RING_PROCESS_BYTES: u64 = (RING_BYTES as u64).next_multiple_of(CHUNK) + CHUNK;
 
 /// See the module's page.
@@ -62,15 +63,7 @@ impl RingProcess {
         let stream = client.stream(2, context);
         let address = (1 << 45) + at;
         let id = client.id();
-        let registered = client.guest().register(id, address, CHUNK, &[(at, CHUNK)]);
-        registered.expect("not registered");
-        let register = request::cuMemHostRegister_v2 {
-            address,
-            bytes: CHUNK as usize,
-            flags: 0,
-            device: true,
-        };
-        let device = client.works(&register, context, &[], 0).0.device;
+        let device = register(&mut client, address, (at, CHUNK), context);
         Self {
             client: id,
             context,

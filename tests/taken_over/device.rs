@@ -67,7 +67,7 @@ fn receive(link: BorrowedFd<'_>) -> nix::Result<(u32, Option<OwnedFd>)> {
 pub fn run(attack: &str, link: OwnedFd) {
     let (_, served) = receive(link.as_fd()).unwrap();
     let served = served.expect("nothing to serve");
-    // The end of this process is the end of what it was given.
+    // The end of this process closes its descriptors.
     let link = link.as_fd();
     let made = match attack {
         "descriptors" => send_descriptors(link),

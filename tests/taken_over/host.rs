@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The supervisor in a process of its own, and what can be seen of it from outside.
+//! The supervisor in a process of its own, and its observable state.
 
 use std::{
     fs,
@@ -20,13 +20,13 @@ use vhost_device_gpgpu::{
     supervisor::{self, Program, Supervisor},
 };
 
-/// A watchdog for what never comes.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub use crate::common::LIMIT;
+use crate::common::wait_for;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
-/// The variable that says what a process is.
+/// The variable with a process's role.
 const ROLE: &str = "TAKEN_OVER_ROLE";
-/// What the processes of the first VM do: `worker`, or what its device process does.
+/// The attack of the first VM's processes: `worker`, or the device process's.
 const ATTACK: &str = "TAKEN_OVER_ATTACK";
 const DIRECTORY: &str = "TAKEN_OVER_DIRECTORY";
 /// How this program runs as one of them.
@@ -36,7 +36,7 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
-/// Where a process leaves word that it has done what it was to do.
+/// The file by which a process reports that its attack is done.
 fn done_file(directory: &str) -> PathBuf {
     PathBuf::from(directory).join("done")
 }
@@ -49,7 +49,7 @@ pub fn say_done(number: usize) {
     fs::rename(new, path).unwrap();
 }
 
-/// Does what this process is there for, and does not come back; nothing in a test.
+/// Runs this process's role, and does not return; does nothing in a test.
 pub fn run_role() {
     if variable(ROLE).is_empty() {
         return;
@@ -110,7 +110,7 @@ fn supervise(attack: &str) {
     supervisor.run(std::io::stdin().as_fd()).unwrap();
 }
 
-/// What answers for the sensors of every GPU.
+/// The answer of the sensors of every GPU.
 fn sensors() -> Program {
     let values = vec![crate::worker::VALUE.to_string(); Sensor::COUNT].join(" ");
     Program {
@@ -152,12 +152,12 @@ impl Host {
             .env(ATTACK, attack)
             .env(DIRECTORY, directory.path())
             .stdin(Stdio::piped())
-            // Nobody reads it: what is written there must not be waited for.
+            // It is not read: a write there must not block.
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let host = Self { child, directory };
-        host.wait_for("a socket", || host.socket(1).exists().then_some(()));
+        wait_for("a socket", || host.socket(1).exists().then_some(()));
         host
     }
 
@@ -181,24 +181,13 @@ impl Host {
         fs::read_to_string(file).unwrap().parse().unwrap()
     }
 
-    fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(Instant::now() < deadline, "{what} never comes");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// A child of the supervisor of which this is so.
     fn child(&self, what: &str, is_it: impl Fn(&str, &str) -> bool) -> u32 {
         let text = |child: &str, name: &str| {
             let bytes = fs::read(format!("/proc/{child}/{name}")).unwrap_or_default();
             String::from_utf8_lossy(&bytes).replace('\0', " ")
         };
-        self.wait_for(what, || {
+        wait_for(what, || {
             let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
             let children = tasks
                 .flatten()
@@ -236,10 +225,10 @@ impl Host {
             files = files_of(process);
             (files <= most).then_some(())
         };
-        self.wait_for("a small number of descriptors", few);
+        wait_for("a small number of descriptors", few);
     }
 
-    /// What the supervisor has used of the processor.
+    /// The supervisor's processor time.
     pub fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();

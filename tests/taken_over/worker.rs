@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker that does what the first byte of a stream says, and calls no CUDA.
+//! A worker that executes the first byte of a stream, and calls no CUDA.
 
 use std::{
     fs::File,
@@ -33,17 +33,17 @@ pub const SHORT: u8 = 4;
 pub const LONG: u8 = 5;
 /// Closes one direction of its channel.
 pub const HALF: u8 = 6;
-/// Answers what it was not asked, for ever, and never reads.
+/// Sends unrequested answers, for ever, and never reads.
 pub const FLOOD: u8 = 7;
-/// Exports what is not there to be taken back.
+/// Exports memory that cannot be withdrawn.
 pub const WILD: u8 = 8;
 /// Rings the doorbell for ever, from two threads.
 pub const RING: u8 = 9;
 /// Prints for ever, to pipes that it does not wait for.
 pub const PRINT: u8 = 10;
-/// Takes away what it has rung before the supervisor can, and lets that wait for the next ring; which does not come once that waits.
+/// Takes its own ring back before the supervisor can, and lets that wait for the next ring, which never comes.
 pub const LURE: u8 = 11;
-/// Sends the supervisor more descriptors than there are in any message to it, and then what is no message.
+/// Sends the supervisor more descriptors than any message has, and then an invalid message.
 pub const FILES_FOR_OTHERS: u8 = 12;
 /// Takes visitors, wants to meet everybody, for ever, and never reads.
 pub const MEET: u8 = 13;
@@ -52,10 +52,10 @@ pub const MEET: u8 = 13;
 /// it has found values of.
 pub const SENSE: u8 = 14;
 
-/// What the sensors of the test say.
+/// The values of the test's sensors.
 pub const VALUE: u64 = 0x5ec2_e75e_c2e7;
 
-/// The size of a message's head, of which the first word says what it is.
+/// The size of a message's head, whose first word is its kind.
 const HEAD: usize = 72;
 const DONE: u32 = 67;
 const EXPORT: u32 = 68;
@@ -64,7 +64,7 @@ const MEETING: u32 = 65;
 const LISTEN: u32 = 67;
 const ASKING: u32 = 68;
 
-/// How long who lures the supervisor waits for it.
+/// How long the supervisor's lure waits for it.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 struct Shares {
@@ -72,7 +72,7 @@ struct Shares {
     doorbell: File,
     /// The channel by which workers meet.
     peers: OwnedFd,
-    /// What the VM may have and know.
+    /// The VM's limits and state.
     terms: File,
 }
 

@@ -197,7 +197,7 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
     Ok(stage)
 }
 
-/// Lays out what [`compile`] has made, and returns the stage.
+/// Lays out the files that [`compile`] has made, and returns the stage.
 pub fn lay_out(paths: &Paths) -> Result<Stage> {
     let stage = Stage { dir: paths.stage() };
     let release = paths.cargo_target().join("release");

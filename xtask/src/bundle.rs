@@ -28,7 +28,7 @@ const LEVEL: u32 = 6;
 const KERNEL: &str = "6.12";
 /// The C library that our binaries may ask for at most.
 const GLIBC: (u32, u32) = (2, 34);
-/// What QEMU loads to boot a Linux kernel on a machine without screen and network.
+/// The files that QEMU loads to boot a Linux kernel on a machine without screen and network.
 const FIRMWARE: [&str; 5] = [
     "usr/share/seabios/bios-256k.bin",
     "usr/share/qemu/linuxboot_dma.bin",
@@ -66,7 +66,7 @@ pub fn run() -> Result<()> {
         &root.join("frameworks"),
     )?;
     fs::write(root.join(bench::VERSION_FILE), bench::version())?;
-    let own = std::env::current_exe().context("this program does not know its own file")?;
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
     strip(&own, &root.join("bin/xtask"))?;
     host_tests::build(paths, &root.join(host_tests::PART))?;
     let (major, minor) = newest_glibc(&root)?;

@@ -19,7 +19,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache at `root`, waits for other runs that use it, and removes what interrupted ones left.
+    /// Opens the cache at `root`, waits for other runs that use it, and removes leftovers of interrupted ones.
     pub fn open(root: &Path) -> Result<Self> {
         fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
         let lock = File::create(root.join(".lock")).context("cannot create the cache's lock")?;
@@ -44,12 +44,12 @@ impl Cache {
         self.root.join(format!("{name}.done"))
     }
 
-    /// The folder of the entry `name`, whether or not it is there.
+    /// The folder of the entry `name`, whether or not it exists.
     pub fn dir(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Whether the entry is there as `recipe` makes it.
+    /// Whether the entry exists and was made by `recipe`.
     pub fn is_done(&self, name: &str, recipe: &str) -> bool {
         self.dir(name).is_dir()
             && fs::read_to_string(self.stamp(name)).is_ok_and(|stamp| stamp == recipe)
@@ -61,7 +61,7 @@ impl Cache {
             .with_context(|| format!("cannot stamp the cache entry {name}"))
     }
 
-    /// Returns the entry `name`, made by `make` in an empty folder unless it is there already as `recipe` describes.
+    /// Returns the entry `name`, made by `make` in an empty folder unless it exists already as `recipe` describes.
     pub fn entry(
         &self,
         name: &str,
@@ -133,7 +133,7 @@ impl Inputs {
     }
 }
 
-/// Whether `output` is there and its stamp beside it holds `digest`.
+/// Whether `output` exists and its stamp holds `digest`.
 pub fn is_fresh(output: &Path, digest: &str) -> bool {
     output.exists() && fs::read_to_string(stamp_of(output)).is_ok_and(|stamp| stamp == digest)
 }

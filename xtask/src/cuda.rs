@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! nvcc and the CUDA headers, from PyPI, for building the test programs. Nothing of it ends up in what we distribute.
+//! nvcc and the CUDA headers, from PyPI, for building the test programs. No distributed file contains any of it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,7 +32,7 @@ impl Cuda {
     }
 }
 
-/// Fetches the tool-chain unless it is there.
+/// Fetches the tool-chain unless it exists.
 pub fn ensure(paths: &Paths, cache: &Cache) -> Result<Cuda> {
     let dir = cache.dir(ENTRY);
     // A folder put there by hand is as good, once its compiler answers with the right release.
@@ -68,7 +68,7 @@ fn install(paths: &Paths, dir: &Path) -> Result<()> {
     );
     pip.context("pip could not install nvcc; the machine's pip must reach PyPI or a mirror of it")?;
     let cuda = find(dir)?;
-    // What NVIDIA's installers make and the wheels leave out.
+    // The links that NVIDIA's installers make and the wheels leave out.
     link("lib", &cuda.home.join("lib64"))?;
     link("libcudart.so.13", &cuda.home.join("lib/libcudart.so"))?;
     check(&cuda)?;

@@ -19,7 +19,7 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
 ];
 
-/// What a shell, make and a kernel's build scripts take for granted.
+/// The tools that a shell, make and a kernel's build scripts require.
 pub const BUILD_TOOLS: [&str; 12] = [
     "bash",
     "coreutils",
@@ -198,7 +198,7 @@ impl Apt {
         Ok(fetched(&output))
     }
 
-    /// Downloads `packages` alone, without what they depend on.
+    /// Downloads `packages` alone, without their dependencies.
     pub fn fetch_alone(&self, packages: &[String], step: &Step) -> Result<String> {
         let output = run_logged(
             self.command("apt-get")
@@ -242,7 +242,7 @@ impl Apt {
             unpack_archive(&archive, root, &self.log("unpack"))
                 .with_context(|| format!("cannot unpack {name}"))?;
         }
-        // What maintainer scripts would have set up.
+        // The set-up that maintainer scripts would have made.
         for (link, target) in [("usr/bin/sh", "dash"), ("usr/bin/awk", "gawk")] {
             let link = root.join(link);
             if fs::symlink_metadata(&link).is_err() {
@@ -315,7 +315,7 @@ pub struct RootSpec {
     pub bootable: bool,
 }
 
-/// QEMU, what shares folders with its guests, both guest kernels that VMs boot, and what builds modules for them.
+/// QEMU, virtiofsd, both guest kernels that VMs boot, and the packages that build modules for them.
 pub const TRIXIE: RootSpec = RootSpec {
     name: "trixie",
     suites: &["trixie", "trixie-backports"],
@@ -421,7 +421,7 @@ pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The packages with the kernels whose headers are there and who are not.
+/// The packages with kernels whose headers are available and that are not available themselves.
 fn missing_kernels(apt: &Apt, root: &Path, headers: &[String]) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for abi in headers

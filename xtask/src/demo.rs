@@ -17,10 +17,10 @@ use crate::programs::{Programs, Run};
 use crate::runner::{self, Backend, Gpu, Outcome};
 use crate::ui::{self, Step};
 
-/// What to run and how.
+/// The programs and the ways to run them.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// What the workers run on.
+    /// The GPU of the workers.
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu: Gpu,
     /// How many VMs run the programs at once.
@@ -50,7 +50,7 @@ pub struct Options {
     /// Pause and reset a VM by QEMU's monitor as well, while its programs work.
     #[arg(long, conflicts_with_all = ["no_vm", "native"])]
     pub monitor: bool,
-    /// Run what an unpacked bundle in this folder holds instead of building anything.
+    /// Run the programs of an unpacked bundle in this folder instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
     /// Write the results as JSON into this folder.
@@ -58,7 +58,7 @@ pub struct Options {
     pub results: Option<PathBuf>,
 }
 
-/// What a demo writes as JSON.
+/// A demo's results as JSON.
 #[derive(Serialize)]
 struct Results<'a> {
     way: &'a str,
@@ -235,7 +235,7 @@ fn on_host(
     Ok(outcomes)
 }
 
-/// Runs the programs in one VM for each of the back end's sockets, and complains about what the guests complain about.
+/// Runs the programs in one VM for each of the back end's sockets, and reports the guests' complaints.
 pub fn in_vms(kit: &Kit, backend: &Backend, runs: &[Run]) -> Result<Vec<Vec<Outcome>>> {
     let specs = backend
         .sockets

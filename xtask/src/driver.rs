@@ -101,7 +101,7 @@ pub fn build(paths: &Paths) -> Result<Programs> {
     })
 }
 
-/// What `cargo xtask driver` runs.
+/// The tests of `cargo xtask driver`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// The guests' kernel: 6.12, newest or oldest; all, if not said.
@@ -112,7 +112,7 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// Builds what is needed, runs the tests and prints what failed; whether nothing did.
+/// Builds the parts, runs the tests and prints failures; returns whether all passed.
 pub fn run_alone(options: &Options) -> Result<bool> {
     let environment = setup::run(&[Part::Guest, Part::Oldest])?;
     let mut programs = build(&environment.paths)?;

@@ -19,7 +19,7 @@ use crate::ui::Step;
 /// A commit with the first table of operations, which compared tables by one digest.
 const COMMIT: &str = "63db9e8";
 
-/// What is built of it.
+/// The built packages.
 const PACKAGES: [&str; 2] = ["vhost-device-gpgpu", "gpgpu-libcuda"];
 
 /// Two stages that differ from today's in one part each.
@@ -83,7 +83,7 @@ fn cargo(source: &Path, target: &Path, step: &Step, log: &Path) -> Result<()> {
         .args(["build", "--release", "--locked", "--target-dir"])
         .arg(target)
         .current_dir(source)
-        // Nobody measures it, and what takes long is to compile it.
+        // Without optimisation: its speed is not measured, and compiling takes most of the time.
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
     for package in PACKAGES {

@@ -18,7 +18,7 @@ use crate::{
     ui::Step,
 };
 
-/// The instrumentation that libFuzzer counts and compares by: what cargo-fuzz has without a sanitizer.
+/// The instrumentation by which libFuzzer counts and compares: cargo-fuzz's without a sanitizer.
 const FLAGS: &[&str] = &[
     "--cfg",
     "fuzzing",
@@ -32,19 +32,19 @@ const FLAGS: &[&str] = &[
 
 /// Longer inputs find nothing that shorter ones do not, and slow everything down.
 const MAX_INPUT_BYTES: u32 = 8192;
-/// What one input may take: seconds, and megabytes of memory.
+/// The limits of one input: seconds, and megabytes of memory.
 const INPUT_SECONDS: u32 = 10;
 const MEMORY_MB: u32 = 2048;
 /// The committed corpus is kept below this in all.
 const CORPUS_BYTES: u64 = 200_000;
 
-/// What `cargo xtask fuzz` is told.
+/// The options of `cargo xtask fuzz`.
 #[derive(Args, Default)]
 pub struct Options {
     /// Seconds in all, shared by the targets.
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
-    /// Replace the committed corpus by the smallest one that reaches what was reached here.
+    /// Replace the committed corpus by the smallest one with the coverage of this run.
     #[arg(long)]
     pub minimise: bool,
     /// Only these targets.
@@ -227,7 +227,7 @@ impl Fuzz {
         let mut command = self.command(target);
         command
             .arg("-merge=1")
-            // What is reached counts, not how often: that keeps ten times as much.
+            // Coverage counts, not its frequency, which would keep ten times as much.
             .arg("-use_counters=0")
             .arg(&committed)
             .arg(&before)
@@ -259,7 +259,7 @@ impl Fuzz {
     }
 }
 
-/// What the last line of progress says that was reached.
+/// The coverage in the last line of progress.
 fn coverage(said: &str) -> u64 {
     let words = |line: &str| {
         let (_, rest) = line.split_once(" cov: ")?;

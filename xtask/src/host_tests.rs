@@ -53,7 +53,7 @@ pub fn build_guests(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
     folder.build(paths, cuda, stage)
 }
 
-/// What cargo says of each thing that it has built.
+/// Cargo's message about each built artifact.
 #[derive(Deserialize)]
 struct Artifact {
     executable: Option<PathBuf>,
@@ -102,7 +102,7 @@ pub fn build(paths: &Paths, to: &Path) -> Result<()> {
 /// Which tests of a bundle to run, and how.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// What the back ends run on; some tests always take the software GPU.
+    /// The GPU of the back ends; some tests always take the software GPU.
     #[arg(long, value_enum, default_value = "auto")]
     gpu: Gpu,
     /// Only tests whose name contains this.
@@ -213,7 +213,7 @@ impl Ran {
         }
     }
 
-    /// What there is to say beside its name.
+    /// The note beside its name.
     fn text(&self) -> String {
         let counts = &self.counts;
         let mut text = format!("{} passed, {} failed", counts.passed, counts.failed);
@@ -232,7 +232,7 @@ impl Ran {
     }
 }
 
-/// Runs what `options` choose, prints a table; whether all passed.
+/// Runs the tests that `options` select, and prints a table; returns whether all passed.
 pub fn run(options: &Options) -> Result<bool> {
     let bundle = options.prebuilt.canonicalize();
     let bundle = bundle.context("there is no such bundle")?;
@@ -245,7 +245,7 @@ pub fn run(options: &Options) -> Result<bool> {
     for name in NAMES.into_iter().filter(chosen) {
         match run_one(name, options, &bundle, &logs) {
             Ok(ran) => all.push(ran),
-            // What was seen until Ctrl-C is worth its table.
+            // The results until Ctrl-C are worth a table.
             Err(_) if process::interrupted() => break,
             Err(error) => return Err(error),
         }
@@ -263,7 +263,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
     let log = logs.join(format!("{name}.log"));
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut command = Command::new(bundle.join(PART).join(name));
-    // One at a time: what they measure is the GPU's memory and time.
+    // One at a time: they measure the GPU's memory and time.
     command
         .args(["--test-threads=1", "--nocapture"])
         .args(&options.only)
@@ -274,7 +274,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
             "VIRTIO_GPGPU_TEST_LIBRARIES",
             std::env::join_paths(&options.libraries).context("a folder's name has a colon")?,
         )
-        // Into a file: a back end that is left behind keeps no pipe open that somebody waits on.
+        // Into a file: a back end that is left behind keeps no pipe open that a reader waits for.
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file);
@@ -282,7 +282,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
     let started = Instant::now();
     let mut child = Proc::spawn(&mut command, libc::SIGKILL)?;
     let status = child.wait_for(Duration::from_secs(options.limit))?;
-    // Also what it has left behind.
+    // Also processes that it has left behind.
     child.stop();
     process::check_interrupted()?;
     let output = fs::read(&log)?;

@@ -15,7 +15,7 @@ ip link set lo up 2>/dev/null
 
 . /etc/gpgpu-functions
 say_kernel
-# What the kernel has as modules and the tests need, in the order of the list.
+# Loads the modules that the tests need, in the order of the list.
 if [ -f /lib/modules/first ]; then
     while read -r module; do insmod "/lib/modules/$module"; done </lib/modules/first
 fi
@@ -30,7 +30,7 @@ if [ -f /etc/gpgpu-console ]; then
     echo "==> console"
     run_jobs </dev/console
 fi
-# What the kernel complained about is the host's business.
+# Hands the kernel's complaints to the host.
 say_complaints
 echo "==> finished"
 # QEMU's power-off does not work once the machine has slept; its host ends it when it would start again.

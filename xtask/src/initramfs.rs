@@ -22,6 +22,16 @@ const INIT: &str = include_str!("init.sh");
 /// The functions of the shell that run jobs in a guest and report them.
 pub const FUNCTIONS: &str = include_str!("jobs.sh");
 
+/// The complaints of a kernel, which [`FUNCTIONS`] lists.
+pub fn complaints() -> impl Iterator<Item = &'static str> {
+    let list = |line: &'static str| line.strip_prefix("complaints='")?.strip_suffix('\'');
+    FUNCTIONS
+        .lines()
+        .find_map(list)
+        .unwrap_or_default()
+        .split('|')
+}
+
 enum Content {
     Folder,
     Bytes(Vec<u8>),
@@ -165,7 +175,7 @@ pub fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
             .env_remove("LD_PRELOAD"),
     ) {
         Ok(text) => text,
-        // What ldd says, with a failing status, of a program that needs no libraries.
+        // ldd's output, with a failing status, for a program that needs no libraries.
         Err(error) if format!("{error:#}").contains("not a dynamic executable") => String::new(),
         Err(error) => return Err(error),
     };
@@ -231,7 +241,7 @@ pub fn full(busybox: &Path, module: &Path, stage: &Stage) -> Result<Archive> {
 /// One command for the guest to run.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it is called in the guest's report; no blanks.
+    /// The name in the guest's report; no blanks.
     pub id: String,
     /// The command line, for a shell.
     pub command: String,
@@ -250,7 +260,7 @@ pub fn jobs(jobs: &[Job]) -> Archive {
     archive
 }
 
-/// The archive that is appended to a guest's to have it take jobs from its console, with what `extra` holds.
+/// The archive that is appended to a guest's: the guest then takes jobs from its console, and has the files of `extra`.
 pub fn with_console(mut extra: Archive) -> Archive {
     extra.bytes("etc/gpgpu-jobs", 0o644, "");
     extra.bytes("etc/gpgpu-console", 0o644, "");

@@ -33,8 +33,11 @@ run_jobs() {
     done
 }
 
-# Prints what the kernel complained about; that the module is not signed is no complaint.
+# The complaints of a kernel. The host looks for the same ones on the console.
+complaints='WARNING:|BUG:|Oops|Call Trace|general protection|Kernel panic'
+
+# Prints the complaints in the kernel's log, and the driver's failures. A module without a signature is no failure.
 say_complaints() {
     dmesg | grep -v 'module verification failed' |
-        grep -E 'WARNING:|BUG:|Oops|Call Trace|general protection|virtio_gpgpu.*(fail|error)' | sed 's/^/==> kernel /'
+        grep -E "$complaints|virtio_gpgpu.*(fail|error)" | sed 's/^/==> kernel /'
 }

@@ -37,7 +37,7 @@ pub struct Guest {
 pub struct Kit {
     /// Our parts and the programs.
     pub stage: Stage,
-    /// QEMU and what it boots; absent where no VM is wanted.
+    /// QEMU and its guest; absent if no VM is wanted.
     pub vm: Option<(Qemu, Accel, Guest)>,
     /// Where logs go.
     pub logs: PathBuf,
@@ -81,7 +81,7 @@ impl Kit {
         Ok((kit, environment))
     }
 
-    /// What an earlier build has left in the stage, without a VM, and these `parts` of what is fetched.
+    /// The stage of an earlier build, without a VM, and these `parts` of the downloads.
     pub fn staged(parts: &[Part]) -> Result<(Self, Environment)> {
         let environment = setup::run(parts)?;
         let kit = Self {

@@ -44,7 +44,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Fetch what the other commands need: nvcc, QEMU, guest kernels with headers.
+    /// Fetch the downloads of the other commands: nvcc, QEMU, guest kernels with headers.
     Setup {
         /// Only these parts.
         #[arg(long, value_delimiter = ',')]
@@ -58,7 +58,7 @@ enum Task {
     Bench(bench::Options),
     /// Run every test there is.
     Test,
-    /// Fuzz what guests, and workers that guests have taken over, can write to.
+    /// Fuzz everything that guests, and compromised workers, can write to.
     Fuzz(fuzz::Options),
     /// Run the tests of the guest's kernel driver, on a device that misbehaves.
     Driver(driver::Options),

@@ -14,13 +14,13 @@ use crate::process::run_logged;
 use crate::programs::install;
 use crate::ui::Step;
 
-/// A folder of sources whose Makefile takes `CUDA` and `OUT`, and what becomes of it in the stage.
+/// A folder of sources whose Makefile takes `CUDA` and `OUT`, and its place in the stage.
 pub struct MakeFolder<'a> {
     /// The sources' folder, in the repository.
     pub source: &'a str,
     /// The programs' folder, in the stage.
     pub part: &'a str,
-    /// What they are, for the user.
+    /// The name for the user.
     pub label: &'a str,
     /// The programs that it makes.
     pub programs: &'a [&'a str],

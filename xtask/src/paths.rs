@@ -29,12 +29,12 @@ impl Paths {
         anyhow::bail!("the virtio-gpgpu repository was not found: run this from inside it")
     }
 
-    /// What is downloaded or derived from downloads; survives everything but `rm -rf target`.
+    /// The downloads and files made from them; only `rm -rf target` removes them.
     pub fn cache(&self) -> PathBuf {
         self.root.join("target/cache")
     }
 
-    /// What was built, laid out as it is installed.
+    /// The build, in the layout of an installation.
     pub fn stage(&self) -> PathBuf {
         self.root.join("target/stage")
     }

@@ -64,23 +64,23 @@ pub struct Judged {
     pub name: String,
     /// How it went.
     pub verdict: Verdict,
-    /// What it said of that.
+    /// The test's message.
     pub reason: String,
 }
 
-/// All verdicts of one way, and what the tables and observations said.
+/// All verdicts of one way, and the output of tables and observations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// The tests.
     pub tests: Vec<Judged>,
     /// The output of each program that prints a table, with its name.
     pub tables: Vec<(String, String)>,
-    /// What the tests observed where CUDA leaves things open.
+    /// The tests' observations of behaviour that CUDA leaves open.
     pub observed: Vec<String>,
 }
 
 impl Outcome {
-    /// How many tests there are with this verdict.
+    /// The number of tests with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.tests
             .iter()
@@ -175,7 +175,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
 /// How commands go over a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// By the ring where they can, as users have it.
+    /// By the ring if possible, as users have it.
     Ring,
     /// By the command queue alone.
     Queue,
@@ -301,7 +301,7 @@ pub fn in_vm(kit: &Kit, backend: &Backend) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Writes what was found as JSON, for comparing runs on different systems.
+/// Writes the results as JSON, for comparing runs on different systems.
 pub fn save(outcome: &Outcome, path: &Path) -> Result<()> {
     fs::write(path, serde_json::to_string_pretty(outcome)?)
         .with_context(|| format!("cannot write {}", path.display()))

@@ -41,7 +41,7 @@ pub fn check_interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Tells all children to end, and starts no more: the work has failed. The waits on them fail.
+/// Asks all children to end, and starts no more: the work has failed. The waits on them fail.
 pub fn end_all() {
     ENDING.store(true, Ordering::SeqCst);
     signal_all(libc::SIGTERM);
@@ -53,7 +53,7 @@ fn signal_all(signal: i32) {
     }
 }
 
-/// Installs the handler: children are told to end, the waits on them fail, and the ordinary unwinding then removes the
+/// Installs the handler: it asks children to end, the waits on them fail, and the ordinary unwinding then removes the
 /// temporary folders. A second Ctrl-C ends at once.
 pub fn install_interrupt_handler() -> Result<()> {
     ctrlc::set_handler(|| {
@@ -80,7 +80,7 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Starts `command` in its own process group. `last_signal` is what the kernel sends it if this program dies.
+    /// Starts `command` in its own process group. The kernel sends it `last_signal` if this program dies.
     pub fn spawn(command: &mut Command, last_signal: i32) -> Result<Self> {
         command.process_group(0);
         let parent = std::process::id();
@@ -97,7 +97,7 @@ impl Proc {
             })
         };
         let program = command.get_program().to_string_lossy().into_owned();
-        // Checked with the lock: who has set a flag signals the children that are registered by then.
+        // Checked with the lock: a thread that has set a flag signals the children that are registered by then.
         let mut registry = live();
         check_interrupted()?;
         if ENDING.load(Ordering::SeqCst) {
@@ -178,7 +178,7 @@ impl Drop for Proc {
     }
 }
 
-/// What to install for a program that is not there; starts with a separator.
+/// The package to install for a missing program; starts with a separator.
 fn remedy(program: &str) -> String {
     let name = Path::new(program)
         .file_name()

@@ -38,7 +38,7 @@ struct Kind {
 /// One program.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Program {
-    /// Its name, and that of its executable.
+    /// Its name, and the name of its executable.
     pub name: String,
     source: String,
     kernel: Option<String>,
@@ -209,7 +209,7 @@ struct Executable<'a> {
     digest: String,
 }
 
-/// What all builds have in common.
+/// The common part of all builds.
 struct Builder<'a> {
     paths: &'a Paths,
     cuda: &'a Cuda,
@@ -250,7 +250,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Runs the commands of the executable's kind and installs what they make. The object is made for the first that needs it.
+    /// Runs the commands of the executable's kind and installs the output. The object is made for the first that needs
+    /// it.
     fn link(&self, program: &Program, of: &Executable, object: &Path) -> Result<()> {
         unmark(&of.output);
         let work = tempfile::tempdir().context("cannot create a scratch folder")?;

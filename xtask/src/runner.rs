@@ -20,7 +20,7 @@ pub const PROGRAM_LIMIT: u64 = 300;
 /// How long the back end may take until it listens.
 const BACKEND_START: Duration = Duration::from_secs(30);
 
-/// What the workers run on.
+/// The GPU of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gpu {
@@ -42,7 +42,7 @@ impl Gpu {
         }
     }
 
-    /// What `auto` means on this host.
+    /// The meaning of `auto` on this host.
     pub fn resolve(self) -> Self {
         match self {
             Self::Auto if Path::new("/dev/nvidiactl").exists() => Self::Cuda,
@@ -61,7 +61,7 @@ pub struct Outcome {
     pub linkage: String,
     /// Whether it ended well and printed a RESULT line that says so.
     pub ok: bool,
-    /// What went wrong, in a few words; empty if nothing did.
+    /// The error, in a few words; empty if there was none.
     pub problem: String,
     /// Milliseconds from start to end, in the guest if there is one.
     pub ms: u64,
@@ -363,8 +363,8 @@ pub fn on_host(
     Ok(outcome)
 }
 
-/// Marks as wrong every run whose checksum differs from what the same program gave when linked another way, from the
-/// program that it must agree with, or from `reference`.
+/// Marks as wrong every run whose checksum differs from that of the same program linked another way, of the program
+/// that it must agree with, or of `reference`.
 pub fn compare(outcomes: &mut [Outcome], runs: &[Run], reference: Option<&[Outcome]>) {
     let first: Vec<(String, String)> = reference
         .unwrap_or(outcomes)

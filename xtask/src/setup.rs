@@ -24,7 +24,7 @@ pub enum Part {
     Oldest,
 }
 
-/// What was set up, as far as it was asked for.
+/// The downloads, as far as requested.
 pub struct Environment {
     /// The repository.
     pub paths: Paths,
@@ -39,7 +39,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The cache, for what only one command needs.
+    /// The cache, for downloads of single commands.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
@@ -82,7 +82,7 @@ const HOST_TOOLS: [(&str, &str); 6] = [
     ("unshare", "util-linux"),
 ];
 
-/// Installs those of the host's tools that are missing, as root; tells how elsewhere.
+/// Installs missing host tools, as root; otherwise prints the commands.
 pub fn host_tools(paths: &Paths) -> Result<()> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let missing: Vec<&str> = HOST_TOOLS
@@ -134,7 +134,7 @@ pub fn open() -> Result<Opened> {
     Ok(Opened { paths, cache })
 }
 
-/// Sets up `parts`; what is there already is left alone.
+/// Sets up `parts`; existing ones stay.
 pub fn run(parts: &[Part]) -> Result<Environment> {
     open()?.fetch(parts)
 }

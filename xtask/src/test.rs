@@ -22,7 +22,7 @@ use crate::setup::{self, Environment, Part};
 use crate::ui::{self, Step};
 use crate::{artifacts, setup::host_tools};
 
-/// Counts what passed and what did not, and remembers the latter.
+/// Counts passed and failed tests, and remembers the latter.
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -371,7 +371,7 @@ fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally
     Ok(())
 }
 
-/// What QEMU's own commands do to a VM whose programs work.
+/// The effect of QEMU's own commands on a VM whose programs work.
 fn under_a_monitor(kit: &Kit, tally: &mut Tally) -> Result<()> {
     let log = kit.logs.join("back-end-monitor.log");
     let result = Backend::start(&kit.stage, Gpu::Software, 1, &log)
@@ -428,7 +428,7 @@ fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> 
     Ok(())
 }
 
-/// The tables of error codes must be those of NVIDIA's driver, but for the differences that are known and have a reason.
+/// The tables of error codes must equal those of NVIDIA's driver, except for the known differences with a reason.
 fn same_tables(
     environment: &Environment,
     kit: &Kit,

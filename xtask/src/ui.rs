@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the user sees while things run: a spinner on a terminal, plain lines elsewhere.
+//! The output for the user: a spinner on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ pub fn line(text: impl AsRef<str>) {
     }
 }
 
-/// Says what is about to be fetched: what, how much and under which licence.
+/// Announces a download: its content, size and licence.
 pub fn download(what: &str, size: &str, licence: &str) {
     line(format!("download  {what} ({size}; licence: {licence})"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the guest does: requests and data in its memory, and rings that may make no sense.
+//! The guest: requests and data in its memory, and rings that may be invalid.
 
 use super::*;
 
@@ -220,7 +220,7 @@ fn header(kind: u32, client: u32) -> ControlHeader {
     }
 }
 
-/// What a VMM reads of the configuration space, of a device whose VM may have some number of clients.
+/// A VMM's reads of the configuration space, of a device whose VM may have some number of clients.
 pub(super) fn read_config(input: &mut Input<'_>) {
     let config = Config::with_clients(input.number() as u32);
     assert!(config.max_clients.get() as usize <= MAX_CLIENTS);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A device process without its process: the real state machine ([`Vm`]), a guest's memory and rings, and a supervisor,
-//! workers and movers at the other ends of its channels. An input says what each of them does next.
+//! workers and movers at the other ends of its channels. An input gives the next step of each of them.
 //!
-//! The supervisor is trusted and keeps to its protocol, and so is the mover but for what it says in it; the guest and the workers
-//! do what they like. Whatever they do, nothing may panic, loop or stay behind.
+//! The supervisor is trusted and keeps to its protocol, and so does the mover except for its messages' content; the
+//! guest and the workers are arbitrary. Whatever they do, the device must not panic, loop or leave anything behind.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -59,7 +59,7 @@ const HEAP: std::ops::Range<u64> = 0x1_0000..0x2_0000;
 const DATA: u64 = 0x2_0000;
 const DATA_PART: u64 = 0x1_0000;
 const DATA_PARTS: u64 = 2;
-/// The guest's memory: address, bytes, offset in its file. It is also what is asked for at its edges.
+/// The guest's memory: address, bytes, offset in its file. Requests at its edges use it too.
 const REGIONS: [(u64, u64, u64); 3] = [
     (0, 0x4_0000, 0),
     (0x4_0000, 0x1_0000, 0x1000),
@@ -91,7 +91,8 @@ fn memory() -> &'static GuestMemoryMmap {
     })
 }
 
-/// Has the allocator keep what is freed: giving it back and getting it again, page by page, takes longer than most inputs.
+/// Makes the allocator keep freed memory: returning it and getting it again, page by page, takes longer than most
+/// inputs.
 fn keep_freed_memory() {
     for parameter in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
         // SAFETY: sets a number of the allocator.
@@ -121,7 +122,7 @@ impl Watch for Slots {
 /// A worker as the harness plays it.
 struct Worker {
     end: Option<WorkerEnd>,
-    /// What it was sent and has not answered.
+    /// The messages that it has not answered.
     seqs: Vec<u64>,
     exports: u64,
 }
@@ -152,7 +153,7 @@ pub struct Rig {
     workers: BTreeMap<u32, Worker>,
     movers_asked: BTreeSet<u32>,
     movers: HashMap<u32, (MoverEnd, Vec<u64>)>,
-    /// What may still write to memory of before the last reset.
+    /// The processes that may still write to memory from before the last reset.
     before_reset: Leftover,
     /// The used indices of rings that are stopped.
     stopped: [Option<u16>; NUM_QUEUES],
@@ -162,12 +163,12 @@ pub struct Rig {
     opened: usize,
     /// Whether the input is long enough to open as many clients as a VM may have.
     is_long: bool,
-    /// What a mover's messages are read into.
+    /// The buffer for a mover's messages.
     buffer: Vec<u8>,
     now: Instant,
 }
 
-/// Plays what an input says to a device, of which nothing stays behind.
+/// Applies an input to a device, which must leave nothing behind.
 pub fn play(device: fn() -> Rig, input: &[u8]) {
     memory();
     let before = lowest_free_descriptor();
@@ -243,7 +244,7 @@ impl Rig {
         rig
     }
 
-    /// Does what an input says, to its end; then everything ends, in one of two orders.
+    /// Applies an input to its end; then everything ends, in one of two orders.
     pub fn run(mut self, input: &mut Input<'_>) {
         let (reset_last, is_closed) = (input.len() % 2 == 1, input.len() % 4 < 2);
         self.is_long = input.len() > MAX_CLIENTS;
@@ -341,7 +342,7 @@ impl Rig {
         }
     }
 
-    /// Handles what has come of something, as the back end does each time.
+    /// Handles the result of a call, as the back end does each time.
     fn settle(&mut self) {
         let mut more = self.vm.settle();
         for _ in 0..8 {
@@ -383,7 +384,7 @@ impl Rig {
         }
     }
 
-    /// The device's used index: the guest may overwrite what its ring says.
+    /// The device's used index: the guest may overwrite the one in its ring.
     fn used(&self, queue: usize) -> u16 {
         self.rings[queue].get_ref().get_queue().next_used()
     }
@@ -414,7 +415,7 @@ impl Rig {
         }
     }
 
-    /// The driver has reset the device. What runs at this moment may write to memory of before.
+    /// The driver has reset the device. Processes that run at this moment may write to memory from before.
     fn reset(&mut self) {
         self.vm.reset();
         self.before_reset.workers.extend(self.workers.keys());
@@ -425,8 +426,8 @@ impl Rig {
         self.check_reset();
     }
 
-    /// A reset is over once nothing of before it can write, and not earlier (GPGPU-DEV-8): until then it is not answered, and
-    /// no chain is given back.
+    /// A reset is over once nothing from before can write, and not earlier (GPGPU-DEV-8): until then it is not
+    /// answered, and no chain is returned.
     fn check_reset(&mut self) {
         let Leftover {
             workers,
@@ -454,7 +455,7 @@ impl Rig {
         );
     }
 
-    /// The rings run, and all end that a chain may wait for: what the device has taken it gives back.
+    /// The rings run, and everything ends that a chain may wait for: the device returns all chains that it has taken.
     fn end_all(&mut self) {
         for queue in 0..NUM_QUEUES {
             let base = self.rings[queue].queue_next_avail();

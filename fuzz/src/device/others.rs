@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the supervisor, workers and movers do.
+//! The supervisor, workers and movers.
 
 use super::*;
 
@@ -7,7 +7,7 @@ impl Rig {
     /// The supervisor starts a worker that it was asked for, or cannot.
     pub(super) fn answer_supervisor(&mut self, how: u8) {
         if self.asked.is_empty() {
-            // Or what was asked for last is a mover, which there is not now.
+            // Or the last request was for a mover, which does not exist now.
             if how & 1 != 0
                 && let Some(gpu) = self.movers_asked.pop_first()
             {
@@ -221,7 +221,7 @@ impl Rig {
     }
 }
 
-/// Takes what a worker was sent, all of which must be what a worker understands.
+/// Takes the messages to a worker, which must all be valid.
 fn listen(end: &WorkerEnd, worker: &mut Worker) {
     while end.wait(PollTimeout::ZERO).is_ok_and(|there| there) {
         match end.recv() {

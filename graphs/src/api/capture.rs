@@ -79,7 +79,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v3<G: Gpu, const PT: bool>(
     G::ready()?;
     required(status)?;
     let info = capture::info::<G>(&G::stream(stream, PT)?)?;
-    // SAFETY: promised by the caller; what is given lives until the next call with the stream.
+    // SAFETY: promised by the caller; the returned arrays live until the next call with the stream.
     unsafe {
         set(status, info.status)?;
         if info.status == CU_STREAM_CAPTURE_STATUS_NONE {

@@ -100,7 +100,7 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
     unsafe { set(to, handle) }
 }
 
-/// `cuGraphExecDestroy`: what was launched is still done.
+/// `cuGraphExecDestroy`: launches in flight still complete.
 pub unsafe fn cuGraphExecDestroy<G: Gpu, const PT: bool>(exec: CUgraphExec) -> Result {
     G::ready()?;
     G::store().with(|inner| {
@@ -111,7 +111,7 @@ pub unsafe fn cuGraphExecDestroy<G: Gpu, const PT: bool>(exec: CUgraphExec) -> R
     })
 }
 
-/// `cuGraphExecGetFlags`: without that of the upload, which is over.
+/// `cuGraphExecGetFlags`: without the flag of the upload, which is over.
 pub unsafe fn cuGraphExecGetFlags<G: Gpu, const PT: bool>(
     exec: CUgraphExec,
     flags: *mut u64,
@@ -335,7 +335,7 @@ pub unsafe fn cuGraphExecEventWaitNodeSetEvent<G: Gpu, const PT: bool>(
     change::<G>(exec, node, Work::Wait(event as u64))
 }
 
-/// Has the graph of a node do what another one like it says.
+/// Changes the graph of a node to another one of the same shape.
 pub(super) fn change_child<G: Gpu>(exec: CUgraphExec, node: CUgraphNode, graph: CUgraph) -> Result {
     let exec = exec_of::<G>(exec)?;
     let Work::Child(own) = nodes::work::<G>(node)? else {

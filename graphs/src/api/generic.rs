@@ -28,11 +28,11 @@ pub(super) unsafe fn read(params: *const CUgraphNodeParams) -> Result<CUgraphNod
     Ok(given)
 }
 
-/// What CUDA's structure describes. `before` is what the node did, if there is one.
+/// The node of CUDA's structure. `before` is the node's earlier content, if it exists.
 ///
 /// # Safety
 ///
-/// The pointer is NULL or valid, and so is what the structure points to.
+/// The pointer is NULL or valid, and so are the pointers in the structure.
 unsafe fn described<G: Gpu>(
     params: *const CUgraphNodeParams,
     before: Option<&Work>,
@@ -43,7 +43,7 @@ unsafe fn described<G: Gpu>(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let of = given.of;
-    // SAFETY: the type says which member was written, and what it points to is the caller's to vouch for.
+    // SAFETY: the type says which member was written; the caller vouches for its pointers.
     unsafe {
         match given.type_ {
             kind::KERNEL => {
@@ -184,7 +184,7 @@ fn to_abi(work: &Work) -> Result<CUgraphNodeParamsOf> {
     Ok(of)
 }
 
-/// `cuGraphNodeGetParams`: what it points to is good until the node changes or ends.
+/// `cuGraphNodeGetParams`: the returned pointers are valid until the node changes or ends.
 pub unsafe fn cuGraphNodeGetParams<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     params: *mut c_void,

@@ -69,7 +69,7 @@ unsafe fn get<T: Copy>(from: *const T) -> Result<T> {
     Ok(unsafe { from.read_unaligned() })
 }
 
-/// Edges from an array of nodes and, if there is one, of what is said of each.
+/// Edges from an array of nodes and, if present, an array of the edges' data.
 ///
 /// # Safety
 ///

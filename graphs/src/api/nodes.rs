@@ -24,10 +24,10 @@ pub(super) fn context_of<G: Gpu>(context: CUcontext) -> Result<u64> {
     }
 }
 
-/// What a new node is like: where it goes, and what it waits for.
+/// The place of a new node: its graph, and its dependencies.
 pub(super) type Place = (*mut CUgraphNode, CUgraph, Vec<Edge>);
 
-/// Checks what all functions that make nodes have in common.
+/// The checks that all functions share that make nodes.
 ///
 /// # Safety
 ///
@@ -58,7 +58,7 @@ pub(super) unsafe fn add<G: Gpu>((node, graph, edges): Place, work: Work) -> Res
     unsafe { set(node, handle as CUgraphNode) }
 }
 
-/// What a node does.
+/// A node's content.
 pub(super) fn work<G: Gpu>(node: CUgraphNode) -> Result<Work> {
     G::ready()?;
     G::store().with(|inner| Ok(inner.node(node as u64)?.work.clone()))
@@ -151,7 +151,7 @@ pub(super) unsafe fn fill<G: Gpu>(params: *const c_void, context: u64) -> Result
 ///
 /// # Safety
 ///
-/// The pointer is NULL or valid, and so is what the structure points to.
+/// The pointer is NULL or valid, and so are the pointers in the structure.
 pub(super) unsafe fn mem_ops<G: Gpu>(params: *const c_void) -> Result<Work> {
     // SAFETY: promised by the caller.
     let ops = unsafe {
@@ -253,7 +253,7 @@ pub unsafe fn cuGraphAddKernelNode<G: Gpu, const PT: bool>(
     }
 }
 
-/// `cuGraphKernelNodeGetParams_v2`: what it points to is good until the node changes or ends.
+/// `cuGraphKernelNodeGetParams_v2`: the returned pointers are valid until the node changes or ends.
 pub unsafe fn cuGraphKernelNodeGetParams_v2<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     params: *mut CUDA_KERNEL_NODE_PARAMS,
@@ -283,7 +283,7 @@ pub unsafe fn cuGraphKernelNodeSetParams_v2<G: Gpu, const PT: bool>(
     params: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> Result {
     let attributes = kernel_of::<G>(node)?.attributes.clone();
-    // SAFETY: promised by the caller. The node has what the parameters may point to until they were read.
+    // SAFETY: promised by the caller. The node owns the memory of its parameters until they have been read.
     replace::<G>(node, unsafe { kernel::<G>(params, attributes) }?)
 }
 
@@ -296,7 +296,7 @@ pub unsafe fn cuGraphKernelNodeSetParams<G: Gpu, const PT: bool>(
     unsafe { cuGraphKernelNodeSetParams_v2::<G, PT>(node, &widen(params)?) }
 }
 
-/// Whether there is such a launch attribute, and nodes may have it: edges say how far launches overlap.
+/// Whether the launch attribute exists, and nodes may have it: edges say how far launches overlap.
 fn is_of_nodes(attribute: u32) -> bool {
     (1..=CU_LAUNCH_ATTRIBUTE_MAX).contains(&attribute)
         && attribute != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

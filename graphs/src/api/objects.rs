@@ -124,7 +124,7 @@ fn check_device<G: Gpu>(device: CUdevice) -> Result {
     }
 }
 
-/// `cuDeviceGraphMemTrim`: what no graph uses is given back when its last user ends, so there is nothing to trim.
+/// `cuDeviceGraphMemTrim`: memory that no graph uses is freed with its last user, so there is nothing to trim.
 pub unsafe fn cuDeviceGraphMemTrim<G: Gpu, const PT: bool>(device: CUdevice) -> Result {
     G::ready()?;
     check_device::<G>(device)

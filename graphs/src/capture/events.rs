@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What an event stands for in a capture, and what ends with events, streams and contexts.
+//! The meaning of an event in a capture, and the effects of the end of events, streams and contexts.
 
 use gpgpu_protocol::cuda::*;
 
@@ -11,8 +11,8 @@ use crate::{
     store::{Edge, Edges, Inner},
 };
 
-/// An event is about to be recorded in a stream. `true` if the stream records: the event stands for what it has recorded, or is
-/// recorded by a node where `is_external`.
+/// An event is about to be recorded in a stream. `true` if the stream is captured: the event then stands for the
+/// captured nodes, or a node records it if `is_external`.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ pub fn record_event<G: Gpu>(event: u64, stream: &Stream, is_external: bool) -> R
     })
 }
 
-/// The event that a launch attribute names, by its handle, and how what waits for the event waits for the launch; `None` for
-/// an attribute that names none.
+/// The event that a launch attribute names, by its handle, and how a wait for the event waits for the launch; `None`
+/// for an attribute that names none.
 pub fn event_of(attribute: &CUlaunchAttribute) -> Option<(u64, CUgraphEdgeData)> {
     // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
     let [event, flags, ..] = unsafe { attribute.value.words };
@@ -65,7 +65,7 @@ pub fn event_of(attribute: &CUlaunchAttribute) -> Option<(u64, CUgraphEdgeData)>
     }
 }
 
-/// A launch that a stream has just recorded is to record an event when so much of the launch is done as the edge says. The event stands for that.
+/// A captured launch records an event when it has done as much as the edge says. The event stands for that.
 ///
 /// # Errors
 ///
@@ -88,9 +88,10 @@ pub(super) fn record_part<G: Gpu>(event: u64, stream: &Stream, edge: CUgraphEdge
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` where a stream that records would wait for what is not of its capture,
-/// `CUDA_ERROR_STREAM_CAPTURE_MERGE` for another capture's; `CUDA_ERROR_INVALID_VALUE` for an event of a capture that has ended, and
-/// `CUDA_ERROR_ILLEGAL_STATE` for an external wait outside of a capture, both as an H200 showed (driver 580.159.04).
+/// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` if a captured stream would wait for work outside of its capture,
+/// `CUDA_ERROR_STREAM_CAPTURE_MERGE` for another capture's; `CUDA_ERROR_INVALID_VALUE` for an event of a capture that
+/// has ended, and `CUDA_ERROR_ILLEGAL_STATE` for an external wait outside of a capture, both as an H200 showed (driver
+/// 580.159.04).
 pub fn wait_event<G: Gpu>(stream: &Stream, event: u64, is_external: bool) -> Result<bool> {
     if !any_event::<G>() {
         return if is_external {
@@ -137,7 +138,7 @@ pub fn wait_event<G: Gpu>(stream: &Stream, event: u64, is_external: bool) -> Res
                 inner.join(stream.key, &dependencies);
                 Ok(true)
             }
-            // The legacy stream records for nobody.
+            // The legacy stream is never captured.
             None if stream.is_legacy => {
                 inner.captures.invalidate(of);
                 Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
@@ -164,7 +165,7 @@ impl<G: Gpu> Inner<G> {
         );
     }
 
-    /// A stream's next node waits for these too. What is over when others of them are is left out.
+    /// Adds dependencies of a stream's next node, without those that others imply.
     pub(super) fn join(&mut self, stream: u64, more: &[Edge]) {
         let mut all = self.captures.streams[&stream].dependencies.clone();
         for edge in more {

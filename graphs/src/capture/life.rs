@@ -132,7 +132,7 @@ pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
     })
 }
 
-/// What is said of a stream's capture.
+/// A stream's capture, as the API reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Info {
     /// `CUstreamCaptureStatus`.
@@ -143,13 +143,13 @@ pub struct Info {
     pub graph: u64,
     /// The handles of the nodes that the next one waits for, and the edges: good until the next call with the stream.
     pub dependencies: (*const u64, *const CUgraphEdgeData),
-    /// How many.
+    /// The number.
     pub count: usize,
     /// Whether one of the edges waits for a part of its node.
     pub is_partial: bool,
 }
 
-/// Says whether a stream records, and what for.
+/// Returns whether a stream is captured, and for which capture.
 ///
 /// # Errors
 ///
@@ -207,7 +207,7 @@ impl<I: Iterator<Item = Edge>> Unzip for I {
     }
 }
 
-/// Sets what a stream's next node waits for, or adds to it.
+/// Sets the dependencies of a stream's next node, or adds to them.
 ///
 /// # Errors
 ///

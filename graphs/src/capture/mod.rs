@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Stream capture: which streams record, what may not be called meanwhile, and what an event stands for.
+//! Stream capture: the captured streams, the calls that are forbidden meanwhile, and the meaning of events.
 //!
 //! Nothing of a capture reaches the GPU. A driver asks here before it gives a stream something to do: [`record_work`] and its like
 //! answer whether that was recorded in place of being done.
@@ -53,9 +53,9 @@ pub(crate) struct Recording {
     pub capture: u64,
     context: u64,
     is_blocking: bool,
-    /// What its next node waits for.
+    /// The dependencies of its next node.
     pub dependencies: Edges,
-    /// What `cuStreamGetCaptureInfo` last gave addresses of.
+    /// The arrays that `cuStreamGetCaptureInfo` last returned.
     pub shown: (Box<[CUgraphNodeShown]>, Box<[CUgraphEdgeData]>),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Captures {
     serial: u64,
     pub open: Map<Capture>,
     pub streams: Map<Recording>,
-    /// Events that were recorded in a capture last: the capture, and what they stand for.
+    /// Events that were last recorded in a capture: the capture, and the nodes that they stand for.
     events: Map<(u64, Edges)>,
 }
 
@@ -109,7 +109,8 @@ fn this_thread() -> u64 {
     })
 }
 
-/// Sets the calling thread's mode, and gives the one before. A mode that there is not counts as that of a thread, as in the driver.
+/// Sets the calling thread's mode, and returns the previous one. An unknown mode counts as that of a thread, as in the
+/// driver.
 pub fn exchange_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     MODE.replace(mode)
 }
@@ -120,7 +121,7 @@ pub fn any<G: Gpu>() -> bool {
     G::store().captures.load(Ordering::Acquire) != 0
 }
 
-/// Whether anything is captured, or an event stands for a part of a capture.
+/// Whether a stream is captured, or an event stands for a part of a capture.
 #[inline]
 pub fn any_event<G: Gpu>() -> bool {
     any::<G>() || G::store().events.load(Ordering::Acquire) != 0
@@ -209,7 +210,7 @@ fn forbid<G: Gpu>() -> Result {
 }
 
 impl<G: Gpu> Inner<G> {
-    /// The legacy stream of a context would wait for what records.
+    /// The legacy stream of a context would wait for a captured stream.
     pub(super) fn legacy(&mut self, context: u64, invalidates: bool) -> Result {
         let streams = self.captures.streams.values();
         let found: Vec<u64> = streams
@@ -275,11 +276,11 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// A stream is about to be given work. `true` if it records, and has recorded what `work` gives.
+/// A stream is about to receive work. `true` if it is captured, and has recorded the node that `work` returns.
 ///
 /// # Errors
 ///
-/// The capture's, or that of `work`, which leaves the capture as it was.
+/// The error of the capture, or of `work`, which leaves the capture unchanged.
 pub fn record_work<G: Gpu>(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bool> {
     record(stream, work, Inner::<G>::append)
 }

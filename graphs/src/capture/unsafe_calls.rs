@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls that are not allowed in every thread while a stream is captured.
 
-/// Calls that CUDA calls potentially unsafe while a capture is open: what they do is not in the graph, or waits for the GPU. CUDA's
-/// documentation counts copies and fills that wait among them, but the driver (580) does them: they are only work in the legacy stream.
+/// Calls that CUDA calls potentially unsafe while a capture is open: their effect is not in the graph, or they wait for
+/// the GPU. CUDA's documentation counts copies and fills that wait among them, but the driver (580) executes them: they
+/// are only work in the legacy stream.
 const UNSAFE: &[&str] = &[
     "cuMemAlloc",
     "cuMemAllocPitch",

@@ -460,7 +460,7 @@ fn pitfall_37_an_edge_that_no_graph_can_be_given_waits_for_all() {
     });
 }
 
-/// What a function answers at a place that it is given.
+/// A function's result at a given address.
 fn answer<T: Copy>(nothing: T, ask: impl FnOnce(*mut T) -> Result) -> T {
     let mut to = nothing;
     ask(&raw mut to).unwrap();
@@ -506,7 +506,7 @@ fn graphs_and_nodes_have_ids_that_stay() {
     assert_eq!(nodes.map(within), [graph; 3]);
     let above = u64::from(id(graph)) << 32;
     assert_eq!(nodes.map(tools), [above, above | 1, above | 2]);
-    // What goes leaves its number behind, in clones, too.
+    // A removed node's number is not reused, in clones either.
     let (last, clone) = with(|inner| {
         inner.remove_node(nodes[1]).unwrap();
         let last = inner.add(graph, &[], Work::Empty).unwrap();
@@ -674,7 +674,7 @@ fn a_nodes_parameters_come_back_by_its_type() {
             (abi::kind::EMPTY, [0; 29])
         );
     }
-    // What a library's call came to is the host's.
+    // The result of a library's call is the host's.
     let (graph, node) = with(|inner| {
         let graph = inner.create();
         (
@@ -726,7 +726,7 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
     changed[3].work = kernel(5);
     assert_eq!(update::compare_steps(&steps, &changed), None);
     assert_eq!(update::changes(&steps, &changed), Some(vec![0, 3]));
-    // The driver sets what a launch does, and not its attributes.
+    // The driver sets a launch's parameters, and not its attributes.
     let Work::Kernel(of) = &other[0].work else {
         panic!("no launch");
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What has to be done before the GPU is given work, for as long as there is something: memory that both the program and the
-//! GPU use is brought where the work finds it.
+//! Actions before the GPU receives work, while there are any: memory that both the program and the GPU use is moved to
+//! the GPU.
 //!
 //! A program without such memory pays one load for each piece of work.
 
@@ -14,13 +14,13 @@ use std::{
 
 use gpgpu_protocol::api::{Gives, Request, request};
 
-/// What is called before work is given to a stream, with the stream's id.
+/// The function to call before a stream receives work, with the stream's id.
 pub type Hook = fn(stream: u64);
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Says what is to be called, once and for all.
+/// Sets the function to call, once.
 pub fn set(hook: Hook) {
     let _ = HOOK.set(hook);
 }
@@ -30,23 +30,24 @@ pub fn want(how_much: usize) {
     WANTED.store(how_much, Ordering::Release);
 }
 
-/// Whether there is something to be done. Whoever has given a thread reason to ask has stored before.
+/// Whether there is an action. A thread that made one necessary has stored this before.
 #[inline]
 pub fn is_wanted() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
 }
 
 thread_local! {
-    /// Whether what this thread sends is the library's own.
+    /// Whether this thread's requests are the library's own.
     static OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says whether what this thread sends from now on is the library's own, which nothing has to be done before; returns what it was.
+/// Sets whether this thread's requests from now on are the library's own, which need no action before; returns the
+/// previous value.
 pub fn set_own(is_own: bool) -> bool {
     OWN.replace(is_own)
 }
 
-/// Whether what this thread sends is the library's own.
+/// Whether this thread's requests are the library's own.
 #[inline]
 pub fn is_own() -> bool {
     OWN.get()

@@ -11,8 +11,8 @@ use crate::ring::Patience;
 
 /// A value that one thread uses at a time.
 ///
-/// A mutex of the standard library is released by an exchange, which waits until all stores of its thread are visible. This one
-/// is released by a store. Nobody is woken then: a thread that waits looks again and again.
+/// A mutex of the standard library is released by an exchange, which waits until all stores of its thread are visible.
+/// This one is released by a store and wakes no thread: a thread that waits looks again and again.
 #[derive(Debug, Default)]
 pub struct Brief<T> {
     is_taken: AtomicBool,

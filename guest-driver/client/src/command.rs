@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A request as a command of the stream, its answer, and what a failure of the device is called.
+//! A request as a command of the stream, its answer, and the code for a failure of the device.
 
 use gpgpu_protocol::{
     api::{Operation, Request},
@@ -16,7 +16,7 @@ use crate::{
     transport::Failure,
 };
 
-/// Makes the command of a request, in place of what `stream` holds.
+/// Encodes a request as a command into `stream`, whose old content is dropped.
 #[inline]
 pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     let mut bytes = std::mem::take(stream);
@@ -28,7 +28,7 @@ pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     put_header(R::OP, stream);
 }
 
-/// Makes a command whose arguments are written already, in place of what `stream` holds.
+/// Makes a command of encoded arguments in `stream`, whose old content is dropped.
 pub fn encode_written(operation: &Operation, arguments: &[u8], stream: &mut Vec<u8>) {
     stream.clear();
     stream.resize(size_of::<StreamCommand>(), 0);
@@ -61,7 +61,7 @@ pub fn split(answer: &[u8]) -> Result<(CUresult, &[u8])> {
     Ok((head.result.get(), rest))
 }
 
-/// What an answer says: a code, and the reply if there is one.
+/// The content of an answer: a code, and the reply if there is one.
 #[inline]
 pub fn decode<R: Request>(answer: &[u8]) -> Result<(CUresult, Option<R::Reply>)> {
     let (code, rest) = split(answer)?;
@@ -87,8 +87,8 @@ pub fn reply<T>((result, reply): (CUresult, Option<T>)) -> Result<T> {
     }
 }
 
-/// What a program is told when the device, not CUDA, failed. A client whose worker is gone gets one
-/// code for every later call, and one that CUDA itself gives for something outside of CUDA.
+/// The code that a program gets when the device, not CUDA, failed. A client whose worker is gone gets one code for
+/// every later call, a code that CUDA itself uses for failures outside of CUDA.
 #[cold]
 pub fn failed(name: &str, failure: &Failure) -> CUresult {
     let code = match failure {

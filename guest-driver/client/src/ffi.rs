@@ -7,7 +7,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::log::{self, Level};
 
-/// What a function of a library comes to: nothing, or the code of its failure.
+/// The result of a library's function: nothing, or the code of its failure.
 pub type Result<T = ()> = std::result::Result<T, CUresult>;
 
 /// Runs the body of the exported function `name`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a library knows of the objects that it made, by their ids.
+//! A library's state of the objects that it made, by their ids.
 //!
-//! Each thread keeps what it looked up last, so the calls that a program makes all the time take no lock.
+//! Each thread keeps its last look-up, so a program's frequent calls take no lock.
 
 use std::{
     cell::RefCell,
@@ -18,7 +18,7 @@ use std::{
 
 use gpgpu_protocol::api::object_kind;
 
-/// What is known of an object. A clone of it must be cheap: each thread has one of what it looked up.
+/// The state of an object. Its clone must be cheap: each thread has one of its last look-up.
 ///
 /// A library has two thread-locals for its kind of entry, which cannot be made here for all:
 ///
@@ -29,9 +29,9 @@ use gpgpu_protocol::api::object_kind;
 /// }
 /// ```
 pub trait Entry: Clone + 'static {
-    /// What each thread looked up last.
+    /// Each thread's last look-up.
     fn recents() -> &'static LocalKey<Recents<Self>>;
-    /// What lets go of that when the thread ends.
+    /// Drops the last look-up when the thread ends.
     fn leaving() -> &'static LocalKey<Leaving<Self>>;
 }
 
@@ -63,7 +63,7 @@ type Table<E> = HashMap<u64, E, BuildHasherDefault<IdHasher>>;
 /// How many objects each thread keeps at hand: a power of two.
 const RECENT: usize = 64;
 
-/// What a thread looked up, and in which state of the table.
+/// A thread's look-up, and the table's state at that time.
 struct Recent<E> {
     id: u64,
     state: u64,
@@ -78,8 +78,8 @@ impl<E> Recent<E> {
     };
 }
 
-/// What a thread looked up last. It has no destructor, for CUDA may be called in those of other thread-locals:
-/// [`Leaving`] cleans up.
+/// A thread's last look-up. It has no destructor, because destructors of other thread-locals may call CUDA: [`Leaving`]
+/// cleans up.
 pub struct Recents<E>(ManuallyDrop<RefCell<[Recent<E>; RECENT]>>);
 
 impl<E> Recents<E> {
@@ -92,7 +92,7 @@ impl<E> Recents<E> {
     }
 }
 
-/// Runs when a thread ends that looked something up, and lets go of what it kept at hand.
+/// Runs at the end of a thread that looked something up, and drops its last look-up.
 pub struct Leaving<E: Entry>(PhantomData<fn(E)>);
 
 impl<E: Entry> Leaving<E> {
@@ -184,10 +184,10 @@ impl<E: Entry> Handles<E> {
         removed
     }
 
-    /// Forgets all but what `keep` says.
+    /// Forgets all objects but those for which `keep` holds.
     pub fn retain(&self, mut keep: impl FnMut(u64, &E) -> bool) {
         self.write(|table| table.retain(|id, object| keep(*id, object)));
-        // What the threads have at hand may be gone.
+        // The threads' last look-ups may be outdated.
         for state in &self.states {
             state
                 .0
@@ -206,7 +206,7 @@ impl<E: Entry> Handles<E> {
     /// Looks at an object, if it lives.
     #[inline]
     pub fn look<T>(&self, id: u64, then: impl FnOnce(&E) -> T) -> Option<T> {
-        // The state is read before the table: what is forgotten meanwhile outdates what is found.
+        // The state is read before the table: an object forgotten meanwhile outdates the look-up.
         let state = self.state(id).load(Ordering::Acquire);
         if state == 0 {
             return None;
@@ -219,7 +219,7 @@ impl<E: Entry> Handles<E> {
             let recent = &mut recents[(id >> 8) as usize % RECENT];
             if recent.id != id || recent.state != state || recent.object.is_none() {
                 let object = self.read(|table| table.get(&id).cloned())?;
-                // Touching it is what makes its destructor run.
+                // The access registers its destructor.
                 let _ = E::leaving().try_with(|_| ());
                 *recent = Recent {
                     id,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_at_hand_is_gone_once_any_thread_forgets_it() {
+    fn a_threads_last_look_up_is_gone_once_any_thread_forgets_it() {
         let objects = Handles::default();
         let id = object_id::<Event>(1);
         objects.insert(id, event(5));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of a guest as a client of the device: what every library of the guest needs to speak with it.
+//! A process of a guest as a client of the device: the part that all libraries of the guest share.
 //!
-//! A [`Connection`] sends entries of the API table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel
-//! driver's device file, or a vhost-user socket where there is no VM. What costs as little as a few stores goes by the
-//! [`ring`]. What fails is a `CUresult` ([`ffi`]).
+//! A [`Connection`] sends entries of the API table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel driver's
+//! device file, or a vhost-user socket if there is no VM. Commands that should cost only a few stores go by the
+//! [`ring`]. An error is a `CUresult` ([`ffi`]).
 //!
 //! A library is a `cdylib` that has this crate in it, with a connection, thread tags and a current context of its own.
 

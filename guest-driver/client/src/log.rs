@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Messages for the person who runs the program, on standard error.
+//! Messages for the user who runs the program, on standard error.
 //!
-//! `VIRTIO_GPGPU_LOG` chooses what is said: `off`, `error` (the default), `info`, `debug` or `trace`.
+//! `VIRTIO_GPGPU_LOG` sets the level: `off`, `error` (the default), `info`, `debug` or `trace`.
 
 use std::{
     collections::HashSet,
@@ -15,7 +15,7 @@ pub enum Level {
     Off,
     /// The program cannot use CUDA, or a function of it, and why.
     Error,
-    /// What the library does without.
+    /// Missing features that the library works without.
     Info,
     /// Every call that fails.
     Debug,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What kernels print: on the program's own standard output, and what a failed assertion says on its standard error.
+//! The output of kernels, on the program's own standard output, and messages of failed assertions, on its standard
+//! error.
 //!
-//! The host's driver writes it when it waits for the work, and not when the GPU has done it. So while something that may print was launched
-//! and its context not waited for since, a thread of the worker waits in the driver for what this process waits for. An answer
-//! says whether there is text to take, and that is put out before the call returns.
+//! The host's driver writes it when it waits for the work, not when the GPU has done the work. So from a launch of a
+//! function that may print until a wait for its context, a thread of the worker waits in the driver whenever this
+//! process waits. An answer says whether there is text to take, and the library writes that text before the call
+//! returns.
 
 use std::{
     ffi::c_void,
@@ -18,10 +20,10 @@ use crate::thread;
 /// Stands for more than one context.
 const SEVERAL: u64 = u64::MAX;
 
-/// What may be printed still, and the right to put it out.
+/// Pending output, and the right to write it.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Launches of what may print.
+    /// Launches of functions that may print.
     launched: AtomicU64,
     /// How many of them were waited for.
     waited: AtomicU64,
@@ -43,14 +45,14 @@ impl Output {
         self.launched.fetch_add(1, Ordering::Release);
     }
 
-    /// How much was launched, to be told to [`Output::waited`] when a wait that begins now is over.
+    /// The number of launches, for [`Output::waited`] when a wait that begins now is over.
     pub fn mark(&self) -> u64 {
         self.launched.load(Ordering::Acquire)
     }
 
     /// The current context has done all that was launched before the mark, and the host's driver has waited for it.
     pub fn waited(&self, mark: u64) {
-        // Of several contexts nobody notes which has printed what.
+        // With several contexts, the library does not track which has printed.
         if self.context.load(Ordering::Relaxed) == thread::current_context() {
             self.waited.fetch_max(mark, Ordering::Relaxed);
         }
@@ -61,7 +63,7 @@ impl Output {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the text that other threads have taken is out: it may be that of the caller's own work.
+    /// Waits until the text that other threads have taken is written: it may be from the caller's own work.
     #[cold]
     pub fn wait_for_others(&self) {
         drop(self.take());
@@ -79,7 +81,7 @@ unsafe extern "C" {
     static stderr: *mut libc::FILE;
 }
 
-/// Puts text out by the C library's streams: behind what the program has printed, in whichever way it is buffered.
+/// Writes text by the C library's streams: behind the program's own output, whatever the buffering.
 pub fn put(output: &[u8], error: &[u8]) {
     // SAFETY: both are the C library's, which any thread may use and change nothing but by its own functions.
     let streams = unsafe { [stdout, stderr] };
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_launched_is_due_until_its_context_was_waited_for() {
+    fn output_of_a_launch_is_due_until_its_context_was_waited_for() {
         std::thread::spawn(|| {
             let output = Output::default();
             assert!(!output.is_due());

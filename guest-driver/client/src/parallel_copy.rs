@@ -16,19 +16,19 @@ use crate::signals;
 
 /// Shorter copies are not worth waking anybody for.
 const WORTH_IT: usize = 512 << 10;
-/// What a thread takes at a time.
+/// The bytes that a thread takes at a time.
 const CHUNK: usize = 128 << 10;
 /// The most threads beside the caller.
 const MAX_HELPERS: usize = 3;
-/// How long one looks for what is about to come before it sleeps.
+/// How long a thread looks for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 
 /// Copies `bytes` bytes, and returns when all are there.
 ///
 /// # Safety
 ///
-/// Both ranges are mapped, the destination for writing, and do not overlap. What is written to the source meanwhile may
-/// or may not be copied.
+/// Both ranges are mapped, the destination for writing, and do not overlap. Concurrent writes to the source may or may
+/// not be copied.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
     if bytes >= WORTH_IT
         && let Some(helpers) = Helpers::get()
@@ -40,7 +40,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
             bytes,
         });
     }
-    // SAFETY: what the caller vouches for.
+    // SAFETY: promised by the caller.
     unsafe { dst.copy_from_nonoverlapping(src, bytes) };
 }
 
@@ -53,7 +53,7 @@ struct Job {
 
 #[derive(Default)]
 struct State {
-    /// What is to be copied, while there is something left for helpers to take.
+    /// The job, while there are chunks left for helpers.
     job: Option<Job>,
     /// Tells one job from the next.
     serial: u64,
@@ -66,7 +66,7 @@ struct Helpers {
     caller: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
-    /// The serial of the last job, for who looks without the lock.
+    /// The serial of the last job, for threads that look without the lock.
     published: AtomicUsize,
     /// The next chunk of the job.
     next: AtomicUsize,
@@ -115,7 +115,7 @@ impl Helpers {
         drop(state);
         self.changed.notify_all();
         self.take_chunks(job);
-        // Nobody joins any more; those who have are on their last chunk.
+        // No helper joins any more; those who have are on their last chunk.
         locked(&self.state).job = None;
         while self.joined.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
@@ -135,7 +135,7 @@ impl Helpers {
             let bytes = CHUNK.min(job.bytes - start);
             let (dst, src) = ((job.dst + start) as *mut u8, (job.src + start) as *const u8);
             // SAFETY: a part of the ranges that the caller of `copy` vouches for until that returns, which waits for
-            // everyone who joined; each chunk is taken once.
+            // all helpers that joined; each chunk is taken once.
             unsafe { dst.copy_from_nonoverlapping(src, bytes) };
         }
     }

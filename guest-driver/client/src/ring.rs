@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library's end of the ring: posts cost a few stores, and calls spin on what the worker or the GPU writes.
+//! The library's end of the ring: posts cost a few stores, and calls spin on words that the worker or the GPU writes.
 //!
-//! A thread that waits spins for a while, then sleeps for ever longer, and from time to time asks the worker by the command
-//! queue whether what it waits for can still come. So nobody waits for ever: a worker that is gone fails that question.
+//! A thread that waits spins for a while, then sleeps for longer and longer, and from time to time asks the worker by
+//! the command queue whether its answer can still come. So no thread waits for ever: if the worker is gone, that query
+//! fails.
 
 use std::{
     sync::{
@@ -61,7 +62,7 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Block {
     taken: bool,
-    /// A copy out of the block that nobody waits for.
+    /// A copy out of the block that no thread waits for.
     pending: Option<Ticket>,
 }
 
@@ -76,7 +77,7 @@ pub struct Ticket {
     pub position: u64,
 }
 
-/// What a wait came to.
+/// The result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     /// It is over.
@@ -94,7 +95,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ring {
-    /// Makes the ring's memory; the worker is still to be told of it.
+    /// Makes the ring's memory; the worker is yet to be told of it.
     pub fn new(transport: &dyn Transport) -> Result<Self, Failure> {
         let pinned = transport.allocate(RING_BYTES)?;
         // SAFETY: the memory was allocated in this size, at a page, and is never released.
@@ -123,7 +124,7 @@ impl Ring {
         self.area.at(0) as u64
     }
 
-    /// How far commands were appended: what is sent elsewhere comes after them.
+    /// The number of appended bytes: commands sent in other ways come after them.
     #[inline]
     pub fn position(&self) -> u64 {
         self.producer.lock().producer.tail()
@@ -140,8 +141,8 @@ impl Ring {
         self.producer.lock().producer.relax();
     }
 
-    /// Appends commands that nobody waits for; `wake` tells a worker that sleeps. Once they are appended, `appended` is called: by one
-    /// thread at a time.
+    /// Appends commands without an answer; `wake` wakes a sleeping worker. Once they are appended, `appended` is
+    /// called, by one thread at a time.
     #[inline]
     pub fn post(
         &self,
@@ -168,7 +169,8 @@ impl Ring {
         self.request_in(slot, thread, commands, wake, ask)
     }
 
-    /// The same of commands that may block; `None` while many requests are under way. So waits leave slots for what ends them.
+    /// The same for commands that may block; `None` while many requests are in flight. So waits leave slots for the
+    /// commands that end them.
     #[inline]
     pub fn request_wait(
         &self,
@@ -234,7 +236,7 @@ impl Ring {
                 return Ok((sequence, position));
             }
             drop(state);
-            // The worker is behind by a whole ring: it is awake, and not helped by looks at what it writes.
+            // The worker is behind by a whole ring: it is awake, and reads of its words only slow it down.
             for _ in 0..FULL_PAUSE {
                 std::hint::spin_loop();
             }
@@ -268,8 +270,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// What `ask` returned: the slot is then lost, for a late write may still come. `CUDA_ERROR_UNKNOWN` if the worker is
-    /// done with the request and no answer is there: this process has overwritten it, or the record.
+    /// The error of `ask`: the slot is then lost, because a late write may still come. `CUDA_ERROR_UNKNOWN` if the
+    /// worker is done with the request and no answer is there: this process has overwritten it, or the record.
     pub fn wait(
         &self,
         ticket: Ticket,
@@ -281,7 +283,7 @@ impl Ring {
             if let Some(waited) = self.outcome(ticket) {
                 break Ok(waited);
             }
-            // What the worker wrote before it said so is to be seen now.
+            // Earlier writes of the worker must be visible now.
             if patience.pause() && ask()? {
                 break self.outcome(ticket).ok_or(CUDA_ERROR_UNKNOWN);
             }
@@ -299,7 +301,7 @@ impl Ring {
         self.free(ticket.slot);
     }
 
-    /// What a request came to, once it is over.
+    /// The result of a request that is over.
     #[inline]
     fn outcome(&self, ticket: Ticket) -> Option<Waited> {
         let slot = self.area.slot(ticket.slot as usize);

@@ -20,7 +20,7 @@ pub const NAME: &CStr = c"virtio_gpgpu_sisters";
 /// The version of [`Entry`]: fields are only ever added at its end.
 pub const VERSION: u32 = 1;
 
-/// What libcuda exports.
+/// The symbol that libcuda exports.
 pub type Get = extern "C" fn() -> *const Entry;
 
 /// The functions that libcuda has for its sisters.
@@ -60,7 +60,7 @@ pub struct Sister(&'static Entry);
 impl Sister {
     /// The libcuda of this process; `None` if the process has another one than this project's.
     pub fn find() -> Option<Self> {
-        // What the program did not load itself is loaded now, as its runtime would.
+        // Loads libcuda if the program has not, as its runtime would.
         Self::open(0)
     }
 
@@ -153,7 +153,7 @@ impl Sister {
             reply: *const u8,
             bytes: usize,
         ) {
-            // SAFETY: libcuda gives back the pointer that it was given below, to a value of this type that nobody else uses
+            // SAFETY: libcuda passes the pointer given below, to a value of this type that no other code uses
             // meanwhile.
             let call = unsafe { &mut *to.cast::<Call<F, T>>() };
             if let Some(read) = call.0.take() {

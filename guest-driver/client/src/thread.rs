@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What belongs to a thread of the program: its tag, its context stack, its buffers.
+//! The state of a thread of the program: its tag, its context stack, its buffers.
 //!
 //! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
 
@@ -13,8 +13,8 @@ use gpgpu_protocol::cuda::*;
 
 use crate::ffi::Result;
 
-/// What a thread has. It outlives the thread's destructors, for a program may call CUDA in one: so
-/// nothing here has a destructor of its own.
+/// The state of a thread. It outlives the thread's destructors, because a program may call CUDA in one: so no field has
+/// a destructor of its own.
 struct Thread {
     tag: Cell<u32>,
     /// The current context, which is the top of the stack, or 0.
@@ -24,7 +24,7 @@ struct Thread {
     in_callback: Cell<bool>,
 }
 
-/// What is let go when the thread ends: calls after that make do without.
+/// Dropped when the thread ends: later calls work without it.
 struct Buffers {
     answer: RefCell<Vec<u8>>,
     stream: RefCell<Vec<u8>>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the GPU was given, and what of it a context is known to have done.
+//! The GPU's work, and the part of it that a context is known to have done.
 
 use std::{
     cell::Cell,
@@ -16,25 +16,25 @@ use crate::thread;
 /// How much the GPU was given.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// What the host can see the end of.
+    /// Work whose end the host can see.
     pub work: u64,
     /// Copies to the device whose callers did not wait for the end.
     writes: u64,
 }
 
-/// What work is meant.
+/// The kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// All work of the context, and all that was written.
     All,
-    /// The work that the legacy stream waits for: all but that of non-blocking streams.
+    /// The work that the legacy stream waits for: all except that of non-blocking streams.
     Legacy,
 }
 
 /// Counts of requests. They only grow: while a sum of two is the same, so is each of the two.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Counts what gives the GPU work that the host can see the end of.
+    /// Counts GPU work whose end the host can see.
     work: AtomicU64,
     /// Counts copies to the device whose callers did not wait for the end.
     writes: AtomicU64,
@@ -63,7 +63,7 @@ impl Counts {
 /// The counts of a connection.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// What was appended to the ring and nobody waits for. One thread at a time counts it.
+    /// Posts in the ring that no thread waits for. One thread at a time counts them.
     appended: Counts,
     /// All else.
     others: Counts,
@@ -199,7 +199,7 @@ impl Work {
         }
     }
 
-    /// The current context has done what was `given`.
+    /// The current context has done all work up to `given`.
     pub fn set_idle(&self, given: Given, scope: Scope) {
         let mut idle = self.idle();
         let context = thread::current_context();
@@ -215,7 +215,7 @@ impl Work {
         }
     }
 
-    /// Whether the current context is known to have done what it was given.
+    /// Whether the current context is known to have done all its work.
     pub fn is_idle(&self, scope: Scope) -> bool {
         let (idle, given) = (self.idle(), self.given());
         let is_done = match scope {
@@ -295,7 +295,7 @@ mod tests {
             assert!(
                 !work.is_stream_idle(7) && work.was_left_settled(7) && !work.was_left_settled(8)
             );
-            // After work was sent, a query tells nothing of what the stream waits for.
+            // After work was sent, a query says nothing about the stream's dependencies.
             work.count(request::cuEventRecord::OPERATION);
             work.set_stream_idle(7, work.sent(), false);
             assert!(work.is_stream_idle(7) && !work.is_stream_settled(7));

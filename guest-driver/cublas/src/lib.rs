@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcublas.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuBLAS carries them out.
 //!
-//! What the table has ([`gpgpu_protocol::libraries`]) is exported from its row ([`exports`]). What a handle was told is kept here ([`state`]). The rest is
-//! made of libcuda's functions ([`transfer`]), or says what cuBLAS says on a CPU ([`words`]).
+//! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]). A handle's
+//! settings are kept here ([`state`]). The other functions use libcuda ([`transfer`]), or need no GPU ([`words`]).
 
 #![allow(non_snake_case)]
 

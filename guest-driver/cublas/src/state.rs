@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles are made and ended here, and what cuBLAS is told of them is kept.
+//! Creation and destruction of handles, and their settings.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -31,7 +31,7 @@ mod function {
     pub const EMULATION: &Function = Cublas.find("cublasSetEmulationStrategy");
 }
 
-/// What can be told of a handle and asked for again, beside its stream and its pointer mode.
+/// The settings of a handle that can be read back, beside its stream and its pointer mode.
 #[derive(Debug, Clone, Copy)]
 enum Setting {
     /// `cublasSetMathMode`.
@@ -221,7 +221,7 @@ pub extern "C" fn cublasSetWorkspace_v2(
     })
 }
 
-/// Tells cuBLAS a setting, unless it was told the same before.
+/// Sends a setting to cuBLAS, unless it has that value already.
 fn set(function: &'static Function, of: Setting, handle: Object, value: i32) -> Status {
     enter(|| {
         let known = find(handle)?;
@@ -237,7 +237,7 @@ fn set(function: &'static Function, of: Setting, handle: Object, value: i32) -> 
     })
 }
 
-/// Says what cuBLAS was told.
+/// Returns a setting's value.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cublasSetVector`, `cublasGetMatrix` and the like: copies, which libcuda makes.
+//! `cublasSetVector`, `cublasGetMatrix` and the like: copies by libcuda.
 
 use std::{
     ffi::{CStr, c_void},
@@ -129,7 +129,7 @@ impl Rows {
             ..unsafe { std::mem::zeroed() }
         };
         let copies = copies()?;
-        // SAFETY: the structure lives across the call; its pointers are what the program gave, as cuBLAS asks.
+        // SAFETY: the structure lives across the call; its pointers are the program's, as cuBLAS requires.
         let code = unsafe {
             match stream {
                 None => (copies.at_once)(&copy),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLAS's functions that are not served: exported, so that programs start, and honest when called.
 //!
-//! The names are those that the library of CUDA 13.0 exports beside what is served.
+//! The other names that the library of CUDA 13.0 exports.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cublas::status;
 
-// The API of before CUDA 4 (cublas.h), in which a process has one handle of its own.
+// The API from before CUDA 4 (cublas.h), in which a process has one handle of its own.
 unsupported! { status::NOT_SUPPORTED;
         cublasAlloc cublasCaxpy cublasCbdmm cublasCcopy cublasCdotc cublasCdotu cublasCgbmv
         cublasCgemm cublasCgemv cublasCgerc cublasCgeru cublasChbmv cublasChemm cublasChemv

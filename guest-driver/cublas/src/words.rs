@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Names, logging and versions: what cuBLAS does without a GPU.
+//! Names, logging and versions: the functions of cuBLAS without a GPU.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which algorithms there are, and what they are: questions that the host's library answers.
+//! Queries about algorithms, which the host's library answers.
 
 use std::ffi::c_int;
 
@@ -46,7 +46,7 @@ mod function {
     pub const SET: &Function = CublasLt.find("cublasLtMatmulAlgoConfigSetAttribute");
 }
 
-/// Asks what a handle's library says to a question that is written by `put`, unless it has said so before. `ask` sends what was written.
+/// The library's answer to a query that `put` writes, from the cache if it has answered before. `ask` sends the query.
 fn ask_on(
     function: &'static Function,
     handle: Object,
@@ -141,7 +141,7 @@ unsafe fn find(
 ///
 /// # Safety
 ///
-/// Descriptors are NULL or descriptors, which nobody changes meanwhile; there is room for the results and their count, or they are NULL.
+/// Descriptors are NULL or valid and unchanged meanwhile; the results and their count are NULL or writable.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
@@ -240,7 +240,7 @@ unsafe fn check(
             Ok(said)
         };
         let said = ask_on(function, lightHandle, stream_of(stream)?, put, ask)?;
-        // The program's algorithm stays what it is.
+        // The program's algorithm is unchanged.
         let figures = &said[ALGORITHM..];
         // SAFETY: there is room for a result, by the C caller's promise.
         unsafe {
@@ -255,7 +255,7 @@ unsafe fn check(
 ///
 /// # Safety
 ///
-/// Descriptors are NULL or descriptors, which nobody changes meanwhile; `algo` and `result` are NULL or such.
+/// Descriptors are NULL or valid and unchanged meanwhile; `algo` and `result` are NULL or valid.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cublasLtMatmulAlgoCheck(
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoInit(
     })
 }
 
-/// Asks for what the library says of an algorithm in the current context, unless it has said so before.
+/// Queries the library about an algorithm in the current context, unless the answer is cached.
 fn ask_of(
     function: &'static Function,
     algorithm: &Algorithm,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the library has said, by what it was asked: of one and the same question it says the same again.
+//! The library's answers, by query: the same query has the same answer.
 
 use std::{
     collections::HashMap,
@@ -22,11 +22,11 @@ fn known() -> MutexGuard<'static, Answers> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the library says to a question: what it has said before, or what `ask` finds out.
+/// The library's answer to a query: the cached one, or that of `ask`.
 ///
 /// # Errors
 ///
-/// Those of `ask`. They are not kept.
+/// Those of `ask`. They are not cached.
 pub fn answer(
     question: Vec<u64>,
     ask: impl FnOnce() -> Result<Vec<u8>, Status>,

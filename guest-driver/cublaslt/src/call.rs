@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls on a handle, with what travels with them.
+//! Calls on a handle, with the data that travels with them.
 
 use std::{
     cell::Cell,
@@ -46,11 +46,12 @@ fn insert_foreign(id: u64) {
     handle::insert(id);
 }
 
-/// Runs `body` with what is known of a handle. A handle of cuBLAS is one too: libcublas has made it and knows it, and here nothing is known at its first use.
+/// Calls `body` with the state of a handle. A handle of cuBLAS is valid here too: libcublas has made it, and this
+/// library knows nothing of it at its first use.
 ///
 /// # Errors
 ///
-/// `NOT_INITIALIZED` if there is none; those of `body`.
+/// `NOT_INITIALIZED` if there is no such handle; the errors of `body`.
 pub fn on_handle<T>(
     handle: Object,
     body: impl FnOnce(&Handle) -> Result<T, Status>,
@@ -89,7 +90,7 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Reads them, the layouts being those of A, B, C and D.
+    /// Reads the descriptors; the layouts are those of A, B, C and D.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl<'a> Parts<'a> {
     ///
     /// # Safety
     ///
-    /// The pointers are NULL or to descriptors, which nobody changes while these live.
+    /// The pointers are NULL or to descriptors that do not change while these values live.
     pub unsafe fn read(operation: Raw, [a, b, c, d]: [Raw; 4]) -> Result<Self, Status> {
         // SAFETY: promised by the caller.
         unsafe {
@@ -134,11 +135,11 @@ impl<'a> Parts<'a> {
 }
 
 thread_local! {
-    /// Room for what travels, so that a call allocates nothing.
+    /// A buffer for the data, so that a call allocates nothing.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Writes what travels with a call, and hands it over with the number of its form.
+/// Writes the data of a call, and passes it on with the number of its form.
 pub fn with_written<T>(
     op: u16,
     put: impl FnOnce(&mut Formed<'_>),
@@ -169,7 +170,7 @@ fn written_behind<T>(
 ///
 /// # Errors
 ///
-/// What the library returned, or what stands for libcuda's code.
+/// The library's status, or the status for libcuda's code.
 pub fn send_work(
     function: &'static Function,
     known: &Handle,
@@ -200,7 +201,7 @@ pub fn send_work(
 ///
 /// # Errors
 ///
-/// What stands for libcuda's code.
+/// The status for libcuda's code.
 pub fn post_by_plan(
     function: &'static Function,
     known: &Handle,

@@ -18,7 +18,7 @@ const LEAST: usize = 64;
 /// The bytes of the mark.
 const MARK: usize = size_of::<Mark>();
 
-/// What a descriptor begins with.
+/// The first word of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 struct Mark {
@@ -79,7 +79,7 @@ impl Descriptor<'_> {
     ///
     /// # Safety
     ///
-    /// The pointer is NULL or to a descriptor, which nobody changes while this one lives.
+    /// The pointer is NULL or to a descriptor that does not change while this value lives.
     pub unsafe fn read(class: Class, raw: Raw) -> Result<Self, Status> {
         if raw.is_null() {
             return Err(status::INVALID_VALUE);
@@ -219,7 +219,7 @@ pub unsafe fn init(class: Class, raw: Raw, bytes: usize, first: First<'_>) -> Re
 ///
 /// # Safety
 ///
-/// As [`Descriptor::read`]; nobody uses it any more.
+/// As [`Descriptor::read`]; the descriptor is no longer in use.
 pub unsafe fn destroy(class: Class, raw: Raw) -> Result<(), Status> {
     if raw.is_null() {
         return Ok(());
@@ -229,8 +229,8 @@ pub unsafe fn destroy(class: Class, raw: Raw) -> Result<(), Status> {
     if found.own != raw as u32 {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: the mark says that `create` made it here. Without the mark a second end of it is noticed, unless somebody
-    // else has the memory by then.
+    // SAFETY: the mark says that `create` made it here. A second destruction is noticed by the missing mark, unless the
+    // memory has been reused.
     unsafe {
         raw.write(0);
         drop(Box::from_raw(raw.cast::<[u64; MOST]>()));
@@ -397,7 +397,7 @@ mod tests {
         let mut value = [0xee_u8; 16];
         let to = value.as_mut_ptr();
         let mut written = 99;
-        // SAFETY: the descriptor is ours; pointers are NULL or to what they say.
+        // SAFETY: the descriptor is ours; pointers are NULL or valid.
         unsafe {
             for (number, bytes) in [(0, 4), (8, 8), (25, 1)] {
                 get(class, raw, number, null_mut(), 0, &mut written).unwrap();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_descriptor_of_the_class_is_refused() {
+    fn a_descriptor_of_another_class_is_refused() {
         let raw = new(Class::Layout);
         let mut copy = [0_u64; MOST];
         // SAFETY: one of ours has so many words.

@@ -71,7 +71,7 @@ macro_rules! used {
         ///
         /// # Safety
         ///
-        /// `descriptor` is NULL or one that nobody uses any more.
+        /// `descriptor` is NULL or no longer in use.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $destroy(descriptor: Raw) -> Status {
             // SAFETY: promised by the caller.
@@ -82,7 +82,7 @@ macro_rules! used {
         ///
         /// # Safety
         ///
-        /// `descriptor` is NULL or one that nobody else uses meanwhile, `buf` is NULL or to as many bytes.
+        /// `descriptor` is NULL or not in use elsewhere, `buf` is NULL or valid for so many bytes.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(
             descriptor: Raw,
@@ -98,8 +98,8 @@ macro_rules! used {
         ///
         /// # Safety
         ///
-        /// `descriptor` is NULL or one that nobody changes meanwhile; `buf` and `sizeWritten` are NULL or the caller's to write to,
-        /// `buf` as many bytes.
+        /// `descriptor` is NULL or unchanged meanwhile; `buf` and `sizeWritten` are NULL or writable, `buf` for so many
+        /// bytes.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(
             descriptor: Raw,

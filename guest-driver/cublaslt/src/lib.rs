@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcublasLt.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuBLASLt carries them out.
 //!
-//! Descriptors live here ([`descriptor`], [`descriptors`]) and travel whole with the call that uses them ([`product`], [`algorithm`]), unless
-//! the host keeps them ([`plans`]). What the library says
-//! of algorithms is kept by what it was asked ([`answers`]). Handles are this library's ([`exports`]) or our libcublas's ([`call`]). The rest needs no host
-//! ([`words`]).
+//! Descriptors live here ([`descriptor`], [`descriptors`]) and travel whole with the call that uses them ([`product`],
+//! [`algorithm`]), unless the host keeps them ([`plans`]). The library's answers about algorithms are cached by query
+//! ([`answers`]). Handles are this library's ([`exports`]) or our libcublas's ([`call`]). The other functions need no
+//! host ([`words`]).
 
 #![allow(non_snake_case)]
 

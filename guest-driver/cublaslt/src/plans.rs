@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Plans: descriptions of products that the host keeps. A product that a program computes again travels without its descriptors.
 //!
-//! A program makes the same descriptors anew for each product, so a plan is found by all bytes of them. Each thread has a table of its
-//! own: nobody ends a plan between a look at the table and the product that names it, and no lock is taken. The second product of a
-//! description makes the plan. A program whose descriptions never come twice pays for a hash alone.
+//! A program makes the same descriptors anew for each product, so a plan is found by all bytes of its descriptors. Each
+//! thread has a table of its own: no other thread ends a plan between a look at the table and the product that names
+//! it, and no lock is taken. The second product of a description makes the plan. A program whose descriptions never
+//! recur pays only for a hash.
 
 use std::{
     cell::RefCell,
@@ -57,7 +58,7 @@ pub struct Plan {
     pub form: u64,
 }
 
-/// A plan, and what it is for.
+/// A plan, and its description.
 struct Kept {
     plan: Plan,
     described: Box<[u8]>,
@@ -84,7 +85,7 @@ impl Kept {
 /// A place of the table.
 #[derive(Default)]
 struct Place {
-    /// Of the description that came last, or of that of the plan.
+    /// The latest description, or that of the plan.
     hash: u64,
     patience: u8,
     kept: Option<Box<Kept>>,
@@ -117,7 +118,7 @@ fn hash(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
     let mut sum = 0_u64;
     let algorithm = algorithm.map_or(&[][..], |of| &of[..]);
     for part in parts.into_iter().chain([algorithm]) {
-        // What is behind the last whole word is compared, and that is enough.
+        // The bytes behind the last whole word are compared, which is enough.
         for word in part.as_chunks().0 {
             let word = u64::from_ne_bytes(*word);
             key = key.wrapping_add(0x9e37_79b9);
@@ -129,7 +130,7 @@ fn hash(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
     sum ^ sum >> 32
 }
 
-/// What the table has for a product.
+/// The table's entry for a product.
 #[derive(Debug, Clone, Copy)]
 pub enum Found {
     /// A plan.

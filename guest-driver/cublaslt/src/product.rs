@@ -34,7 +34,7 @@ pub const MATMUL: &Function = CublasLt.find("cublasLtMatmul");
 const BY_PLAN: &Function = CublasLt.find("gpgpuLtPlanMatmul");
 const TRANSFORM: &Function = CublasLt.find("cublasLtMatrixTransform");
 
-/// A scalar of so many bytes, which are those of a `cudaDataType`, with zeros behind it.
+/// A scalar with the size of a `cudaDataType`, followed by zeros.
 ///
 /// # Safety
 ///
@@ -84,7 +84,8 @@ unsafe fn scalars(
 ///
 /// # Safety
 ///
-/// Descriptors are NULL or descriptors, which nobody changes meanwhile; what else is in host memory is NULL or valid for what the function reads.
+/// Descriptors are NULL or valid and unchanged meanwhile; other pointers to host memory are NULL or valid for the
+/// function's accesses.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cublasLtMatmul(

@@ -2,7 +2,7 @@
 //! Names that NVIDIA's libcublasLt exports for its own libraries, and no header declares. They are here so that whatever was linked with
 //! them starts; our libcublas calls none of them.
 //!
-//! They are those of CUDA 13.1.
+//! The functions of CUDA 13.1.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cublaslt::status;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the library says of itself: versions, statuses in words, the logger, and settings that the host would not know.
+//! Functions about the library itself: versions, texts of statuses, the logger, and settings that concern this process
+//! only.
 
 use std::{
     ffi::{c_char, c_int, c_uint, c_void},
@@ -66,7 +67,7 @@ pub extern "C" fn cublasLtGetCudartVersion() -> usize {
     13000
 }
 
-/// How many heuristics a program is told that its library keeps, unless it has said how many: as natively.
+/// The reported capacity of the heuristics' cache, until the program sets one: as natively.
 static CAPACITY: AtomicUsize = AtomicUsize::new(8192);
 
 /// `cublasLtHeuristicsCacheGetCapacity`.
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn cublasLtHeuristicsCacheGetCapacity(capacity: *mut usize
     status::SUCCESS
 }
 
-/// `cublasLtHeuristicsCacheSetCapacity`: it is told back, and 0 keeps this library from keeping any.
+/// `cublasLtHeuristicsCacheSetCapacity`: the value can be read back, and 0 switches this library's cache off.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtHeuristicsCacheSetCapacity(capacity: usize) -> Status {
     CAPACITY.store(capacity, Ordering::Relaxed);
@@ -98,7 +99,7 @@ pub fn keeps_heuristics() -> bool {
 
 static MASK: AtomicU32 = AtomicU32::new(0);
 
-/// `cublasLtDisableCpuInstructionsSetMask`: the CPU is the host's, and the mask is told back.
+/// `cublasLtDisableCpuInstructionsSetMask`: the CPU is the host's; the mask can be read back.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtDisableCpuInstructionsSetMask(mask: c_uint) -> c_uint {
     MASK.swap(mask, Ordering::Relaxed)

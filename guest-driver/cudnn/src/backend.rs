@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The backend: descriptors with attributes, of which graphs, plans and variant packs are made.
 //!
-//! Descriptors are the host's, but for variant packs, which are kept here: the host is given all of one with each execution, a device address for each
-//! tensor, or the value itself for those that the plan has by value ([`Values`]). An attribute that is set waits for the host's answer unless one of the
-//! same name, type and length was accepted; of what is refused afterwards the descriptor's finalisation tells.
+//! Descriptors are the host's, except variant packs, which stay here: each execution carries all of one, a device
+//! address for each tensor, or the value itself for tensors that the plan has by value ([`Values`]). Setting an
+//! attribute waits for the host's answer unless one of the same name, type and length was accepted. If the library
+//! refuses a later one, the descriptor's finalisation reports it.
 
 use std::{
     cell::Cell,
@@ -50,7 +51,7 @@ mod function {
 #[derive(Debug, Default)]
 struct Plan {
     values: Values,
-    /// The executions that the host's library has accepted, by what they look like.
+    /// The executions that the host's library has accepted, by form.
     accepted: Mutex<HashSet<u64>>,
 }
 
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
             }
             Descriptor::Plan(ref plan) if plan.get().is_none() => kind::PLAN,
             Descriptor::Other(of, ref is_final) if !is_final.load(Ordering::Relaxed) => of,
-            // What is finalised stays as it is.
+            // A finalised descriptor does not change.
             _ => return Err(status::BAD_PARAM),
         };
         let form = (of, attributeName, attributeType, elementCount);
@@ -247,7 +248,7 @@ pub extern "C" fn cudnnBackendFinalize(descriptor: Object) -> Status {
     })
 }
 
-/// `cudnnBackendGetAttribute`. Descriptors among the elements are the caller's, and become like those of the attribute.
+/// `cudnnBackendGetAttribute`. Descriptors among the elements are the caller's, and are set to the attribute's.
 ///
 /// # Safety
 ///
@@ -314,7 +315,7 @@ thread_local! {
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Writes a pack for a plan, and hands over it, and what an execution of it looks like.
+/// Writes a pack for a plan, and passes on the pack and the form of its execution.
 fn with_written(
     plan: &Plan,
     pack: Object,

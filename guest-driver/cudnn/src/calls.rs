@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of functions that the table describes completely: with scaling factors as wide as they are, and with note taken of what
-//! descriptors are set to.
+//! Calls of functions that the table describes completely, with scaling factors of the right width, and a record of
+//! descriptors' settings.
 
 use std::sync::{
     OnceLock,
@@ -19,12 +19,12 @@ use gpgpu_protocol::{
 
 use crate::{LIBRARY, enter, tensors};
 
-/// What else than its row is to be known of a function.
+/// Properties of a function beyond its row.
 #[derive(Debug, Default)]
 struct Manner {
     /// The arguments that are scaling factors.
     factors: Vec<usize>,
-    /// Whether it sets a descriptor, its first argument, to something that has nothing of what it was before.
+    /// Whether it sets a descriptor, its first argument, completely.
     is_whole: bool,
     /// The argument that says the type of elements of the tensors or filters which its first argument describes.
     data: Option<usize>,
@@ -34,7 +34,7 @@ struct Manner {
     ends: bool,
 }
 
-/// Functions that set a descriptor to what their arguments say, whatever it was.
+/// Functions that set a descriptor completely from their arguments.
 const WHOLE: &[&str] = &[
     "cudnnSetTensor4dDescriptor",
     "cudnnSetTensor4dDescriptorEx",
@@ -144,7 +144,7 @@ fn send(function: &'static Function, manner: &Manner, words: &[u64]) -> Result<(
     if manner.ends {
         tensors::forget(words[0]);
     }
-    // What the descriptor was says nothing of what it is: programs set one to the same things again and again.
+    // The descriptor's old state does not matter: programs set one to the same values again and again.
     let before = manner.is_whole.then(|| contents::of(words[0]));
     if manner.is_whole {
         contents::set(words[0], 0);
@@ -173,7 +173,7 @@ fn send(function: &'static Function, manner: &Manner, words: &[u64]) -> Result<(
     Ok(())
 }
 
-/// What was accepted of calls that are on no handle, and not sent by their rows alone.
+/// The accepted forms of calls without a handle that are not sent by their rows alone.
 pub fn free() -> &'static Handle {
     static FREE: OnceLock<Handle> = OnceLock::new();
     FREE.get_or_init(Handle::default)

@@ -13,7 +13,7 @@ macro_rules! row {
         ///
         /// # Safety
         ///
-        /// Pointers to host memory are NULL or valid for what the function reads or writes.
+        /// Pointers to host memory are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: gpgpu_library::argument!($kind)),*) -> gpgpu_library::Status {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcudnn.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuDNN carries them out.
 //!
-//! What the table has ([`gpgpu_protocol::libraries`]) is exported from its row ([`exports`]), and goes by [`calls`], which knows how wide
-//! scaling factors are ([`tensors`]). The backend's descriptors have a file of their own ([`backend`]), as have functions with arrays whose length a descriptor says
-//! ([`sequences`]). The rest is what this library says by itself, or knows of a handle ([`words`]).
+//! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]), by way of
+//! [`calls`], which knows the width of scaling factors ([`tensors`]). The backend's descriptors have a file of their
+//! own ([`backend`]), and so have functions with arrays whose length is in a descriptor ([`sequences`]). This library
+//! answers the others itself, from a handle's state ([`words`]).
 
 #![allow(non_snake_case)]
 

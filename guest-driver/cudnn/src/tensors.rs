@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the elements of tensors and filters are: scaling factors are as wide as a `double` where these are.
+//! The types of the elements of tensors and filters: they decide whether scaling factors have the width of a `double`.
 
 use std::{
     collections::HashMap,
@@ -37,13 +37,14 @@ pub fn forget(id: u64) {
     }
 }
 
-/// What a descriptor's elements are, if it was set.
+/// The type of a descriptor's elements, if it was set.
 pub fn data(id: u64) -> Option<i32> {
     let types = TYPES.read().unwrap_or_else(PoisonError::into_inner);
     types.as_ref()?.get(&id).copied()
 }
 
-/// The bytes of a call's scaling factors: those of a `float`, or of a `double` if one of its tensors or filters has such elements.
+/// The bytes of a call's scaling factors: those of a `float`, or of a `double` if one of its tensors or filters has
+/// such elements.
 pub fn factor_bytes(function: &Function, words: &[u64]) -> usize {
     if DOUBLES.load(Ordering::Relaxed) == 0 {
         return 4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuDNN's functions that are not served: exported, so that programs start, and honest when called.
 //!
-//! The names are those that the library of version 9.28 exports beside what is served.
+//! The other names that the library of version 9.28 exports.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cudnn::status;
@@ -16,7 +16,7 @@ unsupported! { status::NOT_SUPPORTED;
         cudnnLongFFTCausalConv1dForward cudnnLongFFTCausalConv1dGetBufferSizes
 }
 
-// The fused operations from before the backend. What their attributes point to depends on the attribute.
+// The fused operations from before the backend. The type of an attribute's pointer depends on the attribute.
 unsupported! { status::NOT_SUPPORTED;
         cudnnCreateFusedOpsConstParamPack cudnnCreateFusedOpsPlan
         cudnnCreateFusedOpsVariantParamPack cudnnDestroyFusedOpsConstParamPack
@@ -35,7 +35,8 @@ unsupported! { status::NOT_SUPPORTED;
         cudnnSetSeqDataDescriptor
 }
 
-// CUDA graphs, descriptors in memory of the program's, what gives descriptors back that others were set with, and functions of NVIDIA's own.
+// CUDA graphs, descriptors in the program's memory, functions that return descriptors set in others, and functions of
+// NVIDIA's own.
 unsupported! { status::NOT_SUPPORTED;
         cudnnBackendInitialize cudnnBackendPopulateCudaGraph cudnnBackendUpdateCudaGraph
         cudnnGetBackdoor cudnnGetFoldedConvBackwardDataDescriptors cudnnGetRNNDataDescriptor

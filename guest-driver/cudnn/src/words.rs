@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What cuDNN says of itself, of its errors, and of a handle's stream.
+//! Functions about cuDNN itself, its errors, and a handle's stream.
 
 use std::{
     cell::Cell,
@@ -34,11 +34,11 @@ mod function {
 }
 
 thread_local! {
-    /// The thread's last function that did not succeed, and what it returned.
+    /// The thread's last function that failed, and its status.
     static LAST: Cell<(&'static str, Status)> = const { Cell::new(("", SUCCESS)) };
 }
 
-/// Notes what a function returned.
+/// Records a function's status.
 pub fn note(name: &'static str, status: Status) {
     if status != SUCCESS {
         let _ = LAST.try_with(|last| last.set((name, status)));
@@ -51,7 +51,7 @@ pub extern "C" fn cudnnGetErrorString(status: Status) -> *const c_char {
     LIBRARY.statuses().name(status).as_ptr()
 }
 
-/// `cudnnGetLastErrorString`: the function and what it returned. The host's library says more, to nobody.
+/// `cudnnGetLastErrorString`: the function and its status. The host library's longer text is not available.
 ///
 /// # Safety
 ///
@@ -126,21 +126,21 @@ fn initialise() -> Result<(), Status> {
     }
 }
 
-/// `cudnnGetVersion`: that of the host's library.
+/// `cudnnGetVersion`: the version of the host's library.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetVersion() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     version(function::VERSION, &KNOWN)
 }
 
-/// `cudnnGetMaxDeviceVersion`: what the host's library says.
+/// `cudnnGetMaxDeviceVersion`: the value of the host's library.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetMaxDeviceVersion() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     version(function::DEVICE_VERSION, &KNOWN)
 }
 
-/// `cudnnGetCudartVersion`: what the host's library says.
+/// `cudnnGetCudartVersion`: the value of the host's library.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetCudartVersion() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn cudnnQueryRuntimeError(
     })
 }
 
-/// What a program gave with `cudnnSetCallback`.
+/// The program's settings of `cudnnSetCallback`.
 #[derive(Clone, Copy)]
 struct Callback {
     mask: c_uint,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that say what a plan computes, and those that compute: a row of the table each.
+//! The functions that describe a plan's transform, and those that execute it: a row of the table each.
 
 // cuFFT's functions have as many arguments as they have.
 #![allow(clippy::too_many_arguments)]
@@ -18,7 +18,7 @@ const SET_POLICY: &Function = Library::Cufft.find("cufftXtSetWorkAreaPolicy");
 ///
 /// # Safety
 ///
-/// `size` is NULL or the caller's to write to; the words are those of the function.
+/// `size` is NULL or writable; the words are those of the function.
 unsafe fn make(
     number: Number,
     function: &'static Function,
@@ -60,7 +60,7 @@ macro_rules! transforms {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $make(plan: Number, $($a: $t,)* workSize: *mut usize $(, $b: $u)?) -> Status {
             const FUNCTION: &Function = Library::Cufft.find(stringify!($make));
@@ -73,7 +73,7 @@ macro_rules! transforms {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $size(plan: Number, $($a: $t,)* workSize: *mut usize $(, $b: $u)?) -> Status {
             const FUNCTION: &Function = Library::Cufft.find(stringify!($size));
@@ -99,7 +99,7 @@ macro_rules! plans {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $plan(plan: *mut Number, $($a: $t),*) -> Status {
             enter(|| {
@@ -122,7 +122,7 @@ macro_rules! plans {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $estimate($($a: $t,)* workSize: *mut usize) -> Status {
             enter(|| {
@@ -180,7 +180,7 @@ macro_rules! properties {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(plan: Number, $($a: $t),*) -> Status {
             const FUNCTION: &Function = Library::Cufft.find(stringify!($name));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcufft.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuFFT carries them out.
 //!
-//! A plan is an `int` in the program. What it was told, and which object of the host's it is, is kept here ([`plan`]). The functions that say what a plan
-//! computes, or compute, are rows of the table ([`calls`]); those that set something are written by hand ([`settings`]).
+//! A plan is an `int` in the program. Its settings, and the id of the host's object, are kept here ([`plan`]). The
+//! functions that describe a plan's transform, or execute it, are rows of the table ([`calls`]); those that set
+//! something are written by hand ([`settings`]).
 
 #![allow(non_snake_case)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Plans: the program's numbers for them, and what the host's library was told of each.
+//! Plans: the program's numbers for them, and their settings in the host's library.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ const SET_WORK_AREA: &Function = Library::Cufft.find("cufftSetWorkArea");
 /// A `cufftHandle`.
 pub type Number = i32;
 
-/// What is known of a plan.
+/// The state of a plan.
 #[derive(Debug)]
 pub struct Plan {
     /// The host's object; 0 until the plan needs one: it is then made in the context that is current, as cuFFT takes the device at that time.
@@ -93,7 +93,7 @@ pub fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
 ///
 /// # Errors
 ///
-/// `CUFFT_INVALID_PLAN` if there is none, or what the library returned.
+/// `CUFFT_INVALID_PLAN` if there is none, or the library's result.
 pub fn end(number: Number) -> Result<(), Status> {
     let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
     let plan = plans.remove(&number);
@@ -119,7 +119,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What the library returned, or what stands for libcuda's code.
+    /// The library's result, or the result for libcuda's code.
     pub fn object(&mut self) -> Result<u64, Status> {
         if self.id == 0 {
             let mut made: Object = std::ptr::null_mut();
@@ -185,10 +185,10 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What the library returned, or what stands for libcuda's code.
+    /// The library's result, or the result for libcuda's code.
     pub fn set_area(&mut self, area: u64) -> Result<(), Status> {
         self.object()?;
-        // The program's memory, from here on: what was taken for the plan is given back.
+        // The program's memory, from here on: memory that was allocated for the plan is freed.
         self.allocates = false;
         if let Some((own, _)) = self.own.take() {
             self.tell_area(area)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuFFT's functions that are not served: exported, so that programs start, and honest when called.
 //!
-//! The names are those that the libraries of CUDA 12.9 and 13 export beside what is served.
+//! The other names that the libraries of CUDA 12.9 and 13 export.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cufft::status;

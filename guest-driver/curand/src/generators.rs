@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Generators are made and ended here, and told what they are to generate.
+//! Creation, destruction and settings of generators.
 
 use std::{
     collections::HashSet,
@@ -124,7 +124,7 @@ pub extern "C" fn curandSetStream(generator: Object, stream: CUstream) -> Status
     })
 }
 
-/// Tells the library what changes which calls it accepts.
+/// Sends the library a setting that changes which calls it accepts.
 fn set(function: &'static Function, generator: Object, value: u64) -> Result<(), Status> {
     forward::send(function, &[generator as u64, value])?;
     let known = handle::find(GENERATOR, generator)?;

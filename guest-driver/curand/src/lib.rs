@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcurand.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuRAND carries them out.
 //!
-//! Numbers are made on the GPU ([`numbers`]); those of a generator for the host are copied to the program's memory afterwards. What a generator was told is
-//! kept ([`generators`]), and so are the tables for quasirandom sequences ([`tables`]).
+//! Numbers are made on the GPU ([`numbers`]); those of a generator for the host are copied to the program's memory
+//! afterwards. A generator's settings are kept ([`generators`]), and so are the tables for quasirandom sequences
+//! ([`tables`]).
 
 #![allow(non_snake_case)]
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcusolver.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuSOLVER carries them out.
 //!
-//! What the table has ([`gpgpu_protocol::libraries`]) is exported from its row ([`exports`]). What a handle was told is kept here ([`state`]).
+//! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]). A handle's
+//! settings are kept here ([`state`]).
 
 #![allow(non_snake_case)]
 

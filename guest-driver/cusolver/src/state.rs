@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles are made and ended here, and what cuSOLVER is told of them is kept.
+//! Creation and destruction of handles, and their settings.
 
 use gpgpu_library::{
     Object, Status, forward,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSOLVER's functions that are not served: exported, so that programs start, and honest when called.
 //!
-//! The names are those that the libraries of CUDA 12.9 and 13.3 export beside what is served.
+//! The other names that the libraries of CUDA 12.9 and 13.3 export.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cusolver::status;
@@ -11,7 +11,8 @@ unsupported! { status::NOT_SUPPORTED;
     cusolverDnIRSInfosGetResidualHistory cusolverDnXstedc cusolverDnXstedc_bufferSize
 }
 
-// Sparse matrices on the CPU, with arrays of the host's, and on the GPU what NVIDIA calls a preview or does not describe.
+// Sparse matrices on the CPU, with host arrays, and functions on the GPU that NVIDIA calls a preview or does not
+// describe.
 unsupported! { status::NOT_SUPPORTED;
     cusolverSpCcsrbtfHost cusolverSpCcsrcholBufferInfo cusolverSpCcsrcholBufferInfoHost
     cusolverSpCcsrcholDiag cusolverSpCcsrcholFactor cusolverSpCcsrcholFactorHost
@@ -102,7 +103,7 @@ unsupported! { status::NOT_SUPPORTED;
     cusolverRfSetupHost cusolverRfSetupM cusolverRfSolve
 }
 
-// What NVIDIA's other libraries and tools use, and no header has.
+// Functions for NVIDIA's other libraries and tools, which no header declares.
 unsupported! { status::NOT_SUPPORTED;
     cublasCbatchAccGemm cublasCbatchAccGemm_BufferSize cublasCbatchGemm cublasCbatchTrsm
     cublasDbatchAccGemm cublasDbatchAccGemm_BufferSize cublasDbatchGemm cublasDbatchTrsm

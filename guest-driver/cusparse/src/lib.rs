@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcusparse.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuSPARSE carries them out.
 //!
-//! What the table has ([`gpgpu_protocol::libraries`]) is exported from its row ([`exports`]). What a handle was told is kept here ([`state`]), as is what a
-//! program asks of a descriptor without a status to say that it failed ([`description`]), and how wide a vector's scalars are ([`vector`]). The rest
-//! is what cuSPARSE says on a CPU ([`words`]).
+//! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]). A handle's
+//! settings are kept here ([`state`]), and so are the fields of descriptors whose getters return no status
+//! ([`description`]), and the widths of vectors' scalars ([`vector`]). The other functions need no GPU ([`words`]).
 
 #![allow(non_snake_case)]
 
@@ -29,14 +29,14 @@ fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
     gpgpu_library::enter(LIBRARY, body)
 }
 
-/// What this process knows of objects, by id.
+/// This process's state of objects, by id.
 mod known {
     use std::{
         collections::HashMap,
         sync::{Mutex, MutexGuard, PoisonError},
     };
 
-    /// What is known of the objects of a class.
+    /// The state of the objects of a class.
     #[derive(Debug)]
     pub struct Known<T>(Mutex<Option<HashMap<u64, T>>>);
 
@@ -51,7 +51,7 @@ mod known {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// What is known of an object, if anything is.
+        /// The state of an object, if known.
         pub fn get(&self, id: u64) -> Option<T> {
             self.all().as_ref()?.get(&id).copied()
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSPARSE's functions that are not served: exported, so that programs start, and honest when called.
 //!
-//! The names are those that the libraries of CUDA 12 and 13.3 export beside what is served: both are `libcusparse.so.12`.
+//! The other names that the libraries of CUDA 12 and 13.3 export: both are `libcusparse.so.12`.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cusparse::status;
@@ -13,7 +13,8 @@ unsupported! { status::NOT_SUPPORTED;
     cusparseSpMVOp_destroyDescr cusparseSpMVOp_destroyPlan cusparseSpMVOp_setGlobalUserData
 }
 
-// Older functions: what may keep the address of a value, takes a complex number by value, or does not say on which side its arguments are.
+// Older functions: those that may keep the address of a value, take a complex number by value, or do not say on which
+// side their arguments are.
 unsupported! { status::NOT_SUPPORTED;
     cusparseCbsrilu02_numericBoost cusparseCcsr2csr_compress cusparseCcsrcolor
     cusparseCcsrilu02_numericBoost cusparseCnnz_compress cusparseCreateColorInfo

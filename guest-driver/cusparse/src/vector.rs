@@ -56,7 +56,7 @@ pub extern "C" fn cusparseDestroySpVec(spVecDescr: Object) -> Status {
     })
 }
 
-/// How wide the scalars are that multiply values of a `cudaDataType`, in bytes: those of halves are of single precision.
+/// The width of scalars that multiply values of a `cudaDataType`, in bytes: those of halves are of single precision.
 fn scalar_bytes(data: i32) -> Option<usize> {
     Some(match data {
         // 32F, 16F, 16BF; 64F; the same as complex numbers.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Names and logging: what cuSPARSE does without a GPU.
+//! Names and logging: the functions of cuSPARSE without a GPU.
 
 use std::ffi::{c_char, c_int, c_void};
 

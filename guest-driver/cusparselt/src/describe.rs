@@ -156,7 +156,7 @@ fn sized(
     Ok(found)
 }
 
-/// Gives a program the value of an attribute: what was set, or what the library says of it.
+/// Gives a program the value of an attribute: the set one, or the library's.
 ///
 /// # Errors
 ///

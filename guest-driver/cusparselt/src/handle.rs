@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, and what the library says of itself.
+//! Handles, and functions about the library itself.
 
 use std::ffi::{c_char, c_int};
 

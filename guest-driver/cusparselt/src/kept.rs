@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the program's structures hold.
+//! The content of the program's structures.
 //!
-//! A structure has 512 bytes, and 11,024 in programs that were compiled before cuSPARSELt 0.8; the first 512 are used. It begins with a word that says what it is, so
-//! that one that was never made, or has ended, is refused.
+//! A structure has 512 bytes, and 11,024 in programs that were compiled before cuSPARSELt 0.8; the first 512 are used.
+//! Its first word is a mark of its kind, so that a structure that was never initialised, or has ended, is refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,17 +22,17 @@ pub struct Opaque([u64; 64]);
 pub struct Plan {
     /// Its id.
     pub id: u64,
-    /// What it was made of.
+    /// Its source.
     pub selection: Selection,
 }
 
-/// What a structure can hold.
+/// The kinds of content of a structure.
 ///
 /// # Safety
 ///
 /// Every pattern of bits is a value.
 pub unsafe trait Held: Copy {
-    /// What its first word begins with.
+    /// The mark in its first word.
     const MARK: u64;
 }
 
@@ -71,7 +71,7 @@ pub fn new_serial() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << SERIAL_BITS) - 1)
 }
 
-/// What a structure holds, and the number in it.
+/// The content of a structure, and its number.
 ///
 /// # Errors
 ///
@@ -129,7 +129,7 @@ pub unsafe fn write<T: Held>(to: *mut Opaque, value: T, serial: u64) -> Result<(
     Ok(())
 }
 
-/// Ends what a structure holds: it holds nothing from then on.
+/// Ends a structure's content: it is empty from then on.
 ///
 /// # Errors
 ///
@@ -137,7 +137,7 @@ pub unsafe fn write<T: Held>(to: *mut Opaque, value: T, serial: u64) -> Result<(
 ///
 /// # Safety
 ///
-/// As [`write()`]: the functions take a constant pointer, and end what it leads to.
+/// As [`write()`]: the functions take a constant pointer, and end the content behind it.
 pub unsafe fn end<T: Held>(at: *const Opaque) -> Result<T, Status> {
     // SAFETY: promised by the caller.
     unsafe {

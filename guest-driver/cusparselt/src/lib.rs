@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcusparseLt.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuSPARSELt carries them out.
 //!
-//! The library's objects are structures of the program's. Descriptors and selections are kept there whole ([`kept`]), for programs copy them and never end
-//! some; a handle and a plan are an id. All functions are written by hand: those of handles ([`handle`]), those that describe a matrix or a product
-//! ([`describe`]), those that select an algorithm ([`selection`]), plans and products ([`plan`], [`alive`]), and pruning and compression ([`sparse`]).
+//! The library's objects are structures of the program's. Descriptors and selections are stored there whole ([`kept`]),
+//! because programs copy them and never end some; a handle and a plan are an id. All functions are written by hand:
+//! those of handles ([`handle`]), those that describe a matrix or a product ([`describe`]), those that select an
+//! algorithm ([`selection`]), plans and products ([`plan`], [`alive`]), and pruning and compression ([`sparse`]).
 
 #![allow(non_snake_case)]
 

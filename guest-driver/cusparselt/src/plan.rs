@@ -49,7 +49,7 @@ pub unsafe fn read(from: *const Opaque) -> Result<(Plan, u64), Status> {
     unsafe { kept::read::<Plan>(from) }
 }
 
-/// Notes what a plan is made of: calls with plans that are made alike are accepted alike.
+/// Records a plan's source: calls with plans from equal sources are accepted alike.
 fn describe(id: u64, handle: u64, blob: &[u8]) {
     let mut hasher = DefaultHasher::new();
     (handle, blob).hash(&mut hasher);
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
             }
             let (product, _) = kept::read::<Product>(matmulDescr)?;
             let (selected, serial) = selection::read(algSelection)?;
-            // The descriptor may have been told more since the selection was made.
+            // The descriptor may have got more settings since the selection was made.
             let selection = Selection {
                 product,
                 ..selected

@@ -34,13 +34,13 @@ pub type Found = Vec<(usize, u64)>;
 /// The most selections whose search is remembered: programs need not end them.
 const SEARCHED: usize = 1 << 12;
 
-/// What searches have found, by selection.
+/// The results of searches, by selection.
 fn searched() -> MutexGuard<'static, Option<HashMap<u64, Found>>> {
     static FOUND: Mutex<Option<HashMap<u64, Found>>> = Mutex::new(None);
     FOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes what a search has found.
+/// Records the result of a search.
 pub fn note(serial: u64, found: Found) {
     let mut all = searched();
     let all = all.get_or_insert_default();
@@ -50,7 +50,7 @@ pub fn note(serial: u64, found: Found) {
     all.insert(serial, found);
 }
 
-/// What a structure selects, with what a search has found for it.
+/// A structure's selection, with the result of its search.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
             let (at, value) = value(Class::Selection, attribute, data, dataSize)?;
             of.set.set(at, value);
             on.send(SET, &of.bytes(), [0])?;
-            // With a new number: what was found is in it, and what is set is newer.
+            // With a new number: it includes the search's result, and later settings are newer.
             kept::write(algSelection, of, new_serial())
         })
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a virtual machine's device has none of: displays, devices that write to GPUs' memory, memory and semaphores of other interfaces.
-//! These functions say so as NVIDIA's driver does where there is none: the codes are those of driver 580 on an H100.
+//! Features that a virtual machine's device lacks: displays, devices that write to GPUs' memory, memory and semaphores
+//! of other interfaces. These functions fail as NVIDIA's driver does without the feature: the codes are those of driver
+//! 580 on an H100.
 
 use std::{
     ffi::c_void,
@@ -34,7 +35,7 @@ const ATOMIC_OPERATIONS: u32 = 13;
 const FLUSH_SCOPES: [u32; 2] = [100, 200];
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF_FD: u32 = 1;
-/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and that of semaphores.
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the same for semaphores.
 const OPAQUE_FD: u32 = 1;
 
 /// `CUexecAffinityParam`.
@@ -45,7 +46,7 @@ pub struct ExecAffinity {
     count: u32,
 }
 
-/// The part of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC` that says what it describes, and the same of a semaphore.
+/// The head of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, which gives its type, and the same of a semaphore.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct External {
@@ -98,7 +99,7 @@ fn semaphores(array: InPtr<*mut c_void>, params: HostPtr, count: u32) -> Result 
     })
 }
 
-/// What the driver says of each of some atomic operations of a device with memory that it shares only by the bus: that it has none.
+/// The driver's answer for each of some atomic operations of a device with memory that it shares only by the bus: none.
 fn atomics(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32) -> Result {
     capabilities.required()?;
     if count == 0 {
@@ -114,7 +115,8 @@ fn atomics(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32) -> Res
     Ok(())
 }
 
-/// Who wants to be told of a device's messages, by handle. There are none: they are of budgets that no virtual machine has.
+/// The registered callbacks for a device's messages, by handle. There are no messages: they are about budgets that no
+/// virtual machine has.
 static NOTIFIED: Mutex<Vec<(usize, CUdevice)>> = Mutex::new(Vec::new());
 
 macro_rules! of_resources {
@@ -211,7 +213,7 @@ cuda! {
         atomics(capabilities, operations, count)
     }
 
-    /// `cuDeviceGetP2PAtomicCapabilities`: of two devices, those of which the host says that they have such operations have all.
+    /// `cuDeviceGetP2PAtomicCapabilities`: two devices have all operations if the host says that they have any.
     fn cuDeviceGetP2PAtomicCapabilities(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32, srcDevice: CUdevice, dstDevice: CUdevice) {
         if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);

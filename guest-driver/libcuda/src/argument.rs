@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! C arguments as checked values.
 //!
-//! The types here have the layout of the C argument. They are made by C callers alone, who vouch for
-//! them as CUDA's documentation asks; that is what makes their methods sound.
+//! The types here have the layout of the C argument. Only C callers make them, and vouch for them as CUDA's
+//! documentation requires; this makes their methods sound.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -120,7 +120,7 @@ impl<T: Copy> InPtr<T> {
         if self.0.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: a C caller gives an array long enough for what the function reads.
+        // SAFETY: a C caller gives an array long enough for the function's reads.
         Ok(unsafe { self.0.wrapping_add(index).read() })
     }
 
@@ -199,8 +199,8 @@ impl HostPtr {
         if length == 0 {
             return &mut [];
         }
-        // SAFETY: a C caller gives memory that is writable for the length that it names, and CUDA
-        // lets nobody else use a copy's destination meanwhile.
+        // SAFETY: a C caller gives memory that is writable for the length that it names, and CUDA forbids other uses of
+        // a copy's destination meanwhile.
         unsafe { slice::from_raw_parts_mut(self.0.cast(), length) }
     }
 }
@@ -215,7 +215,7 @@ macro_rules! passed_as {
 passed_as! {
     OutPtr<T> as *mut T, of any T;
     InPtr<T> as *const T, of any T;
-    // What C could write and the function only reads.
+    // Memory that is writable in C and that the function only reads.
     InPtr<T> as *mut T, of any T;
     Text as *const c_char;
     HostPtr as *mut c_void;
@@ -236,10 +236,10 @@ pub trait GuestArg: Arg {
         true
     }
 
-    /// Gives the caller what the successful call brought.
+    /// Gives the caller the results of the successful call.
     fn raise(_client: &Client, _argument: Self::C, _reply: Self::Reply) {}
 
-    /// Notes what the successful call made or ended.
+    /// Records objects that the successful call made or ended.
     fn settle(_client: &Client, _argument: Self::C, _request: &Self::Request) {}
 }
 
@@ -301,7 +301,7 @@ macro_rules! handles {
             }
 
             fn is_known(client: &Client, request: &u64) -> bool {
-                // NULL is an error to be told at the call.
+                // NULL is an error of the call.
                 object_kind(*request) == <$kind as Object>::KIND && client.objects.contains(*request)
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays: what they are is [known](crate::stores::arrays); the host makes and ends them.
+//! Arrays: their descriptions are [known](crate::stores::arrays); the host makes and ends them.
 
 use std::ffi::c_void;
 

@@ -431,8 +431,8 @@ fn line(to: Line, from: Line, bytes: usize, order: Order) -> Result {
     copy(&row, order)
 }
 
-/// `cuMemcpy3DPeer`: its structure has the contexts where the other has what is reserved. Addresses and arrays say by themselves where
-/// they are.
+/// `cuMemcpy3DPeer`: its structure has the contexts in reserved fields of the other. Addresses and arrays determine
+/// their own places.
 fn between(given: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     let client = client()?;
     let mut copy = given.get()?;

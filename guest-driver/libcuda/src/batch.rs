@@ -224,7 +224,8 @@ cuda! {
 mod tests {
     use super::*;
 
-    /// What a batch of copies with these sizes, starts and (order, flags) comes to; sources are at 0x100 but where `src` says.
+    /// The result of a batch of copies with these sizes, starts and (order, flags); sources are at 0x100 unless `src`
+    /// says otherwise.
     fn plan(
         sizes: &[usize],
         starts: &[usize],

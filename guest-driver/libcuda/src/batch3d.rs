@@ -218,7 +218,7 @@ fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: 
     outcome.map_err(|(code, _)| code)
 }
 
-/// Where nobody wants to know which copy failed.
+/// If the caller does not want the index of the failed copy.
 fn nowhere() -> OutPtr<usize> {
     OutPtr::nested(std::ptr::null_mut())
 }
@@ -263,7 +263,7 @@ mod tests {
         flags: 0,
     };
 
-    /// What a batch of a good copy and of this one comes to.
+    /// The result of a batch of a valid copy and this one.
     fn second(of: Operation) -> std::result::Result<usize, Failure> {
         let list = [GOOD, of];
         let list = InPtr::nested(list.as_ptr().cast());

@@ -24,7 +24,7 @@ use crate::{
 };
 
 enum Callback {
-    /// What this library has to do then.
+    /// The library's own action for it.
     Own(Box<dyn FnOnce() + Send>),
     Host {
         function: unsafe extern "C" fn(*mut c_void),

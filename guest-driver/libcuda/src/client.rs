@@ -33,11 +33,11 @@ use crate::{
 /// The highest version of the driver API that this library answers to; a newer host is shown as this.
 pub const API_VERSION: i32 = 13000;
 
-/// The connection and what the process knows.
+/// The connection and the process's state.
 pub struct Client {
     /// How requests reach the device.
     pub connection: Connection,
-    /// What does not change about the host.
+    /// The constant properties of the host.
     pub hello: Hello,
     /// Whether `hello` has all devices, in the host's order.
     pub sees_all: bool,
@@ -91,7 +91,7 @@ pub fn initialise() -> Result {
     Ok(())
 }
 
-/// The client, connected on first need; for what may be asked before `cuInit` too.
+/// The client, connected at its first use; also for calls before `cuInit`.
 pub fn connect() -> Result<&'static Client> {
     if forks::is_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
@@ -132,8 +132,8 @@ impl Client {
         })
     }
 
-    /// Allocates by `ask`. Where the host has no memory, what is kept here is given back first; then what was freed in a stream's
-    /// order is waited for.
+    /// Allocates by `ask`. If the host has no memory, the library first returns the memory that it keeps, then waits
+    /// for memory that was freed in a stream's order.
     pub fn allocate<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         match ask() {
             Err(CUDA_ERROR_OUT_OF_MEMORY) => self.give_back_spare(),
@@ -145,7 +145,7 @@ impl Client {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) if !is_last => {}
                 other => return other,
             }
-            // Where there is nothing more, somebody else may have brought the last of it back.
+            // If there is nothing more to return, another thread may have returned the last of it.
             is_last = self.call(&request::gpgpuReclaim { more: true })?.more == 0;
         }
     }
@@ -181,7 +181,7 @@ impl Client {
         self.note_freed(self.freed.give_back(&self.connection));
     }
 
-    /// Gives back what is kept for a stream that is about to end.
+    /// Returns memory that is kept for a stream that is about to end.
     pub fn leave_stream(&self, stream: u64) {
         self.note_freed(self.freed.leave_stream(&self.connection, stream));
     }
@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-/// What is sent is sent by the client's connection.
+/// Requests go by the client's connection.
 impl Deref for Client {
     type Target = Connection;
 

@@ -30,14 +30,14 @@ fn is_refused(entry: &EntryPoint) -> bool {
 
 fn page() -> String {
     let mut page = String::from(
-        "# What of the CUDA driver API works in a guest\n\n\
-         Made from the API table (`protocol/src/api`), the list of entry points and the table of reasons (`protocol/src/driver_api`); do \
-         not edit it by hand: `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` makes it again.\n\n\
-         The runtime API on top of it is described in `guest-driver/libcudart/README.md`.\n\n\
+        "# The CUDA driver API in a guest\n\n\
+         Generated from the API table (`protocol/src/api`), the list of entry points and the table of reasons (`protocol/src/driver_api`); do \
+         not edit it by hand: `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` writes it again.\n\n\
+         `guest-driver/libcudart/README.md` describes the runtime API.\n\n\
          ## Works\n\n\
-         How a call completes: *post* returns at once and an error of it surfaces later; *call* returns when the host has \
-         issued it; *wait* returns when it is done, and other threads of the program go on meanwhile. *Guest* is answered \
-         in the program's own process, or made of other functions.\n\n\
+         Completion: *post* returns at once, and an error surfaces later; *call* returns when the host has issued it; *wait* \
+         returns when it is done, and other threads of the program continue meanwhile. *Guest* is answered in the program's \
+         own process, or uses other functions.\n\n\
          The library's version is 13.0. `cuGetProcAddress` finds no functions of later versions; programs find them by `dlsym`.\n\n\
          | function | since CUDA | symbol | completes |\n|---|---|---|---|\n",
     );
@@ -54,9 +54,9 @@ fn page() -> String {
     }
     page.push_str(
         "\n## Refused, as by NVIDIA's driver\n\n\
-         These fail in a guest with the code that NVIDIA's driver gives on Linux, without a display, on a device that lacks the feature. \
-         Those of arguments that are wrong in themselves are the driver's, too.\n\n\
-         | symbol | since CUDA | why |\n|---|---|---|\n",
+         These fail in a guest with the code of NVIDIA's driver on Linux, without a display, on a device that lacks the feature. \
+         Wrong arguments have the driver's codes too.\n\n\
+         | symbol | since CUDA | reason |\n|---|---|---|\n",
     );
     for entry in all().filter(|entry| is_refused(entry)) {
         let why = reason(entry.symbol).unwrap_or_default();
@@ -65,8 +65,8 @@ fn page() -> String {
     let _ = write!(
         page,
         "\n## Not supported: {} symbols\n\n\
-         These are exported, return `CUDA_ERROR_NOT_SUPPORTED`, and name themselves and the reason once on standard error.\n\n\
-         | symbol | since CUDA | why |\n|---|---|---|\n",
+         These are exported, return `CUDA_ERROR_NOT_SUPPORTED`, and log their name and the reason once on standard error.\n\n\
+         | symbol | since CUDA | reason |\n|---|---|---|\n",
         not_supported().count()
     );
     for (entry, why) in not_supported() {

@@ -276,7 +276,7 @@ pub fn synchronise(client: &Client, hStream: u64) -> Result {
 
 /// Sends bytes by the ring, and says how many: fewer than there are if there is no room for more now.
 ///
-/// They have been read when this returns. A synchronous copy also waits for what the stream was given before, as CUDA
+/// They have been read when this returns. A synchronous copy also waits for earlier work of the stream, as CUDA
 /// documents, but not for the GPU to have the bytes.
 fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> Result<usize> {
     let Order {
@@ -364,7 +364,7 @@ fn read(
             std::thread::yield_now();
         }
         for (block, offset, length, ticket) in under_way {
-            // After an error the GPU may still write to the block, which is then nobody's any more.
+            // After an error the GPU may still write to the block, which is then lost.
             client.end::<request::gpgpuBlockOut>(ring, ticket)?;
             // SAFETY: the block is this copy's alone, and the GPU has written it.
             dst.add(offset)
@@ -457,7 +457,7 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     )
 }
 
-/// `cuMemcpy`: the addresses say what they are.
+/// `cuMemcpy`: the addresses determine the kinds.
 pub fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     if !check(dst, bytes)? {
         return Ok(());
@@ -484,7 +484,7 @@ pub fn at_once(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     };
     let to = Side::host(client, dst, bytes);
     if here && matches!(to, Side::DeviceVisible(_)) {
-        // Pinned memory is this process's as well: what it holds now travels as pageable memory does.
+        // Pinned memory is this process's as well: its present content travels as pageable memory does.
         let given = ((CU_MEMORYTYPE_UNIFIED, dst), (CU_MEMORYTYPE_UNIFIED, src));
         return copy(to, Side::Pageable(HostPtr::at(src)), bytes, given, order);
     }

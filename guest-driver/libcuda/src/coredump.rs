@@ -154,13 +154,13 @@ impl Settings {
     }
 }
 
-/// What the message about dumps names.
+/// The file in the message about dumps.
 const NAME: &str = "Core dumps of the GPU";
 
 /// The pipe that the driver would listen at: by the names of the machine and the process.
 fn default_pipe() -> Vec<u8> {
     let mut host = [0_u8; 256];
-    // SAFETY: the buffer is as long as the call is told, and ends with a NUL whatever is written before it.
+    // SAFETY: the buffer has the given length, and the call ends it with a NUL.
     unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
     let host = host.split(|byte| *byte == 0).next().unwrap_or_default();
     [
@@ -171,7 +171,7 @@ fn default_pipe() -> Vec<u8> {
     .concat()
 }
 
-/// The settings of all contexts, and those of contexts of their own.
+/// The settings of all contexts, and those of single contexts.
 static SETTINGS: Mutex<(Settings, Vec<(u64, Settings)>)> =
     Mutex::new((Settings::new(), Vec::new()));
 
@@ -179,7 +179,7 @@ fn settings() -> MutexGuard<'static, (Settings, Vec<(u64, Settings)>)> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The current context, whose settings are asked for or set: all but those of dumps that somebody calls for.
+/// The current context, whose settings are read or set: all except those of dumps that are triggered by the user.
 fn context(attribute: u32) -> Result<u64> {
     let client = client()?;
     match thread::home(client) {
@@ -219,7 +219,7 @@ cuda! {
     }
 }
 
-/// A context is gone, and what was set for it.
+/// Forgets the settings of a context that is gone.
 pub fn forget_context(context: u64) {
     settings().1.retain(|(of, _)| *of != context);
 }

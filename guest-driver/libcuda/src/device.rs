@@ -118,7 +118,7 @@ cuda! {
         let client = client()?;
         let host = |canAccessPeer| Ok(client.call(&request::cuDeviceCanAccessPeer { canAccessPeer, dev, peerDev })?.canAccessPeer);
         if canAccessPeer.is_null() {
-            // The host's driver decides what NULL means.
+            // The host's driver defines the meaning of NULL.
             return host(false).map(drop);
         }
         let known = local(client, || {

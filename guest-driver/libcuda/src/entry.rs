@@ -18,7 +18,7 @@ use crate::{
     ffi::Result,
 };
 
-/// What a search for an entry point comes to.
+/// The result of a search for an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Symbol(&'static str),
@@ -54,7 +54,7 @@ fn find(name: &str, version: u32, per_thread: bool) -> Found {
     }
 }
 
-/// This library, to look up its own symbols and nobody else's.
+/// This library, to look up its own symbols only.
 fn own_library() -> Option<usize> {
     static HANDLE: OnceLock<Option<usize>> = OnceLock::new();
     *HANDLE.get_or_init(|| {

@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-/// What the process's variables say. They are read once.
+/// The process's environment variables. They are read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `CUDA_LAUNCH_BLOCKING`: each launch waits for its kernel, and returns its error too.
@@ -41,7 +41,7 @@ impl Environment {
     }
 }
 
-/// What this process's variables say.
+/// This process's environment variables.
 pub fn environment() -> &'static Environment {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| Environment::read(|name| std::env::var(name).ok()))

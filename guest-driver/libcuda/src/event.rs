@@ -41,10 +41,10 @@ use crate::{
 /// How long a word that says "not yet" is believed before the host is asked again.
 const BELIEF: Duration = Duration::from_micros(50);
 
-/// How many looks at a word come to one look at the clock.
+/// The number of looks at a word for one look at the clock.
 const CLOCK_EVERY: u32 = 16;
 
-/// What is known of an event that the program asked about.
+/// The state of an event that the program queried.
 #[derive(Debug, Default)]
 struct Watched {
     word: u32,
@@ -94,7 +94,7 @@ fn set_over(client: &Client, event: u64) {
     }
 }
 
-/// What is known of an event. Ids are never used again, so what was found once stays right.
+/// The state of an event. Ids are never reused, so a cached look-up stays valid.
 fn find(event: u64) -> Option<Arc<Watched>> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
@@ -314,7 +314,7 @@ pub fn record_all(context: CUcontext, event: CUevent) -> Result {
         let request = request::cuCtxRecordEvent { hCtx, hEvent };
         client()?.call(&request).map(drop)
     })?;
-    // What it stood for in a capture it stands for no more.
+    // It loses its meaning in a capture.
     capture::forget_event::<Guest>(hEvent);
     Ok(())
 }
@@ -330,7 +330,7 @@ pub fn hold_all(context: CUcontext, event: CUevent) -> Result {
     })
 }
 
-/// Whether an event's latest record is over although the host may not have it yet.
+/// Whether an event's latest record is over even if the host may not have it yet.
 fn is_settled(event: u64) -> bool {
     find(event).is_some_and(|watched| watched.was_settled())
 }

@@ -34,7 +34,7 @@ macro_rules! function {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         #[allow(clippy::not_unsafe_ptr_arg_deref)]
         pub unsafe extern "C" fn $name($($arg: <$ty as Arg>::C),*) -> CUresult {

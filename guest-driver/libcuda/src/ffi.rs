@@ -40,7 +40,7 @@ macro_rules! cuda {
         ///
         /// # Safety
         ///
-        /// The arguments are as CUDA's documentation asks: pointers are NULL or valid for what the function reads or writes.
+        /// The arguments are as CUDA's documentation requires: pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> gpgpu_protocol::cuda::CUresult {
             $crate::ffi::enter(stringify!($name), || {

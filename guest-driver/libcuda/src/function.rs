@@ -109,7 +109,7 @@ cuda! {
         }
         let value = match client.objects.get(id) {
             Some(Known::Function(function)) if usual => function.attribute(client, id, 0, attrib)?,
-            // The host's driver decides what NULL and handles of another kind mean.
+            // The host's driver defines the meaning of NULL and of handles of another kind.
             _ => client.call(&request::cuFuncGetAttribute { pi: !pi.is_null(), attrib, hfunc: id })?.pi,
         };
         pi.offer(value);
@@ -177,7 +177,7 @@ cuda! {
         reconfigure(|| client.call(&request::cuFuncSetSharedMemConfig { hfunc: Function::id(hfunc), config }).map(drop))
     }
 
-    /// `cuFuncIsLoaded`: what was loaded once stays loaded.
+    /// `cuFuncIsLoaded`: a loaded function stays loaded.
     fn cuFuncIsLoaded(state: OutPtr<u32>, function: CUfunction) {
         let client = client()?;
         let id = Function::id(function);

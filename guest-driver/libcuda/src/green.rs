@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Green contexts: parts of a device's multiprocessors.
 //!
-//! A resource is a structure of the program's, part of which is the library's own. There this library keeps the split that the
-//! multiprocessors come from, as numbers; what the host's driver has there stays on the host. A descriptor is a list of such numbers, kept
-//! here.
+//! A resource is a structure of the program's, part of which is the library's own. There this library stores the split
+//! that the multiprocessors come from, as numbers; the bytes of the host's driver stay on the host. A descriptor is a
+//! list of such numbers, kept here.
 //!
-//! A green context is a context with an id of its own. It goes with the command's header, so streams, launches in its default stream and waits
-//! for its work are its own. What is made while it is current belongs to the primary context ([`home`]), which it retains.
+//! A green context is a context with an id of its own, which the command's header names: streams, launches in its
+//! default stream and waits for its work are its own. Objects that are made while it is current belong to the primary
+//! context ([`home`]), which it retains.
 
 use std::{
     collections::HashSet,
@@ -42,7 +43,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 static ANY_ENDED: AtomicBool = AtomicBool::new(false);
 /// The streams of those that have ended: their handles stay wrong in a way of their own.
 static ENDED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
-/// The multiprocessors of each descriptor, which is the place of its list here. CUDA has no function that ends one, so the same list is there once.
+/// The multiprocessors of each descriptor, by its index in this list. CUDA has no function that ends one, so equal
+/// lists are stored once.
 static DESCRIPTORS: Mutex<Vec<Wanted>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,7 +58,7 @@ const MARK: u32 = 0x6770_6d73;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resource {
     device: CUdevice,
-    /// The split that they come from, or what would be split: then it has no groups.
+    /// The split that they come from, or the source of a split: then it has no groups.
     split: MultiprocessorSplit,
     /// The group's number.
     group: u32,
@@ -116,7 +118,7 @@ impl Resource {
         }
     }
 
-    /// What a structure of the program's stands for. Which groups there are is the host's to say.
+    /// The multiprocessors of a structure of the program's. The host decides which groups exist.
     fn read(shown: &CUdevResource) -> Result<Self> {
         if shown.type_ != CU_DEV_RESOURCE_TYPE_SM {
             return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
@@ -193,7 +195,7 @@ pub fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// The context that goes with what is made in a context: itself, or the primary context that a green one is a part of.
+/// The context that owns objects made in a context: itself, or the primary context of a green one.
 #[inline]
 pub fn home(client: &Client, context: u64) -> u64 {
     if !any() {
@@ -226,7 +228,7 @@ pub fn check_stream(stream: u64) -> Result {
     }
 }
 
-/// The id of the green context that a handle stands for.
+/// The id of the green context of a handle.
 fn named(client: &Client, handle: CUgreenCtx) -> Result<u64> {
     let id = handle as u64;
     match client.objects.context(id) {
@@ -326,7 +328,7 @@ fn create(phCtx: OutPtr<CUgreenCtx>, desc: CUdevResourceDesc, dev: CUdevice, fla
     let client = client()?;
     phCtx.required()?;
     device(dev)?;
-    // NULL stands for all of the device, as natively.
+    // NULL is the whole device, as natively.
     let wanted = match desc.is_null() {
         true => Wanted::of(&[Resource::whole(dev, 0)])?,
         false => Wanted::find(desc)?,
@@ -358,7 +360,7 @@ fn destroy(hCtx: CUgreenCtx) -> Result {
     let client = client()?;
     let green = named(client, hCtx)?;
     let dev = client.objects.context_device(green);
-    // What was freed in their order goes back while they are there.
+    // Memory freed in their order is returned before they end.
     for stream in streams(client, green) {
         client.leave_stream(stream);
     }

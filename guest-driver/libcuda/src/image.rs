@@ -63,8 +63,8 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
     Ok(image.bytes(length + 1))
 }
 
-/// What of a module's or library's image the process's devices can use, and its variables let them use. A program's image holds code for
-/// every kind of GPU, of which only that of the host's has to travel.
+/// The part of a module's or library's image that the process's devices can use, and that its variables allow. A
+/// program's image holds code for every kind of GPU, of which only the host's has to travel.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Resul
     let Ok(entries) = fatbin::entries(&Contents(image)) else {
         let is_text = !image.starts_with(b"\x7fELF");
         let starts_with = |magic: u32| image.starts_with(&magic.to_ne_bytes());
-        // Of a container that is broken the driver says what it says of the whole.
+        // A broken container is sent whole, for the driver's error.
         if by.disables_jit && is_text && !starts_with(fatbin::CONTAINER_MAGIC) {
             return Err(CUDA_ERROR_JIT_COMPILATION_DISABLED);
         }
@@ -115,7 +115,7 @@ fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Resul
     Ok(fatbin::with(image, &entries, is_kept).map_or(whole, Cow::Owned))
 }
 
-/// An ELF file in memory is as long as what its headers point at.
+/// The length of an ELF file in memory follows from its headers.
 fn elf_length(image: HostPtr) -> Result<usize> {
     type Header = object::elf::FileHeader64<object::Endianness>;
     let invalid = CUDA_ERROR_INVALID_IMAGE;
@@ -271,7 +271,7 @@ impl Jit {
             .and_then(|(_, value)| value.read())
     }
 
-    /// Gives the program what the linker said.
+    /// Gives the program the linker's logs.
     pub fn raise(&self, log: &JitLog) {
         for (option, value) in self.each() {
             match option {
@@ -326,7 +326,7 @@ mod tests {
         bytes
     }
 
-    /// What NVIDIA's driver (580) does on an H200, without anything in its cache.
+    /// The behaviour of NVIDIA's driver (580) on an H200 with an empty cache.
     #[test]
     fn variables_say_which_code_of_a_fatbin_is_used() {
         let by = |forces_jit, disables_jit| Environment {

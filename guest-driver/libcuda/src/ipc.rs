@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the program shares with other processes of its VM.
+//! Objects that the program shares with other processes of its VM.
 //!
-//! The host gives a name of 64 bytes to what is shared, and only it reads what is in it. A handle of CUDA's is such a name. A descriptor is one of a
-//! file in memory that has the name as its content, and cannot be changed: so the program may pass it on in any way, and it keeps nothing alive.
+//! The host gives a shared object a name of 64 bytes, and only the host reads its content. A handle of CUDA's is such a
+//! name. A descriptor is a sealed file in memory with the name as its content: so the program may pass it on in any
+//! way, and it keeps nothing alive.
 
 use std::{
     ffi::{c_char, c_void},
@@ -34,7 +35,7 @@ use crate::{
 const NAME_BYTES: usize = 64;
 /// How descriptors' files begin, before the name.
 const MARK: &[u8; 16] = b"virtio-gpgpu shr";
-/// What a descriptor's file cannot be: written to, or made longer or shorter.
+/// The seals of a descriptor's file: it cannot be written to, or made longer or shorter.
 const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
 /// Whether the host shares memory between processes.
@@ -42,7 +43,7 @@ pub fn is_served(client: &Client) -> bool {
     client.has(request::gpgpuIpcOpen::OP)
 }
 
-/// A device attribute that says what can be shared; `None` for any other.
+/// The sharing that a device attribute is about; `None` for any other.
 ///
 /// # Errors
 ///
@@ -126,7 +127,7 @@ pub fn file_of(name: &Blob) -> Result<i32> {
     if fd < 0 {
         return Err(CUDA_ERROR_OPERATING_SYSTEM);
     }
-    // SAFETY: the descriptor was just made, and nobody else knows it.
+    // SAFETY: the descriptor was just made, and no other code knows it.
     let mut file = unsafe { File::from_raw_fd(fd) };
     let written = file.write_all(&[MARK, name.0.as_slice()].concat());
     // SAFETY: takes numbers alone.
@@ -148,10 +149,10 @@ pub fn name_in(fd: i32) -> Result<Blob> {
     if own < 0 {
         return Err(CUDA_ERROR_UNKNOWN);
     }
-    // SAFETY: the descriptor was just made, and nobody else knows it.
+    // SAFETY: the descriptor was just made, and no other code knows it.
     let file = unsafe { File::from_raw_fd(own) };
-    // What is not sealed is no file of this library's, and reading from it could take any time.
-    // SAFETY: takes numbers alone.
+    // A file without the seals is not this library's, and reading from it could take any time. SAFETY: takes numbers
+    // alone.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) } & SEALS != SEALS {
         return Err(CUDA_ERROR_UNKNOWN);
     }
@@ -181,7 +182,7 @@ cuda! {
         pHandle.set(CUipcMemHandle { reserved: handle(&shared.name)? })
     }
 
-    /// `cuIpcOpenMemHandle`, of before CUDA 11.
+    /// `cuIpcOpenMemHandle` from before CUDA 11.
     fn cuIpcOpenMemHandle(pdptr: OutPtr<CUdeviceptr>, handle: CUipcMemHandle, Flags: u32) {
         open(pdptr, handle, Flags)
     }

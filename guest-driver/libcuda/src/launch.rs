@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches.
 //!
-//! A launch that the process knows to be well formed is posted: its call returns at once, and what
-//! goes wrong on the GPU surfaces later, as it does natively. Any other launch is put to the host's
-//! driver while the caller waits, so that a rejected launch is rejected with CUDA's own code.
+//! A launch that the process knows to be well formed is posted: its call returns at once, and errors of the GPU surface
+//! later, as natively. Any other launch is sent to the host's driver while the caller waits, so that a rejected launch
+//! has CUDA's own code.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -33,7 +33,7 @@ use crate::{
     thread,
 };
 
-/// Which default stream NULL stands for.
+/// The default stream for NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultStream {
     /// The legacy one.
@@ -43,7 +43,7 @@ pub enum DefaultStream {
 }
 
 impl DefaultStream {
-    /// The id of the stream that a handle stands for.
+    /// The id of the stream of a handle.
     pub fn stream(self, client: &Client, stream: CUstream) -> Result<u64> {
         match self {
             Self::Legacy => thread::stream_id(client, stream as u64),
@@ -263,7 +263,7 @@ fn record(
     })
 }
 
-/// Whether a node's launch can be made: what the process knows to be good is, the rest the host says.
+/// Whether a node's launch is valid: the process decides if it can, the host otherwise.
 pub fn check(client: &Client, kernel: &Kernel) -> Result {
     let config = &graph::launch_config(kernel)?;
     let look = |object: &Known| match object {
@@ -339,8 +339,8 @@ pub fn launch(
                 client.call(&request).map(drop)
             };
         }
-        // Whether attributes fit is the host's to say. What it took once, it takes again.
-        // A green context may have too few multiprocessors for it.
+        // The host decides whether attributes fit. It accepts again a form that it has accepted once. A green context
+        // may have too few multiprocessors for it.
         if function.accepted.holds(device, config) && !green::any() {
             return client.post(&request);
         }

@@ -30,7 +30,7 @@ const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
 /// The most rows of blocks.
 const MOST_ROWS: u32 = 65_535;
 
-/// What a function's next launch of this kind takes.
+/// The settings of a function's next launch of this kind.
 #[derive(Debug)]
 struct Setup {
     block: [u32; 3],
@@ -67,7 +67,7 @@ impl Kept {
     }
 }
 
-/// What `body` comes to with a function's setup.
+/// The result of `body` with a function's setup.
 fn with<T>(
     function: CUfunction,
     body: impl FnOnce(&FunctionData, &mut Setup) -> Result<T>,

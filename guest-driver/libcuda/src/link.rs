@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The just-in-time linker: the worker links, and what it makes is kept here until the program ends the linker.
+//! The just-in-time linker: the worker links, and its output is kept here until the program ends the linker.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ use crate::{
 /// A linker.
 struct Link {
     jit: Jit,
-    /// What it has made. It stays where it is.
+    /// The output. It does not move.
     made: Mutex<Option<Box<[u8]>>>,
 }
 

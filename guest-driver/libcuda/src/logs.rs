@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The log of calls that failed: `cuLogsRegisterCallback` and the functions beside it.
 //!
-//! NVIDIA's driver writes of a failed call what it has to say, and then that it failed. Here there is the second alone, in the same words.
+//! For a failed call NVIDIA's driver writes the details, and then a line that the call failed. This library has only
+//! that line, in the same words.
 
 use std::{
     cell::Cell,
@@ -27,10 +28,10 @@ use crate::{
 const MOST_BYTES: usize = 25_600;
 /// `CU_LOG_LEVEL_ERROR`.
 const ERROR: u32 = 0;
-/// What a dump begins with that leaves lines out.
+/// The first line of a dump that leaves lines out.
 const CUT: &str =
     "The provided buffer is not large enough to hold all messages. Some messages will be missing\n";
-/// What a dump begins with whose first lines are kept no more.
+/// The first line of a dump whose oldest lines are gone.
 const LOST: &str = "The log has been truncated. Some messages are missing\n";
 
 /// `CUlogsCallback`: the program's data, the level, the message with its NUL, and its length without it.
@@ -45,7 +46,7 @@ struct Registered {
     data: usize,
 }
 
-/// The lines, and who is told of new ones.
+/// The lines, and the callbacks for new ones.
 struct Log {
     lines: VecDeque<String>,
     bytes: usize,
@@ -68,7 +69,7 @@ fn log() -> MutexGuard<'static, Log> {
 }
 
 thread_local! {
-    /// The thread is in a function of the program that is told of a failure.
+    /// The thread is in a callback of the program for a failure.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -89,7 +90,7 @@ impl Log {
         self.next.wrapping_sub(self.lines.len() as u32)
     }
 
-    /// The lines from an iterator on, or all; and whether lines before them are kept no more.
+    /// The lines from an iterator on, or all; and whether earlier lines are gone.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ fn note(file: &str, line: &str) {
     }
 }
 
-/// A call of the program failed: keeps that, and tells those who want to know.
+/// A call of the program failed: stores the line, and calls the callbacks.
 #[cold]
 pub fn failed(function: &str, code: CUresult) {
     let name = result_name(code).unwrap_or("CUDA_ERROR_UNKNOWN");
@@ -175,7 +176,7 @@ pub fn failed(function: &str, code: CUresult) {
     let _ = TELLING.try_with(|telling| telling.set(false));
 }
 
-/// What a dump into so many bytes, of which one is for the NUL, holds of the lines; and whether it holds any of them.
+/// The lines that fit into a dump of so many bytes, one of which is for the NUL; and whether there are any.
 fn fitted(lines: &[&str], is_cut: bool, room: usize) -> (String, bool) {
     let mut text = String::from(if is_cut { LOST } else { "" });
     let all: usize = lines.iter().map(|line| line.len()).sum();

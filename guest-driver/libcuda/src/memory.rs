@@ -20,7 +20,7 @@ use crate::{
     thread,
 };
 
-/// What NVIDIA's driver says of memory on a GPU and on the host alike, in bytes.
+/// The number that NVIDIA's driver reports for memory on a GPU and on the host alike, in bytes.
 const ALLOCATION_GRANULARITY: usize = 2 << 20;
 
 /// A context is gone, and its memory with it.
@@ -83,7 +83,7 @@ pub fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
     Ok(start as *mut c_void)
 }
 
-/// Has CUDA pin memory that the worker has by now, and notes it; if that fails, nobody has it any more.
+/// Has CUDA pin memory that the worker has mapped, and records it; releases it if that fails.
 fn note_host(
     client: &Client,
     start: u64,
@@ -238,7 +238,7 @@ cuda! {
     fn cuMemFree_v2(dptr: CUdeviceptr) {
         let client = client()?;
         if let Some(freed) = graph::free(dptr) {
-            // A graph's memory is the graph's still; what used it is waited for all the same.
+            // A graph's memory stays the graph's; its users are waited for in any case.
             return freed.and_then(|()| client.call(&request::cuCtxSynchronize {}).map(drop));
         }
         let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
@@ -279,7 +279,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemGetInfo`: what is kept for the program is free.
+    /// `cuMemGetInfo`: memory that is kept for the program is free.
     fn cuMemGetInfo_v2(free: OutPtr<usize>, total: OutPtr<usize>) {
         let client = client()?;
         client.give_back_spare();
@@ -289,8 +289,8 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemGetAllocationGranularity`: programs ask before they try whether such memory can be had, and go another way where it
-    /// cannot (`cuMemCreate` says so). NCCL gives up altogether where the question fails.
+    /// `cuMemGetAllocationGranularity`: programs query this before they try to allocate such memory, and do without it
+    /// if it is unavailable (`cuMemCreate` says so). NCCL fails if the query fails.
     fn cuMemGetAllocationGranularity(
         granularity: OutPtr<usize>,
         prop: InPtr<CUmemAllocationProp>,

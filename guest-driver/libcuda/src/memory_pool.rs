@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools, and memory in a stream's order.
 //!
-//! Which pools there are, which of them a device has and who was let in is [known](crate::stores::pools); what a pool has is
-//! the host's to say. [`crate::shared_pool`] shares them between processes.
+//! The pools, the current pool of each device and granted access are [known](crate::stores::pools); the host has the
+//! memory of pools. [`crate::shared_pool`] shares them between processes.
 
 use std::ffi::c_void;
 
@@ -130,7 +130,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     });
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
-            // What other processes may have, and what they have given, is the host's to end.
+            // Memory that other processes may have, or have given, is the host's to end.
             if let Some(place) = Place::of(hStream, pool)
                 && client.pools.sharing(pool) == Sharing::Private
                 && client.freed.free_in_order(client, range, place)
@@ -315,7 +315,7 @@ cuda! {
         create(pool, poolProps)
     }
 
-    /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. A device's own pool stays.
+    /// `cuMemPoolDestroy`: allocations from it stay until they are freed. A device's own pool stays.
     fn cuMemPoolDestroy(pool: CUmemoryPool) {
         destroy(pool)
     }

@@ -170,7 +170,7 @@ cuda! {
         let client = client()?;
         let func = Function::id(func);
         if numBlocks.is_null() {
-            // The host's driver decides what NULL means, here and below.
+            // The host's driver defines the meaning of NULL, here and below.
             let request = request::cuOccupancyMaxActiveBlocksPerMultiprocessor { numBlocks: false, func, blockSize, dynamicSMemSize };
             return client.call(&request).map(drop);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What pointers say of themselves.
+//! Queries about pointers.
 
 use gpgpu_protocol::{api::request, cuda::*};
 
@@ -33,7 +33,7 @@ impl Value {
     }
 }
 
-/// Whether a device may access what is mapped at an address.
+/// Whether a device may access the mapping at an address.
 fn is_accessed(client: &Client, open: u64, dev: CUdevice, ptr: u64) -> Result<bool> {
     if open != 0 {
         return Ok(true);
@@ -150,7 +150,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
 }
 
 cuda! {
-    /// `cuPointerGetAttribute`: from the process's own map, but for what only the host knows.
+    /// `cuPointerGetAttribute`: from the process's own map, except for answers that only the host has.
     fn cuPointerGetAttribute(data: OutPtr<std::ffi::c_void>, attr: CUpointer_attribute, ptr: CUdeviceptr) {
         let client = client()?;
         data.required()?;

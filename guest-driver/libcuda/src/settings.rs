@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What contexts say of themselves, and what can be set of it: asked of the host once, then known until it is set.
+//! Properties and settings of contexts: queried once from the host, then known until they are set.
 
 use gpgpu_protocol::{
     api::{Context, Object, request},
@@ -43,7 +43,7 @@ pub fn ask(
     }
 }
 
-/// Has the host change what makes some answers of the current context untrue.
+/// Sends the host a change that outdates some answers of the current context.
 fn change<T>(client: &Client, untrue: u32, host: impl FnOnce() -> T) -> T {
     match client.objects.context(thread::home(client)) {
         Some(context) => context.answers.change(untrue, host),
@@ -61,7 +61,7 @@ const LASTING_LIMITS: &[CUlimit] = &[
     CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
 ];
 
-/// The context that a handle stands for; NULL is the current one.
+/// The context of a handle; NULL is the current one.
 fn meant(ctx: CUcontext) -> u64 {
     if ctx.is_null() {
         thread::current_context()
@@ -75,7 +75,7 @@ macro_rules! current {
     ($client:ident, $which:ident, $out:ident, $request:ident { $field:ident }) => {{
         let ask_host = |wanted| Ok($client.call(&request::$request { $field: wanted })?.$field);
         if $out.is_null() {
-            // The host's driver decides what NULL means.
+            // The host's driver defines the meaning of NULL.
             return ask_host(false).map(drop);
         }
         let value = ask($client, thread::home($client), answer::$which, || {

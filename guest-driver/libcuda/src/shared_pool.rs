@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools that processes of a VM share.
 //!
-//! A pool's descriptor is [a file with its name](crate::ipc). The 64 bytes that stand for an allocation of it are a name themselves. Nothing can be
-//! allocated from an imported pool; what is opened with it is freed as the process's own memory is.
+//! A pool's descriptor is [a file with its name](crate::ipc). The 64 bytes of an allocation are a name themselves. An
+//! imported pool allocates nothing; memory that is opened with it is freed as the process's own memory is.
 
 use std::ffi::c_void;
 

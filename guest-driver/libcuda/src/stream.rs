@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Streams: what the process knows of them.
+//! Streams: the process's state of them.
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{
@@ -39,7 +39,7 @@ pub fn context(handle: CUstream) -> Result<u64> {
     known.ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// What the host says of a stream once and for all.
+/// The host's constant answers about a stream.
 #[derive(Clone, Copy)]
 enum Fact {
     Flags,
@@ -82,7 +82,7 @@ fn flags(client: &Client, hStream: u64, to: OutPtr<u32>) -> Result {
             .flags)
     };
     if to.is_null() {
-        // The host's driver decides what NULL means, here and below.
+        // The host's driver defines the meaning of NULL, here and below.
         return host(false).map(drop);
     }
     to.set(fact(client, hStream, Fact::Flags, || host(true).map(u64::from))? as u32)
@@ -337,7 +337,7 @@ pub fn is_blocking(client: &Client, stream: u64) -> Result<bool> {
     Ok(flags as u32 & CU_STREAM_NON_BLOCKING == 0)
 }
 
-/// The id of a stream, by the default stream that NULL stands for.
+/// The id of a stream, by the default stream for NULL.
 pub fn lower(shape: DefaultStream, stream: CUstream) -> Result<u64> {
     let client = client()?;
     match shape {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tensor maps: what a GPU's copies of tiles go by. Only the host's driver knows how they are encoded.
+//! Tensor maps: the descriptions for a GPU's copies of tiles. Only the host's driver knows their encoding.
 
 use std::ffi::c_void;
 
@@ -33,7 +33,7 @@ pub fn far(client: &Client, address: *mut c_void) -> u64 {
     }
 }
 
-/// What all kinds of maps have in common: dimensions and steps.
+/// The common part of all kinds of maps: dimensions and steps.
 fn tensor(
     data_type: u32,
     rank: u32,

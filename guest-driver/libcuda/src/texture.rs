@@ -89,7 +89,7 @@ fn context() -> Result<u64> {
     }
 }
 
-/// What a texture of the current context was made of.
+/// The source of a texture of the current context.
 fn known(object: CUtexObject) -> Result<TextureData> {
     let client = client()?;
     let found = client
@@ -120,7 +120,7 @@ cuda! {
         pTexObject.set(object)
     }
 
-    /// `cuTexObjectDestroy`: as natively, the end of what is none is no error.
+    /// `cuTexObjectDestroy`: as natively, the end of an unknown object is no error.
     fn cuTexObjectDestroy(texObject: CUtexObject) {
         let client = client()?;
         let context = context()?;

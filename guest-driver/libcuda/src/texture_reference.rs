@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface references. What a program sets and gets stays [here](crate::stores::references); all of a reference goes to the
-//! host when something is bound to it, and again when something else of it changes then.
+//! Texture and surface references. A program's settings stay [here](crate::stores::references); the whole reference
+//! goes to the host when a resource is bound to it, and again when another setting of it changes then.
 
 use std::{
     ffi::c_void,
@@ -39,7 +39,7 @@ fn found(handle: Handle) -> Result<(&'static Client, Arc<Reference>)> {
     Ok((client, client.references.get(handle as u64)?))
 }
 
-/// What a texture reference is set to.
+/// The settings of a texture reference.
 fn reading(handle: Handle) -> Result<Reading> {
     match &found(handle)?.1.state {
         State::Texture(state) => Ok(*lock(state)),
@@ -47,7 +47,7 @@ fn reading(handle: Handle) -> Result<Reading> {
     }
 }
 
-/// Whether a handle is that of a texture reference.
+/// Whether a handle is a texture reference's.
 pub fn is_one(handle: Handle) -> bool {
     reading(handle).is_ok()
 }
@@ -163,7 +163,7 @@ fn rows(handle: Handle, form: InPtr<CUDA_ARRAY_DESCRIPTOR>, start: u64, pitch: u
     bound.map(drop)
 }
 
-/// What a texture reference of a kind of resource is bound to.
+/// The bound resource of a texture reference, of some kind.
 fn bound(handle: Handle, kinds: &[u32]) -> Result<u64> {
     let reading = reading(handle)?;
     let bound = reading

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What belongs to a thread of the program: its context stack, its default stream.
+//! The state of a thread of the program: its context stack, its default stream.
 //!
 //! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
 
@@ -20,8 +20,8 @@ use crate::{
     stores::objects::Known,
 };
 
-/// What a thread has. It outlives the thread's destructors, for a program may call CUDA in one: so
-/// nothing here has a destructor of its own; [`Leaving`] cleans up.
+/// The state of a thread. It outlives the thread's destructors, because a program may call CUDA in one: so no field has
+/// a destructor of its own; [`Leaving`] cleans up.
 struct Thread {
     /// Default streams: the context's id and the stream's.
     streams: RefCell<Vec<(u64, u64)>>,
@@ -67,8 +67,8 @@ pub fn has_context(client: &Client) -> bool {
     context != 0 && client.objects.contains(context)
 }
 
-/// The context that goes with what the calling thread makes: its current one, or the primary context that a green one is a part of. Streams go
-/// with the current one.
+/// The context that owns objects of the calling thread: its current one, or the primary context of a green one. Streams
+/// belong to the current one.
 pub fn home(client: &Client) -> u64 {
     green::home(client, current_context())
 }

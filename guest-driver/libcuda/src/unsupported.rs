@@ -56,7 +56,7 @@ mod tests {
                 }
             }
 
-            /// The library's functions as the linker finds them: it refuses a program that asks for one that nobody defines.
+            /// The library's functions as the linker finds them: it refuses a program that needs an undefined one.
             const ALL: &[unsafe extern "C" fn()] = &[$(exported::$symbol, $(exported::$per_thread,)?)*];
         };
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Virtual memory: reserved addresses, physical memory, and mappings.
 //!
-//! What is reserved and mapped where is [known](crate::stores::pointers), so that copies and questions about addresses find it. All
-//! else is the host's to say.
+//! Reservations and mappings are [known](crate::stores::pointers), so that copies and queries of addresses find them.
+//! The host decides everything else.
 
 use gpgpu_protocol::{
     api::{Object, Physical, request},
@@ -48,8 +48,8 @@ fn of_properties(properties: &CUmemAllocationProp) -> Result<CUdevice> {
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // To be exported as a descriptor is a wish, as compression is: PyTorch and NCCL have it for all their memory, whether they export it or
-    // not. A host that is older than this cannot grant it; who asks the handle learns that.
+    // Export as a descriptor is a wish, as compression is: PyTorch and NCCL have it for all their memory, whether they
+    // export it or not. An older host cannot grant it; the handle's properties say so.
     if properties.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
         != CU_MEM_HANDLE_TYPE_NONE
         || flags.gpuDirectRDMACapable != 0
@@ -126,12 +126,12 @@ cuda! {
         handle.set(Physical::handle(id))
     }
 
-    /// `cuMemRelease`: what is mapped stays until it is unmapped.
+    /// `cuMemRelease`: mapped memory stays until it is unmapped.
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) {
         client()?.call(&request::cuMemRelease { handle: Physical::id(handle) }).map(drop)
     }
 
-    /// `cuMemMap`: nobody has access yet.
+    /// `cuMemMap`: without any access yet.
     fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) {
         let client = client()?;
         if flags != 0 {

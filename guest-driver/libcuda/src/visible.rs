@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The devices that a program sees: `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
 //!
-//! Source: CUDA C++ Programming Guide, environment variables. The host is told, so that a number means the same device on both
-//! sides.
+//! Source: CUDA C++ Programming Guide, environment variables. The host is told, so that a number means the same device
+//! on both sides.
 
 use std::ffi::OsStr;
 

@@ -50,7 +50,7 @@ pub fn cudart_abi() -> c_int {
     VERSION_13
 }
 
-// What the link scripts choose from.
+// The functions that the link scripts choose from.
 #[unsafe(no_mangle)]
 static cudart12_abi: c_int = VERSION_12;
 #[unsafe(no_mangle)]

@@ -18,7 +18,7 @@ pub const DEVICES: usize = 64;
 struct Primary {
     /// The primary context that this library holds, or null.
     retained: AtomicPtr<CUctx_st>,
-    /// The last one that a reset destroyed: threads may still have it current.
+    /// The context that a reset destroyed last: it may still be current in threads.
     dead: AtomicPtr<CUctx_st>,
 }
 
@@ -133,8 +133,8 @@ fn bind(driver: &Driver, device: c_int) -> Result<CUcontext> {
     Ok(context)
 }
 
-/// A context that cannot be had because an earlier fault broke the process is
-/// `cudaErrorDevicesUnavailable`, not that fault again. Seen with the runtime 13.0.
+/// If an earlier fault in the process prevents a context, the result is `cudaErrorDevicesUnavailable`, not that fault
+/// again. Seen with the runtime 13.0.
 fn unavailable(error: cudaError_t) -> cudaError_t {
     match error {
         CUDA_ERROR_ILLEGAL_ADDRESS
@@ -151,7 +151,7 @@ pub fn set_device(driver: &Driver, device: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Forgets what the thread chose, so that the next call takes the first valid device.
+/// Forgets the thread's choice, so that the next call takes the first valid device.
 pub fn unchoose(driver: &Driver) -> Result<()> {
     if DEVICE.get() == -1 && usable(driver)?.is_some() {
         // SAFETY: a null context only detaches the one that is current.

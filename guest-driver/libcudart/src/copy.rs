@@ -23,7 +23,7 @@ pub enum Order {
 /// a stream. The synchronous form of the per-thread stream is the latter, waited for.
 ///
 /// # Safety
-/// What the two forms ask for.
+/// The parameters of both forms.
 pub unsafe fn ordered(
     driver: &Driver,
     order: Order,
@@ -42,7 +42,7 @@ pub unsafe fn ordered(
     }
 }
 
-/// `cudaErrorInvalidMemcpyDirection` for what is no direction.
+/// `cudaErrorInvalidMemcpyDirection` for an invalid direction.
 pub fn check_kind(kind: cudaMemcpyKind) -> Result<()> {
     if kind > MEMCPY_DEFAULT {
         Err(error::INVALID_MEMCPY_DIRECTION)
@@ -92,7 +92,7 @@ pub unsafe fn linear(
                 || d.cuMemcpyDtoD(dt, df, bytes),
                 |s| d.cuMemcpyDtoDAsync(dt, df, bytes, s),
             ),
-            // The driver finds out by itself what the addresses are.
+            // The driver finds the kinds of the addresses itself.
             _ => ordered(
                 d,
                 order,

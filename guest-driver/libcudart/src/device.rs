@@ -17,7 +17,7 @@ pub fn first_valid() -> c_int {
     FIRST_VALID.load(Ordering::Relaxed)
 }
 
-/// How many devices there are; the driver's answer does not change while a process runs.
+/// The number of devices; the driver's answer does not change while a process runs.
 pub fn count(driver: &Driver) -> Result<c_int> {
     static COUNT: OnceLock<Result<c_int>> = OnceLock::new();
     *COUNT.get_or_init(|| {
@@ -28,7 +28,7 @@ pub fn count(driver: &Driver) -> Result<c_int> {
     })
 }
 
-/// `cudaErrorInvalidDevice` for what is no device's ordinal.
+/// `cudaErrorInvalidDevice` for an ordinal without a device.
 pub fn check_ordinal(driver: &Driver, device: c_int) -> Result<()> {
     if (0..count(driver)?).contains(&device) {
         Ok(())

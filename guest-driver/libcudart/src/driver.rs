@@ -47,8 +47,8 @@ macro_rules! driver_table {
     };
 }
 
-/// What is made of a function's symbol, which is its name unless another follows: its type, its
-/// name as a C string, or its method.
+/// The forms of a function's symbol, which is its name unless another follows: its type, its name as a C string, its
+/// method.
 macro_rules! symbol {
     (type $name:ident) => {
         signature::$name
@@ -77,7 +77,7 @@ macro_rules! method {
             /// Calls the driver; a driver without this function is `cudaErrorNotSupported`.
             ///
             /// # Safety
-            /// The arguments are what the driver API asks for.
+            /// The arguments are as the driver API requires.
             #[allow(clippy::too_many_arguments, dead_code, non_snake_case)]
             pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<()> {
                 match self.$name {
@@ -441,7 +441,7 @@ fn open() -> Option<Driver> {
         crate::log::say(format_args!("libcuda.so.1 cannot be opened"));
         return None;
     }
-    // SAFETY: the handle is never closed, so what is found in it stays.
+    // SAFETY: the handle is never closed, so its symbols stay.
     Some(Driver::load(&|name| unsafe {
         libc::dlsym(library, name.as_ptr())
     }))
@@ -494,7 +494,7 @@ fn initialize() -> Result<()> {
         ));
         return Err(error::INSUFFICIENT_DRIVER);
     }
-    // Asked now, so that a child of a fork can still be told.
+    // Queried now, so that the child of a fork can still report it.
     crate::device::count(driver)?;
     // SAFETY: both handlers only store a flag. No destructor of ours runs at exit: everything
     // else is leaked on purpose, as other libraries' destructors may still call in.

@@ -6,7 +6,7 @@ use crate::codes;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 
-/// What the inside of the library returns: a failure is the code that the program gets.
+/// The result of the library's internal functions: an error is the program's code.
 pub type Result<T> = std::result::Result<T, cudaError_t>;
 
 pub const SUCCESS: cudaError_t = 0;
@@ -52,8 +52,8 @@ pub fn record(body: impl FnOnce() -> Result<()>) -> cudaError_t {
     }
 }
 
-/// What a launch of something that is no kernel returns: seen with the runtimes 13.0 (400);
-/// documented for the earlier ones (98).
+/// The result of a launch of something that is no kernel: seen with the runtimes 13.0 (400); documented for the earlier
+/// ones (98).
 pub fn not_a_kernel() -> cudaError_t {
     if cudart_abi() >= 13000 {
         INVALID_RESOURCE_HANDLE
@@ -62,8 +62,8 @@ pub fn not_a_kernel() -> cudaError_t {
     }
 }
 
-/// What a launch with impossible dimensions returns: seen with the runtime 13.0 (1);
-/// documented for the earlier ones (9).
+/// The result of a launch with impossible dimensions: seen with the runtime 13.0 (1); documented for the earlier ones
+/// (9).
 pub fn bad_dimensions() -> cudaError_t {
     if cudart_abi() >= 13000 {
         INVALID_VALUE
@@ -98,7 +98,7 @@ extern "C" fn cudaGetErrorString(error: cudaError_t) -> *const c_char {
     let Some(entry) = codes::CODES.iter().find(|entry| entry.0 == error) else {
         return UNRECOGNIZED.as_ptr();
     };
-    // The driver's own words, where it is there already: asking must not start it.
+    // The driver's own words, if it is loaded: the query must not start it.
     if let Some(driver) = crate::driver::if_loaded() {
         let mut text = std::ptr::null();
         // SAFETY: `text` outlives the call; the string that comes back is the driver's, and static.

@@ -48,7 +48,7 @@ unsafe fn create(
     // SAFETY: the driver has just made it; `context` outlives the call.
     let of = unsafe { driver.cuCtxFromGreenCtx(&mut context, green) };
     if let Err(code) = of {
-        // SAFETY: as above; nobody else has it.
+        // SAFETY: as above; no other code has it.
         unsafe { driver.cuGreenCtxDestroy(green) }?;
         return Err(code);
     }

@@ -21,7 +21,7 @@ fn impossible(driver: &Driver, grid: dim3, block: dim3) -> bool {
                 .cuCtxGetDevice(&mut device)
                 .and_then(|()| driver.cuDeviceGetAttribute(&mut value, attribute, device))
         };
-        // What cannot be asked limits nothing.
+        // A limit that cannot be queried limits nothing.
         asked.map_or(u64::MAX, |()| u64::from(value.cast_unsigned()))
     };
     let threads = u64::from(block.x)

@@ -9,10 +9,10 @@
 //! - [`driver`]: the table of driver functions; libcuda is opened when first needed
 //! - [`context`]: which context a call runs in
 //! - [`error`], [`codes`]: last error, names, strings
-//! - [`registration`]: what nvcc's stubs call, and the way from a stub to a kernel
+//! - [`registration`]: the functions that nvcc's stubs call, and the way from a stub to a kernel
 //! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`texture`], [`stream`], [`event`], [`execution`], [`external`], [`graph`], [`library`],
 //!   [`device`], [`properties`]: the API, by area
-//! - [`unsupported`]: what is exported for programs to start, and not there
+//! - [`unsupported`]: functions that programs need to start, and that are not implemented
 //!
 //! No code here panics, and no thread-local has a destructor: calls come in from constructors,
 //! from destructors, and from threads that are being torn down.

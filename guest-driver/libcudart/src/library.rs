@@ -44,7 +44,7 @@ unsafe fn entry_point(
             status.write(found);
         }
         match result {
-            // With somebody to read the status, a function that is not there is no error.
+            // With a place for the status, a missing function is no error.
             Err(error::SYMBOL_NOT_FOUND) if !status.is_null() => {
                 function.write(null_mut());
                 Ok(())
@@ -79,7 +79,7 @@ export! {
     pass fn cudaLogsDumpToFile(iterator: *mut c_uint, path: *const c_char, flags: c_uint) => cuLogsDumpToFile;
     pass fn cudaLogsDumpToMemory(iterator: *mut c_uint, buffer: *mut c_char, size: *mut usize, flags: c_uint) => cuLogsDumpToMemory;
 
-    // No tables are exported: what is in NVIDIA's is private to NVIDIA's own libraries.
+    // No tables are exported: NVIDIA's are private to NVIDIA's own libraries.
     fn cudaGetExportTable(table: *mut *const c_void, _id: *const CUuuid) {
         if !table.is_null() {
             table.write(std::ptr::null());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Messages for the person who runs the program: on standard error, only when the environment
-//! variable `VIRTIO_GPGPU_LOG` is set.
+//! Messages for the user who runs the program: on standard error, only when the environment variable `VIRTIO_GPGPU_LOG`
+//! is set.
 
 use std::io::Write;
 use std::sync::OnceLock;

@@ -18,7 +18,7 @@ macro_rules! export {
         unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::abi::cudaError_t {
             #[allow(unused_variables)]
             let $ds = $crate::stream::DefaultStream::Legacy;
-            // SAFETY: the body relies on nothing but what CUDA asks the callers of this function for.
+            // SAFETY: the body relies only on CUDA's requirements on callers of this function.
             $crate::error::record(|| unsafe { $body })
         }
         #[unsafe(no_mangle)]
@@ -35,7 +35,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         #[allow(unused_unsafe)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::abi::cudaError_t {
-            // SAFETY: the body relies on nothing but what CUDA asks the callers of this function for.
+            // SAFETY: the body relies only on CUDA's requirements on callers of this function.
             $crate::error::record(|| unsafe { $body })
         }
         export! { $($rest)* }

@@ -22,7 +22,7 @@ pub fn address(pointer: *const c_void) -> CUdeviceptr {
     pointer as CUdeviceptr
 }
 
-/// The location that an old interface's device number stands for.
+/// The location for the device number of an old interface.
 fn location(device: c_int) -> cudaMemLocation {
     if device == CPU_DEVICE_ID {
         cudaMemLocation {
@@ -135,7 +135,7 @@ export! {
     }
 
     fn cudaPointerGetAttributes(attributes: *mut cudaPointerAttributes, pointer: *const c_void) {
-        // The context comes first: attributes are asked of the driver even for what it never saw.
+        // The context comes first: the driver is queried about any address.
         let driver = current()?;
         if attributes.is_null() {
             return Err(error::INVALID_VALUE);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Nodes of graphs by the generic functions, whose parameters say of which type they are.
 //!
-//! The runtime's structure has the driver's size and types; what is in it of kernels, copies, fills and conditions is not the same.
+//! The runtime's structure has the driver's size and types; its members for kernels, copies, fills and conditions
+//! differ.
 
 use crate::abi::*;
 use crate::context::{current, current_context};
@@ -19,7 +20,7 @@ const COPY: c_uint = 1;
 const FILL: c_uint = 2;
 const CONDITIONAL: c_uint = 13;
 
-/// `cudaGraphNodeParams`, and `CUgraphNodeParams`: the type, and what belongs to it.
+/// `cudaGraphNodeParams`, and `CUgraphNodeParams`: the type, and its member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NodeParams {
@@ -85,7 +86,7 @@ fn context_of(named: cudaExecutionContext_t, current: CUcontext) -> CUcontext {
 /// The driver's form of a launch.
 ///
 /// # Safety
-/// What the parameters refer to is readable.
+/// The parameters' pointers are readable.
 unsafe fn launch(driver: &Driver, given: &Kernel) -> Result<CUDA_KERNEL_NODE_PARAMS> {
     let parameters = &given.parameters;
     let (kind, context) = match cudart_abi() {
@@ -110,7 +111,7 @@ unsafe fn launch(driver: &Driver, given: &Kernel) -> Result<CUDA_KERNEL_NODE_PAR
 }
 
 impl NodeParams {
-    /// Puts a structure into the place of what belongs to the type.
+    /// Stores a structure as the type's member.
     fn put<T>(&mut self, value: T) {
         const { assert!(size_of::<T>() <= 232 && align_of::<T>() <= 8) };
         self.of = [0; 29];
@@ -122,7 +123,7 @@ impl NodeParams {
 /// The driver's form of a node's parameters.
 ///
 /// # Safety
-/// `parameters` is NULL, or readable with what it refers to.
+/// `parameters` is NULL, or readable with all that it points to.
 unsafe fn native(parameters: *const NodeParams) -> Result<(&'static Driver, NodeParams)> {
     let (driver, context) = current_context()?;
     // SAFETY: promised by the caller, null excepted.
@@ -131,7 +132,7 @@ unsafe fn native(parameters: *const NodeParams) -> Result<(&'static Driver, Node
     let from = given.of.as_ptr();
     match given.kind {
         KERNEL => {
-            // SAFETY: the type says that such a structure is there, and the union is longer.
+            // SAFETY: the type says that this member is present, and the union is longer.
             let kernel = unsafe { from.cast::<Kernel>().read() };
             // SAFETY: promised by the caller.
             to.put(unsafe { launch(driver, &kernel) }?);
@@ -167,13 +168,13 @@ unsafe fn native(parameters: *const NodeParams) -> Result<(&'static Driver, Node
 /// The runtime's form of parameters that the driver tells of, as CUDA 13.2 has it.
 ///
 /// # Safety
-/// They are the driver's, with what they refer to.
+/// They are the driver's, with all that they point to.
 unsafe fn foreign(driver: &Driver, given: &NodeParams) -> Result<NodeParams> {
     let mut to = *given;
     let from = given.of.as_ptr();
     match given.kind {
         KERNEL => {
-            // SAFETY: the type says that such a structure is there.
+            // SAFETY: the type says that this member is present.
             let native = unsafe { from.cast::<CUDA_KERNEL_NODE_PARAMS>().read() };
             let (parameters, is_stub) = launch_from(driver, &native);
             let kind = match (is_stub, native.kern.is_null()) {
@@ -205,7 +206,7 @@ unsafe fn foreign(driver: &Driver, given: &NodeParams) -> Result<NodeParams> {
 /// Adds a node. `add` is given the parameters in the driver's form.
 ///
 /// # Safety
-/// `parameters` is NULL, or readable and writable with what it refers to.
+/// `parameters` is NULL, or readable and writable with all that it points to.
 unsafe fn add(
     parameters: *mut NodeParams,
     add: impl FnOnce(&Driver, *mut c_void) -> Result<()>,

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// Where a field of `cudaDeviceProp` comes from.
 trait Field {
-    /// Stores what the driver answered.
+    /// Stores the driver's answers.
     fn put(&mut self, values: &[c_int]);
 }
 
@@ -71,7 +71,7 @@ macro_rules! device_prop {
         }
 
         impl $name {
-            /// What the driver says of `device`, which does not change: it is asked once.
+            /// The constant properties of `device` from the driver, queried once.
             fn known(driver: &Driver, device: CUdevice) -> Result<&'static Self> {
                 static KNOWN: [OnceLock<$name>; DEVICES] = [const { OnceLock::new() }; DEVICES];
                 let known = usize::try_from(device).ok().and_then(|index| KNOWN.get(index));
@@ -85,7 +85,7 @@ macro_rules! device_prop {
                 }
             }
 
-            /// What the driver says of `device`.
+            /// The properties of `device` from the driver.
             fn of(driver: &Driver, device: CUdevice) -> Result<Self> {
                 // SAFETY: integers and arrays of them, for all of which zero is a value.
                 let mut prop: Self = unsafe { std::mem::zeroed() };
@@ -331,11 +331,11 @@ const _: () = {
     assert!(offset_of!(DeviceProp13, reserved) == 784);
 };
 
-/// Writes the first `size` bytes of what the driver said: reserved fields stay as they were, as
-/// seen with the runtimes 12.9 and 13.0.
+/// Writes the first `size` bytes of the driver's answer: reserved fields stay as they were, as seen with the runtimes
+/// 12.9 and 13.0.
 ///
 /// # Safety
-/// `to` is the caller's to write for `size` bytes, which is no more than `T` has.
+/// `to` is writable for `size` bytes, which is no more than `T` has.
 unsafe fn write_prefix<T>(full: &T, to: *mut u8, size: usize) {
     // SAFETY: promised by the caller.
     unsafe { std::ptr::copy_nonoverlapping((&raw const *full).cast(), to, size) };
@@ -364,7 +364,7 @@ export! {
         Ok(())
     }
 
-    // The structure of CUDA 11 is the beginning of that of CUDA 12.
+    // The structure of CUDA 11 is the beginning of the structure of CUDA 12.
     fn cudart12_cudaGetDeviceProperties(prop: *mut u8, device: c_int) {
         let full = DeviceProp12::known(checked(prop, device)?, device)?;
         write_prefix(full, prop, offset_of!(DeviceProp12, hostRegisterSupported));
@@ -380,8 +380,8 @@ export! {
     }
 }
 
-/// The device that comes closest to a description: the first that has what it asks for in
-/// compute capability, memory and multiprocessors, or else the first device.
+/// The device that is closest to a description: the first one with the requested compute capability, memory and
+/// multiprocessors, or else the first device.
 fn choose<T>(
     chosen: *mut c_int,
     wanted: *const T,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What nvcc's stubs call: images, kernels and variables are noted as the program starts and
-//! loaded when first used. Nothing here touches the driver before that.
+//! The functions that nvcc's stubs call: images, kernels and variables are recorded when the program starts, and loaded
+//! at their first use. No function here calls the driver before that.
 
 use crate::abi::*;
 use crate::context::current;
@@ -178,15 +178,15 @@ fn read<T>(look: impl FnOnce(&Registry) -> T) -> T {
 fn write<T>(change: impl FnOnce(&mut Registry) -> T) -> T {
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     let result = change(&mut registry);
-    // While the lock is held: what is looked up after this is looked up in the changed registry.
+    // While the lock is held: later look-ups use the changed registry.
     CHANGES.fetch_add(1, Ordering::Release);
     result
 }
 
-/// What a caller means by a function: the address of a registered kernel's stub, or a kernel
-/// handle of the driver's (`cudaKernel_t`).
+/// The kernel that a caller names: the address of a registered kernel's stub, or a kernel handle of the driver's
+/// (`cudaKernel_t`).
 pub fn kernel(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
-    // Read before the registry is: a change in between outdates what is kept.
+    // Read before the registry is: a change in between outdates the cached entry.
     let changes = CHANGES.load(Ordering::Acquire);
     let function_at = function.addr();
     let place = (function_at >> 4) ^ (function_at >> 12);
@@ -419,7 +419,7 @@ unsafe fn image(handle: *mut *mut c_void) -> Option<&'static Image> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
-    // SAFETY: nvcc's stubs pass what they were given.
+    // SAFETY: nvcc's stubs pass their own arguments on.
     let Some(image) = (unsafe { image(handle) }) else {
         return;
     };
@@ -455,7 +455,7 @@ unsafe extern "C" fn __cudaRegisterFunction(
     _grid: *mut dim3,
     _warp_size: *mut c_int,
 ) {
-    // SAFETY: nvcc's stubs pass what they were given.
+    // SAFETY: nvcc's stubs pass their own arguments on.
     let Some(image) = (unsafe { image(handle) }) else {
         return;
     };
@@ -494,7 +494,7 @@ unsafe extern "C" fn __cudaRegisterVar(
     _constant: c_int,
     _global: c_int,
 ) {
-    // SAFETY: nvcc's stubs pass what they were given.
+    // SAFETY: nvcc's stubs pass their own arguments on.
     if let Some(image) = unsafe { image(handle) } {
         register_variable(image, host.addr(), name, size, null_mut());
     }
@@ -507,7 +507,7 @@ unsafe extern "C" fn __cudaRegisterHostVar(
     host: *mut c_char,
     size: usize,
 ) {
-    // SAFETY: nvcc's stubs pass what they were given.
+    // SAFETY: nvcc's stubs pass their own arguments on.
     if let Some(image) = unsafe { image(handle) } {
         register_variable(image, host.addr(), name, size, null_mut());
     }
@@ -524,7 +524,7 @@ unsafe extern "C" fn __cudaRegisterManagedVar(
     _constant: c_int,
     _global: c_int,
 ) {
-    // SAFETY: nvcc's stubs pass what they were given.
+    // SAFETY: nvcc's stubs pass their own arguments on.
     if let Some(image) = unsafe { image(handle) } {
         register_variable(image, host.addr(), name, size, host);
     }
@@ -533,7 +533,7 @@ unsafe extern "C" fn __cudaRegisterManagedVar(
 /// Fills the program's pointers to its `__managed__` variables; 0 when one could not be.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
-    // SAFETY: nvcc's stubs pass what they were given.
+    // SAFETY: nvcc's stubs pass their own arguments on.
     let Some(image) = (unsafe { image(handle) }) else {
         return 0;
     };

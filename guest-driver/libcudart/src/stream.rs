@@ -8,8 +8,8 @@ use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 
-/// What NULL means where a stream is asked for: programs compiled with
-/// `--default-stream per-thread` call the functions of the second kind (`_ptsz`, `_ptds`).
+/// The meaning of NULL as a stream: programs compiled with `--default-stream per-thread` call the functions of the
+/// second kind (`_ptsz`, `_ptds`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultStream {
     Legacy,

@@ -38,7 +38,7 @@ pub struct cudaResourceDesc {
     res: cudaResource,
 }
 
-/// What CUDA 13 has behind it.
+/// The further members of CUDA 13.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Rest {
@@ -157,7 +157,7 @@ unsafe fn raise(to: *mut cudaResourceDesc, from: &CUDA_RESOURCE_DESC) -> Result<
     Ok(())
 }
 
-/// The format of what a resource's elements are.
+/// The format of a resource's elements.
 fn format(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Result<CUarray_format> {
     let mut array = resource.res.devPtr as CUarray;
     match resource.resType {

@@ -30,8 +30,8 @@ unsupported! {
     cudaVDPAUSetVDPAUDevice
 }
 
-// It makes groups of different sizes, which a host's driver can do from CUDA 13.1 on. The driver API of 13.0 makes groups of one size
-// (`cudaDevSmResourceSplitByCount`), and does not split what was split before.
+// It makes groups of different sizes, which a host's driver can do from CUDA 13.1 on. The driver API of 13.0 makes
+// groups of one size (`cudaDevSmResourceSplitByCount`), and does not split a group again.
 unsupported! {
     cudaDevSmResourceSplit
 }

@@ -68,11 +68,11 @@ impl<'a> Request<'a> {
         sent
     }
 
-    /// Sends the call and waits for what it comes to; results go to where the program wants them.
+    /// Sends the call and waits for its status; results go to the program's addresses.
     ///
     /// # Errors
     ///
-    /// What the library returned, or what stands for libcuda's code.
+    /// The library's status, or the status for libcuda's code.
     pub fn ask(self) -> Result<(), Status> {
         self.ask_for().map(drop)
     }
@@ -113,7 +113,7 @@ impl<'a> Request<'a> {
             answer.map_err(|code| statuses.of_code(code))
         });
         let (status, results) = answer?.ok_or(statuses.internal_error)?;
-        // What came with another status says nothing: the library wrote no results then.
+        // Results with another status are invalid: the library wrote none.
         if status != SUCCESS {
             log::say(Level::Debug, || {
                 format!("{} returns {status}", self.function.operation.name)
@@ -135,7 +135,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// What stands for libcuda's code.
+    /// The status for libcuda's code.
     pub fn post(self) -> Result<(), Status> {
         let library = self.function.library();
         let sister = sister(library)?;
@@ -145,7 +145,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Sends the call by what it is: a post waits only if the library has not yet accepted one of its form.
+    /// Sends the call by its completion: a post waits only if the library has not yet accepted one of its form.
     ///
     /// # Errors
     ///
@@ -220,16 +220,16 @@ impl<'a> Request<'a> {
                 None => 1,
             };
             match *kind {
-                // An answer may depend on what the handle was told, and on its GPU.
+                // An answer may depend on the handle's settings, and on its GPU.
                 Kind::Handle(_) if function.operation.is(Property::Pure) => *word,
-                // What was accepted is kept for each handle.
+                // Accepted forms are kept for each handle.
                 Kind::Handle(_) | Kind::New(_) => 0,
                 Kind::I32 => u64::from(*word as u32),
                 Kind::I64 | Kind::Stream | Kind::Gone(_) => *word,
-                // What a descriptor is set to.
+                // A descriptor's settings.
                 Kind::F32 | Kind::F64 if sets => *word,
                 Kind::Object(_) => contents::of(*word),
-                // Alignment decides about kernels, and in some functions about what is accepted.
+                // Alignment decides which kernel runs, and in some functions whether the call is accepted.
                 Kind::Device => {
                     u64::from(word.trailing_zeros().min(4)) << 1 | u64::from(*word == 0)
                 }
@@ -246,8 +246,8 @@ impl<'a> Request<'a> {
 
     /// A number for calls that the library accepts or refuses alike.
     fn form(self) -> u64 {
-        // Each step is one to one: calls that differ in one word have different numbers. Where two others meet, the worse that comes
-        // of it is an error that is told late.
+        // Each step is one to one: calls that differ in one word have different numbers. If two other calls collide,
+        // the worst effect is an error that is reported late.
         self.parts().fold(0, mix)
     }
 }
@@ -293,20 +293,20 @@ unsafe fn hash_at(address: u64, bytes: usize) -> u64 {
     words_of(bytes).fold(bytes.len() as u64, mix)
 }
 
-/// What descriptors were set to, each as a number: programs make the same ones again and again.
+/// The settings of descriptors, each as a number: programs make the same ones again and again.
 pub mod contents {
     use super::*;
 
     static KNOWN: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
 
-    /// The number for what an object was set to; its id if nothing is known of it.
+    /// The number of an object's settings; its id if they are unknown.
     pub fn of(id: u64) -> u64 {
         let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
         let found = known.as_ref().and_then(|all| all.get(&id));
         found.copied().unwrap_or(id)
     }
 
-    /// Whether an object lives, and what it was set to is known.
+    /// Whether an object lives and its settings are known.
     pub fn are_known(id: u64) -> bool {
         let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
         known.as_ref().is_some_and(|all| all.contains_key(&id))
@@ -318,7 +318,8 @@ pub mod contents {
         known.get_or_insert_default().insert(id, form);
     }
 
-    /// An object was set by a call of this form, which has what the object was before. One that has ended stays unknown.
+    /// A call of this form set an object; the form includes the object's earlier settings. An object that has ended
+    /// stays unknown.
     pub fn set(id: u64, form: u64) {
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = known.as_mut().and_then(|all| all.get_mut(&id)) {
@@ -347,12 +348,12 @@ fn answers() -> MutexGuard<'static, Answers> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A handle was told something on which answers may depend.
+/// A handle got a setting on which answers may depend.
 pub fn forget_answers() {
     answers().clear();
 }
 
-/// What was accepted of the calls that are on no handle.
+/// The accepted forms of calls without a handle.
 fn free() -> &'static Handle {
     static FREE: OnceLock<Handle> = OnceLock::new();
     FREE.get_or_init(Handle::default)
@@ -420,7 +421,7 @@ fn make(function: &'static Function, class: Class, words: &[u64], at: usize) -> 
 ///
 /// # Errors
 ///
-/// What stands for libcuda's code.
+/// The status for libcuda's code.
 pub fn context(library: Library) -> Result<u64, Status> {
     let context = sister(library)?.context();
     context.map_err(|code| library.statuses().of_code(code))
@@ -440,7 +441,7 @@ pub fn stream_id(library: Library, stream: u64) -> Result<u64, Status> {
 ///
 /// # Errors
 ///
-/// What stands for libcuda's code.
+/// The status for libcuda's code.
 pub fn new_object(class: Class) -> Result<u64, Status> {
     let library = class.library();
     context(library)?;
@@ -467,7 +468,7 @@ fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> R
 ///
 /// # Errors
 ///
-/// What stands for libcuda's code.
+/// The status for libcuda's code.
 pub fn tell_stream(class: Class, handle: u64, stream: u64) -> Result<(), Status> {
     let Some(name) = class.sets_stream() else {
         return Ok(());
@@ -481,7 +482,7 @@ mod tests {
     use gpgpu_protocol::libraries::functions;
 
     #[test]
-    fn what_has_a_result_is_never_posted() {
+    fn a_call_with_a_result_is_never_posted() {
         for function in functions() {
             let has_result = function.kinds.iter().any(|kind| kind.has_result());
             assert!(
@@ -497,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_was_set_to_stands_for_it_until_it_ends() {
+    fn an_objects_settings_stand_for_it_until_it_ends() {
         let [one, other] = [0x191, 0x291];
         assert_ne!(contents::of(one), contents::of(other));
         contents::set(one, 7);
@@ -520,7 +521,7 @@ mod tests {
         let scale = |n, alpha, x, step| form("cublasSscal_v2", &[0x190, n, alpha, x, step]);
         let of = scale(4, 0x1000, 0x7000, 1);
         assert_eq!(of, scale(4, 0x2000, 0x8000, 1));
-        // The upper half of an `int` is nobody's.
+        // The upper half of an `int` is undefined.
         assert_eq!(of, scale(4 | 7 << 32, 0x1000, 0x7000, 1));
         for other in [
             scale(5, 0x1000, 0x7000, 1),

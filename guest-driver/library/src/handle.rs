@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles: ids that this process chose, and what the host's library was told of each.
+//! Handles: ids that this process chose, and their settings in the host's library.
 
 use std::{
     cell::Cell,
@@ -24,7 +24,7 @@ const RECENT: usize = 64;
 /// How many settings a library keeps for a handle, beside its stream and its pointer mode. Each is a number that the library gives it.
 pub const SETTINGS: usize = 8;
 
-/// What the library was told of a handle.
+/// A handle's settings in the library.
 #[derive(Debug, Default)]
 pub struct Told {
     /// The stream's handle.
@@ -40,8 +40,9 @@ pub struct Told {
 }
 
 impl Told {
-    /// Notes a stream; whether the library has to be told now. With a stream a handle of cuBLAS loses its workspace, also with the one that it
-    /// has. Programs give it the same stream and the same workspace before each call: then nothing changes.
+    /// Records a stream; returns whether to send it now. A handle of cuBLAS loses its workspace when it gets a stream,
+    /// even its current one. Programs set the same stream and the same workspace before each call: then nothing
+    /// changes.
     pub fn give_stream(&mut self, stream: usize, id: u64) -> bool {
         self.stream = stream;
         if self.stream_id == id {
@@ -52,14 +53,14 @@ impl Told {
         true
     }
 
-    /// Notes a workspace; whether the library has to be told.
+    /// Records a workspace; returns whether to send it.
     pub fn give_workspace(&mut self, address: u64, bytes: u64) -> bool {
         self.is_owed = false;
         let given = Some((address, bytes));
         std::mem::replace(&mut self.workspace, given) != given
     }
 
-    /// The stream that the library has to be told once more before it computes, if there is one.
+    /// The stream to send once more before the next computation, if any.
     pub fn take_owed(&mut self) -> Option<u64> {
         if !std::mem::take(&mut self.is_owed) {
             return None;
@@ -126,7 +127,7 @@ impl Handle {
         self.mode.store(mode as u32, Ordering::Relaxed);
     }
 
-    /// What the library was told.
+    /// The settings in the library.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         locked(&self.told)
     }
@@ -136,8 +137,7 @@ impl Handle {
         self.is_owed.store(told.is_owed(), Ordering::Relaxed);
     }
 
-    /// The stream that the library has to be told once more before it computes, if there is one. Other threads wait until `tell` has done
-    /// so.
+    /// The stream to send once more before the next computation, if any. Other threads wait until `tell` has sent it.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Handle {
         let accepted = locked(&self.accepted);
         let is_accepted = accepted.contains(&kind);
         if is_accepted {
-            // Under the lock: what was forgotten must not come back.
+            // Under the lock: a forgotten handle must not come back.
             recent.store(kind, Ordering::Relaxed);
         }
         is_accepted
@@ -214,7 +214,7 @@ pub fn remove(handle: Object) -> Option<Arc<Handle>> {
 ///
 /// # Errors
 ///
-/// The library's status for a bad handle if there is none; those of `body`.
+/// The library's status for a bad handle if there is none; the errors of `body`.
 pub fn with<T>(
     class: Class,
     handle: Object,
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_accepted_is_known_until_a_setting_changes() {
+    fn an_accepted_form_is_known_until_a_setting_changes() {
         let handle = Handle::default();
         // The first two share a place among the recent ones.
         let kinds = [7, 7 + RECENT as u64, 0];
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(told.take_owed(), Some(0x160));
         assert!(told.take_owed().is_none());
         assert!(told.give_workspace(0x1000, 64));
-        // Another stream or workspace is told at once, and owes nothing.
+        // Another stream or workspace is sent at once, and leaves nothing to send.
         assert!(!told.give_stream(7, 0x160));
         assert!(told.give_workspace(0x2000, 64) && told.take_owed().is_none());
         assert!(!told.give_stream(7, 0x160));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the guest's libraries of NVIDIA's names have in common: a call travels to the host, whose own library carries it out.
+//! The common part of the guest's libraries with NVIDIA's names: a call travels to the host, whose own library executes
+//! it.
 //!
-//! A library is made of its table's rows ([`export_rows_of`]), which go by [`forward`]. What a handle was told is kept here ([`handle`]), so that
-//! asking for it, and telling it again, costs nothing. A library's own files have the rest: functions that need no host, or more than a row.
+//! A library consists of its table's rows ([`export_rows_of`]), by way of [`forward`]. A handle's settings are kept
+//! here ([`handle`]), so that queries and repeated settings cost nothing. A library's own files have the rest:
+//! functions that need no host, or more than a row.
 
 pub mod forward;
 pub mod handle;
@@ -12,7 +14,7 @@ pub mod page;
 
 use gpgpu_protocol::libraries::{Library, SUCCESS};
 
-/// What every function returns, whichever enumeration of the library's it is.
+/// The type of every function's result, whichever enumeration of the library's it is.
 pub type Status = u32;
 
 /// A handle, a plan or a descriptor as the program has it: its id as a pointer.
@@ -109,7 +111,7 @@ macro_rules! export_row {
         ///
         /// # Safety
         ///
-        /// Pointers to host memory are NULL or valid for what the function reads or writes.
+        /// Pointers to host memory are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: $crate::argument!($kind)),*) -> $crate::Status {

@@ -44,8 +44,8 @@ fn driver() -> Option<&'static Driver> {
     found.as_ref()
 }
 
-/// Memory in the context that was current. It is freed when it is told to be, and not when it is dropped: with its context it is gone, and its
-/// address may be another's.
+/// Memory in the context that was current. It is freed explicitly, not when it is dropped: with its context it is gone,
+/// and its address may be reused.
 #[derive(Debug)]
 pub struct DeviceMemory(u64);
 
@@ -54,7 +54,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// What stands for libcuda's code.
+    /// The status for libcuda's code.
     pub fn allocate(library: Library, bytes: u64) -> Result<Self, Status> {
         context(library)?;
         let statuses = library.statuses();
@@ -72,11 +72,11 @@ impl DeviceMemory {
         self.0
     }
 
-    /// Copies from its beginning to the program's memory, when what is in the legacy stream is done.
+    /// Copies from its beginning to the program's memory, after the earlier work of the legacy stream.
     ///
     /// # Errors
     ///
-    /// What stands for libcuda's code.
+    /// The status for libcuda's code.
     ///
     /// # Safety
     ///
@@ -99,8 +99,8 @@ impl DeviceMemory {
     /// Gives it back.
     pub fn free(self) {
         if let Some(driver) = driver() {
-            // The code is of no use: what it says of, a later call of the program says too.
-            // SAFETY: the memory is this one's, and it is freed once.
+            // The code is ignored: a later call of the program reports the same error. SAFETY: the memory is this
+            // one's, and it is freed once.
             let _ = unsafe { (driver.free)(self.0) };
         }
     }

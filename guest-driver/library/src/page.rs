@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A library's page in `docs/libraries`: made from its table and from what is exported by hand, and checked to be up to date.
+//! A library's page in `docs/libraries`: made from its table and from the functions exported by hand, and checked to be
+//! up to date.
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use gpgpu_protocol::libraries::Library;
 
-/// Names the functions of the calling crate that are written by hand, by their files: `BY_HAND` has them. Each is there, or this does not
-/// compile.
+/// Names the functions of the calling crate that are written by hand, by file: `BY_HAND` has them. Each must exist, or
+/// this does not compile.
 #[macro_export]
 #[allow(clippy::crate_in_macro_def)]
 macro_rules! by_hand {
@@ -30,11 +31,11 @@ pub struct Page<'a> {
     pub package: (&'a str, &'a str),
     /// The functions that are written by hand, by file.
     pub by_hand: &'a [(&'a str, &'a [&'a str])],
-    /// The page's beginning: its title, and what differs from NVIDIA's.
+    /// The page's beginning: its title, and the differences from NVIDIA's library.
     pub text: &'a str,
 }
 
-/// How a function completes, and where it stands.
+/// A function's completion, and its place.
 #[derive(PartialEq, Eq)]
 struct Row {
     completes: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Devices, and what does not change about them.
+//! Devices, and their constant properties.
 
 use std::{
     ffi::{CStr, c_char},
@@ -14,7 +14,8 @@ use crate::{
     host::{self, Address, Known},
     links, nvml, sensors, status,
     types::{
-        FABRIC_V2, FABRIC_V3, Fabric, FabricV3, FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo, PciInfoExt, PciInfoV1,
+        FABRIC_V2, FABRIC_V3, Fabric, FabricV3, FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo,
+        PciInfoExt, PciInfoV1,
     },
 };
 
@@ -120,7 +121,7 @@ fn pci(handle: Handle) -> Result<PciInfo> {
     })
 }
 
-/// What older functions have of it.
+/// The part of it that older functions have.
 fn older_pci(handle: Handle, to: Out<PciInfoV1>) -> Result {
     to.set(pci(handle)?.into())
 }
@@ -193,13 +194,13 @@ fn microseconds() -> i64 {
 }
 
 nvml! {
-    /// How many devices there are.
+    /// The number of devices.
     fn nvmlDeviceGetCount_v2(count: Out<u32>) {
         let known = host::known()?;
         count.set(known.devices.len() as u32)
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     fn nvmlDeviceGetCount(count: Out<u32>) {
         let known = host::known()?;
         count.set(known.devices.len() as u32)
@@ -325,7 +326,7 @@ nvml! {
         kind.set(with(device, |device| Ok(brand(&device.info.name)))?)
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     fn nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<u32>) {
         cores.set(with(device, |device| {
             let each = cores_of_multiprocessor(device.capability()?)?;
@@ -384,7 +385,7 @@ nvml! {
         multi_gpu_bool.set(0)
     }
 
-    /// Each field but those of links and sensors says of itself that it is not supported.
+    /// Each field but those of links and sensors reports that it is not supported.
     fn nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) {
         let place = place(device)?;
         values.required()?;

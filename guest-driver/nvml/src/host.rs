@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the host says, and the connection by which it is asked.
+//! The host's answers, and the connection for queries.
 //!
-//! A connection costs the host a process, and often a context. So the process's own, which is libcuda's, is asked by where CUDA is
-//! initialised. Where it is not, nor can be (a forked child), there is another while [`initialise`] learns what GPUs there are, and again from
-//! the first question about what the VM does on them until the last [`shutdown`].
+//! A connection costs the host a process, and often a context. So queries use the process's own connection, which is
+//! libcuda's, if CUDA is initialised. If it is not and cannot be (a forked child), there is another connection while
+//! [`initialise`] reads the list of GPUs, and again from the first query about the VM's use until the last
+//! [`shutdown`].
 
 use std::{
     mem::ManuallyDrop,
@@ -21,7 +22,7 @@ use crate::{Result, Status, sensors::Values, status};
 
 /// A share of the GPU's time is taken over as long as this at least.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// And at most: what was before is of no interest.
+/// The maximum: earlier time is of no interest.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Where a device is on its host's PCI bus.
@@ -78,7 +79,7 @@ pub fn uuid_text(uuid: &[u8; 16]) -> String {
 /// A GPU.
 #[derive(Debug, Clone, Default)]
 pub struct Device {
-    /// What CUDA says of it.
+    /// CUDA's properties of it.
     pub info: DeviceInfo,
     /// Where it is.
     pub address: Address,
@@ -113,7 +114,7 @@ impl Device {
     }
 }
 
-/// What does not change.
+/// The constant properties.
 #[derive(Debug, Default)]
 pub struct Known {
     /// The GPUs, in the order of their addresses, as NVML has them.
@@ -125,7 +126,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Of a hello, and what the host says of its driver's version, which may be nothing.
+    /// From a hello, and the host's answer about its driver's version, which may be missing.
     pub fn new(hello: Hello, driver_version: String) -> Self {
         let device = |info: DeviceInfo| Device {
             address: Address::read(&info.pci_bus_id).unwrap_or_default(),
@@ -157,7 +158,7 @@ impl Known {
     }
 }
 
-/// By what the host is asked.
+/// The connection for queries.
 enum Way<'a> {
     /// libcuda, and by it the process's connection.
     Process(Sister),
@@ -221,7 +222,7 @@ struct State {
     initialised: u32,
     known: Option<Arc<Known>>,
     link: Option<Link>,
-    /// Those of the process's connection.
+    /// The devices of the process's connection.
     numbers: Option<Numbers>,
     samples: Vec<Option<Sample>>,
     /// [`is_linked`], once that was asked.
@@ -236,7 +237,7 @@ fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {
     body(state.get_or_insert_default())
 }
 
-/// NVML's code for what a call of the host comes to.
+/// NVML's code for the result of a call to the host.
 pub(crate) fn code(of: CUresult) -> Status {
     match of {
         CUDA_ERROR_NO_DEVICE => status::DRIVER_NOT_LOADED,
@@ -312,7 +313,7 @@ pub fn shutdown() -> Result {
     })
 }
 
-/// What does not change.
+/// The constant properties.
 ///
 /// # Errors
 ///
@@ -363,8 +364,8 @@ fn numbered(known: &Known, places: &[usize], devices: &Numbers) -> Result<Vec<i3
 }
 
 impl State {
-    /// Asks by the process's connection; `None` if there is none that works, or the program does not see all these devices. What the host
-    /// does not support it would not support on another connection either.
+    /// Queries by the process's connection; `None` if there is no working one, or the program does not see all these
+    /// devices. A query that the host does not support would not be supported on another connection either.
     fn ask_process<T>(
         &mut self,
         known: &Known,
@@ -414,7 +415,7 @@ fn ask<T>(places: &[usize], question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>) ->
     })
 }
 
-/// What the VM has and does on a device.
+/// The VM's limit and use of a device.
 ///
 /// # Errors
 ///

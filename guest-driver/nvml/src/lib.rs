@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVML in a virtio-gpgpu guest: what GPUs there are, and what the VM, and nobody else, has and does on them.
+//! NVML in a virtio-gpgpu guest: the GPUs, and this VM's limits and use of them alone.
 //!
-//! It asks by libcuda's connection where the process has one. Otherwise it has one of its own ([`host`]), which needs no context, works in a forked
-//! child, and is there only while it is needed.
-//! What a VM cannot know or change of the host's GPUs, settings above all, is `NVML_ERROR_NOT_SUPPORTED`; [`sensors`] too, unless the
-//! host's operator lets the VM read them.
+//! It queries by libcuda's connection if the process has one. Otherwise it has one of its own ([`host`]), which needs
+//! no context, works in a forked child, and exists only while it is needed. Properties of the host's GPUs that a VM
+//! cannot know or change, settings above all, are `NVML_ERROR_NOT_SUPPORTED`; [`sensors`] too, unless the host's
+//! operator lets the VM read them.
 
 #![allow(non_snake_case)]
 
@@ -24,7 +24,7 @@ use std::ffi::c_char;
 
 pub use status::Status;
 
-/// What a body of an exported function comes to.
+/// The result of the body of an exported function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
 /// Runs the body of an exported function: no panic leaves it.
@@ -36,8 +36,8 @@ pub(crate) fn enter(body: impl FnOnce() -> Result) -> Status {
     }
 }
 
-/// Where a caller of an exported function wants a value. It is made by such callers alone, who promise that it is NULL or
-/// theirs to write to, for as long as the function runs.
+/// The address at which the caller of an exported function wants a value. Only such callers make it, and promise that
+/// it is NULL or writable as long as the function runs.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(pub(crate) *mut T);
@@ -62,18 +62,18 @@ impl<T> Out<T> {
     /// Writes the value.
     pub(crate) fn set(self, value: T) -> Result {
         self.required()?;
-        // SAFETY: promised by who made it.
+        // SAFETY: promised by its maker.
         unsafe { self.0.write(value) };
         Ok(())
     }
 
-    /// Reads what the caller has put there.
+    /// Reads the caller's value.
     pub(crate) fn get(self) -> Result<T>
     where
         T: Copy,
     {
         self.required()?;
-        // SAFETY: promised by who made it; the caller has put a value there, as NVML asks.
+        // SAFETY: promised by its maker; the caller has stored a value there, as NVML requires.
         Ok(unsafe { self.0.read() })
     }
 
@@ -114,7 +114,7 @@ macro_rules! nvml {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL, or valid for what NVML's function of this name reads and writes.
+        /// Pointers are NULL, or valid for the accesses of NVML's function of this name.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::Status {
             $crate::enter(|| $body)

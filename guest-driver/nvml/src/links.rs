@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVLink, as a virtual machine sees it that has GPUs behind a switch: each GPU has all its links, and their far ends are outside.
 //!
-//! NCCL decides by this how processes on different GPUs reach each other's memory, and by how many channels. The host's driver does not
-//! speak of links. It says whether atomic operations pass from one GPU to another natively: over NVLink they do, over PCI Express not. So
-//! a GPU has links here if that holds between all GPUs of the VM, and none otherwise: NCCL takes the far end for a switch, which leads to
-//! all of them.
+//! By this, NCCL decides how processes on different GPUs reach each other's memory, and by how many channels. The
+//! host's driver has no query for links. It reports whether atomic operations pass from one GPU to another natively:
+//! they do over NVLink, and not over PCI Express. So a GPU has links here if that holds between all GPUs of the VM, and
+//! none otherwise: NCCL takes the far end for a switch, which leads to all of them.
 
 use crate::{
     Out, Result, host, nvml, status,
@@ -62,7 +62,7 @@ fn link(handle: Handle, number: u32) -> Result<u32> {
     }
 }
 
-/// The address of what is outside of the VM, as NVML (580, H100) has it in one.
+/// The address of a device outside of the VM, as NVML (580, H100) reports it in a VM.
 fn outside() -> PciInfo {
     PciInfo {
         busIdLegacy: crate::device::chars("FFFFFFF:FF:FF.0"),
@@ -97,7 +97,7 @@ nvml! {
         version.set(link(device, number)?)
     }
 
-    /// What a link can do: everything that there is a name for.
+    /// The capabilities of a link: all that have a name.
     fn nvmlDeviceGetNvLinkCapability(device: Handle, number: u32, capability: u32, result: Out<u32>) {
         link(device, number)?;
         if capability > LAST_CAPABILITY {
@@ -106,7 +106,7 @@ nvml! {
         result.set(1)
     }
 
-    /// What is at a link's far end.
+    /// The device at a link's far end.
     fn nvmlDeviceGetNvLinkRemoteDeviceType(device: Handle, number: u32, kind: Out<u32>) {
         link(device, number)?;
         kind.set(SWITCH)

@@ -94,7 +94,7 @@ pub(crate) fn threshold(kind: u32) -> Result<Sensor> {
         threshold::SLOWDOWN => Ok(Sensor::SlowdownTemperature),
         threshold::MEMORY_MAX => Ok(Sensor::MaxMemoryTemperature),
         threshold::GPU_MAX => Ok(Sensor::MaxTemperature),
-        // Those of fans and of boards that are set by their users.
+        // Fans, and boards with user settings.
         threshold::ACOUSTIC_MIN..threshold::COUNT => Err(status::NOT_SUPPORTED),
         _ => Err(status::INVALID_ARGUMENT),
     }
@@ -166,7 +166,7 @@ nvml! {
     /// The same, in a structure.
     fn nvmlDeviceGetTemperatureV(device: Handle, temperature: Out<Temperature>) {
         let place = place(device)?;
-        // Another version may be shorter: no more than the first field is known to be there.
+        // Another version may be shorter: only the first field is known to exist.
         if Out(temperature.0.cast::<u32>()).get()? != TEMPERATURE_V1 {
             return Err(status::ARGUMENT_VERSION_MISMATCH);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Starting and ending, and what is said of the whole system.
+//! Start and end, and functions about the whole system.
 
 use std::ffi::c_char;
 
@@ -30,7 +30,7 @@ nvml! {
         host::initialise()
     }
 
-    /// Ends what one start has begun.
+    /// Undoes one start.
     fn nvmlShutdown() {
         host::shutdown()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What needs no host.
+//! Tests without a host.
 
 use std::{ffi::c_char, ptr::null_mut, time::Duration};
 

@@ -28,7 +28,7 @@ pub struct PciInfo {
     pub busId: [c_char; 32],
 }
 
-/// The same of the first two versions, as far as both have it.
+/// The same in the first two versions, as far as both have it.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PciInfoV1 {

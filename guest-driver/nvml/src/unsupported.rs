@@ -2,7 +2,8 @@
 //! The functions that a guest cannot have: settings of the host's GPUs, events, counters of links, vGPUs, parts of GPUs, units. Fans are
 //! among them: a guest's board has none, as one that a server's own fans cool.
 //!
-//! Monitors ask for many of these again and again, and show what they get. So unlike those of other libraries they say nothing.
+//! Monitors call many of these again and again, and show the result. So unlike those of other libraries they do not
+//! log.
 
 use crate::{Status, status};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the VM has and does: memory, time and processes.
+//! The VM's use: memory, time and processes.
 
 use gpgpu_protocol::api::{DeviceUsage, ProcessUsage};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn memory(usage: &DeviceUsage) -> Memory {
-    // A limit that was lowered may be below what is used.
+    // A lowered limit may be below the use.
     let used = usage.used.min(usage.total);
     Memory {
         total: usage.total,
@@ -86,7 +86,7 @@ fn none(device: Handle, count: Out<u32>) -> Result {
 }
 
 nvml! {
-    /// What the VM may have of the device's memory, and has.
+    /// The VM's limit and use of the device's memory.
     fn nvmlDeviceGetMemoryInfo(device: Handle, memory_info: Out<Memory>) {
         let place = place(device)?;
         memory_info.required()?;
@@ -97,7 +97,7 @@ nvml! {
     fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory_info: Out<MemoryV2>) {
         let place = place(device)?;
         memory_info.required()?;
-        // Another version may be shorter: no more than the first field is known to be there.
+        // Another version may be shorter: only the first field is known to exist.
         if Out(memory_info.0.cast::<u32>()).get()? != MEMORY_V2 {
             return Err(status::ARGUMENT_VERSION_MISMATCH);
         }

@@ -23,7 +23,7 @@ pub struct Image {
 /// A function of the static CUDA runtime in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeFunction {
-    /// CUDA's name, without what link-time optimisation may have added.
+    /// CUDA's name, without additions by link-time optimisation.
     pub name: String,
     /// Where it is, as the file was linked: the load address has to be added.
     pub address: u64,
@@ -65,7 +65,7 @@ pub struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
-    /// The parsed file, for what this module does not answer.
+    /// The parsed file, for queries beyond this module's.
     pub fn file(&self) -> &ElfFile64<'a, Endianness> {
         &self.file
     }
@@ -103,8 +103,8 @@ impl<'a> Elf<'a> {
                 }
                 let address = symbol.st_value(endian);
                 starts.push(address);
-                // The runtime's functions have a size. What has none is a jump that somebody wrote in assembler, such as
-                // those by which XLA opens libcudart at its first call: they lead to ours by themselves.
+                // The runtime's functions have a size. A symbol without one is a jump written in assembler, such as
+                // those by which XLA opens libcudart at its first call: they lead to our functions by themselves.
                 if kind == elf::STT_FUNC && symbol.st_size(endian) == 0 {
                     continue;
                 }
@@ -153,8 +153,8 @@ impl<'a> Elf<'a> {
             else {
                 break;
             };
-            // What compilers and linkers put between functions: int3, zero, nop and the long nops' bytes. The last
-            // are recognised only as whole instructions.
+            // The padding that compilers and linkers put between functions: int3, zero, nop and the long nops' bytes.
+            // The last are recognised only as whole instructions.
             match padding(self.code(function.address, most), room as usize, byte) {
                 0 => break,
                 length => room = (room + length).min(most),
@@ -312,9 +312,8 @@ pub fn is_runtime_function(name: &str) -> bool {
     RUNTIME_FUNCTIONS.lines().any(|known| known == name)
 }
 
-/// The major version of the static runtime with these functions: 13 if `cudaGetDeviceProperties` stands alone, 12
-/// if it has a `_v2` beside it (13 made that one the only one), `None` for older ones, which still have texture
-/// references.
+/// The major version of the static runtime with these functions: 13 if `cudaGetDeviceProperties` has no `_v2` beside
+/// it, 12 if it has one (13 made that the only one), `None` for older ones, which still have texture references.
 pub fn runtime_version(functions: &[RuntimeFunction]) -> Option<u32> {
     let has = |name: &str| functions.iter().any(|function| function.name == name);
     match () {

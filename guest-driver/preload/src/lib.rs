@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Sends the CUDA runtime calls of statically linked programs and libraries to our `libcudart`.
 //!
-//! nvcc links the CUDA runtime into the program unless it is told otherwise, and that runtime asks the driver for a
-//! self-test that only NVIDIA's driver answers. Unless the program was stripped, the runtime's functions can be found
-//! by name in its symbol table. `libgpgpu_preload.so`, named in `LD_PRELOAD`, does so before the program's own
-//! constructors run (they register the program's kernels) and overwrites the start of each such function with a
-//! jump to the same-named function of our `libcudart.so.12` or `.13`, which is loaded at the first such call. A program
-//! without a static runtime is left exactly as it is: no function is hooked, no library loaded.
+//! nvcc links the CUDA runtime statically by default, and that runtime asks the driver for a self-test that only
+//! NVIDIA's driver answers. Unless the program was stripped, its symbol table has the names of the runtime's functions.
+//! `libgpgpu_preload.so`, named in `LD_PRELOAD`, finds them before the program's own constructors run (they register
+//! the program's kernels) and overwrites the start of each such function with a jump to the same-named function of our
+//! `libcudart.so.12` or `.13`, which is loaded at the first such call. A program without a static runtime stays exactly
+//! as it is: no function is hooked, no library loaded.
 //!
 //! Libraries that the program loads later, by `dlopen`, are followed with the help of the dynamic linker:
 //! `libgpgpu_audit.so`, named in `LD_AUDIT` (the package `gpgpu-audit`), learns of each as soon as it is mapped, before
@@ -23,16 +23,15 @@
 //! | [`memory`] | maps code and overwrites functions, never writable and executable at once |
 //! | [`runtime`] | loads our libcudart and stands in for functions that it lacks |
 //! | [`redirect`] | decides and makes the jumps |
-//! | [`program`] | tells what kind of program a file is, for `gpgpu-run` |
+//! | [`program`] | finds the kind of a program, for `gpgpu-run` |
 //!
-//! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then
-//! `LD_LIBRARY_PATH`); `GPGPU_PRELOAD_VERBOSE=1` says on stderr what was redirected, and which libraries with kernels
-//! are stripped.
+//! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then `LD_LIBRARY_PATH`);
+//! `GPGPU_PRELOAD_VERBOSE=1` lists the redirected files on stderr, and the stripped libraries with kernels.
 //!
 //! Limits: stripped libraries that do not export the runtime's functions are not touched, nor are calls that link-time
-//! optimisation has inlined, nor what a program loads into a link namespace of its own (`dlmopen`). x86-64 and glibc
-//! only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for a program that needs that one.
-//! Programs that run with more rights than their caller (set-user-ID) ignore both libraries.
+//! optimisation has inlined, nor objects that a program loads into a link namespace of its own (`dlmopen`). x86-64 and
+//! glibc only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for a program with that
+//! linker. Programs that run with more rights than their caller (set-user-ID) ignore both libraries.
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
@@ -52,14 +51,14 @@ pub(crate) fn say(message: &str) {
     eprintln!("gpgpu-preload: {message}");
 }
 
-/// Runs when the library is loaded, with what glibc passes to every constructor. A panic or an error must not take the
-/// program with it: most programs under the preload have no use for it.
+/// Runs when the library is loaded, with the arguments that glibc passes to every constructor. A panic or an error must
+/// not end the program: most programs under the preload do not need it.
 extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut c_char) {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
     }
     // SAFETY: glibc's own variable; the process has one thread now. This constructor runs before libc's, which would
-    // set it, and a dlopen runs libc's with whatever stands there: an empty environment for the program, if nothing.
+    // set it, and a dlopen runs libc's with the present value: an empty environment for the program, if unset.
     unsafe {
         if environ.is_null() {
             environ = envp;
@@ -76,7 +75,7 @@ extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut
         .store(closed as *const () as *mut (), Ordering::Release);
 }
 
-/// Says what went wrong, if anything.
+/// Reports an error, if there was one.
 fn guarded(work: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) {
     match std::panic::catch_unwind(work) {
         Ok(Ok(())) => {}
@@ -85,7 +84,7 @@ fn guarded(work: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) {
     }
 }
 
-/// What `libgpgpu_audit.so` calls: null until the program's own objects are dealt with.
+/// The function that `libgpgpu_audit.so` calls: null until the program's own objects are handled.
 #[repr(C)]
 pub struct Hooks {
     opened: AtomicPtr<()>,

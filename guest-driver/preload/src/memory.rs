@@ -35,7 +35,7 @@ fn page_size() -> u64 {
 /// address of that range, or an error.
 ///
 /// # Errors
-/// What `mmap` or `mprotect` says; `AddrNotAvailable` if there is no room near enough.
+/// The error of `mmap` or `mprotect`; `AddrNotAvailable` if there is no room near enough.
 pub fn map_code(code: &[u8], near: Option<(u64, u64)>) -> io::Result<u64> {
     let page = page_size();
     let length = (code.len() as u64).next_multiple_of(page).max(page);
@@ -77,8 +77,8 @@ fn map_at(wish: u64, length: u64) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     if wish != 0 && address as u64 != wish {
-        // A kernel before 4.17 takes the address for a wish.
-        // SAFETY: the mapping was made above and nobody knows it.
+        // A kernel before 4.17 takes the address for a hint. SAFETY: the mapping was made above, and no other code
+        // knows it.
         unsafe { libc::munmap(address, length as usize) };
         return Err(io::ErrorKind::AddrNotAvailable.into());
     }
@@ -140,7 +140,7 @@ unsafe fn protect(address: u64, length: u64, protection: c_int) -> io::Result<()
 /// protection changes, by making the pages writable and not executable for that moment otherwise.
 ///
 /// # Errors
-/// What the kernel says; nothing was written then.
+/// The kernel's error; nothing was written then.
 ///
 /// # Panics
 /// If the pages cannot be made executable again: the program could not go on.
@@ -204,7 +204,7 @@ mod tests {
         // SAFETY: the bytes are a function without arguments that returns an int.
         let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address as usize) };
         assert_eq!(function(), 7);
-        // SAFETY: nobody else knows the page, and the new code is the same function with another number.
+        // SAFETY: no other code knows the page, and the new code is the same function with another number.
         unsafe {
             overwrite(
                 address,

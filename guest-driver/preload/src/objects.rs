@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the dynamic linker has loaded into this process.
+//! The objects that the dynamic linker has loaded into this process.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub struct LoadedObject {
     /// Its file: `/proc/self/exe` for the executable.
     pub path: PathBuf,
-    /// What to add to the file's addresses.
+    /// The load bias of the file's addresses.
     pub base: u64,
     /// Its executable segments in memory: first byte, length, protection.
     pub text: Vec<(u64, u64, c_int)>,
@@ -53,7 +53,7 @@ pub fn loaded_objects() -> Vec<LoadedObject> {
         objects: *mut c_void,
     ) -> c_int {
         // SAFETY: the loader passes a valid entry that stays so during the call, and `objects` is the vector below,
-        // borrowed by nobody else meanwhile.
+        // which no other code borrows meanwhile.
         let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<LoadedObject>>()) };
         if info.dlpi_phdr.is_null() {
             return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What kind of program a file is, and so what a run under `gpgpu-run` will be.
+//! The kind of a program, which decides how it runs under `gpgpu-run`.
 
 use std::path::Path;
 
@@ -37,10 +37,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What the file is.
+    /// The file's kind.
     ///
     /// # Errors
-    /// What the system says when the file cannot be read.
+    /// The system's error if the file cannot be read.
     pub fn of(path: &Path) -> std::io::Result<Self> {
         if std::fs::metadata(path)?.len() == 0 {
             return Ok(Self::NotElf);
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// One line about the program and what becomes of its CUDA calls.
+    /// One line about the program and its CUDA calls.
     pub fn describe(&self) -> String {
         match self {
             Self::NotElf => "a script or no ELF file: runs as it is; the programs that it starts inherit the libraries".into(),
@@ -108,7 +108,7 @@ impl Kind {
         }
     }
 
-    /// Why the program cannot use the virtual GPU, and what to do; `None` if it can.
+    /// The reason why the program cannot use the virtual GPU, with a remedy; `None` if it can.
     pub fn obstacle(&self) -> Option<&'static str> {
         match self {
             Self::OtherMachine => Some("it is no 64-bit x86 program; only those are supported"),

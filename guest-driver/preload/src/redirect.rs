@@ -30,8 +30,8 @@ struct Nearby {
     length: usize,
 }
 
-/// What is known so far. Used only while the dynamic linker holds its lock, or before the program has threads: so
-/// nobody waits for it, and nobody who has it waits for anything but the file system.
+/// The state. It is used only while the dynamic linker holds its lock, or before the program has threads. So its lock
+/// is free, and its holder waits for nothing but the file system.
 #[derive(Default)]
 struct State {
     runtimes: HashMap<u32, Runtime>,
@@ -88,7 +88,7 @@ pub fn object_opened(base: u64, path: &Path) -> Result<(), String> {
     with_state(|state| state.look_at(path, Moment::Mapped, find)).unwrap_or(Ok(()))
 }
 
-/// Lets others have what an object needed that is about to be unmapped.
+/// Releases the resources of an object that is about to be unmapped.
 pub fn object_closed(base: u64) {
     with_state(|state| {
         for nearby in &mut state.nearby {
@@ -315,7 +315,7 @@ fn plan(
     patches.into_values().collect()
 }
 
-/// What an indirect function's resolver chooses.
+/// The choice of an indirect function's resolver.
 fn implementation(object: &LoadedObject, resolver: u64) -> Option<u64> {
     object.text_protection(resolver, 1)?;
     // SAFETY: a symbol of type STT_GNU_IFUNC is a function without arguments that returns an address. The dynamic

@@ -15,7 +15,7 @@ use crate::elf::Image;
 /// `cudaErrorNotSupported`.
 const NOT_SUPPORTED: u32 = 801;
 
-/// What the environment says, read once: before the program has threads that could change it.
+/// The environment, read once: before the program has threads that could change it.
 struct Settings {
     folders: Vec<PathBuf>,
     verbose: bool,
@@ -38,7 +38,7 @@ fn settings() -> &'static Settings {
     })
 }
 
-/// Whether to say what was redirected. The first call reads the environment.
+/// Whether to report redirections. The first call reads the environment.
 pub fn is_verbose() -> bool {
     settings().verbose
 }
@@ -108,8 +108,8 @@ impl Runtime {
         self.exports.contains(name)
     }
 
-    /// The function's entry, the same for all programs and libraries that have it. A function that ours lacks says so
-    /// at its first call, and returns `cudaErrorNotSupported`.
+    /// The function's entry, the same for all programs and libraries that have it. A function that our library lacks
+    /// says so at its first call, and returns `cudaErrorNotSupported`.
     pub fn entry(&mut self, name: &str) -> &'static Entry {
         if let Some(entry) = self.entries.get(name) {
             return entry;
@@ -187,8 +187,7 @@ unsafe extern "C" fn missing() {
     std::arch::naked_asm!("mov rdi, r11", "jmp {called}", called = sym missing_called)
 }
 
-/// The address of the entry's function. Without any lock but the dynamic linker's: whoever waits for that one may hold
-/// any other.
+/// The address of the entry's function. Takes no lock but the dynamic linker's, whose waiters may hold any other.
 extern "C" fn find(entry: &Entry) -> u64 {
     let library = entry.library;
     let mut handle = library.handle.load(Ordering::Acquire);
@@ -248,8 +247,8 @@ fn own_folder() -> Option<PathBuf> {
     Some(file.canonicalize().ok()?.parent()?.to_owned())
 }
 
-/// Whether a stand-in that returns an error code suits the function. Those that return strings or structures compute
-/// something simple from their arguments, and the static runtime's own go on doing so.
+/// Whether a stand-in that returns an error code suits the function. Functions that return strings or structures
+/// compute something simple from their arguments, and stay those of the static runtime.
 pub fn returns_error_code(name: &str) -> bool {
     let others = [
         "cudaGetErrorName",

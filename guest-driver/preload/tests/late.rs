@@ -15,7 +15,7 @@ __attribute__((visibility("default"))) int work(int x) { return cudaMalloc(x) + 
 
 const MODULE_FLAGS: [&str; 4] = ["-O1", "-shared", "-fPIC", "-fvisibility=hidden"];
 
-/// What the module and `work` print if all is well.
+/// The output of the module and `work` if all is well.
 const WORKED: &str =
     "RIGHT 13 __cudaRegisterFatBinary\nRIGHT 13 cudaMalloc\nRIGHT 13 cudaLaunchKernel\n";
 
@@ -28,7 +28,7 @@ fn module(bench: &Bench, name: &str, flags: &[&str]) -> std::path::PathBuf {
     )
 }
 
-/// A program that opens each file that it is told of, calls its `work`, and closes it, as often as REPEAT says.
+/// A program that opens each file in its arguments, calls its `work`, and closes it, as often as REPEAT says.
 fn opener(bench: &Bench) -> std::path::PathBuf {
     let main = r#"
         #include <dlfcn.h>

@@ -296,7 +296,7 @@ fn an_nvcc_program_runs_on_our_libcudart() {
         .status()
         .unwrap();
     assert!(made.success());
-    // What nvcc's code needs, as functions that say that they were reached.
+    // The functions that nvcc's code needs, which print that they were reached.
     let runtime = r#"
         #include <stdio.h>
         static char handle[64];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUPTI: profiling and tracing. What it traces happens on the host, in front of the operator's driver.
+//! CUPTI: profiling and tracing. The traced work happens on the host, in the operator's driver.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -129,7 +129,7 @@ pub(crate) fn version_of(file: &[u8]) -> u32 {
 fn own_file() -> Vec<u8> {
     let mut found = MaybeUninit::<Dl_info>::zeroed();
     let here: unsafe extern "C" fn(*mut u32) -> u32 = cuptiGetVersion;
-    // SAFETY: any address may be asked for, and the structure is there to be written to.
+    // SAFETY: any address may be queried, and the structure is writable.
     if unsafe { dladdr(here as *const c_void, found.as_mut_ptr()) } == 0 {
         return Vec::new();
     }

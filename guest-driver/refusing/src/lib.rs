@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries of NVIDIA's that load in a virtio-gpgpu guest and do nothing there.
 //!
-//! Frameworks are linked with them, and do without what they offer: profiling, GPUs that talk to each other, files read by the GPU.
-//! NVIDIA's own cannot take their place, for they look for NVIDIA's kernel driver, or take libcuda apart. So each function here returns its
-//! library's status for that it is not supported, and a library says once in a process that it does nothing.
+//! Frameworks are linked with these libraries, and work without their features: profiling, communication between GPUs,
+//! files read by the GPU. NVIDIA's own libraries cannot serve, because they look for NVIDIA's kernel driver, or patch
+//! libcuda. So each function here returns its library's status for an unsupported function, and a library says once in
+//! a process that it does nothing.
 //!
 //! One static library has them all. It is linked once for each of NVIDIA's names, and a version script in `link` says which symbols that one exports.
 
@@ -44,7 +45,7 @@ mod tests {
 
     /// As torch's profiler calls it.
     #[test]
-    fn who_cannot_profile_is_told_why() {
+    fn a_program_that_profiles_gets_the_reason() {
         let status = cupti::cuptiSubscribe();
         let mut text: *const c_char = null();
         // SAFETY: the pointer is to a value that lives across the call.

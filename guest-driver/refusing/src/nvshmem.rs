@@ -29,7 +29,7 @@ unsafe fn zeros(to: &[*mut c_int]) {
     }
 }
 
-/// `nvshmem_info_get_version`: there is no version of what is not there.
+/// `nvshmem_info_get_version`: there is no version.
 ///
 /// # Safety
 ///

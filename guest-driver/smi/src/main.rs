@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Shows the GPUs of a guest, and what the VM has and does on them.
+//! Shows the GPUs of a guest, and the VM's use of them.
 
 use std::{
     io::{self, Write},
@@ -18,7 +18,7 @@ use gpgpu_nvml::{
 };
 use gpgpu_protocol::api::Sensor;
 
-/// What is not known in a VM.
+/// Shown for values that a VM does not know.
 const NOT_AVAILABLE: &str = "[N/A]";
 const MIB: u64 = 1 << 20;
 
@@ -76,15 +76,15 @@ impl From<io::Error> for Failure {
 fn main() -> ExitCode {
     let message = match run(&Options::parse()) {
         Ok(()) => return ExitCode::SUCCESS,
-        // Who reads has enough.
+        // The reader has read enough.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }
         Err(Failure::Output(error)) => error.to_string(),
         Err(Failure::Nvml(code)) => status::text(code).to_string_lossy().into_owned(),
-        Err(Failure::Field(field)) => format!("there is no field {field}"),
-        Err(Failure::Id(id)) => format!("there is no GPU {id}"),
-        Err(Failure::Format) => "--format must have csv".to_owned(),
+        Err(Failure::Field(field)) => format!("unknown field {field}"),
+        Err(Failure::Id(id)) => format!("no GPU {id}"),
+        Err(Failure::Format) => "--format must include csv".to_owned(),
     };
     eprintln!("gpgpu-smi: {message}");
     ExitCode::FAILURE
@@ -275,7 +275,7 @@ fn cut(text: &str, width: usize) -> String {
     format!("{text:width$}")
 }
 
-/// What the table shows of a GPU's sensors; empty if it knows no value.
+/// The table's lines of a GPU's sensors; empty if no value is known.
 fn condition(values: &Values) -> String {
     let parts = [
         ("", Sensor::Temperature, " °C"),

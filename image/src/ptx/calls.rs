@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which kernels of a text reach a function that it only declares.
 //!
-//! A body calls what it names: that is more than it calls, and never less, but for calls by an address. A body with such calls reaches
-//! whatever any body and any variable names.
+//! A body is taken to call each function that it names: a superset of its calls, except for calls by an address. A body
+//! with such calls reaches all functions that any body and any variable names.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::Broken;
 
-/// What a body that calls by an address names besides.
+/// In place of a name, for a body that calls by an address.
 const BY_ADDRESS: [&[u8]; 3] = [b"callprototype", b"calltargets", b"branchtargets"];
 
 /// A function, or a kernel.
@@ -59,7 +59,7 @@ pub fn reaching(text: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u
     Ok(kernels)
 }
 
-/// The functions and kernels of a text. What stands in no body is no call.
+/// The functions and kernels of a text. Names outside of bodies are no calls.
 fn bodies(text: &[u8]) -> Result<HashMap<&[u8], Body<'_>>, Broken> {
     let mut tokens = Tokens::new(text);
     let mut bodies: HashMap<&[u8], Body<'_>> = HashMap::new();
@@ -67,11 +67,11 @@ fn bodies(text: &[u8]) -> Result<HashMap<&[u8], Body<'_>>, Broken> {
     let (mut current, mut depth) = (None, 0_u32);
     while let Some(token) = tokens.next()? {
         match token {
-            Token::Sign(b'#') => return Err(Broken::new("the text is to be preprocessed")),
+            Token::Sign(b'#') => return Err(Broken::new("the text needs preprocessing")),
             Token::Dot(name) if PREPROCESSOR.iter().any(|part| name.starts_with(part)) => {
-                return Err(Broken::new("the text is to be preprocessed"));
+                return Err(Broken::new("the text needs preprocessing"));
             }
-            // Another name for a function, which may stand in for it anywhere.
+            // An alias can replace its function anywhere.
             Token::Dot(b"alias") => return Err(Broken::new("the text has aliases")),
             Token::Dot(kind @ (b"entry" | b"func")) if depth == 0 => {
                 let name = name(&mut tokens)?;
@@ -81,7 +81,7 @@ fn bodies(text: &[u8]) -> Result<HashMap<&[u8], Body<'_>>, Broken> {
             }
             Token::Dot(name) if BY_ADDRESS.contains(&name) => match current {
                 Some(at) if depth > 0 => bodies.entry(at).or_default().calls_by_address = true,
-                _ => return Err(Broken::new("a prototype stands outside of functions")),
+                _ => return Err(Broken::new("a prototype outside of a function")),
             },
             Token::Sign(b'{') => {
                 depth += 1;
@@ -111,7 +111,7 @@ fn unbalanced() -> Broken {
     Broken::new("the braces of the text are not balanced")
 }
 
-/// The name of a function, behind its directive and what it returns.
+/// The name of a function, behind its directive and its result.
 fn name<'a>(tokens: &mut Tokens<'a>) -> Result<&'a [u8], Broken> {
     let mut depth = 0_u32;
     while let Some(token) = tokens.next()? {

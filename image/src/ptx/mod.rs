@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What PTX text will take of the device's memory.
+//! The device memory of PTX text.
 //!
 //! The text is read as far as that needs: where variables are declared, and how many instructions there are that become much
 //! code. It need not be correct. Where the driver's compiler would take a text for correct, it has no variable that was not
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use super::Broken;
 use tokens::{Token, Tokens};
 
-/// What a text declares, in bytes of the device's memory.
+/// The declarations of a text, in bytes of device memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Declared {
     /// All `.global` and `.const` variables, those within functions and those of managed memory included.
@@ -48,11 +48,11 @@ const LONG: &[&[u8]] = &[
     b"vmad",
     b"vset",
 ];
-/// What such an instruction becomes: a double-precision square root, the longest seen, takes 417 bytes.
+/// The code of such an instruction: a double-precision square root, the longest seen, takes 417 bytes.
 const LONG_BYTES: u64 = 512;
-/// What a loop becomes that is unrolled. ptxas does that up to some 2000 instructions of 16 bytes.
+/// The code of an unrolled loop. ptxas unrolls up to some 2000 instructions of 16 bytes.
 const LOOP_BYTES: u64 = 32 << 10;
-/// What a byte of other text becomes: the shortest 64-bit multiplications come to 7.
+/// The code of a byte of other text: the shortest 64-bit multiplications take 7.
 const TEXT_FACTOR: u64 = 8;
 /// The pages of a kernel's code and of its parameters.
 const KERNEL_BYTES: u64 = 8192;
@@ -60,7 +60,7 @@ const KERNEL_BYTES: u64 = 8192;
 /// Reads a text.
 ///
 /// # Errors
-/// A size is not a number, or a declaration is not understood: nobody can say what it takes before the driver's compiler does.
+/// A size is not a number, or a declaration is not understood: only the driver's compiler can tell the memory.
 pub fn declared(text: &[u8]) -> Result<Declared, Broken> {
     let mut reader = Reader::new(text)?;
     if reader.token != Some(Token::Dot(b"version")) {
@@ -78,8 +78,7 @@ struct Reader<'a> {
     tokens: Tokens<'a>,
     token: Option<Token<'a>>,
     declared: Declared,
-    /// Whether the words that begin with a dot and come one after the other say how an instruction is to be carried out, or
-    /// what a parameter is.
+    /// Whether consecutive words with a leading dot are modifiers of an instruction, or of a parameter.
     is_no_declaration: bool,
     /// The directive's arguments are names.
     is_in_target: bool,
@@ -89,7 +88,7 @@ struct Reader<'a> {
     is_managed: bool,
     /// The labels of the function, as far as it was read.
     labels: HashSet<&'a [u8]>,
-    /// How much of the text is what variables are set to.
+    /// The part of the text that is variables' initial values.
     values: usize,
 }
 
@@ -99,7 +98,7 @@ struct Variable {
     element: u64,
     alignment: u64,
     count: u64,
-    /// The array is as long as what it is set to.
+    /// The array is as long as its initial value.
     is_open: bool,
 }
 
@@ -159,8 +158,8 @@ impl<'a> Reader<'a> {
                 self.dots()
             }
             Token::Word(word) => self.word(word),
-            // ptxas knows some of what C's preprocessor does.
-            Token::Sign(b'#') => Err(Broken::new("the text is to be preprocessed")),
+            // ptxas implements a part of C's preprocessor.
+            Token::Sign(b'#') => Err(Broken::new("the text needs preprocessing")),
             Token::Sign(sign) => {
                 if matches!(sign, b';' | b'{' | b'}') {
                     self.alignment = 0;
@@ -172,7 +171,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A name, and what says more about it: modifiers, or the colon behind a label.
+    /// A name, and its qualifiers: modifiers, or the colon behind a label.
     fn word(&mut self, word: &'a [u8]) -> Result<(), Broken> {
         // As in `vadd4`.
         if LONG.contains(
@@ -204,7 +203,7 @@ impl<'a> Reader<'a> {
     fn dots(&mut self) -> Result<(), Broken> {
         while let Some(Token::Dot(name)) = self.token {
             if PREPROCESSOR.iter().any(|prefix| name.starts_with(prefix)) {
-                return Err(Broken::new("the text is to be preprocessed"));
+                return Err(Broken::new("the text needs preprocessing"));
             }
             self.advance()?;
             match name {
@@ -214,7 +213,7 @@ impl<'a> Reader<'a> {
                     self.dots()?;
                     return self.parameter();
                 }
-                // What they name is not in the device's memory, or is there for each thread.
+                // These name nothing in device memory, or memory of each thread.
                 b"reg" | b"shared" | b"local" | b"ptr" => self.is_no_declaration = true,
                 b"target" => self.is_in_target = true,
                 b"align" => self.align()?,
@@ -295,7 +294,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes of an element: what stands between a state space and a name.
+    /// The bytes of an element: between a state space and a name.
     fn element(&mut self) -> Result<u64, Broken> {
         let (mut bytes, mut vector) = (None, 1);
         while let Some(Token::Dot(name)) = self.token {
@@ -315,7 +314,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `(.managed)` and the like.
+    /// `(.managed)` and similar.
     fn attribute(&mut self) -> Result<(), Broken> {
         self.expect(b'(')?;
         let mut depth = 1;
@@ -348,7 +347,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips what a variable is set to; at least as many as it has elements.
+    /// Skips a variable's initial value; returns at least the number of its elements.
     fn initialiser(&mut self) -> Result<u64, Broken> {
         let (mut depth, mut elements) = (0_u32, 1);
         loop {

@@ -3,14 +3,14 @@
 
 use crate::Broken;
 
-/// A token; what it is made of is borrowed from the text.
+/// A token, borrowed from the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token<'a> {
     /// A name: an opcode, a register, a label or a variable.
     Word(&'a [u8]),
     /// `.name`, given without the dot: a directive, or a modifier of an opcode.
     Dot(&'a [u8]),
-    /// What begins with a digit.
+    /// A word that begins with a digit.
     Number(&'a [u8]),
     /// A string.
     Text,
@@ -60,7 +60,7 @@ impl<'a> Tokens<'a> {
         taken
     }
 
-    /// Skips all up to `end` and `end` itself; what was skipped.
+    /// Skips all up to and including `end`; returns the skipped part.
     fn skip_past(&mut self, end: &[u8]) -> Result<&'a [u8], Broken> {
         let found = self.rest.windows(end.len()).position(|part| part == end);
         let length = found.ok_or_else(|| Broken::new("a comment or string has no end"))?;

@@ -12,13 +12,13 @@ use crate::{
     cuda::*,
 };
 
-/// How an argument travels: as it stands in CUDA's C signature, in a request and in a reply.
+/// The ways in which an argument travels: its form in CUDA's C signature, in a request and in a reply.
 pub trait Arg {
     /// The argument's type in the C signature.
     type C: Copy;
-    /// What the request holds of it.
+    /// Its part of the request.
     type Request: Wire;
-    /// What the reply holds of it.
+    /// Its part of the reply.
     type Reply: Wire;
 
     /// The id of the stream that the argument names; `None` if it names none.
@@ -80,8 +80,8 @@ impl<const GOOD: u32> Arg for Flags<GOOD> {
     type Reply = ();
 }
 
-/// A result that the caller wants at a pointer, which may be NULL: the request says whether it is
-/// not, and the host's driver decides what NULL means.
+/// A result that the caller wants at a pointer, which may be NULL: the request says whether it is not, and the host's
+/// driver defines the meaning of NULL.
 pub struct Out<T>(PhantomData<T>);
 
 impl<T: Wire> Arg for Out<T> {
@@ -107,9 +107,9 @@ pub trait Object {
     const KIND: u8;
     /// Handles that are no ids and mean the same to every process.
     const SPECIAL: &'static [u64] = &[0];
-    /// The handle that stands for an id in the guest process, or for a host pointer in the worker.
+    /// The handle for an id in the guest process, or for a host pointer in the worker.
     fn handle(id: u64) -> Self::Handle;
-    /// The id that a handle stands for.
+    /// The id of a handle.
     fn id(handle: Self::Handle) -> u64;
 }
 
@@ -118,7 +118,7 @@ pub trait Object {
 pub struct Kind {
     /// Its name, as the table writes it.
     pub name: &'static str,
-    /// What it is, line by line.
+    /// The description, line by line.
     pub doc: &'static [&'static str],
     /// [`Object::KIND`].
     pub number: u8,
@@ -190,7 +190,7 @@ objects! {
     Physical = 0x88: CUmemGenericAllocationHandle, special &[];
     /// An executable graph, by handle.
     GraphExec = 0x8c: CUgraphExec, special &[];
-    /// A part of graphs: what a library has given the GPU to do in a call that was recorded.
+    /// A part of graphs: the recorded GPU work of a call of a library.
     GraphPart = 0x8d: u64, special &[];
     /// An array, by handle; a level of a mipmapped array and a plane of an array are arrays too.
     Array = 0x8e: CUarray, special &[];

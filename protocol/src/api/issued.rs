@@ -80,8 +80,8 @@ impl Shared {
 
 macro_rules! issued {
     ($($table:literal $op:literal $layout:literal $name:ident;)*) => {
-        /// All of them, in the order in which they were issued. `UPDATE_ISSUED=N cargo test -p gpgpu-protocol issued` adds
-        /// what is new in table N; no line is ever changed or taken away.
+        /// All of them, in the order in which they were issued. `UPDATE_ISSUED=N cargo test -p gpgpu-protocol issued`
+        /// adds the new ones in table N; lines are never changed or removed.
         pub const ISSUED: &[Issued] = &[$(Issued {
             table: $table,
             op: $op,
@@ -99,7 +99,7 @@ mod tests {
 
     use super::{super::OPERATIONS, *};
 
-    /// Adds what was not issued yet, if the environment asks for it.
+    /// Adds operations that were not issued yet, if the environment asks for it.
     fn update() {
         let Ok(table) = std::env::var("UPDATE_ISSUED") else {
             return;
@@ -120,7 +120,7 @@ mod tests {
 
     /// GPGPU-DEV-68.
     #[test]
-    fn what_was_issued_stays_as_it_was() {
+    fn an_issued_operation_never_changes() {
         update();
         let mut issued = HashMap::new();
         for row in ISSUED {

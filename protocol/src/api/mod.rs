@@ -5,8 +5,9 @@
 //! below, the guest library's exported symbols, the worker's dispatch, the list by which guest and host find out which
 //! operations both have, the compatibility page and the specification's annex.
 //!
-//! An entry reads: what it does (its documentation, which the specification's annex repeats), number, completion, style, name, the name of its per-thread-default-stream variant if it has one, its
-//! arguments with how each travels ([`Arg`]), and its properties.
+//! An entry reads: its documentation, which the specification's annex repeats, number, completion, style, name, the
+//! name of its per-thread-default-stream variant if it has one, its arguments with how each travels ([`Arg`]), and its
+//! properties.
 //!
 //! * Completion: `post` has no answer unless one is asked for, and an error of it surfaces at the client's next `wait`;
 //!   `call` is answered as soon as it was issued; `fence` is issued in its turn, and done when the GPU has done all
@@ -19,8 +20,9 @@
 //! * Properties ([`Property`]), at the end of the entry: `work` or `order` says that the operation gives the GPU something
 //!   to do ([`Gives`]).
 //!
-//! Numbers and layouts are for ever. Guests and hosts of different age find out which operations they share ([`issued`]): an
-//! entry that was issued keeps its number, its arguments and the fields of all that it carries. What must change is a new entry.
+//! Numbers and layouts are for ever. Guests and hosts of different age find the operations that they share
+//! ([`issued`]): an issued entry keeps its number, its arguments and the fields of all structures in it. A change is a
+//! new entry.
 
 mod arguments;
 pub mod issued;
@@ -44,7 +46,7 @@ pub enum Completion {
     Post,
     /// When it was issued.
     Call,
-    /// When the GPU has done what was issued before it.
+    /// When the GPU has done the work that was issued before.
     Fence,
     /// When it is done.
     Wait,
@@ -62,7 +64,7 @@ impl Completion {
     }
 }
 
-/// What an operation gives the GPU to do.
+/// The kind of GPU work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gives {
     /// Nothing that can be held back: a question, a wait, or a call whose use of the GPU is the driver's own (an allocation's page
@@ -93,7 +95,7 @@ macro_rules! properties {
                 }
             }
 
-            /// What it says, line by line.
+            /// Its documentation, line by line.
             pub const fn doc(self) -> &'static [&'static str] {
                 match self {
                     $(Self::$name => &[$($doc),*],)*
@@ -112,32 +114,31 @@ properties! {
     work Work;
     /// It orders work: it puts a mark into a stream, or a wait for one.
     order Order;
-    /// It is about the client itself: it depends on no context and on nothing that was sent before, and goes by the command
-    /// queue.
+    /// It is about the client itself: it depends on no context and on no earlier command, and uses the command queue.
     client Client;
     /// It is about devices, and needs no context.
     device Device;
-    /// Its answer depends on the form of the call alone: not on addresses, nor on what the GPU has computed.
+    /// Its answer depends on the form of the call alone: not on addresses, nor on results of the GPU.
     pure Pure;
     /// It looks up, makes or ends memory by its address.
     memory Memory;
-    /// Its bytes reach device memory after its caller went on, and the host does not see when, but by a later command in
-    /// the stream.
+    /// Its bytes reach device memory after its caller has continued, at a time that the host learns only by a later command
+    /// in the stream.
     write Write;
     /// It gives the GPU work for whose end its caller waits.
     waited Waited;
-    /// It orders work, and the host sees the end of what it ordered.
+    /// It orders work, and the host sees the end of that work.
     mark Mark;
-    /// It uses a data block of the ring: it is never done twice, and the guest must know when the block is free.
+    /// It uses a data block of the ring: it is never executed twice, and the guest must know when the block is free.
     block Block;
-    /// It tells its caller of an earlier command's deferred error, as the functions of CUDA do that synchronise or copy.
+    /// It reports an earlier command's deferred error, as the functions of CUDA do that synchronise or copy.
     observes Observes;
-    /// It takes data beside the stream: the `in` of its chain.
+    /// It reads data beside the stream: the `in` of its chain.
     input Input;
-    /// It gives data beside the stream: the `out` of its chain.
+    /// It writes data beside the stream: the `out` of its chain.
     output Output;
-    /// Its data may be longer than one chain carries: then it travels as a transfer, and the operation adds `data_offset` to the place
-    /// that its arguments name.
+    /// Its data may be longer than that of one chain: then it travels as a transfer, and the operation adds `data_offset` to
+    /// the address in its arguments.
     transfer Transfer;
 }
 
@@ -189,7 +190,7 @@ pub struct Operation {
     pub style: &'static str,
     /// Its name: the CUDA function's symbol, or a name of ours.
     pub name: &'static str,
-    /// What it does, line by line.
+    /// Its documentation, line by line.
     pub doc: &'static [&'static str],
     /// The symbol of the variant with per-thread default streams, if the table makes it.
     pub per_thread: &'static [&'static str],
@@ -197,9 +198,9 @@ pub struct Operation {
     pub arguments: &'static [Argument],
     /// Its properties.
     pub properties: Properties,
-    /// What its request holds.
+    /// The fields of its request.
     pub request: &'static Shape,
-    /// What its reply holds.
+    /// The fields of its reply.
     pub reply: &'static Shape,
     /// Whether it travels by every ring.
     pub rings: bool,
@@ -214,7 +215,7 @@ impl Operation {
         self.properties.has(property)
     }
 
-    /// What it gives the GPU.
+    /// Its GPU work.
     pub const fn gives(&self) -> Gives {
         if self.is(Property::Work) {
             Gives::Work
@@ -239,8 +240,8 @@ impl Operation {
         }
     }
 
-    /// A number that stands for all that guest and host must agree on: how it completes, and names and types of what its
-    /// request and its reply hold, down to the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]).
+    /// A number over the agreement of guest and host: its completion, and names and types in its request and its reply,
+    /// down to the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]).
     pub const fn layout(&self) -> u64 {
         let hash = crate::codec::fnv(crate::codec::FNV, self.completion.word().as_bytes());
         self.reply.hash(self.request.hash(hash))
@@ -249,7 +250,7 @@ impl Operation {
 
 /// The request of one operation.
 pub trait Request: Wire {
-    /// What answers it.
+    /// The place that answers it.
     type Reply: Wire;
     /// Its entry of the table.
     const OPERATION: &'static Operation;
@@ -257,7 +258,7 @@ pub trait Request: Wire {
     const OP: u16 = Self::OPERATION.op;
     /// The operation's name.
     const NAME: &'static str = Self::OPERATION.name;
-    /// What it gives the GPU.
+    /// Its GPU work.
     const GIVES: Gives = Self::OPERATION.gives();
 
     /// The id of the stream that it names first; `None` if it names none.
@@ -267,13 +268,14 @@ pub trait Request: Wire {
     }
 }
 
-/// Whether what completes so, has such properties and is answered so travels by every ring: not what may
-/// block, nor what may have a long answer, nor what is about the client itself, which does not depend on the stream.
+/// Whether an operation with this completion, these properties and this place travels by every ring: not if it may
+/// block, may have a long answer, or is about the client itself, which does not depend on the stream.
 const fn rings(completion: Completion, is_about_client: bool, has_short_reply: bool) -> bool {
     !is_about_client && !matches!(completion, Completion::Wait) && has_short_reply
 }
 
-/// Whether what has such properties travels by a wide ring: not what has data beside the stream, nor what is about the client itself.
+/// Whether an operation with these properties travels by a wide ring: not if it has data beside the stream, or is about
+/// the client itself.
 const fn rings_wide(properties: Properties) -> bool {
     !properties.has(Property::Client)
         && !properties.has(Property::Input)

@@ -83,7 +83,7 @@ sensors! {
 }
 
 impl Sensor {
-    /// How many sensors there are. Their numbers are below it.
+    /// The number of sensors. Their numbers are below it.
     pub const COUNT: usize = Self::ALL.len();
 
     /// Its number in a [`SensorValue`](super::SensorValue).

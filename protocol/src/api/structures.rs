@@ -8,7 +8,7 @@ use crate::{
 };
 
 wire_struct! {
-    /// What a client learns when it opens: everything about the host that does not change.
+    /// The hello: everything about the host that does not change.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct Hello {
         /// `cuDriverGetVersion` of the host.
@@ -35,7 +35,7 @@ wire_struct! {
         pub version: String,
     }
 
-    /// What does not change about a device.
+    /// The constant properties of a device.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct DeviceInfo {
         /// `cuDeviceGetName`.
@@ -46,18 +46,19 @@ wire_struct! {
         pub total_memory: u64,
         /// `cuDeviceGetPCIBusId`.
         pub pci_bus_id: String,
-        /// `cuDeviceGetAttribute` by attribute, from 0: the result and the value. What no operation can use is not offered.
+        /// `cuDeviceGetAttribute` by attribute, from 0: the result and the value. Features that no operation can use
+        /// are not offered.
         pub attributes: Vec<AttributeValue>,
         /// `cuDeviceGetProperties`: the fields of `CUdevprop` in their order.
         pub properties: Vec<i32>,
     }
 
-    /// What a virtual machine has and does on a device.
+    /// A virtual machine's limit and use of a device.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct DeviceUsage {
         /// The bytes that it may have: its limit, or all that the device has.
         pub total: u64,
-        /// The bytes that its clients have, without those that are only kept for what is allocated next.
+        /// The bytes that its clients hold, without those that are only kept for the next allocations.
         pub used: u64,
         /// For how long the device had work of it, in nanoseconds since some moment; sampled.
         pub busy_ns: u64,
@@ -65,7 +66,7 @@ wire_struct! {
         pub processes: Vec<ProcessUsage>,
     }
 
-    /// What one client has on a device.
+    /// One client's use of a device.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct ProcessUsage {
         /// The process's id in the guest, as the client was opened with.
@@ -102,7 +103,7 @@ wire_struct! {
         pub value: u64,
     }
 
-    /// What the just-in-time linker wrote.
+    /// The logs of the just-in-time linker.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct JitLog {
         /// The information log.
@@ -115,7 +116,7 @@ wire_struct! {
         pub threads_per_block: u32,
     }
 
-    /// What a function is, as far as a launch needs to know.
+    /// The properties of a function that a launch needs.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct FunctionInfo {
         /// The first parameters, in order.
@@ -126,7 +127,7 @@ wire_struct! {
         pub attributes: Few<AttributeValue, 64>,
     }
 
-    /// Where a parameter stands in a function's parameter buffer.
+    /// The place of a parameter in a function's parameter buffer.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct ParamInfo {
         /// Bytes from the start.
@@ -170,15 +171,16 @@ wire_struct! {
     /// A step of an executable graph. The steps of one come in an order in which they can be done.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct GraphStep {
-        /// What it does: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a wait for
-        /// one, 7 what a part has, 8 words that are written and waited for, 9 a value that conditional steps depend on, 10 a conditional
-        /// step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy of which an array is one end at least, 14 how the next
-        /// step waits.
+        /// The kind: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a
+        /// wait for one, 7 a part, 8 words to write and to wait for, 9 a value that conditional steps depend on, 10 a
+        /// conditional step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy with an array at one end
+        /// or both, 14 the way in which the next step waits.
         ///
-        /// Steps 9, 11, 12 and 14 wait for nothing, and none waits for them. A conditional step depends on a value that comes before it and that
-        /// no other depends on. Behind it come its bodies, each with a step 11 at its beginning, and a step 12. Steps of a body wait
-        /// for steps of the same body alone; a body may have conditional steps. The first 9 of the list is the value 1, the next one 2, and
-        /// so on: what the device's `cudaGraphSetConditional` takes.
+        /// Steps 9, 11, 12 and 14 wait for nothing, and no step waits for them. A conditional step depends on an
+        /// earlier value on which no other depends. Its bodies follow it, each with a step 11 at its beginning, and
+        /// then a step 12. Steps of a body wait only for steps of the same body; a body may have conditional steps. The
+        /// first 9 of the list is the value 1, the next one 2, and so on: the numbers for the device's
+        /// `cudaGraphSetConditional`.
         pub kind: u32,
         /// The steps that it waits for, by their numbers from 0; each comes before it.
         pub after: Vec<u32>,
@@ -193,12 +195,14 @@ wire_struct! {
         pub launch: LaunchConfig,
         /// The parameter buffer of the launch, as in `cuLaunchKernelEx`.
         pub params: Blob,
-        /// Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from slice to slice of
-        /// each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the value, the bytes of a value (1, 2
-        /// or 4), values in a row, rows. Of a copy with an array: the fields of a [`BoxCopy`] in their order. Of words: the flags of the batch, then each operation as a [`MemOp`] has it. Of a value: what it
-        /// is when a launch begins, and whether it is (1 or 0). Of a conditional step: its `CUgraphConditionalNodeType`, and how many
-        /// bodies it has. Of a step 14: for each step that the next one waits for, in that order, its `from_port`, 2^8 times its `to_port`
-        /// and 2^16 times its `type`, of `CUgraphEdgeData`; without a step 14 they are 0.
+        /// Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from
+        /// slice to slice of each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the
+        /// value, the bytes of a value (1, 2 or 4), values in a row, rows. Of a copy with an array: the fields of a
+        /// [`BoxCopy`] in their order. Of words: the flags of the batch, then the fields of each operation as in a
+        /// [`MemOp`]. Of a value: its value at the start of a launch, and whether it has one (1 or 0). Of a conditional
+        /// step: its `CUgraphConditionalNodeType`, and the number of its bodies. Of a step 14: for each step that the
+        /// next one waits for, in that order, its `from_port`, 2^8 times its `to_port` and 2^16 times its `type`, of
+        /// `CUgraphEdgeData`; without a step 14 they are 0.
         pub numbers: Vec<u64>,
     }
 
@@ -207,7 +211,7 @@ wire_struct! {
     pub struct GraphChange {
         /// Its number, from 0.
         pub step: u32,
-        /// What it becomes.
+        /// Its new value.
         pub to: GraphStep,
     }
 
@@ -220,11 +224,11 @@ wire_struct! {
         pub flags: u32,
         /// The word's address, as the device has it; ignored for an operation that is about no word.
         pub address: u64,
-        /// What is written or waited for.
+        /// The value to write or to wait for.
         pub value: u64,
     }
 
-    /// What a tensor map is to describe: the arguments of CUDA's function.
+    /// The description of a tensor map: the arguments of CUDA's function.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct TensorForm {
         /// 0: tiled; 1: im2col; 2: im2col in wide mode.
@@ -245,7 +249,8 @@ wire_struct! {
         pub lower: Vec<i32>,
         /// The upper corner; as many numbers.
         pub upper: Vec<i32>,
-        /// Interleave, then in wide mode the mode, then swizzle, promotion in the L2 cache, and what is read outside the tensor.
+        /// Interleave, then in wide mode the mode, then swizzle, promotion in the L2 cache, and the values outside the
+        /// tensor.
         pub modes: Vec<u32>,
     }
 
@@ -273,7 +278,7 @@ wire_struct! {
         pub height: usize,
     }
 
-    /// What an array is: a `CUDA_ARRAY3D_DESCRIPTOR`.
+    /// An array: a `CUDA_ARRAY3D_DESCRIPTOR`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct ArrayForm {
         /// Elements of a row.
@@ -324,7 +329,7 @@ wire_struct! {
         pub depth: usize,
     }
 
-    /// What a texture or a surface reads: a `CUDA_RESOURCE_DESC`.
+    /// The resource of a texture or a surface: a `CUDA_RESOURCE_DESC`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct TextureResource {
         /// The `CUresourcetype`.
@@ -380,7 +385,7 @@ wire_struct! {
         pub alpha: f32,
     }
 
-    /// As what a texture sees an array: a `CUDA_RESOURCE_VIEW_DESC`.
+    /// The view of a texture on an array: a `CUDA_RESOURCE_VIEW_DESC`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct TextureView {
         /// The `CUresourceViewFormat`.
@@ -408,7 +413,8 @@ wire_struct! {
         pub count: u32,
         /// The fewest of a group that they can be split into: `minSmPartitionSize`; 0 where they cannot.
         pub minimum: u32,
-        /// What the multiprocessors of such a group are a multiple of: `smCoscheduledAlignment`; 0 where they cannot be split.
+        /// The number of multiprocessors that divides such a group: `smCoscheduledAlignment`; 0 if they cannot be
+        /// split.
         pub alignment: u32,
     }
 
@@ -427,7 +433,7 @@ wire_struct! {
     }
 }
 
-/// In place of a group's number: what a split leaves.
+/// In place of a group's number: the remainder of a split.
 pub const REMAINING: u32 = u32::MAX;
 
 impl Default for LaunchAttribute {
@@ -495,7 +501,7 @@ pub fn graph_edge_of(number: u64) -> Option<[u8; 3]> {
     }
 }
 
-/// What the steps of executable graphs do, by number: see [`GraphStep::kind`].
+/// The kinds of steps of executable graphs, by number: see [`GraphStep::kind`].
 #[allow(missing_docs)]
 pub mod graph_step {
     pub const LAUNCH: u32 = 0;

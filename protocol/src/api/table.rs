@@ -12,65 +12,67 @@ macro_rules! with_api {
             0x0001 call custom gpgpuHello(hello: Out<Hello>) client;
             /// Writes the `in` of its chain to the image with the number `image`, `data_offset` bytes from the image's start. `bytes`
             /// is the length of the whole image. The client chooses the number, other than 0; parts may come in any order, and the
-            /// image has arrived once as many bytes were written as it is long.
+            /// image is complete once as many bytes were written as it is long.
             0x0002 call custom gpgpuImageWrite(image: u64, bytes: u64) client input transfer;
-            /// Asks whether the host still has an image of so many bytes with this BLAKE3 hash (32 bytes) that the client has loaded
-            /// before. `known` is 1 if so: the image then has arrived under the number `image`, as if it had been written.
+            /// Queries whether the host still has an image of so many bytes with this BLAKE3 hash (32 bytes) that the client
+            /// has loaded before. `known` is 1 if so: the image is then complete under the number `image`, as if written.
             0x0003 call custom gpgpuImageFind(image: u64, bytes: u64, hash: Blob, known: Out<u32>) client;
-            /// Waits until a stream comes to a host callback, and gives the number that the client chose for it and the `CUresult` to
-            /// hand to the program's function. Each callback is given once.
+            /// Waits until a stream reaches a host callback, and returns the number that the client chose for it and
+            /// the `CUresult` for the program's function. Each callback is returned once.
             0x0004 wait custom gpgpuNextCallback(callback: Out<u64>, status: Out<u32>) client;
-            /// Says that the program has run a callback: its stream goes on.
+            /// Reports that the program has run a callback: its stream continues.
             0x0005 post custom gpgpuCallbackDone(callback: u64) client;
-            /// What `cuGetErrorString` of the host's driver says of a code.
+            /// The text of the host driver's `cuGetErrorString` for a code.
             0x0006 call custom gpgpuErrorText(code: u32, text: Out<String>) client;
-            /// The operations that the device has, from number `first` on, in the order of their numbers: at most 2048, fewer only if
-            /// there are no more.
+            /// The operations that the device has, from number `first` on, in the order of their numbers: at most 2048,
+            /// fewer only if there are no more.
             0x0007 call custom gpgpuOperations(first: u32, operations: Out<Vec<KnownOperation>>) client;
             /// The libraries of NVIDIA that the host serves, each with the version of its own copy.
             0x0008 call custom gpgpuLibraries(libraries: Out<Vec<KnownLibrary>>) client;
-            /// Has the client see these of its devices alone, in this order: they are numbers from the hello, and from then on a
-            /// device is named by its place among them. It fails with `CUDA_ERROR_INVALID_VALUE` for none, for one twice, for one
-            /// that there is not, and if it succeeded before.
+            /// Restricts the client to these of its devices, in this order: they are numbers from the hello, and from then on a
+            /// device's number is its position among them. It fails with `CUDA_ERROR_INVALID_VALUE` for an empty list, a
+            /// repeated or unknown device, and if it succeeded before.
             0x0009 call custom gpgpuSelectDevices(devices: Vec<u32>) client;
             // The ring; see `ring`.
             /// Sets the client's ring up at this address of its registered memory. It fails if the client has a ring already, or if
             /// the address is not a multiple of 4096, or if the ring does not lie as a whole in registered memory.
             0x0010 call custom gpgpuRingSetup(address: u64) client;
-            /// Has the device look at the ring's `tail`. It fails if there is no ring.
+            /// Wakes the device, which reads the ring's `tail`. It fails if there is no ring.
             0x0011 post custom gpgpuRingWake() client;
-            /// Holds back what follows it in the stream until the records up to this `tail` have been carried out. It fails if
+            /// Delays later commands of the stream until the device has executed the records up to this `tail`. It fails if
             /// nothing was appended there.
             0x0012 call custom gpgpuRingAfter(position: u64) client;
-            /// Asks whether the request of a slot is over: `slot` and `sequence` are those of its record, `position` is the `tail`
-            /// behind it. `over` is 1 if the records up to there were carried out and the GPU has come to the request's fences. The
-            /// result is the error that keeps the fences from coming, if there is one.
+            /// Queries whether the request of a slot is over: `slot` and `sequence` are those of its record, `position`
+            /// is the `tail` behind it. `over` is 1 if the device has executed the records up to there and the GPU has
+            /// reached the request's fences. The result is the error that prevents the fences, if there is one.
             0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32, position: u64, over: Out<u32>) client;
 
-            /// Makes the client's ring a wide one, by which every operation travels that has no data beside the stream and is not
-            /// about the client itself. The device carries a `wait` out beside what follows it in the ring. It fails if there is
-            /// no ring.
+            /// Makes the client's ring wide: every operation travels by it that has no data beside the stream and is
+            /// not about the client itself. The device executes a `wait` beside later records of the ring. It fails if
+            /// there is no ring.
             0x0014 call custom gpgpuRingWide() client;
-            /// Takes the answer of a slot's request that is too long for the slot: `slot` and `sequence` are those of its record.
-            /// `answer` is what the slot would hold. Each answer is given once, and only until the slot has another one.
+            /// Returns the answer of a slot's request that is too long for the slot: `slot` and `sequence` are those of
+            /// its record. `answer` is the content that the slot would have. Each answer is returned once, and only
+            /// until the slot has another one.
             0x0015 call custom gpgpuRingAnswer(slot: u32, sequence: u32, answer: Out<Blob>) client;
 
-            /// Has the device look at the ring's `tail` once more a moment after it has set `sleeping`, so that the driver may read
-            /// `sleeping` without a barrier. It fails if there is no ring.
+            /// Makes the ring relaxed: the device reads `tail` once more a moment after it has set `sleeping`, so the driver may
+            /// read `sleeping` without a barrier. It fails if there is no ring.
             0x0016 call custom gpgpuRingRelaxed() client;
 
-            // What kernels print.
-            /// Takes text that kernels and the driver have printed, in their order: what they wrote to standard output, and to
-            /// standard error. `more` is 1 if there may be more of it.
+            // Output of kernels.
+            /// Returns text that kernels and the driver have printed, in order: the text for standard output, and the
+            /// text for standard error. `more` is 1 if there may be more of it.
             0x0c00 call custom gpgpuOutput(output: Out<Blob>, error: Out<Blob>, more: Out<u32>) client;
-            /// Whether functions of a module or library may print: `prints` is 0 only if none does. What was printed is there
-            /// once the host's driver has waited for the work, so a client waits by the command queue for the work of those that may.
+            /// Whether functions of a module or library may print: `prints` is 0 only if none does. Output is available
+            /// once the host's driver has waited for the work, so a client waits by the command queue for the work of
+            /// functions that may print.
             0x0c01 wait custom gpgpuMayPrint(object: u64, prints: Out<u32>) client;
             /// Whether a function, or a kernel of a library, may print: `prints` is 0 only if it does not. `func` is the id of either.
             0x0c02 wait custom gpgpuFunctionPrints(func: u64, prints: Out<u32>) client;
 
-            // Devices; what does not change is part of the hello. A device is the guest's number for it here and wherever else an
-            // argument is one, so the worker's side is written by hand: the host's number may be another.
+            // Devices; the hello has their constant properties. A device is the guest's number for it here and in every
+            // other argument. The worker's side is written by hand, because the host's number may differ.
             /// Whether the device `dev` can reach the memory of the device `peerDev`: 1 or 0.
             0x0101 call custom cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32) device;
             /// An attribute of the link between two devices.
@@ -100,8 +102,9 @@ macro_rules! with_api {
             0x0203 fence guest cuCtxSynchronize() observes;
             /// A limit of the current context.
             0x0204 call guest cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
-            /// Sets a limit of the current context. Where the virtual machine has a limit of device memory, what the context's limit
-            /// takes counts, and one whose memory cannot be counted is not raised: both fail with `CUDA_ERROR_OUT_OF_MEMORY`.
+            /// Sets a limit of the current context. If the virtual machine has a limit of device memory, the memory of
+            /// the context's limit counts. A limit whose memory does not fit or cannot be counted is not raised: both
+            /// fail with `CUDA_ERROR_OUT_OF_MEMORY`.
             0x0205 call custom cuCtxSetLimit(limit: u32, value: usize);
             /// The cache configuration of the current context.
             0x0206 call guest cuCtxGetCacheConfig(pconfig: Out<u32>);
@@ -113,7 +116,7 @@ macro_rules! with_api {
             0x0209 call guest cuCtxSetSharedMemConfig(config: u32);
             /// The range of priorities that streams of the current context can have.
             0x020a call guest cuCtxGetStreamPriorityRange(leastPriority: Out<i32>, greatestPriority: Out<i32>);
-            /// The version of the API of a context; the id 0 is NULL, which stands for the current one.
+            /// The version of the API of a context; the id 0 is NULL, the current one.
             0x020b call guest cuCtxGetApiVersion(ctx: Context, version: Out<u32>);
             /// Resets the lines of the L2 cache that persist.
             0x020c call plain cuCtxResetPersistingL2Cache() order;
@@ -123,9 +126,9 @@ macro_rules! with_api {
             0x020e call guest cuCtxSetFlags(flags: u32);
             /// Lets the current context use the memory of the peer context's device.
             0x020f call worker cuCtxEnablePeerAccess(peerContext: Context, Flags: u32);
-            /// Takes back what `cuCtxEnablePeerAccess` allowed. Memory that the device manages itself may stay usable.
+            /// Undoes `cuCtxEnablePeerAccess`. Memory that the device manages itself may stay usable.
             0x0210 call plain cuCtxDisablePeerAccess(peerContext: Context);
-            /// CUDA's number for a context, which is not the id of this protocol; the id 0 is NULL, which stands for the current one.
+            /// CUDA's number for a context, which is not the id of this protocol; the id 0 is NULL, the current one.
             0x0211 call guest cuCtxGetId(ctx: Context, ctxId: Out<u64>);
 
             // Memory.
@@ -141,30 +144,30 @@ macro_rules! with_api {
             0x0304 call custom cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) memory;
             /// The allocation or global that an address lies in: where it begins, and its bytes.
             0x0305 call custom cuMemGetAddressRange_v2(pbase: Out<u64>, psize: Out<usize>, dptr: u64) memory;
-            /// Pins memory of the process for the GPU, in the current context. `address` is that of the process, and the range must
-            /// lie in regions that were registered on the control queue and follow each other. Of the flags, only
-            /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP` count. `device` is the address by which every other
-            /// operation names the memory; it may differ from that of the process.
+            /// Pins memory of the process for the GPU, in the current context. `address` is the process's address, and
+            /// the range must lie in consecutive regions that were registered on the control queue. Of the flags, only
+            /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP` count. `device` is the address by which
+            /// every other operation names the memory; it may differ from the process's.
             0x0306 wait custom cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32, device: Out<u64>) memory;
             /// Lets pinned memory go. `address` is the one of the process that it was pinned by.
             0x0307 wait custom cuMemHostUnregister(address: u64) memory;
             /// Sets an attribute of an address whose value has 4 bytes. Without a value, the function of CUDA gets a NULL pointer.
             0x0308 call worker cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64) memory;
-            /// What `cuPointerGetAttribute` says of an address, for the attributes `CU_POINTER_ATTRIBUTE_BUFFER_ID`,
-            /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS`,
-            /// `CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE` and, of a global, `CU_POINTER_ATTRIBUTE_IS_MANAGED`; any other fails
-            /// with `CUDA_ERROR_INVALID_VALUE`, and the last one at back ends that serve no managed variables. The value is
-            /// zero-extended.
+            /// The host driver's `cuPointerGetAttribute` of an address, for the attributes
+            /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`, `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`,
+            /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS`, `CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE` and, of a global,
+            /// `CU_POINTER_ATTRIBUTE_IS_MANAGED`; any other fails with `CUDA_ERROR_INVALID_VALUE`, and the last one on
+            /// back ends without managed variables. The value is zero-extended.
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64) memory;
             /// Frees device memory that nothing uses any more: the client has seen the end of the work of its context. That no
             /// allocation begins there is no error.
             0x030a post custom gpgpuFreeIdle(dptr: u64) memory;
-            /// Lets a device use device memory of another one, and what else the client has of it: `reaches` is 1 if the device can. It is
-            /// 0 if the devices have no way to each other.
+            /// Gives a device access to device memory of another one, and to all other memory of the client there:
+            /// `reaches` is 1 if the device can reach it. It is 0 if the devices have no way to each other.
             0x030b call custom gpgpuMemoryReach(dptr: u64, dev: i32, reaches: Out<u32>) memory;
 
-            // Memory in a stream's order, and pools. What the process can keep for itself (which pool a device has, what
-            // was let in) it does.
+            // Memory in a stream's order, and pools. The process keeps the rest itself (a device's current pool,
+            // granted access).
             /// Allocates memory of a pool in the order of a stream; the address is answered when the command was issued.
             /// `cuMemAllocAsync` travels as this, with the pool that the device has at the time. It does not wait for memory that was
             /// freed in a stream's order: see `gpgpuReclaim`. Without a wish for `dptr` it fails.
@@ -174,18 +177,18 @@ macro_rules! with_api {
             /// Makes a memory pool on a device, under an id that the client chose. `maxSize` is the most bytes of allocations in it,
             /// 0 for any number.
             0x0312 call custom cuMemPoolCreate(pool: New<MemPool>, dev: i32, maxSize: usize) memory;
-            /// Ends a memory pool; what was allocated from it stays until it is freed. It fails with `CUDA_ERROR_INVALID_VALUE` for a
-            /// device's own pool.
+            /// Ends a memory pool; allocations from it stay until they are freed. It fails with
+            /// `CUDA_ERROR_INVALID_VALUE` for a device's own pool.
             0x0313 wait custom cuMemPoolDestroy(pool: Gone<MemPool>) memory;
-            /// Gives back what a pool keeps, until it holds no more than `minBytesToKeep` bytes.
+            /// Returns memory that a pool keeps, until it holds no more than `minBytesToKeep` bytes.
             0x0314 wait custom cuMemPoolTrimTo(pool: MemPool, minBytesToKeep: usize) memory;
             /// An attribute of a pool. A value of 32 bits is zero-extended.
             0x0315 call custom cuMemPoolGetAttribute(pool: MemPool, attr: u32, value: Out<u64>) memory;
             /// Sets an attribute of a pool. A value of 32 bits is zero-extended.
             0x0316 wait custom cuMemPoolSetAttribute(pool: MemPool, attr: u32, value: u64) memory;
-            /// Lets one device use a pool's memory, or says that it need not. CUDA's function takes a list; each of its entries
-            /// travels as a command of its own. `flags` is a `CUmemAccess_flags`, and what a device was let use it may use as long as
-            /// the client lives.
+            /// Grants one device access to a pool's memory, or declares that it needs none. CUDA's function takes a
+            /// list; each of its entries travels as a command of its own. `flags` is a `CUmemAccess_flags`. A device
+            /// keeps granted access as long as the client lives.
             0x0317 wait custom cuMemPoolSetAccess(pool: MemPool, dev: i32, flags: u32) memory;
             /// For a client that ran out of memory: waits, for a limited time, until something that was freed in a stream's order is
             /// free. `more` is 0 if there was nothing, and 1 if a new attempt may succeed.
@@ -210,10 +213,11 @@ macro_rules! with_api {
             /// Ends mappings: one or several whole ones of one reservation, side by side. It waits for commands of other threads that
             /// use them, and not for the GPU.
             0x0325 wait custom cuMemUnmap(ptr: u64, size: usize) device memory;
-            /// Says what one device may do with mappings: one or several whole ones of one reservation, side by side. CUDA's function
-            /// takes a list; each of its entries travels as a command of its own. `flags` is a `CUmemAccess_flags`.
+            /// Sets one device's access to mappings: one or several adjacent whole mappings of one reservation. CUDA's
+            /// function takes a list; each of its entries travels as a command of its own. `flags` is a
+            /// `CUmemAccess_flags`.
             0x0326 wait custom cuMemSetAccess(ptr: u64, size: usize, dev: i32, flags: u32) device memory;
-            /// What a device may do with the mapping that an address lies in: a `CUmemAccess_flags`.
+            /// A device's access to the mapping that an address lies in: a `CUmemAccess_flags`.
             0x0327 call custom cuMemGetAccess(flags: Out<u64>, dev: i32, ptr: u64) device memory;
             /// Adds a reference to the physical memory that is mapped where an address lies, and gives its id: the one that it was
             /// made under, even if no reference was left.
@@ -287,11 +291,12 @@ macro_rules! with_api {
             0x050c post custom cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream) work memory;
 
             // Modules.
-            /// Loads an image into the current context as a module, whose id, `module`, the client chose. With an `image` of 0, the
-            /// image is the `in` of its chain; any other is the number of one that has arrived, which is taken and has to arrive
-            /// again before the next load. It is a fatbin, a cubin or PTX text, and not the wrapper of a fatbin. Options whose values
-            /// are pointers do not travel, but for those of the logs' buffers: they say that the log is wanted. With `eager`, all
-            /// functions are loaded at once. The reply has `log` also where the linker has failed.
+            /// Loads an image into the current context as a module, whose id, `module`, the client chose. With an
+            /// `image` of 0, the image is the `in` of its chain. Any other is the number of a complete transferred
+            /// image, which the load consumes: it has to be transferred again before the next load. It is a fatbin, a
+            /// cubin or PTX text, and not the wrapper of a fatbin. Options whose values are pointers do not travel,
+            /// except those of the logs' buffers: they say that the log is wanted. With `eager`, all functions are
+            /// loaded at once. The reply has `log` also if the linker has failed.
             0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>) input;
             /// Ends a module and its functions.
             0x0602 wait custom cuModuleUnload(hmod: Module);
@@ -304,10 +309,11 @@ macro_rules! with_api {
             /// Whether a module has a texture reference of a name or, with `surface`, a surface reference: it fails with
             /// `CUDA_ERROR_NOT_FOUND` if not.
             0x0606 call custom gpgpuModuleReference(hmod: Module, name: String, surface: bool);
-            /// Sets all of a module's texture reference: how it samples, and the resource that it reads. Launches from then on go by
-            /// it. With an `hmod` of 0 the device sets a reference of its own, which no kernel reads, to judge the values. `format` and
-            /// `channels` of the resource are those of `cuTexRefSetFormat`, and its `flags` those of `cuTexRefSetArray`. `offset` is how many bytes behind a texture's alignment an address lies, which fails for a `CU_RESOURCE_TYPE_LINEAR`
-            /// without a wish for it.
+            /// Sets all of a module's texture reference: its sampling, and its resource. Later launches use it. With an
+            /// `hmod` of 0 the device sets a reference of its own, which no kernel reads, to check the values. `format`
+            /// and `channels` of the resource are those of `cuTexRefSetFormat`, and its `flags` those of
+            /// `cuTexRefSetArray`. `offset` is the distance of an address from a texture's alignment, in bytes. An
+            /// address with a distance fails for a `CU_RESOURCE_TYPE_LINEAR` if `offset` is not wanted.
             0x0607 call custom gpgpuTextureReferenceSet(hmod: Module, name: String, resource: TextureResource, texture: TextureForm, offset: Out<usize>);
             /// Sets the array of a module's surface reference.
             0x0608 call custom gpgpuSurfaceReferenceSet(hmod: Module, name: String, array: Array);
@@ -319,8 +325,8 @@ macro_rules! with_api {
             0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>) input;
             /// Ends a library with its kernels, and with its modules and their functions.
             0x0702 wait custom cuLibraryUnload(library: Library);
-            /// Looks a kernel up by its name and makes it an object of the client, whose id, `kernel`, the client chose. `info` is
-            /// what is known of the kernel on the device of the current context, or on the client's first.
+            /// Looks a kernel up by its name and makes it an object of the client, whose id, `kernel`, the client
+            /// chose. `info` describes the kernel on the device of the current context, or on the client's first.
             0x0703 call custom cuLibraryGetKernel(kernel: u64, library: Library, name: String, info: Out<FunctionInfo>);
             /// Looks a global of a library up by its name: its address in the current context, and its bytes.
             0x0704 call custom cuLibraryGetGlobal(library: Library, name: String, dptr: Out<u64>, bytes: Out<usize>);
@@ -347,9 +353,10 @@ macro_rules! with_api {
             /// Gives a linker an input of the type `kind`, a `CUjitInputType`. `image` is as in `cuModuleLoadDataEx`; text gets a NUL behind it.
             /// The reply has `log` also where the linker has failed.
             0x0711 wait custom gpgpuLinkAdd(link: u64, kind: u32, image: u64, name: String, options: Vec<JitOption>, log: Out<JitLog>) input;
-            /// Links what a linker was given: `bytes` is the length of what it has made. The reply has `log` also where the linker has failed.
+            /// Links the inputs of a linker: `bytes` is the length of its output. The reply has `log` also if the
+            /// linker has failed.
             0x0712 wait custom gpgpuLinkComplete(link: u64, bytes: Out<u64>, log: Out<JitLog>);
-            /// Copies to the `out` of its chain what a linker has made, from `offset` on: as many bytes as that has.
+            /// Copies a linker's output, from `offset` on, to the `out` of its chain: as many bytes as that has.
             0x0713 wait custom gpgpuLinkRead(link: u64, offset: u64) output;
             /// Ends a linker.
             0x0714 wait custom gpgpuLinkDestroy(link: u64);
@@ -382,9 +389,10 @@ macro_rules! with_api {
             0x080c call custom gpgpuFunctionParams(func: Function, params: Out<Vec<ParamInfo>>);
 
             // Launches.
-            /// Launches a function or kernel. `params` is the whole parameter buffer: each parameter's bytes at the offset that the
-            /// reply of its look-up gave, and as many bytes as the last one's offset and size come to; any other length fails with
-            /// `CUDA_ERROR_INVALID_VALUE`. Every launch of CUDA travels as this.
+            /// Launches a function or kernel. `params` is the whole parameter buffer: each parameter's bytes at the
+            /// offset that the reply of its look-up gave, and as many bytes as the sum of the last one's offset and
+            /// size; any other length fails with `CUDA_ERROR_INVALID_VALUE`. Every launch function of CUDA travels as
+            /// this operation.
             0x0901 post custom cuLaunchKernelEx(func: Function, config: LaunchConfig, params: Blob) work;
             /// Has a stream call the program: the stream stops at the callback until `gpgpuCallbackDone`. `callback` is a number that
             /// the client chose, which `gpgpuNextCallback` gives it back with the result 0.
@@ -403,7 +411,7 @@ macro_rules! with_api {
             0x0a01 post plain cuStreamCreate(phStream: New<Stream>, Flags: Flags<1>);
             /// Makes a stream in the current context, under an id that the client chose.
             0x0a02 post plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: Flags<1>, priority: i32);
-            /// Ends a stream. What it was given is still done.
+            /// Ends a stream. Its pending work still completes.
             0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>);
             /// Whether a stream has done all its work: the result is `CUDA_ERROR_NOT_READY` as long as it has not.
             0x0a04 call guest cuStreamQuery cuStreamQuery_ptsz (hStream: Stream) observes;
@@ -417,9 +425,9 @@ macro_rules! with_api {
             0x0a08 call guest cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
             /// CUDA's number for a stream, which is not the id of this protocol.
             0x0a09 call guest cuStreamGetId cuStreamGetId_ptsz (hStream: Stream, streamId: Out<u64>);
-            /// Has a stream do these operations with words, in their order: write them, or wait until they have a value; 256 at most. Each
-            /// word must lie in device memory or in pinned memory of the client. `flags` is that of `cuStreamBatchMemOp`. A wait that does
-            /// not end holds its stream back, and counts as work that is under way.
+            /// Queues these operations with words in a stream, in their order: write a word, or wait until it has a
+            /// value; 256 at most. Each word must lie in device memory or in pinned memory of the client. `flags` is
+            /// that of `cuStreamBatchMemOp`. A wait that does not end blocks its stream, and counts as work in flight.
             0x0a10 call custom gpgpuMemOps(hStream: Stream, ops: Vec<MemOp>, flags: u32) order mark memory;
             /// An attribute of a stream.
             0x0a11 call custom cuStreamGetAttribute(hStream: Stream, attr: u32, value_out: Out<LaunchAttribute>);
@@ -427,7 +435,8 @@ macro_rules! with_api {
             0x0a12 call custom cuStreamSetAttribute(hStream: Stream, value: LaunchAttribute);
             /// Gives one stream the attributes of another.
             0x0a13 call custom cuStreamCopyAttributes(dst: Stream, src: Stream);
-            /// As `cuStreamSynchronize`, but the device waits in the host's driver, which writes then what kernels have printed.
+            /// As `cuStreamSynchronize`, but the device waits in the host's driver, which then writes the output of
+            /// kernels.
             0x0a14 wait custom gpgpuStreamFinish(hStream: Stream) observes;
 
             // Events.
@@ -457,9 +466,10 @@ macro_rules! with_api {
             /// Has all that the context `hCtx` is given from now on wait for an event.
             0x0c41 post custom cuCtxWaitEvent(hCtx: Context, hEvent: Event) order mark;
 
-            // What NVML asks; a client that asks needs no context.
-            /// What the virtual machine has and does on the device `dev`. The client says by it that it is not about to use a
-            /// context: one that was made for it ahead of its need is given up first, and does not count.
+            // Queries of NVML; the client needs no context.
+            /// The virtual machine's limit and use of the device `dev`. By this query the client declares that it is
+            /// not about to use a context: a context that was made for it in advance is released first, and does not
+            /// count.
             0x0d00 wait custom gpgpuDeviceUsage(dev: i32, usage: Out<DeviceUsage>) client;
             /// The version of the host's GPU driver, as in `580.65.06`; empty where it does not say.
             0x0d01 call custom gpgpuDriverVersion(version: Out<String>) client;
@@ -468,28 +478,32 @@ macro_rules! with_api {
             /// `gpgpuDeviceUsage`, it gives a context up that was made ahead of the client's need.
             0x0d02 wait custom gpgpuDeviceSensors(dev: i32, sensors: Out<Vec<SensorValue>>) client;
 
-            // What processes of one virtual machine share. A name has 64 bytes; whoever has it, in the same virtual machine, may open what it
-            // names. Only the device reads what is in it.
-            /// Gives the name of the allocation that an address lies in, one of `cuMemAlloc` or `cuMemAllocPitch`: of its first `bytes` bytes, or of
-            /// all if it has fewer. The same bytes have the same name. Whoever opens it may reach what lies beside it in device memory, as
-            /// with CUDA's own function. What is opened stays until it is closed, whatever becomes of the allocation.
+            // Objects that processes of one virtual machine share. A name has 64 bytes; any process of the same virtual
+            // machine that has it may open its object. Only the device reads its content.
+            /// Returns the name of the allocation that an address lies in, one of `cuMemAlloc` or `cuMemAllocPitch`: of
+            /// its first `bytes` bytes, or of all if it has fewer. The same bytes have the same name. A process that
+            /// opens it may reach memory beside it, as with CUDA's own function. Opened memory stays until it is
+            /// closed, even if the allocation is freed.
             0x0d20 call custom gpgpuIpcShare(dptr: u64, bytes: u64, name: Out<Blob>) memory;
-            /// Opens another process's allocation in the current context: at `dptr`, as many bytes, of the memory of `dev`. It counts in the
-            /// virtual machine's limit here as well as where it was made. An allocation that is open in the context already is the same once
-            /// more, and has to be closed as often. It fails with `CUDA_ERROR_INVALID_VALUE` for what is no name and for an allocation that is
-            /// gone, with `CUDA_ERROR_INVALID_HANDLE` for an allocation of a process that is gone or of another virtual machine, and for one that is
-            /// open in another context, with `CUDA_ERROR_INVALID_CONTEXT` for one of the client's own, and with `CUDA_ERROR_INVALID_DEVICE` for memory of a device that the
-            /// client has not.
+            /// Opens another process's allocation in the current context: at `dptr`, as many bytes, of the memory of
+            /// `dev`. It counts in the virtual machine's limit here as well as in the process that made it. An
+            /// allocation that is open in the context already is opened once more, and has to be closed as often. It
+            /// fails with `CUDA_ERROR_INVALID_VALUE` for an invalid name and for an allocation that is gone, with
+            /// `CUDA_ERROR_INVALID_HANDLE` for an allocation of a process that is gone or of another virtual machine,
+            /// and for one that is open in another context, with `CUDA_ERROR_INVALID_CONTEXT` for one of the client's
+            /// own, and with `CUDA_ERROR_INVALID_DEVICE` for memory of a device that the client does not have.
             0x0d21 wait custom gpgpuIpcOpen(name: Blob, dptr: Out<u64>, bytes: Out<u64>, dev: Out<i32>) memory;
-            /// Closes what was opened at an address, once the work of the context in which it was opened is done.
+            /// Closes memory that was opened at an address, once the work of the context in which it was opened is
+            /// done.
             0x0d22 wait custom cuIpcCloseMemHandle(dptr: u64) memory;
             /// Makes physical memory as `cuMemCreate` does, which can be shared.
             0x0d23 wait custom gpgpuCreateShareable(handle: New<Physical>, size: usize, dev: i32) device memory;
-            /// Gives the name of physical memory that can be shared. Who has the name may import the memory as long as this client has it.
+            /// Returns the name of shareable physical memory. A process with the name may import the memory as long as
+            /// this client has it.
             0x0d24 call custom gpgpuPhysicalShare(handle: Physical, name: Out<Blob>) device memory;
-            /// Imports physical memory under an id that the client chose: `bytes` bytes of the memory of `dev`. It lives as long as anybody has
-            /// it, and counts in the virtual machine's limit for each who has. It fails as `gpgpuIpcOpen` does, but the client's own memory it
-            /// imports too.
+            /// Imports physical memory under an id that the client chose: `bytes` bytes of the memory of `dev`. It
+            /// lives as long as any process has it, and counts in the virtual machine's limit for each of them. It
+            /// fails as `gpgpuIpcOpen` does, but a client may import its own memory.
             0x0d25 wait custom gpgpuPhysicalImport(handle: New<Physical>, name: Blob, dev: Out<i32>, bytes: Out<u64>) device memory;
             /// Gives the name of a memory pool that the client has made. It opens nothing: each allocation has a name of its own.
             0x0d26 call custom gpgpuPoolShare(pool: MemPool, name: Out<Blob>) memory;
@@ -508,8 +522,9 @@ macro_rules! with_api {
             0x0d30 call custom gpgpuIpcEventCreate(event: u64);
             /// Gives the name of such an event that the client has made.
             0x0d31 call custom gpgpuIpcEventShare(event: u64, name: Out<Blob>) client;
-            /// Opens another process's event under an id that the client chose. It fails with `CUDA_ERROR_MAP_FAILED` for what is no name and for an event
-            /// that is gone or of another virtual machine, and with `CUDA_ERROR_INVALID_CONTEXT` for one of the client's own.
+            /// Opens another process's event under an id that the client chose. It fails with `CUDA_ERROR_MAP_FAILED`
+            /// for an invalid name and for an event that is gone or of another virtual machine, and with
+            /// `CUDA_ERROR_INVALID_CONTEXT` for one of the client's own.
             0x0d32 wait custom gpgpuIpcEventOpen(event: u64, name: Blob);
             /// Ends such an event for this client.
             0x0d33 post custom gpgpuIpcEventDestroy(event: u64) client;
@@ -523,30 +538,33 @@ macro_rules! with_api {
             /// Waits until the record is over that is the latest now.
             0x0d37 wait custom gpgpuIpcEventSynchronize(event: u64) observes;
 
-            // Graphs. The client keeps graphs itself, and records them itself; the device hears of what can be launched.
-            /// Makes an executable graph, under an id that the client chose, of a list of `GraphStep`, at most 2^18: a count, then so many of
-            /// them. It comes as an image does in `cuModuleLoadDataEx`. `flags` are those of `cuGraphInstantiateWithFlags`, of which
-            /// CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY alone counts. All contexts that it names are on one device.
+            // Graphs. The client keeps and records graphs itself; the device receives executable graphs.
+            /// Makes an executable graph, under an id that the client chose, of a list of `GraphStep`, at most 2^18: a
+            /// count, then so many of them. It is transferred as an image is in `cuModuleLoadDataEx`. `flags` are those
+            /// of `cuGraphInstantiateWithFlags`, of which CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY alone counts.
+            /// All contexts that it names are on one device.
             0x0e01 wait custom gpgpuGraphInstantiate(exec: New<GraphExec>, image: u64, flags: u64) memory input;
-            /// Ends an executable graph. What was launched is still done.
+            /// Ends an executable graph. Its pending launches still complete.
             0x0e02 post custom cuGraphExecDestroy(hGraphExec: Gone<GraphExec>);
-            /// Does what an executable graph says, in a stream's order. The stream is on the graph's device. It fails with
-            /// `CUDA_ERROR_INVALID_HANDLE` if a function or an event of the graph has ended, and with `CUDA_ERROR_INVALID_VALUE` if
-            /// memory of a copy or fill is not there any more.
+            /// Launches an executable graph in a stream. The stream is on the graph's device. It fails with
+            /// `CUDA_ERROR_INVALID_HANDLE` if a function or an event of the graph has ended, and with
+            /// `CUDA_ERROR_INVALID_VALUE` if memory of a copy or fill has been freed.
             0x0e03 post custom cuGraphLaunch(hGraphExec: GraphExec, hStream: Stream) work memory;
             /// Brings an executable graph to its device, in a stream's order.
             0x0e04 call custom cuGraphUpload(hGraphExec: GraphExec, hStream: Stream) order memory;
-            /// Has an executable graph do what another list of as many steps says, with the same order between them. The list comes as in
-            /// `gpgpuGraphInstantiate`.
+            /// Updates an executable graph to another list of as many steps, with the same order between them. The list
+            /// is transferred as in `gpgpuGraphInstantiate`.
             0x0e05 wait custom gpgpuGraphUpdate(exec: GraphExec, image: u64) memory input;
-            /// Changes the step of an executable graph with this number, from 0. Its kind, its context and what it waits for stay.
+            /// Changes the step of an executable graph with this number, from 0. Its kind, its context and its
+            /// dependencies stay.
             0x0e06 call custom gpgpuGraphSetStep(exec: GraphExec, step: u32, to: GraphStep) memory;
-            /// Says whether a step can be done: the result is the error if it cannot.
+            /// Checks whether a step is possible: the result is the error if it is not.
             0x0e07 call custom gpgpuGraphCheck(step: GraphStep) memory;
-            /// Carries out a command of a library ([A.8](#a8-functions-of-libraries)) that gives the GPU work, on a handle or a stream, but records that work in place of
-            /// giving it to the GPU. `op` and `arguments` are the command's. `result` and `reply` answer the command. `ended` is the error if
-            /// the library has done what cannot be recorded: then there is no part. Otherwise `commands` says how many launches,
-            /// copies and fills the part has; with 0 there is none.
+            /// Executes a command of a library ([A.8](#a8-functions-of-libraries)) that gives the GPU work, on a handle
+            /// or a stream, but records that work instead of giving it to the GPU. `op` and `arguments` are the
+            /// command's. `result` and `reply` answer the command. `ended` is the error if the library's work cannot be
+            /// recorded: then there is no part. Otherwise `commands` is the number of launches, copies and fills of the
+            /// part; with 0 there is none.
             0x0e08 wait custom gpgpuGraphRecord(part: New<GraphPart>, op: u32, arguments: Blob, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>);
             /// Ends a part. Executable graphs that have it keep it.
             0x0e09 post custom gpgpuGraphForget(part: Gone<GraphPart>);
@@ -554,16 +572,17 @@ macro_rules! with_api {
             0x0e0a wait custom gpgpuGraphInstantiateHere(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
             /// As `gpgpuGraphUpdate`, with the list in the command.
             0x0e0b wait custom gpgpuGraphUpdateHere(exec: GraphExec, steps: Blob) memory;
-            /// Says whether graphs can have values that conditional steps depend on, in the current context: `flags` is 1 for one with a default,
-            /// or 0. Older hosts have no such steps.
+            /// Checks whether graphs can have values that conditional steps depend on, in the current context: `flags`
+            /// is 1 for one with a default, or 0. Older hosts have no such steps.
             0x0e0c call custom gpgpuGraphCondition(default: u32, flags: u32);
             /// As `gpgpuGraphSetStep`, of several steps: `changes` is a count, then so many `GraphChange`. If it fails, it may have changed
             /// some of them.
             0x0e0d call custom gpgpuGraphSetSteps(exec: GraphExec, changes: Blob) memory;
-            /// As `gpgpuGraphInstantiateHere`, of at most 256 steps: the device makes it before it goes on with what follows.
+            /// As `gpgpuGraphInstantiateHere`, of at most 256 steps: the device makes it before it executes later
+            /// commands.
             0x0e0e call custom gpgpuGraphInstantiateFew(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
-            /// Says whether steps can wait for a part of a launch: whether lists may have steps 14. Older hosts have none, nor have drivers before
-            /// CUDA 12.3.
+            /// Checks whether steps can wait for a part of a launch: whether lists may have steps 14. Older hosts have
+            /// none, nor have drivers before CUDA 12.3.
             0x0e0f call custom gpgpuGraphEdges() client;
             /// As `gpgpuGraphRecord`. If `workspace` is not 0, the call's handle, which is one of cuBLAS, has `bytes` bytes there as its workspace
             /// during the call. If the library allocated memory in the call, `ended` is an error, and `memory` says how many bytes;
@@ -571,9 +590,9 @@ macro_rules! with_api {
             0x0e10 wait custom gpgpuGraphRecordWith(part: New<GraphPart>, op: u32, arguments: Blob, workspace: u64, bytes: u64, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>, memory: Out<u64>);
 
             // Arrays, textures and surfaces.
-            /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what
-            /// `cuArray3DGetDescriptor` says of the array. What it takes counts in the virtual machine's limit until it ends. Sparse
-            /// arrays and those without memory of their own fail with `CUDA_ERROR_NOT_SUPPORTED`.
+            /// Makes an array in the current context, under an id that the client chose. `form` is the requested array,
+            /// `made` is its description by `cuArray3DGetDescriptor`. Its memory counts in the virtual machine's limit
+            /// until it ends. Sparse arrays and those without memory of their own fail with `CUDA_ERROR_NOT_SUPPORTED`.
             0x0f00 call custom gpgpuArrayCreate(array: New<Array>, form: ArrayForm, made: Out<ArrayForm>);
             /// Ends an array, and its planes. A level of a mipmapped array ends with that alone: it fails with
             /// `CUDA_ERROR_INVALID_HANDLE` for one, as for a plane.
@@ -613,17 +632,19 @@ macro_rules! with_api {
             /// The most elements of a format that a texture of linear memory has on a device.
             0x0f14 call worker cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) device;
 
-            // Green contexts. A client names multiprocessors by the split that they come from; the device does the split again. What
-            // its own driver says of them stays there.
+            // Green contexts. A client names multiprocessors by the split that they come from; the device repeats the
+            // split. Its own driver's resources stay there.
             /// The multiprocessors of a device.
             0x0f80 call custom gpgpuDeviceMultiprocessors(dev: i32, all: Out<Multiprocessors>) device;
             /// The multiprocessors of a context: those of its device, or those that a green context was made with.
             0x0f81 call custom gpgpuContextMultiprocessors(ctx: Context, all: Out<Multiprocessors>) device;
-            /// What a split of a device's multiprocessors comes to: groups, as many as there are or as it asks for, and what is left.
+            /// The result of a split of a device's multiprocessors: groups, as many as there are or as it asks for, and
+            /// the remainder.
             0x0f82 call custom gpgpuMultiprocessorSplit(dev: i32, split: MultiprocessorSplit, groups: Out<Vec<Multiprocessors>>, remaining: Out<Multiprocessors>) device;
-            /// Makes a green context under an id that the client chose. It has the `groups` of a split, by number, where 2³² − 1 is what
-            /// the split leaves; or, without a split, all that would be split. The client must have retained the device's primary
-            /// context. What is made while the green context is current goes with the primary context, but for streams. It fails with
+            /// Makes a green context under an id that the client chose. It has the `groups` of a split, by number,
+            /// where 2³² − 1 is the remainder of the split; or, without a split, all multiprocessors that would be
+            /// split. The client must have retained the device's primary context. Objects that are made while the green
+            /// context is current go with the primary context, except streams. It fails with
             /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for groups that the split does not have.
             0x0f83 call custom gpgpuGreenCtxCreate(green: New<Context>, dev: i32, split: MultiprocessorSplit, groups: Vec<u32>, flags: u32) device;
             /// Ends a green context, with its streams, once their work is done. It ends with its primary context too.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Whether a function that this project defines has CUDA's signature: decided when it is compiled.
 //!
-//! What is exported to C takes arguments of checked types, of one pointer each, in place of C's pointers. So its type is not the
-//! one in [`signature`](super::signature); but each of its parameters is passed as C's is ([`Abi`]).
+//! Functions exported to C take arguments of checked types, of one pointer each, instead of C's pointers. So their
+//! types differ from those in [`signature`](super::signature); but each of their parameters is passed as C's is
+//! ([`Abi`]).
 
 use std::ffi::c_void;
 
@@ -16,7 +17,7 @@ pub unsafe trait Abi<C> {}
 // SAFETY: they are the same.
 unsafe impl<T> Abi<T> for T {}
 
-// SAFETY: both are pointers; what is behind one of untyped memory the function knows.
+// SAFETY: both are pointers; the function knows the meaning of untyped memory.
 unsafe impl Abi<*const c_void> for *const u32 {}
 
 /// A function that can stand for one of type `S`.

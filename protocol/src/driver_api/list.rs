@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The list of the driver API's functions; see the module's page for what a row says.
+//! The list of the driver API's functions; the module's page describes the rows.
 
 /// Hands the functions of `cuda.h` and `cudaProfiler.h` to `$callback!`, by name and then by version, after the tokens in `extra`.
 #[macro_export]

@@ -5,13 +5,14 @@
 //! the types in [`signature`], the host's bindings, the runtime library's, the functions that the guest's library does not have
 //! yet, and the checks that the functions of the guest's library and of the software GPU have CUDA's signatures ([`check`]).
 //!
-//! CUDA gives a function whose signature changed a new symbol, and `cuGetProcAddress` finds the one that was current in the
-//! version asked for. So a row of the list is one symbol. It reads: the function's name without a version; the CUDA version that
-//! brought the symbol (1000 times the major, 10 times the minor); how the guest's library has it ([`Guest`], in lower case, or `graph`
-//! for what is written by hand in `gpgpu-graphs`, for the software GPU, too); the symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
+//! CUDA gives a function whose signature changed a new symbol, and `cuGetProcAddress` finds the one that was current in
+//! the requested version. So a row of the list is one symbol. It reads: the function's name without a version; the CUDA
+//! version that introduced the symbol (1000 times the major, 10 times the minor); the origin of the guest's function
+//! ([`Guest`], in lower case, or `graph` for functions written by hand in `gpgpu-graphs`, for the software GPU too);
+//! the symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
 //!
-//! The types are those of [`crate::cuda`]: an integer where CUDA has an enumeration, `c_void` behind a pointer to a structure, or
-//! in place of a handle, that is not declared there.
+//! The types are those of [`crate::cuda`]: an integer for an enumeration of CUDA, and `c_void` for a structure behind a
+//! pointer, or for a handle, that is not declared there.
 
 mod list;
 pub mod reasons;
@@ -119,8 +120,8 @@ pub mod signature {
 /// Makes `with_signature!`, with one arm for each symbol. `$d` is a dollar sign, for the macro that is made.
 macro_rules! lookup {
     ($d:tt $($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
-        /// Hands the parameters of the function with the symbol that comes first to `$callback!`, after the tokens in `extra`. The
-        /// types are to be in scope: those of [`crate::cuda`], `c_char` and `c_void`.
+        /// Passes the parameters of the function of the first symbol to `$callback!`, after the tokens in `extra`. The
+        /// types must be in scope: those of [`crate::cuda`], `c_char` and `c_void`.
         #[macro_export]
         macro_rules! with_signature {
             $(

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Why functions of the driver API do not work in a guest: one table for the compatibility page, for what the guest's library says of a
-//! call, and for the tests that hold it short.
+//! The reasons why functions of the driver API do not work in a guest: one table for the compatibility page, for the
+//! guest library's messages, and for the tests that limit its length.
 
 use super::{ENTRY_POINTS, EntryPoint, Guest};
 
 /// Functions that share a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
-    /// Symbols; one that ends with `*` stands for all that begin so.
+    /// Symbols; one that ends with `*` stands for all with that beginning.
     pub symbols: &'static [&'static str],
     /// Why, in a few words.
     pub why: &'static str,
@@ -20,7 +20,7 @@ impl Reason {
     }
 }
 
-/// Whether a pattern stands for a symbol.
+/// Whether a pattern matches a symbol.
 fn names(pattern: &str, symbol: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => symbol.starts_with(start),
@@ -28,13 +28,13 @@ fn names(pattern: &str, symbol: &str) -> bool {
     }
 }
 
-/// What [`Guest::Unsupported`] functions lack. A function that NVIDIA's driver carries out, and this project does not.
+/// The missing part of [`Guest::Unsupported`] functions: NVIDIA's driver executes them, and this project does not.
 pub const NOT_SUPPORTED: &[Reason] = &[Reason {
     symbols: &["cuCheckpointProcess*"],
-    why: "what a process has on the GPU is the host's, which the machine cannot save",
+    why: "the virtual machine cannot save the GPU's state, which is on the host",
 }];
 
-/// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
+/// Functions that fail here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
 pub const REFUSED: &[Reason] = &[
     Reason {
         symbols: &[
@@ -79,27 +79,27 @@ pub const REFUSED: &[Reason] = &[
             "cuTexRefSetAddress",
             "cuTexRefSetAddress2D",
         ],
-        why: "addresses of 32 bits: no context of a 64-bit process has them",
+        why: "32-bit addresses, which no context of a 64-bit process has",
     },
     Reason {
         symbols: &["cuLaunchCooperativeKernelMultiDevice"],
-        why: "CUDA took it away",
+        why: "removed from CUDA",
     },
     Reason {
         symbols: &["cuProfilerInitialize"],
-        why: "CUDA took it away",
+        why: "removed from CUDA",
     },
     Reason {
         symbols: &["cuDeviceGetLuid"],
-        why: "Windows has such numbers",
+        why: "Windows only",
     },
     Reason {
         symbols: &["cuDeviceGetNvSciSyncAttributes"],
-        why: "there is no NvSciSync",
+        why: "no NvSciSync",
     },
     Reason {
         symbols: &["cuGraphics*"],
-        why: "there is no display",
+        why: "no display",
     },
     Reason {
         symbols: &[
@@ -112,27 +112,27 @@ pub const REFUSED: &[Reason] = &[
             "cuGraphExecExternalSemaphores*",
             "cuGraphAddExternalSemaphores*",
         ],
-        why: "no other interface of the machine has memory or semaphores of the GPU",
+        why: "no other interface has memory or semaphores of the GPU",
     },
     Reason {
         symbols: &["cuMemGetHandleForAddressRange"],
-        why: "the device's attribute says that there are no dma-bufs",
+        why: "the device has no dma-bufs, as its attribute says",
     },
     Reason {
         symbols: &["cuMemMapArrayAsync"],
-        why: "the device's attribute says that there are no sparse arrays",
+        why: "the device has no sparse arrays, as its attribute says",
     },
     Reason {
         symbols: &["cuMulticast*"],
-        why: "the device's attribute says that there is no multicast",
+        why: "the device has no multicast, as its attribute says",
     },
     Reason {
         symbols: &["cuMemBatchDecompressAsync"],
-        why: "the device's attribute says that it decompresses nothing",
+        why: "the device has no decompression, as its attribute says",
     },
     Reason {
         symbols: &["cuLibraryGetUnifiedFunction"],
-        why: "the device's attribute says that there are no unified functions",
+        why: "the device has no unified functions, as its attribute says",
     },
 ];
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How the call of a library's function becomes a request, and a request a call.
 //!
-//! A call is a word for each argument, as a C caller has it in a register. What an argument points to on the host travels with
-//! the request; what it points to on the device stays there.
+//! A call is a word for each argument, as a C caller has it in a register. Data at a host address travels with the
+//! request; data on the device stays there.
 
 use super::{Function, Kind, MAX_ARRAY, MAX_SCRATCH, Width};
 use crate::codec::{Malformed, Reader, Writer};
 
-/// Where scalars and results are (`cublasPointerMode_t` and the like).
+/// The place of scalars and results (`cublasPointerMode_t` and the like).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PointerMode {
     /// In the memory of the program.
@@ -107,7 +107,7 @@ pub fn put_with(
                 }
                 writer.word(u64::from(word != 0));
             }
-            // NULL is nowhere: the library says what it thinks of that.
+            // NULL has no place: the library decides.
             Kind::In(_) | Kind::Update(_) | Kind::List(..) if word == 0 => writer.word(0),
             Kind::In(of) | Kind::Update(of) => {
                 writer.word(1);

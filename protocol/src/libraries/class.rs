@@ -34,7 +34,7 @@ macro_rules! about {
     }};
 }
 
-/// What is said of a class.
+/// The description of a class.
 #[derive(Clone, Copy)]
 struct About {
     name: &'static str,
@@ -215,12 +215,12 @@ impl Class {
         self.about().name
     }
 
-    /// What it is.
+    /// Its description.
     pub const fn doc(self) -> &'static [&'static str] {
         self.about().doc
     }
 
-    /// The function that says where an object's work goes; `None` for what gives the GPU no work.
+    /// The function that sets the stream of an object's work; `None` for a class without GPU work.
     pub const fn sets_stream(self) -> Option<&'static str> {
         self.about().sets_stream
     }
@@ -254,7 +254,7 @@ impl Class {
     ///
     /// # Panics
     ///
-    /// If there is none: a test asks for that of each class.
+    /// If there is none: a test checks each class.
     pub const fn library(self) -> Library {
         // By a table: this is asked in every call.
         static MAKERS: [Option<Library>; 1 << u8::BITS] = makers();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_class_names_is_in_the_tables() {
+    fn functions_that_a_class_names_are_in_the_tables() {
         for class in Class::ALL {
             for name in [class.sets_stream(), class.sets_pointer_mode()]
                 .into_iter()

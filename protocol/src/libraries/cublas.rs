@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLAS (cublas_v2.h).
 //!
-//! Rows with `guest` are answered in the guest from what the process knows, or send what changed. Scalars and results are at a host
-//! or a device address, as the handle's pointer mode says; `[4]` is their size in bytes, `[alphaType]` names the argument that says it.
+//! Rows with `guest` are answered in the guest from the process's state, or send only changes. Scalars and results are
+//! at a host or a device address, by the handle's pointer mode; `[4]` is their size in bytes, `[alphaType]` names the
+//! argument that gives the size.
 
 use super::Statuses;
 
-/// What functions return (`cublasStatus_t`).
+/// The functions' results (`cublasStatus_t`).
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
@@ -18,7 +19,7 @@ pub mod status {
     pub const INVALID_VALUE: u32 = 7;
     /// An access to device memory failed.
     pub const MAPPING_ERROR: u32 = 11;
-    /// The GPU failed, or what the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs is gone.
     pub const EXECUTION_FAILED: u32 = 13;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 14;

@@ -6,7 +6,7 @@
 
 use super::Statuses;
 
-/// What functions return (`cufftResult`).
+/// The functions' results (`cufftResult`).
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
@@ -18,7 +18,7 @@ pub mod status {
     pub const INVALID_VALUE: u32 = 4;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 5;
-    /// The GPU failed, or what the plan needs is gone.
+    /// The GPU failed, or an object that the plan needs is gone.
     pub const EXEC_FAILED: u32 = 6;
     /// There is no library.
     pub const SETUP_FAILED: u32 = 7;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuRAND's host API (curand.h).
 //!
-//! What generates is sent by hand, for a generator may be one whose numbers go to the host. The tables of quasirandom sequences come in pieces: `from` is where one
-//! begins, in bytes.
+//! Generation is sent by hand, because a generator may be one whose numbers go to the host. The tables of quasirandom
+//! sequences travel in pieces: `from` is the start of one, in bytes.
 
 use super::Statuses;
 
-/// What functions return (`curandStatus_t`).
+/// The functions' results (`curandStatus_t`).
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
@@ -18,7 +18,7 @@ pub mod status {
     pub const TYPE_ERROR: u32 = 103;
     /// An argument is wrong.
     pub const OUT_OF_RANGE: u32 = 104;
-    /// The GPU failed, or what the generator needs is gone.
+    /// The GPU failed, or an object that the generator needs is gone.
     pub const LAUNCH_FAILURE: u32 = 201;
     /// There is no library.
     pub const INITIALIZATION_FAILED: u32 = 203;
@@ -28,7 +28,7 @@ pub mod status {
     pub const INTERNAL_ERROR: u32 = 999;
 }
 
-/// `curandStatus_t`. It has none for what is not supported: the nearest says that of a GPU.
+/// `curandStatus_t`. It has no status for an unsupported function: the nearest one is about a GPU.
 pub static STATUSES: Statuses = Statuses {
     bad_handle: status::NOT_INITIALIZED,
     not_initialized: status::INITIALIZATION_FAILED,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSOLVER (cusolverDn.h, cusolverSp.h).
 //!
-//! Functions of dense matrices, and those of sparse ones that compute on the GPU. Rows with `guest` are answered in the guest from what the process knows, or
-//! send what changed. What functions say of sizes depends on the form of the call alone where a row is `pure`: options are part of it.
+//! Functions of dense matrices, and those of sparse ones that compute on the GPU. Rows with `guest` are answered in the
+//! guest from the process's state, or send only changes. Queries of sizes depend on the form of the call alone if a row
+//! is `pure`: options are part of the form.
 
 use super::Statuses;
 
-/// What functions return (`cusolverStatus_t`).
+/// The functions' results (`cusolverStatus_t`).
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
@@ -16,7 +17,7 @@ pub mod status {
     pub const ALLOC_FAILED: u32 = 2;
     /// An argument is wrong.
     pub const INVALID_VALUE: u32 = 3;
-    /// The GPU failed, or what the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs is gone.
     pub const EXECUTION_FAILED: u32 = 6;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 7;
@@ -597,9 +598,9 @@ macro_rules! with_cusolver {
 mod tests {
     use crate::libraries::{Kind, Library};
 
-    /// What a header calls the host's, or gives one value of, would be written at an address that the guest chose.
+    /// A row that calls one of these a device address lets the guest choose a host address.
     #[test]
-    fn what_is_the_hosts_is_no_device_address() {
+    fn host_addresses_are_no_device_addresses() {
         let of_host = [
             "h_R_nrmF",
             "h_err_sigma",

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSPARSE (cusparse.h).
 //!
-//! Rows with `guest` are answered in the guest from what the process knows, or send what changed. Scalars and results are at a host or a device address, as the handle's
-//! pointer mode says; `[compute]` names the `cudaDataType` that says how wide they are. Making and setting a descriptor are posts: its id is the guest's.
+//! Rows with `guest` are answered in the guest from the process's state, or send only changes. Scalars and results are
+//! at a host or a device address, by the handle's pointer mode; `[compute]` names the `cudaDataType` that gives their
+//! size. Creating and setting a descriptor are posts: its id is the guest's.
 
 use super::Statuses;
 
-/// What functions return (`cusparseStatus_t`).
+/// The functions' results (`cusparseStatus_t`).
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
@@ -16,7 +17,7 @@ pub mod status {
     pub const ALLOC_FAILED: u32 = 2;
     /// An argument is wrong.
     pub const INVALID_VALUE: u32 = 3;
-    /// The GPU failed, or what the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs is gone.
     pub const EXECUTION_FAILED: u32 = 6;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 7;
@@ -484,9 +485,9 @@ macro_rules! with_cusparse {
 mod tests {
     use crate::libraries::{Kind, Library};
 
-    /// What the pointer mode says is on the host would be read or written there at an address that the guest chose.
+    /// With the host's pointer mode, a row that calls one of these a device address lets the guest choose a host address.
     #[test]
-    fn what_may_be_the_hosts_is_no_device_address() {
+    fn addresses_by_the_pointer_mode_are_no_device_addresses() {
         let of_host = [
             "alpha",
             "beta",
@@ -514,7 +515,7 @@ mod tests {
                     assert_ne!(*kind, Kind::Device, "{name}");
                     found.push(argument.name);
                 }
-                // What is read back of a descriptor.
+                // The readable fields of a descriptor.
                 let reads = name.contains("Get") || name.ends_with("getNumProducts");
                 assert!(!reads || *kind != Kind::Device, "{name}");
             }

@@ -85,9 +85,9 @@ pub const MAX_ARRAY: u64 = 1 << 10;
 /// The most bytes of host memory that a call has for the library to work in.
 pub const MAX_SCRATCH: u64 = 1 << 30;
 
-/// What an argument is, and so how it travels.
+/// The kind of an argument, which determines how it travels.
 ///
-/// "By the pointer mode" means that the value is at a host or at a device address, as the call's handle was told.
+/// "By the pointer mode" means that the value is at a host or at a device address, by the setting of the call's handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The handle in whose context and stream the call runs: its id.
@@ -130,8 +130,8 @@ pub enum Kind {
     List(Width, u8),
     /// Values that the library writes at a host address, as many as the argument with this number says: whether they are wanted.
     Outs(Width, u8),
-    /// Host memory that the library works in during the call, of as many bytes as the argument with this number says: whether it is
-    /// there. Nothing of it travels.
+    /// Host memory that the library uses during the call, of as many bytes as the argument with this number says:
+    /// whether it is present. Nothing of it travels.
     Scratch(u8),
     /// Bytes that the guest's library made of several arguments. The worker's part for the function is written by hand.
     Blob,

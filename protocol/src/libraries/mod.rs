@@ -5,12 +5,12 @@
 //! with their kinds ([`Kind`]), and properties, as in [`api`](crate::api). Numbers are of the same space, and as lasting.
 //!
 //! * Style: `table` means that the guest's symbol is made from the row; `guest` that it is written by hand.
-//! * Completion: a function that computes is a `post`. The guest's library asks for the answer when it calls a function with
-//!   arguments of which the library has not accepted the like yet, and posts from then on. What has a result at a host address
-//!   is a `call`, or a `wait` if the library waits for the GPU in it.
+//! * Completion: a function that computes is a `post`. The guest's library waits for the answer to the first call of a
+//!   form that the library has not accepted yet, and posts later calls. A function with a result at a host address is a
+//!   `call`, or a `wait` if the library waits for the GPU in it.
 //!
-//! A request is what its arguments say, one after the other ([`call`]). A reply is the library's status, then each result that
-//! the caller wants at a host address, in the order of the arguments.
+//! A request is the values of its arguments, one after the other ([`call`]). A reply is the library's status, then each
+//! result that the caller wants at a host address, in the order of the arguments.
 
 pub mod call;
 mod class;
@@ -39,7 +39,7 @@ use table::{REPLY, completion, fits_slot, functions, index, kind, property, tabl
 /// A function of a library that travels.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
-    /// What it is, as any operation.
+    /// The function, as any operation.
     pub operation: Operation,
     /// The kinds of its arguments.
     pub kinds: &'static [Kind],
@@ -130,7 +130,7 @@ macro_rules! libraries {
                 }
             }
 
-            /// What its functions return.
+            /// The type of its functions' results.
             pub const fn statuses(self) -> &'static Statuses {
                 match self {
                     $(Self::$library => &$module::STATUSES,)*
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(bytes(70, 5), Some(16));
         assert_eq!(bytes(72, 10), Some(4));
         assert_eq!(bytes(1, 0), None);
-        // The upper half of a register is nobody's.
+        // The upper half of a register is undefined.
         assert_eq!(bytes(64 | 7 << 32, 2), Some(2));
         let modified = Library::Cublas.find("cublasDrotmg_v2");
         assert_eq!(modified.kinds[5], Kind::InOut(Width::Bytes(40)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What functions of libraries return.
+//! The results of libraries' functions.
 
 use std::ffi::CStr;
 
@@ -19,7 +19,7 @@ pub struct Statuses {
     pub alloc_failed: u32,
     /// An argument is wrong.
     pub invalid_value: u32,
-    /// The GPU failed, or what the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs is gone.
     pub execution_failed: u32,
     /// The library itself failed.
     pub internal_error: u32,
@@ -27,7 +27,7 @@ pub struct Statuses {
     pub not_supported: u32,
     /// Each with its name, and in words.
     pub names: &'static [(u32, &'static CStr, &'static CStr)],
-    /// The name of a number that is no status, and what it is in words.
+    /// The name of a number that is no status, and its text.
     pub unknown: (&'static CStr, &'static CStr),
 }
 
@@ -47,7 +47,7 @@ impl Statuses {
         self.named(status).1
     }
 
-    /// The code that a caller of libcuda is told for a posted call, where the library's own status cannot be told.
+    /// The code that libcuda reports for a failed posted call, because it cannot report the library's own status.
     pub fn as_code(&self, status: u32) -> CUresult {
         // A library may use one status for two of these.
         [
@@ -63,7 +63,7 @@ impl Statuses {
         .map_or(CUDA_ERROR_UNKNOWN, |(_, code)| code)
     }
 
-    /// The status that stands for a code of the driver's: the call did not come to the library.
+    /// The status for a code of the driver: the call did not reach the library.
     pub fn of_code(&self, code: CUresult) -> u32 {
         match code {
             CUDA_SUCCESS => SUCCESS,

@@ -4,7 +4,7 @@
 use super::{Kind, is_same};
 use crate::codec::{Field, Shape, Structure};
 
-/// The reply of every function: a status, and what it gives at host addresses.
+/// The reply of every function: a status, and the results at host addresses.
 pub(super) static REPLY: Shape = Shape::Structure(&Structure {
     name: "LibraryReply",
     doc: &["What a function of a library comes to."],
@@ -72,7 +72,7 @@ macro_rules! width {
 }
 
 macro_rules! kind {
-    // cuBLAS's rows are older than other classes, and the layout numbers of what was issued stand for their words.
+    // cuBLAS's rows are older than other classes, and layout numbers of issued rows hash their words.
     ($names:ident; handle) => {
         Kind::Handle(Class::CublasHandle)
     };
@@ -195,7 +195,7 @@ macro_rules! functions {
                     request: &Shape::Structure(&Structure {
                         name: stringify!($name),
                         doc: &[],
-                        // With its kind, so that the layout number stands for a value's width too.
+                        // With its kind, so that the layout number includes a value's width.
                         fields: &[$(Field {
                             name: concat!(stringify!($arg), " ", stringify!($kind) $(, $(" ", stringify!($of)),*)?),
                             doc: &[],

@@ -29,7 +29,7 @@ pub const COMMAND_OFFSET: usize = 4096;
 pub const COMMAND_BYTES: usize = 256 << 10;
 /// Where the reply slots are.
 pub const SLOT_OFFSET: usize = COMMAND_OFFSET + COMMAND_BYTES;
-/// How many reply slots there are: calls of so many threads can be under way.
+/// The number of reply slots: calls of so many threads can be under way.
 pub const SLOTS: usize = 64;
 /// Bytes of a reply slot.
 pub const SLOT_BYTES: usize = 4096;
@@ -47,7 +47,7 @@ pub const WORDS: usize = 4096;
 pub const BLOCK_OFFSET: usize = WORD_OFFSET + WORDS * 4;
 /// Bytes of a data block.
 pub const BLOCK_BYTES: usize = 128 << 10;
-/// How many data blocks there are.
+/// The number of data blocks.
 pub const BLOCKS: usize = 16;
 /// Bytes of the whole region.
 pub const RING_BYTES: usize = BLOCK_OFFSET + BLOCKS * BLOCK_BYTES;
@@ -96,14 +96,14 @@ pub struct Record {
 
 const RECORD_HEAD: usize = size_of::<Record>();
 
-/// What is wrong with a record.
+/// An error in a record.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
     /// The tail is further ahead than the area is long, or not aligned.
-    #[error("The ring's tail is no tail")]
+    #[error("Invalid tail of the ring")]
     Tail,
-    /// A record's length is none, or reaches past what was appended.
-    #[error("A record of the ring has no length")]
+    /// A record has no length, or reaches past the appended bytes.
+    #[error("Invalid length of a record of the ring")]
     Length,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Area<'a> {
         }
     }
 
-    /// The word that says whether the device sleeps: 1 while it does.
+    /// The word that is 1 while the device sleeps.
     pub fn sleeping(&self) -> &'a AtomicU32 {
         self.u32_at(SLEEPING)
     }
@@ -201,8 +201,8 @@ impl<'a> Slot<'a> {
         let length = head.len() + reply.len();
         assert!(length <= SLOT_ANSWER_BYTES);
         let to = self.area.at(self.offset + SLOT_ANSWER);
-        // SAFETY: the slot has room for so much; the guest reads it only after the state says so, and if it reads earlier it
-        // reads what it deserves.
+        // SAFETY: the slot has room for so much. The guest reads it only after the state allows it; an earlier read
+        // harms the guest alone.
         unsafe {
             to.copy_from_nonoverlapping(head.as_ptr(), head.len());
             to.wrapping_add(head.len())
@@ -219,7 +219,7 @@ impl<'a> Slot<'a> {
             .store(sequence, Ordering::Release);
     }
 
-    /// Driver: how many fences the request has, once its answer is there.
+    /// Driver: the number of the request's fences, once its answer is there.
     pub fn answered(&self, sequence: u32) -> Option<u32> {
         (self.area.u32_at(self.offset).load(Ordering::Acquire) == sequence)
             .then(|| self.area.u32_at(self.offset + 4).load(Ordering::Relaxed))
@@ -264,8 +264,8 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// From now on no barrier stands between the move of the tail and the look for a sleeper: for a device that looks at the tail
-    /// once more after [`LOOKS_AGAIN_AFTER`] (`gpgpuRingRelaxed`).
+    /// From now on there is no barrier between the move of the tail and the look for a sleeper: for a device that reads
+    /// the tail once more after [`LOOKS_AGAIN_AFTER`] (`gpgpuRingRelaxed`).
     pub fn relax(&mut self) {
         self.is_relaxed = true;
     }
@@ -339,8 +339,8 @@ impl<'a> Producer<'a> {
         free(self.head, self.tail) >= bytes
     }
 
-    /// Whether the device sleeps and must be told of what was appended last: `true` once for each time it goes to sleep, so
-    /// whoever gets it must tell.
+    /// Whether the device sleeps and needs a wake-up for the last append: `true` once for each time it goes to sleep,
+    /// so the caller that gets it must wake the device.
     pub fn must_wake(&self) -> bool {
         let sleeping = self.area.u32_at(SLEEPING);
         sleeping.load(Ordering::SeqCst) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0
@@ -354,7 +354,7 @@ pub struct Consumer<'a> {
     head: u64,
     /// The tail as it was last read: its line is the driver's, and every look at it costs both sides.
     tail: u64,
-    /// The head as the driver last saw it; it is told seldom, for its line is one that both use.
+    /// The head as the driver last saw it; it is read seldom, because both sides use its cache line.
     told: u64,
 }
 
@@ -388,7 +388,7 @@ impl<'a> Consumer<'a> {
     ///
     /// # Errors
     ///
-    /// The guest wrote what is no ring; there is no going on from here.
+    /// The guest wrote an invalid ring; the client cannot continue.
     pub fn next(&mut self, commands: &mut Vec<u64>) -> Result<Option<Record>, Broken> {
         loop {
             if self.tail == self.head {
@@ -412,7 +412,7 @@ impl<'a> Consumer<'a> {
                 // SAFETY: aligned and, as `index * 8 < left` wherever this is called, inside the area.
                 unsafe { from.read_volatile() }
             };
-            // Every word is read once; what the guest changes later changes nothing here.
+            // Every word is read once; later changes by the guest have no effect.
             let first = word(0);
             let (bytes, slot) = (first as u32 as usize, (first >> 32) as u32);
             if bytes < 8 || bytes > left || !bytes.is_multiple_of(8) {
@@ -441,7 +441,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Has the processor fetch what comes next while this record is carried out.
+    /// Prefetches the next record while this one is executed.
     fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..4 {

@@ -21,7 +21,7 @@ impl Memory {
     fn area(&mut self) -> Area<'static> {
         let base = self.0.as_mut_ptr().cast::<u8>();
         let aligned = base.wrapping_add(base.align_offset(4096));
-        // SAFETY: the tests keep the memory longer than what they make of it.
+        // SAFETY: the tests keep the memory longer than its users.
         unsafe { Area::new(aligned) }
     }
 }
@@ -138,7 +138,7 @@ fn pitfall_81_a_guest_that_rewrites_the_ring_under_the_reader_gets_an_error_or_i
     hostile.join().unwrap();
 }
 
-/// A worker that sleeps, woken by nothing but what the flag says must be told.
+/// A worker that sleeps, woken only if the flag requires it.
 struct Bell {
     rung: Mutex<bool>,
     ring: Condvar,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is in the byte strings of A.8 that a function's row calls `blob` and `reply`.
+//! The content of the byte strings of A.8 that a function's row calls `blob` and `reply`.
 
 use std::fmt::Write as _;
 

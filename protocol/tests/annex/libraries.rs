@@ -12,7 +12,7 @@ pub fn write(page: &mut String) {
     let _ = write!(
         page,
         "## A.8 Functions of libraries\n\n\
-         NVIDIA's libraries have tables of their own. Their numbers are of the same space as those of A.5, and A.7 holds for them too. A \
+         NVIDIA's libraries have tables of their own. Their numbers share the space of A.5, and A.7 applies to them too. A \
          request has the function's arguments in the order of its C declaration, each by its kind:\n\n\
          | kind | in the request |\n|---|---|\n\
          | `handle[C]` | `u64`, id of the handle of class C (A.3) in whose context and stream the call runs |\n\
@@ -34,20 +34,20 @@ pub fn write(page: &mut String) {
          | `inout[W]` | as `in`, and the reply has the value afterwards |\n\
          | `list[W, n]` | as `in`, of n values, at most {MAX_ARRAY} |\n\
          | `outs[W, n]` | as `out`, of n values, at most {MAX_ARRAY} |\n\
-         | `scratch[n]` | `bool`, whether the caller has host memory for the library to work in, of as many bytes as argument n says, at most {MAX_SCRATCH} |\n\
-         | `blob` | a byte string, whose form is said with the library |\n\
+         | `scratch[n]` | `bool`, whether the caller has host memory as a workspace of the library, of as many bytes as argument n, at most {MAX_SCRATCH} |\n\
+         | `blob` | a byte string, whose form is specified with the library |\n\
          | `reply` | `bool`, whether the caller wants a byte string, which the reply then has |\n\n\
          W is a number of bytes; or the name of an argument that is a `cudaDataType`, and then the bytes of a value of that type, times a \
          number if there is one; or `computeType`, and then the bytes of a scalar of that `cublasComputeType_t`, twice as many if the argument `Ctype` is a complex \
          type, unless the compute type is of integers.\n\n\
          The reply is `i32`, the function's status, and a list of byte strings: the values that it has, in the order of the arguments. It \
-         is there whatever the result in the answer's head, which stands for the status where nobody reads a reply: 0 for success, and for a posted function \
-         the error that is kept (GPGPU-DEV-36).\n\n\
-         A function with the property `work` runs in the context of its handle and on the handle's stream; what the header says does not \
-         count. A function with a `new` argument says that its library is not initialised if the host does not have it.\n\n\
-         - **GPGPU-DEV-69** The device MUST NOT take a number of a request for an address of its own memory. Values at host addresses are the bytes of the request, as \
-         many as the table says.\n\
-         - **GPGPU-DEV-70** Where scalars and results of a request do not have the form of the handle's pointer mode, the library MUST NOT be called; the status is \
+         is present whatever the result in the answer's head, which replaces the status if there is no reply: 0 for success, and for a posted function \
+         the kept error (GPGPU-DEV-36).\n\n\
+         A function with the property `work` runs in the context of its handle and on the handle's stream, whatever the header's context. \
+         A function with a `new` argument returns the library's status for a missing initialization if the host does not have the library.\n\n\
+         - **GPGPU-DEV-69** The device MUST NOT use a number of a request as an address of its own memory. Values at host addresses are the bytes of the request, as \
+         many as the table specifies.\n\
+         - **GPGPU-DEV-70** If scalars and results of a request do not have the form of the handle's pointer mode, the device MUST NOT call the library; the status is \
          the library's for an invalid value.\n\n\
          In the tables of cuBLAS `handle`, `new` and `gone` without a class mean CublasHandle.\n\n\
          For the layout number (A.7) the field of an argument has a name made of the argument's name, its kind, and each word and sign in the kind's brackets, with a space \

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytes, decoded, encoded};
 
-/// Shows a message in parts, of which each is bytes and what they are; together they must be `expected`.
+/// Shows a message in parts, each with its bytes and their meaning; together they must be `expected`.
 fn message(page: &mut String, title: &str, parts: &[(&str, &str)], expected: &[u8]) -> Vec<u8> {
     let _ = write!(page, "{title}\n\n| offset | bytes | |\n|---|---|---|\n");
     let mut whole = Vec::new();
@@ -170,7 +170,7 @@ fn write_launch(page: &mut String) {
     ];
     let parts: Vec<_> = header.into_iter().chain(command_parts).collect();
     let expected = chain(&stream, &[], 0, 0);
-    let title = "A launch that is posted, on the command queue: the readable part of its chain:";
+    let title = "A posted launch, on the command queue: the readable part of its chain:";
     let whole = message(page, title, &parts, &expected);
     let read: request::cuLaunchKernelEx = arguments(&whole);
     assert_eq!((read.func, read.config), (launch.func, launch.config));
@@ -300,7 +300,7 @@ fn write_answers(page: &mut String) {
         ("01000000", "`result`: `CUDA_ERROR_INVALID_VALUE`"),
         ("00000000", "`flags`"),
     ];
-    let title = "An answer with an error of CUDA's, to the same command: the results are left out.";
+    let title = "An answer with an error of CUDA, to the same command, without results:";
     let failed = answer::<reply::cuMemAlloc_v2>(CUDA_ERROR_INVALID_VALUE, None);
     message(page, title, &parts, &failed);
 
@@ -340,7 +340,7 @@ fn write_answers(page: &mut String) {
 pub fn write(page: &mut String) {
     page.push_str(
         "## A.2 Messages\n\n\
-         Whole messages, with the structures of virtio-gpgpu.md around the encoding of A.1. Client 5 has sent them; offsets are from the \
+         Whole messages: the structures of virtio-gpgpu.md with the encoding of A.1. Client 5 sends them. Offsets are from the \
          beginning of the chain's part, or of the record.\n\n",
     );
     write_open(page);

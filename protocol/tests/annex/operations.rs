@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects, what holds for all operations, each operation, and structures.
+//! Objects, the rules for all operations, each operation, and structures.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -25,45 +25,48 @@ An object that lives on the host has an id, a `u64`:
 |---|---|
 | 0 to 7 | the number of its kind |
 | 8 to 55 | a serial number |
-| 56 to 63 | 0, but in the ids of devices' own memory pools |
+| 56 to 63 | 0, except in the ids of devices' own memory pools |
 
-The client chooses the id of each object that it makes. The command that makes it carries the id, so the client need not wait for an
-answer before it uses the object. No id is given twice (GPGPU-DRV-20). The reference library takes serial numbers from one counter for
-all kinds, from 1 on. An id of another kind, of 2⁵⁶ or more, or of an object that is there is refused with
-`CUDA_ERROR_INVALID_VALUE`, one object too many with `CUDA_ERROR_OUT_OF_MEMORY`. An id that names nothing, or an object of another
-kind, is refused with `CUDA_ERROR_INVALID_CONTEXT` where a context is asked for, and with `CUDA_ERROR_INVALID_HANDLE` elsewhere.
+The client chooses the id of each object that it makes. The command that makes the object contains the id, so the client
+need not wait for an answer before it uses the object. An id is never reused (GPGPU-DRV-20). The reference library takes
+serial numbers from one counter for all kinds, from 1 on. To make an object with an id of another kind, of 2⁵⁶ or more, or
+of an existing object fails with `CUDA_ERROR_INVALID_VALUE`; beyond the limit of objects, it fails with
+`CUDA_ERROR_OUT_OF_MEMORY`. Use of an id of no object, or of an object of another kind, fails with
+`CUDA_ERROR_INVALID_CONTEXT` for a context, and with `CUDA_ERROR_INVALID_HANDLE` otherwise.
 
-Special ids are no objects, and mean the same to each client: 0 is CUDA's NULL.
+Special ids are no objects, and have the same meaning for each client: 0 is CUDA's NULL.
 
 ";
 
 const OBJECTS_AFTER: &str = "
-An object ends when it is destroyed or unloaded, and with what it belongs to: what was made in a context ends with the context, functions
-with their module, kernels and modules with their library. A command that fails to end an object leaves it there.
+An object ends when it is destroyed or unloaded, or with its owner: objects made in a context end with the context,
+functions with their module, kernels and modules with their library. If a command fails to end an object, the object
+stays.
 
-Nothing else has an id of this form. Devices have the numbers of `gpgpuHello`. Images (`gpgpuImageWrite`) and host callbacks
-(`cuLaunchHostFunc`) have numbers that the client chooses; no two that are there at a time have the same. Device addresses are those of the host's driver. An address of
-the process means something only to `cuMemHostRegister_v2`, `cuMemHostUnregister` and `gpgpuRingSetup`; to other operations, pinned
-memory has the address that `cuMemHostRegister_v2` answered.
+Other numbers do not have this form. Devices have the numbers of `gpgpuHello`. The client chooses the numbers of images
+(`gpgpuImageWrite`) and host callbacks (`cuLaunchHostFunc`), unique among those that exist at a time. Device addresses are
+those of the host's driver. Only `cuMemHostRegister_v2`, `cuMemHostUnregister` and `gpgpuRingSetup` take an address of the
+process. In other operations, pinned memory has the address in the reply of `cuMemHostRegister_v2`.
 
-The default streams of threads do not travel: `CU_STREAM_PER_THREAD`, and NULL in a function with per-thread default streams, name a
-stream that the client has made for the thread and the context.
+Default streams of threads are not encoded: for `CU_STREAM_PER_THREAD`, and for NULL in a function with per-thread default
+streams, the client makes a stream for the thread and the context.
 
 ### The context of a command
 
-The header of each command names the context that is current in the calling thread, 0 if there is none. Which one is current is the
-client's business alone: `cuCtxSetCurrent` and its like do not travel. Streams, events, modules and device memory are made in that context;
-memory in a stream's order, in the stream's.
+The header of each command names the calling thread's current context, or 0. Only the client knows the current context:
+`cuCtxSetCurrent` and similar functions are local. Streams, events, modules and device memory are made in that context;
+memory in a stream's order is made in the stream's context.
 
-An id that names no context is refused with `CUDA_ERROR_CONTEXT_IS_DESTROYED`. Operations with the property `client` or `device` need
-no context, and a context that is gone does not make them fail.
+An id of no context fails with `CUDA_ERROR_CONTEXT_IS_DESTROYED`. Operations with the property `client` or `device` need no
+context, and do not fail if the context is gone.
 
-An operation with the property `work` or `order` runs in the context of its stream. If it has none, or one with a special id, it runs
-in the context of its function; if it has none of these, or a kernel, in that of the header; and if the header names none and there is
-no stream, in that of the destination (`dstContext`). With no context at all it fails with `CUDA_ERROR_INVALID_CONTEXT`.
+An operation with the property `work` or `order` runs in the context of its stream. If it has no stream, or one with a
+special id, it runs in the context of its function. If it has no function either, or a kernel, it runs in the header's
+context. If the header names none and there is no stream, it runs in the destination's context (`dstContext`). Without any
+context it fails with `CUDA_ERROR_INVALID_CONTEXT`.
 
-`thread`, in the header of a chain or of a record, is a number that the client chooses for the calling thread. It tells threads apart
-for the statements on order, and has no other meaning.
+`thread`, in the header of a chain or of a record, is a number that the client chooses for the calling thread. It
+distinguishes threads for the requirements on order, and has no other meaning.
 
 ";
 
@@ -131,37 +134,39 @@ pub fn write_objects(page: &mut String) {
 const RULES: &str = "\
 ## A.4 Requests, results and errors
 
-The arguments of a command are one value: a structure of all that the operation's table has in the column *request*, in its order. The
-results are a structure of all that is in the column *reply*. They follow the answer's `result` and `reserved`.
+The arguments of a command are one value: a structure of the fields in the column *request* of the operation's table, in
+order. The results are a structure of the fields in the column *reply*. They follow the answer's `result` and `flags`.
 
-A `bool` in the request of which the reply has a value says that the caller wants that value. The reply has it in any case; where it was
-not wanted, it means nothing. An operation that is a function of CUDA hands on NULL where the value is not wanted, and fails as CUDA
-does. A client sets it wherever the program gave a place for the result, and in all operations that are none of CUDA's.
+A `bool` in the request whose field has a value in the reply says whether the caller wants that value. The reply has the
+value in any case; an unwanted one is undefined. An operation that is a function of CUDA passes NULL for an unwanted value,
+and fails as CUDA does. A client sets the `bool` if the program gave an address for the result, and in all operations that
+are not CUDA's.
 
-A failed command is answered with its `result` alone, unless the operation's text says otherwise, and `out` then means nothing.
+The answer to a failed command is its `result` alone, unless the operation's text says otherwise, and `out` is then
+undefined.
 
-An error is kept (GPGPU-DEV-36) if nobody is told of it: that of a command that is not the last of its stream, and that of the last one
-if its chain has `answer_bytes` of 0 or its record no slot. The commands that follow it in the stream are carried out all the same. Only
-the first such error is kept, whatever thread made the command. An operation with the property `observes` that succeeded is then
-answered with the kept error and without results, though it was carried out. Any operation may be sent with or without a wish for an
-answer: a client that is not sure that a `post` will succeed asks for one.
+An error without an answer is kept (GPGPU-DEV-36): the error of a command that is not the last of its stream, and of the
+last one if its chain has `answer_bytes` of 0 or its record has no slot. Later commands of the stream are still executed.
+Only the first such error is kept, whichever thread made the command. The next successful operation with the property
+`observes` has the kept error as its result, without further results, although it was executed. Any operation may be sent
+with or without a request for an answer: a client that is not sure that a `post` will succeed requests one.
 
-A record's answer that names fences comes before its command is over, and tells of no kept error. So where an error is kept, the device
-answers a `fence` with 0xffffffff in place of the number of fences: the client sends the command again, by the command queue, and is told
-there. The device may have begun the command the first time. An operation with the property `block` is not done twice: with fences, it
-succeeds, and the error is left to the next operation that tells of it.
+A record's answer that names fences comes before its command is over, and reports no kept error. So if an error is kept,
+the device answers a `fence` with 0xffffffff instead of the number of fences: the client sends the command again, by the
+command queue, and gets the error there. The device may have begun the command the first time. An operation with the
+property `block` is not executed twice: with fences, it succeeds, and the next operation that observes errors reports it.
 
 ### Data beside the stream
 
-`in` and `out` belong to the chain. An operation without the property `input` takes nothing of `in`, one without `output` leaves
-nothing in `out`. With `transfer`, the data may be longer than a chain carries (GPGPU-DEV-51, GPGPU-DRV-25); without, `data_offset` is
-0. GPGPU-DRV-34 says where such a command stands in its stream.
+`in` and `out` belong to the chain. An operation without the property `input` does not read `in`, and one without `output`
+does not write `out`. With `transfer`, the data may be longer than that of one chain (GPGPU-DEV-51, GPGPU-DRV-25);
+otherwise, `data_offset` is 0. GPGPU-DRV-34 specifies the position of such a command in its stream.
 
 ### Properties
 
-An operation travels by the ring, where there is one, if it is no `wait`, does not have the property `client`, has no property `input`
-or `output`, and if its reply has no byte string, text or list without a limit. By a wide ring (`gpgpuRingWide`) a `wait`
-travels, too, and an operation whose reply has no limit. A reply with a limit takes no more than";
+An operation may use the ring if it is no `wait`, has none of the properties `client`, `input` and `output`, and its reply
+has no unbounded byte string, text or list. A wide ring (`gpgpuRingWide`) also takes a `wait`, and an operation with an
+unbounded reply. A bounded reply takes at most";
 
 pub fn write_rules(page: &mut String) {
     page.push_str(RULES);
@@ -200,16 +205,16 @@ const GROUPS: &[(u16, &str)] = &[
     (0x0d, "Usage of devices"),
     (0x0e, "Graphs"),
     (0x0f, "Arrays, textures and surfaces"),
-    (0x0c, "What kernels print"),
+    (0x0c, "Output of kernels"),
 ];
 
 pub fn write_operations(page: &mut String) {
     let _ = write!(
         page,
         "## A.5 Operations\n\n\
-         There are {} operations. Each has here: its kind of completion; whether it travels by the ring; its properties; the first table that \
-         has it and its layout number (A.7); what it does; and its arguments, in their order. An operation with the name of a function of CUDA \
-         does what the function does, but for what is said here.\n",
+         There are {} operations. Each has here: its kind of completion; whether it may use the ring; its properties; the first table that \
+         has it and its layout number (A.7); its effect; and its arguments, in order. An operation with the name of a function of CUDA \
+         has the effect of that function, except as specified here.\n",
         OPERATIONS.len(),
     );
     let mut written = 0;
@@ -287,7 +292,7 @@ fn fields(shape: &'static Shape) -> &'static [Field] {
     }
 }
 
-/// What a request holds of an argument, by how the table has it travel.
+/// An argument's part of the request, by its kind in the table.
 fn in_request(argument: &Argument, shape: &Shape) -> String {
     let travels: String = argument.travels.split_whitespace().collect();
     let (outer, inner) = match travels.split_once('<') {

@@ -17,13 +17,13 @@ use super::{bytes, hex};
 const LAYOUT: &str = "\
 ### The layout number
 
-The layout number stands for how an operation completes, and for names and types of all that it carries. It is the 64-bit FNV-1a hash of
-a sequence of items, each followed by a byte `ff`: from 0xcbf29ce484222325 on, for each byte in turn, the number is combined with the byte
-by exclusive or, and then multiplied by 0x100000001b3, modulo 2⁶⁴.
+The layout number covers an operation's completion, and the names and types of its arguments and results. It is the 64-bit
+FNV-1a hash of a sequence of items, each followed by a byte `ff`: from 0xcbf29ce484222325 on, for each byte in turn, the
+number is combined with the byte by exclusive or, and then multiplied by 0x100000001b3, modulo 2⁶⁴.
 
-The items are: the word for the operation's completion (`post`, `call`, `fence` or `wait`), then those of its request, then those of its
-reply. Both are structures that have a field for each argument in the operation's table, in its order: where a cell of the column
-*reply* is empty, the field is of the type nothing.
+The items are: the word for the operation's completion (`post`, `call`, `fence` or `wait`), then the items of its request,
+then the items of its reply. Both are structures that have a field for each argument in the operation's table, in order: if
+a cell of the column *reply* is empty, the field has the type nothing.
 
 | type | items |
 |---|---|
@@ -37,8 +37,8 @@ reply. Both are structures that have a field for each argument in the operation'
 | list of *T*, at most *n* | `list of`, *n*, the items of *T* |
 | structure | `structure`, the number of its fields, then for each field its name and the items of its type |
 
-Words and names are ASCII, without anything around them; a number is a `le64`. The name of a structure is no item, nor are an operation's
-number, name and properties, and the meaning of fields.
+Words and names are ASCII, without delimiters; a number is a `le64`. The name of a structure is no item, nor are an
+operation's number, name and properties, and the meaning of fields.
 
 ";
 
@@ -97,18 +97,18 @@ pub fn write(page: &mut String) {
     let _ = write!(
         page,
         "## A.7 Comparison of tables\n\n\
-         Tables grow, and the two sides need not have the same one. `api_family` tells that they are of one family, whose operations are \
-         compared one by one; it is the same number for all tables of this annex, **{FAMILY:#018x}**, and is computed from nothing. An OPEN \
-         with another one is refused (GPGPU-DEV-18).\n\n\
-         A guest library asks for the device's operations before it sends anything else: by `gpgpuOperations` with `first` 0, and then, as \
-         long as an answer has {KNOWN_AT_ONCE} operations, with `first` one above the last number that it was told (GPGPU-DEV-66). The \
-         chain asks for {MAX_ANSWER_BYTES} bytes of answer. An operation can be used if both sides have it with the same layout number. One that \
-         the device has and the library does not know is of no interest to it. One that the library would need and the device does not \
-         have, or has with another layout, the library does without, or fails the program's call with `CUDA_ERROR_NOT_SUPPORTED` \
-         (GPGPU-DRV-33). Where `gpgpuHello` is not shared, nothing can be done: `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`.\n\n\
+         Tables grow, and the two sides need not have the same one. `api_family` identifies tables of one family, whose operations are \
+         compared one by one. It is a constant for all tables of this annex, **{FAMILY:#018x}**. An OPEN with another one is refused \
+         (GPGPU-DEV-18).\n\n\
+         A guest library requests the device's operations before any other: by `gpgpuOperations` with `first` 0, and then, as \
+         long as an answer has {KNOWN_AT_ONCE} operations, with `first` one above the last number of the answer (GPGPU-DEV-66). The \
+         chain has room for {MAX_ANSWER_BYTES} bytes of answer. An operation can be used if both sides have it with the same layout number. The \
+         library ignores operations of the device that it does not know. If the device lacks an operation, or has it with another layout, \
+         the library works without it, or fails the program's call with `CUDA_ERROR_NOT_SUPPORTED` \
+         (GPGPU-DRV-33). Without a common `gpgpuHello`, `cuInit` fails with `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`.\n\n\
          A device from before `gpgpuOperations` answers it with MALFORMED (GPGPU-DEV-67). It has the operations of table 1, with the layouts of this annex, and no \
-         others. A number that was issued is never used for anything else (GPGPU-DEV-68): what has to change becomes a new operation with a \
-         new number. A property that is added to an operation says what it did before, and changes nothing that it carries.\n\n\
+         others. An issued number is never reused (GPGPU-DEV-68): a change becomes a new operation with a new number. A property that is \
+         added to an operation describes its existing effect, and changes neither arguments nor results.\n\n\
          There are {later} tables. "
     );
     let gone: Vec<_> = ISSUED
@@ -116,9 +116,9 @@ pub fn write(page: &mut String) {
         .filter(|issued| !all_operations().any(|of| of.op == issued.op))
         .collect();
     if gone.is_empty() {
-        page.push_str("All numbers that were issued are in A.5 and A.8.\n\n");
+        page.push_str("All issued numbers are in A.5 and A.8.\n\n");
     } else {
-        page.push_str("These numbers were issued and are in no table any more:\n\n");
+        page.push_str("These issued numbers are in no table any more:\n\n");
         page.push_str("| number | name | table | layout |\n|---|---|---|---|\n");
         for issued in gone {
             let (op, name, table) = (issued.op, issued.name, issued.table);

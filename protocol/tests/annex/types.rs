@@ -13,8 +13,8 @@ use super::{bytes, decoded, encoded};
 const TYPES: &str = "\
 ## A.1 Encoding
 
-Arguments and results are made of these types. Each takes a multiple of eight bytes, so every value is at a multiple of eight from
-the beginning of the arguments or results.
+Arguments and results consist of these types. Each takes a multiple of eight bytes, so the offset of every value from the
+start of the arguments or results is a multiple of eight.
 
 | type | bytes |
 |---|---|
@@ -26,14 +26,14 @@ the beginning of the arguments or results.
 | text | a byte string that is UTF-8, without a NUL at its end |
 | array of *n* bytes | a byte string whose length is *n* |
 | optional *T* | a `bool`; if it is true, the *T* |
-| list of *T* | how many there are as a `u64`, then one *T* after the other |
+| list of *T* | the number of values as a `u64`, then the values |
 | list of *T*, at most *n* | the same |
 | structure | its fields, in their order |
 | nothing | no bytes |
 
-A reader takes bytes for malformed (GPGPU-DEV-33) if a scalar does not fit its type, if a `bool` is neither 0 nor 1, if text is not
-UTF-8, if an array has another length, if a list has more values than it may have, or if bytes are missing or left over. It does not
-look at the zeros that fill a byte string up. A `u64` that counts bytes in memory is no more than the reader's platform can address;
+Bytes are malformed (GPGPU-DEV-33) if a scalar does not fit its type, if a `bool` is neither 0 nor 1, if text is not UTF-8,
+if an array has another length, if a list exceeds its maximum, or if bytes are missing or left over. A reader ignores the
+padding of a byte string. A `u64` that counts bytes in memory is at most the range that the reader's platform can address;
 here, that is any `u64`.
 
 | type | value | bytes |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Matrices that were read, and what levels 2 and 3 do with them.
+//! Matrices in memory, and the operations of levels 2 and 3 on them.
 
 use crate::number::{Field, Load, Number};
 use crate::types::{Fill, Operation};
@@ -10,7 +10,7 @@ use gpgpu_stand_in::memory::{Matrix, Memory, Outcome};
 pub struct Dense<N> {
     /// Elements of a column.
     pub rows: usize,
-    /// How many columns there are.
+    /// The number of columns.
     pub columns: usize,
     /// The elements.
     pub data: Vec<N>,
@@ -102,7 +102,7 @@ impl<N: Field> Triangle<N> {
         }
     }
 
-    // What a row makes of `x` without the diagonal. Elements outside of the triangle are not used, be they NaN.
+    // The product of a row and `x` without the diagonal. Elements outside of the triangle are not used, even NaN.
     fn row(&self, row: usize, x: &[N]) -> N {
         let columns = match self.fill {
             Fill::Lower => 0..row,
@@ -117,7 +117,7 @@ impl<N: Field> Triangle<N> {
     pub fn multiply(&self, x: &mut [N]) {
         let rows = self.matrix.rows;
         for i in 0..rows {
-            // In the order in which what is overwritten is needed no more.
+            // In an order in which overwritten elements are no longer needed.
             let row = match self.fill {
                 Fill::Lower => rows - 1 - i,
                 Fill::Upper => i,

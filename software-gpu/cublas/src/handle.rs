@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles: numbers that name what is set for them.
+//! Handles: numbers of settings.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -19,7 +19,7 @@ use crate::types::{Result, Status};
 /// A `cublasHandle_t`.
 pub type RawHandle = *mut c_void;
 
-/// What is set for a handle.
+/// The settings of a handle.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The stream of its work.
@@ -87,7 +87,7 @@ pub fn enter_with(name: RawHandle, f: impl FnOnce(&Handle) -> Result) -> c_int {
 }
 
 impl Handle {
-    /// What is set, to be read or changed.
+    /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }

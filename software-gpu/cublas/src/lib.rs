@@ -5,8 +5,8 @@
 //!
 //! - [`api`]: the functions of the cuBLAS API under their own names, one file per family;
 //! - [`lt`]: the functions of the cuBLASLt API: `libcublasLt.so.13` is this library by another name;
-//! - [`handle`]: handles, what is set for them, and how a call becomes work in a handle's stream;
-//! - [`dense`] and [`number`]: the arithmetic, in ordinary Rust on what was read;
+//! - [`handle`]: handles, their settings, and how a call becomes work in a handle's stream;
+//! - [`dense`] and [`number`]: the arithmetic, in ordinary Rust on copies of the operands;
 //! - [`types`]: NVIDIA's numbers for statuses, types and options.
 //!
 //! Device memory, streams and the driver are [`gpgpu_stand_in`]'s.

@@ -115,7 +115,7 @@ pub trait Field:
 {
     /// A real number as one of these.
     fn real(value: Self::Real) -> Self;
-    /// The product with a real number, which leaves infinities what they are.
+    /// The product with a real number, which leaves infinities unchanged.
     fn scaled(self, by: Self::Real) -> Self;
     /// A real number from one of double precision, rounded.
     fn round(value: f64) -> Self::Real;
@@ -149,13 +149,13 @@ macro_rules! field {
 }
 field!(f32, f64);
 
-/// What memory holds where `N` is computed with.
+/// The type in memory of values that are computed as `N`.
 pub trait Load<N>: Plain {
     /// The number.
     fn load(self) -> N;
 }
 
-/// What memory is to hold of an `N`.
+/// The value in memory for an `N`.
 pub trait Store<N>: Load<N> {
     /// The number, rounded.
     fn store(number: N) -> Self;

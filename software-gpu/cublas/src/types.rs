@@ -11,7 +11,7 @@ use gpgpu_stand_in::call::Null;
 pub enum Status {
     /// The handle is none.
     NotInitialized = 1,
-    /// An argument is outside of what the function takes.
+    /// An argument is outside of the function's range.
     InvalidValue = 7,
     /// The driver refused the work, or it failed.
     ExecutionFailed = 13,
@@ -33,7 +33,7 @@ impl From<Null> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
 const STATUSES: [(c_int, &CStr, &CStr); 10] = [
@@ -85,13 +85,13 @@ const STATUSES: [(c_int, &CStr, &CStr); 10] = [
     ),
 ];
 
-/// A status's name and what it means; something for numbers that are none, too.
+/// A status's name and its text; also for numbers that are no status.
 pub fn describe(status: c_int) -> (&'static CStr, &'static CStr) {
     let found = STATUSES.iter().find(|s| s.0 == status);
     found.map_or((c"unknown status", c"unknown status"), |s| (s.1, s.2))
 }
 
-/// `cublasOperation_t`: what is done to a matrix before it is used.
+/// `cublasOperation_t`: the operation on a matrix before its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Nothing.
@@ -182,7 +182,7 @@ fn flag(number: c_int) -> Result<bool> {
     }
 }
 
-/// `cublasSideMode_t`: whether the matrix or diagonal stands on the right.
+/// `cublasSideMode_t`: whether the matrix or diagonal is on the right.
 pub fn is_right(side: c_int) -> Result<bool> {
     flag(side)
 }
@@ -197,7 +197,7 @@ pub fn is_device_mode(mode: c_int) -> Result<bool> {
     flag(mode)
 }
 
-/// `cudaDataType_t` of what this library computes with.
+/// `cudaDataType_t` of this library's types.
 pub mod data {
     use std::ffi::c_int;
 
@@ -221,14 +221,14 @@ pub mod data {
     pub const R_16BF: c_int = 14;
 }
 
-/// `cublasComputeType_t` by what it comes down to here.
+/// `cublasComputeType_t` by its effect here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compute {
     /// Scalars in half precision. Sums are in single precision.
     Half,
     /// Single precision.
     Single,
-    /// Single precision for what is stored in single precision alone: the `FAST` and emulated types.
+    /// Single precision for types that are stored in single precision alone: the `FAST` and emulated types.
     SingleOnly,
     /// Double precision.
     Double,

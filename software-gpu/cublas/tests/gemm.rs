@@ -199,7 +199,7 @@ fn batches_of_all_types() {
 }
 
 #[test]
-fn what_is_no_combination_is_refused() {
+fn an_unknown_combination_is_refused() {
     let handle = handle();
     let place = alloc(4096);
     let ex = |types: [c_int; 3], compute: c_int, lda: c_int| {

@@ -235,7 +235,7 @@ fn scalars_may_be_on_the_device() {
 }
 
 #[test]
-fn what_does_not_fit_or_is_not_computed_here_is_refused() {
+fn unsupported_or_mismatched_products_are_refused() {
     let handle = handle();
     let memory = alloc(4096);
     let one = 1_f32;

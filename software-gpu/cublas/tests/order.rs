@@ -149,7 +149,7 @@ fn a_destroyed_handle_has_done_its_work() {
 }
 
 #[test]
-fn what_is_no_handle_is_refused() {
+fn an_invalid_handle_is_refused() {
     handle();
     let (mut value, one) = (0, 1f32);
     for none in [0u64, 16, 0xCB1A_0000_FFFF_0000, u64::MAX] {
@@ -161,7 +161,7 @@ fn what_is_no_handle_is_refused() {
 }
 
 #[test]
-fn what_is_set_is_got() {
+fn settings_are_read_back() {
     let handle = handle();
     let mut value = 9;
     for (set, get, good, bad) in [

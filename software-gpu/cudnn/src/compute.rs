@@ -29,7 +29,7 @@ impl Window {
         ]
     }
 
-    /// The sizes of what comes out of images of these sizes by a window of those.
+    /// The output sizes for images of these sizes and a window of those.
     ///
     /// # Errors
     /// `BadParam` if numbers are out of range, or the window is larger than the image.
@@ -97,8 +97,8 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// A convolution of images with sizes `x` (images, channels and dimensions), filters with sizes `w` (filters, channels of a group and
-    /// dimensions), and the sizes of what comes out.
+    /// A convolution of images with sizes `x` (images, channels and dimensions), filters with sizes `w` (filters,
+    /// channels of a group and dimensions), and the output sizes.
     ///
     /// # Errors
     /// `BadParam` if they do not fit each other.
@@ -162,7 +162,7 @@ impl Convolution {
     }
 }
 
-/// What a window of images comes to (`cudnnPoolingMode_t`).
+/// The result of a window of images (`cudnnPoolingMode_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pooling {
     /// The largest.
@@ -170,7 +170,7 @@ pub enum Pooling {
     Largest,
     /// The average, in which padding counts as zeros.
     Average,
-    /// The average of what is no padding.
+    /// The average without padding.
     AverageWithin,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The backend's descriptors: attributes by name, and what they come to when a descriptor is finalised.
+//! The backend's descriptors: attributes by name, and the objects of finalised descriptors.
 //!
 //! A graph has one operation, a convolution or a pointwise one, and an operation has one engine without knobs.
 
@@ -118,7 +118,7 @@ struct Operand {
     is_by_value: bool,
 }
 
-/// What an operation computes.
+/// The computation of an operation.
 #[derive(Clone)]
 enum Computation {
     Convolution(Box<Convolution>, [f64; 2]),
@@ -126,14 +126,14 @@ enum Computation {
     Product,
 }
 
-/// An operation: what is computed of the first two, into the third.
+/// An operation: computed from the first two, into the third.
 #[derive(Clone)]
 struct Operation {
     computation: Computation,
     operands: [Operand; 3],
 }
 
-/// What a descriptor came to.
+/// The object of a finalised descriptor.
 #[derive(Clone)]
 enum Made {
     Other,
@@ -160,7 +160,7 @@ static DESCRIPTORS: Objects<Arc<Descriptor>> = Objects::new(0xCD44_0800_0000_000
 /// Makes a descriptor of a kind.
 ///
 /// # Errors
-/// `NotSupported` for kinds that are not here, `BadParam` for what is none.
+/// `NotSupported` for unsupported kinds, `BadParam` for invalid ones.
 pub fn create(of: i32) -> Result<Raw> {
     require((0..kind::COUNT).contains(&of))?;
     match of {
@@ -176,7 +176,7 @@ pub fn create(of: i32) -> Result<Raw> {
     }
 }
 
-/// Ends a descriptor; others that were made of it keep what it said.
+/// Ends a descriptor; others that were made of it keep its content.
 ///
 /// # Errors
 /// `BadParam` if there is none.
@@ -355,7 +355,7 @@ impl State {
         }
     }
 
-    // What it comes to.
+    // Its object.
     fn make(&self, of: i32) -> Result<Made> {
         match of {
             kind::TENSOR => self.tensor(),
@@ -416,7 +416,7 @@ impl Descriptor {
     /// Finalises it.
     ///
     /// # Errors
-    /// What is wrong with its attributes.
+    /// The error of its attributes.
     pub fn finalize(&self) -> Result {
         let mut state = self.state();
         require(state.made.is_none())?;
@@ -548,7 +548,7 @@ pub fn raw(bytes: &[u8]) -> Raw {
     usize::from_ne_bytes(word) as Raw
 }
 
-/// What a status is called with, for callers that count elements.
+/// The status of a call, for callers that count elements.
 pub fn count(of: i64) -> Result<usize> {
     let count = usize::try_from(of).map_err(|_| Status::BadParam)?;
     require(count <= 1 << 20)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles and the descriptors of the old API: numbers that name what is set for them.
+//! Handles and the descriptors of the old API: numbers of settings.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -30,7 +30,7 @@ pub struct Handle {
 /// Filters: how many, of how many channels, and their sizes.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// What its elements are.
+    /// The type of its elements.
     pub data: Data,
     /// `cudnnTensorFormat_t`.
     pub format: c_int,
@@ -45,7 +45,7 @@ pub struct Convolution {
     pub window: Window,
     /// Whether the filter is flipped, as mathematics has it (`CUDNN_CONVOLUTION`).
     pub is_flipped: bool,
-    /// What it is computed in.
+    /// The type of the computation.
     pub data: Data,
     /// Groups of channels, which do not see each other.
     pub groups: i64,
@@ -56,7 +56,7 @@ pub struct Convolution {
 /// How images are pooled.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
-    /// What a window comes to.
+    /// The result of a window.
     pub mode: Pooling,
     /// The window's sizes.
     pub sizes: Vec<i64>,
@@ -75,8 +75,8 @@ pub struct Activation {
     pub coefficient: f64,
 }
 
-// Objects look like addresses of pages that no process has, a page for each kind: what another library made, or is of another
-// kind, is not found.
+// Objects look like addresses of pages that no process has, a page for each kind: an object of another library, or of
+// another kind, is not found.
 static HANDLES: Objects<Handle> = Objects::new(0xCD44_0000_0000_0000, 16);
 static TENSORS: Objects<Mutex<Tensor>> = Objects::new(0xCD44_0100_0000_0000, 16);
 static FILTERS: Objects<Mutex<Filter>> = Objects::new(0xCD44_0200_0000_0000, 16);
@@ -84,7 +84,7 @@ static CONVOLUTIONS: Objects<Mutex<Convolution>> = Objects::new(0xCD44_0300_0000
 static POOLS: Objects<Mutex<Pool>> = Objects::new(0xCD44_0400_0000_0000, 16);
 static ACTIVATIONS: Objects<Mutex<Activation>> = Objects::new(0xCD44_0500_0000_0000, 16);
 
-/// What a descriptor of the old API says.
+/// The content of a descriptor of the old API.
 pub trait Described: Clone + Default + Send + 'static {
     /// Those that live.
     fn all() -> &'static Objects<Mutex<Self>>;
@@ -126,7 +126,7 @@ pub fn forget<T: Described>(name: Raw) -> Result {
     gone.map(|_| ()).ok_or(Status::BadParam)
 }
 
-/// What a descriptor says.
+/// The content of a descriptor.
 pub fn said<T: Described>(name: Raw) -> Result<T> {
     let found = T::all().find(name as usize).ok_or(Status::BadParam)?;
     let said = locked(&found).clone();

@@ -7,7 +7,7 @@
 //! - [`handle`]: handles, and how a call becomes work in a handle's stream;
 //! - [`graph`]: the backend's descriptors, from tensors to variant packs;
 //! - [`tensor`]: where a tensor's elements are, and the memory that holds them;
-//! - [`compute`]: the arithmetic, in ordinary Rust on what was read;
+//! - [`compute`]: the arithmetic, in ordinary Rust on copies of the operands;
 //! - [`types`]: NVIDIA's numbers for statuses and types.
 //!
 //! Device memory, streams and the driver are [`gpgpu_stand_in`]'s.

@@ -17,7 +17,7 @@ const MOST_ELEMENTS: i64 = 1 << 28;
 /// Numbers of several dimensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tensor {
-    /// What its elements are.
+    /// The type of its elements.
     pub data: Data,
     /// How many there are in each dimension.
     pub sizes: Vec<i64>,
@@ -73,7 +73,7 @@ impl Tensor {
         sizes.try_fold(1_i64, |all, size| all.checked_mul(*size))
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.sizes.iter().product::<i64>() as usize
     }

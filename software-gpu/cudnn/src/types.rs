@@ -12,7 +12,7 @@ use gpgpu_stand_in::{call::Null, driver::Code};
 pub enum Status {
     /// There is no driver, or it is not the software GPU's.
     NotInitialized = 1001,
-    /// An argument is outside of what the function takes, or names no object.
+    /// An argument is outside of the function's range, or names no object.
     BadParam = 2000,
     /// A pointer is NULL.
     NullPointer = 2002,
@@ -47,7 +47,7 @@ impl From<Code> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
 thread_local! {
@@ -89,7 +89,7 @@ impl Data {
     /// The type with that number.
     ///
     /// # Errors
-    /// `NotSupported` for the other types of cuDNN, `BadParam` for what is none.
+    /// `NotSupported` for the other types of cuDNN, `BadParam` for invalid ones.
     pub fn new(number: c_int) -> Result<Self> {
         match number {
             0 => Ok(Self::Single),

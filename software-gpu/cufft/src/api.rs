@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The cuFFT API, every function under NVIDIA's own name. Integers stand where C has enumerations.
+//! The cuFFT API, every function under NVIDIA's own name. Integers replace C's enumerations.
 #![allow(non_snake_case)]
 // They are NVIDIA's, and documented there.
 #![allow(missing_docs)]
@@ -39,7 +39,7 @@ fn basic(sizes: &[c_int], kind: c_int, batch: c_int) -> Result<Made> {
     Made::new(Shape::new(&sizes, batch.into())?, Type::new(kind)?, None)
 }
 
-/// What a caller says of one side: the sizes that it is embedded in, or NULL, a stride and a distance.
+/// A caller's description of one side: the sizes that it is embedded in, or NULL, a stride and a distance.
 type Side<I> = (Argument<I>, I, I);
 
 fn count(rank: c_int) -> Result<usize> {

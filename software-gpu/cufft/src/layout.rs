@@ -3,7 +3,7 @@
 
 use crate::types::{Direction, Result, Status};
 
-/// The most elements of a transform with all its batches: what is read and computed is kept in memory.
+/// The maximum number of elements of a transform with all its batches: inputs and results are held in memory.
 const MOST: i64 = 1 << 28;
 
 /// The sizes of a transform, and how often it is done.
@@ -11,7 +11,7 @@ const MOST: i64 = 1 << 28;
 pub struct Shape {
     /// The size in each dimension, the innermost last.
     pub sizes: Vec<usize>,
-    /// How many transforms there are.
+    /// The number of transforms.
     pub batch: i64,
 }
 
@@ -52,14 +52,14 @@ impl Shape {
     }
 }
 
-/// What a caller says of the places of one side's elements.
+/// A caller's description of the places of one side's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedding {
     /// The sizes of the array that the transform's data is a part of.
     pub sizes: Vec<i64>,
     /// From one element to the next of the innermost dimension.
     pub stride: i64,
-    /// From the first element of a transform to that of the next.
+    /// The distance of the first elements of two consecutive transforms.
     pub distance: i64,
 }
 
@@ -78,7 +78,7 @@ impl Layout {
     /// Elements as an embedding says.
     ///
     /// # Errors
-    /// A number of the embedding is not positive, or what it spans is no number.
+    /// A number of the embedding is not positive, or its span is too large.
     pub fn embedded(sizes: Vec<usize>, of: &Embedding, batch: i64) -> Result<Self> {
         let mut steps = vec![of.stride; sizes.len()];
         for at in (0..sizes.len().saturating_sub(1)).rev() {
@@ -141,7 +141,7 @@ impl Layout {
     }
 }
 
-/// The sizes of what goes in, and of what comes out.
+/// The sizes of the input and of the output.
 pub fn sides(shape: &Shape, direction: Direction) -> (Vec<usize>, Vec<usize>) {
     let full = shape.sizes.clone();
     match direction {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shape_is_refused() {
+    fn an_invalid_shape_is_refused() {
         assert!(Shape::new(&[], 1).is_err());
         assert!(Shape::new(&[2; 1000], 1).is_err());
         assert!(Shape::new(&[0], 1).is_err() && Shape::new(&[-3], 1).is_err());

@@ -4,9 +4,9 @@
 //! From the outside in:
 //!
 //! - [`api`]: the functions of the cuFFT API under their own names;
-//! - [`plan`]: plans, what is set for them, and how a call becomes work in a plan's stream;
+//! - [`plan`]: plans, their settings, and how a call becomes work in a plan's stream;
 //! - [`layout`]: where the elements of a transform's data are;
-//! - [`transform`]: the arithmetic, in ordinary Rust on what was read;
+//! - [`transform`]: the arithmetic, in ordinary Rust on copies of the operands;
 //! - [`types`]: NVIDIA's numbers for statuses and types.
 //!
 //! Device memory, streams and the driver are [`gpgpu_stand_in`]'s.

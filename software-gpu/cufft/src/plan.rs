@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Plans: numbers that name what is set for them.
+//! Plans: numbers of settings.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -22,12 +22,12 @@ use crate::types::{Direction, Result, Status, Type};
 /// A `cufftHandle`.
 pub type RawPlan = c_int;
 
-/// What a plan computes.
+/// The transform of a plan.
 #[derive(Debug, Clone)]
 pub struct Made {
     shape: Shape,
     kind: Type,
-    /// What the caller said of either side, if it did.
+    /// The caller's description of either side, if given.
     embedded: Option<(Layout, Layout)>,
 }
 
@@ -53,7 +53,7 @@ impl Made {
         })
     }
 
-    /// What NVIDIA's would need beside the data, in bytes: here it is only checked that it is there.
+    /// The bytes that NVIDIA's library would need beside the data: here the only check is that they exist.
     pub fn work_size(&self) -> usize {
         let number = if self.kind.is_double { 16 } else { 8 };
         (self.shape.count() * self.shape.batch as usize * number).next_multiple_of(256)
@@ -72,7 +72,7 @@ impl Made {
     }
 }
 
-/// What is set for a plan.
+/// The settings of a plan.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The stream of its work.
@@ -83,7 +83,7 @@ pub struct Settings {
     pub area: Option<u64>,
     /// Properties by their numbers, 1 to 4.
     pub properties: [i64; 4],
-    /// What it computes, once that is said.
+    /// Its transform, once it is set.
     pub made: Option<Arc<Made>>,
 }
 
@@ -174,12 +174,12 @@ where
 }
 
 impl Plan {
-    /// What is set, to be read or changed.
+    /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what the plan computes. A plan has one transform for ever.
+    /// Sets the plan's transform. A plan has one transform for ever.
     pub fn make(&self, made: Made) -> Result<usize> {
         let mut settings = self.settings();
         if settings.made.is_some() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The arithmetic: transforms of what was read, as a whole.
+//! The arithmetic: transforms of the whole input.
 
 use num_complex::Complex;
 use rustfft::{FftDirection, FftNum, FftPlanner};

@@ -13,7 +13,7 @@ pub enum Status {
     InvalidPlan = 1,
     /// There is no such type.
     InvalidType = 3,
-    /// An argument is outside of what the function takes.
+    /// An argument is outside of the function's range.
     InvalidValue = 4,
     /// A defect of this library.
     InternalError = 5,
@@ -21,7 +21,7 @@ pub enum Status {
     ExecFailed = 6,
     /// There is no software GPU.
     SetupFailed = 7,
-    /// A size of the transform is outside of what this library computes.
+    /// A size of the transform is outside of this library's range.
     InvalidSize = 8,
     /// The plan needs a work area and has none.
     NoWorkspace = 13,
@@ -41,10 +41,10 @@ impl From<Null> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
-/// What is transformed into what.
+/// The types of input and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Complex numbers into complex numbers, either way.
@@ -58,7 +58,7 @@ pub enum Direction {
 /// `cufftType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Type {
-    /// What into what.
+    /// The kinds of input and output.
     pub direction: Direction,
     /// In double precision.
     pub is_double: bool,
@@ -88,7 +88,7 @@ impl Type {
             (5, 5, 5) => (Direction::Complex, true),
             (1, 5, 1 | 5) => (Direction::FromReal, true),
             (5, 1, 1 | 5) => (Direction::ToReal, true),
-            // Half precision and the like.
+            // Half precision and similar types.
             (2 | 6 | 14 | 15, ..) => return Err(Status::NotSupported),
             _ => return Err(Status::InvalidType),
         };

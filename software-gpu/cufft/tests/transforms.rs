@@ -170,7 +170,7 @@ fn embedded_data_is_found_and_all_else_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_transform_is_refused() {
+fn an_invalid_transform_is_refused() {
     LIBRARIES.enter();
     let mut plan: c_int = 0;
     let sizes = [4_i32; 1000];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The cuRAND API, every function under NVIDIA's own name. Integers stand where C has enumerations.
+//! The cuRAND API, every function under NVIDIA's own name. Integers replace C's enumerations.
 #![allow(non_snake_case)]
 // They are NVIDIA's, and documented there.
 #![allow(missing_docs)]

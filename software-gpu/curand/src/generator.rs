@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Generators: numbers that name what is set for them.
+//! Generators: numbers of settings.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -18,12 +18,12 @@ use gpgpu_stand_in::{
 /// A `curandGenerator_t`.
 pub type RawGenerator = *mut c_void;
 
-/// What is set for a generator.
+/// The settings of a generator.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The stream of its work.
     pub stream: Name,
-    /// Where its sequence stands.
+    /// The position of its sequence.
     pub place: Place,
 }
 
@@ -86,7 +86,7 @@ pub fn enter_with(name: RawGenerator, f: impl FnOnce(&Generator) -> Result) -> c
 const PIECE: usize = 1 << 16;
 
 impl Generator {
-    /// What is set, to be read or changed.
+    /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }

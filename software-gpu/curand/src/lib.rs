@@ -4,7 +4,7 @@
 //! From the outside in:
 //!
 //! - [`api`]: the functions of the cuRAND API under their own names;
-//! - [`generator`]: generators, what is set for them, and how a call becomes work in a generator's stream;
+//! - [`generator`]: generators, their settings, and how a call becomes work in a generator's stream;
 //! - [`numbers`]: sequences and distributions, in ordinary Rust;
 //! - [`types`]: NVIDIA's numbers for statuses.
 //!

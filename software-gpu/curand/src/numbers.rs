@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Sequences and distributions. A sequence is one of 32-bit words, and each number is made of as many of them as all of its kind, so
-//! that what was taken says where a sequence stands.
+//! Sequences and distributions. A sequence is one of 32-bit words, and all numbers of a kind take the same number of
+//! words, so the number of words taken is the position of a sequence.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -9,10 +9,10 @@ use rand_distr::{Distribution, Poisson};
 /// The words of a sequence.
 pub type Words = ChaCha8Rng;
 
-/// Where a sequence stands.
+/// The position of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// What the sequence begins with.
+    /// The beginning of the sequence.
     pub seed: u64,
     /// Which of the sequences of a seed.
     pub sequence: u64,

@@ -13,7 +13,7 @@ pub enum Status {
     NotInitialized = 101,
     /// The generator's type is none, or cannot do it.
     TypeError = 103,
-    /// An argument is outside of what the function takes.
+    /// An argument is outside of the function's range.
     OutOfRange = 104,
     /// The length is odd where numbers come in pairs.
     LengthNotMultiple = 105,
@@ -37,5 +37,5 @@ impl From<Null> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;

@@ -93,7 +93,7 @@ fn a_seed_and_an_offset_say_what_comes() {
 }
 
 #[test]
-fn what_cannot_be_generated_is_refused() {
+fn unsupported_numbers_are_refused() {
     let made = generator(MT19937, 1);
     let address = LIBRARIES.allocate(64);
     let normal = |count: usize| call!(LIBRARIES, "curandGenerateNormal"; made, address, count, 0.0_f32, 1.0_f32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles and the objects that calls take: numbers that name what is set for them. They are never addresses, so a stale or invented
-//! one is an error.
+//! Handles and the objects that calls take: numbers of settings. They are never addresses, so a stale or invented one
+//! is an error.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -21,7 +21,7 @@ pub use gpgpu_stand_in::call::{Answer, Argument};
 /// A `cusolverDnHandle_t`, or another object of the library.
 pub type Raw = *mut c_void;
 
-/// What is set for a handle.
+/// The settings of a handle.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The stream of its work.
@@ -36,7 +36,7 @@ pub struct Handle {
     settings: Mutex<Settings>,
 }
 
-/// What is set for the methods of Jacobi, and what the last one came to.
+/// The settings for Jacobi's methods, and the result of the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct Jacobi {
     /// When it ends.
@@ -101,7 +101,7 @@ pub fn enter_with(name: Raw, f: impl FnOnce(&Handle) -> Result) -> c_int {
     })
 }
 
-/// Runs `f` with what is set for an object.
+/// Runs `f` with the settings of an object.
 ///
 /// # Errors
 /// `InvalidValue` if there is none.
@@ -116,7 +116,7 @@ pub fn with<T, R>(
 }
 
 impl Handle {
-    /// What is set, to be read or changed.
+    /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,7 +131,7 @@ impl Handle {
         queued.map_err(|_| Status::ExecutionFailed)
     }
 
-    /// Queues work in the handle's stream and waits for what it comes to.
+    /// Queues work in the handle's stream and waits for its result.
     ///
     /// # Errors
     /// `ExecutionFailed` if the driver refuses it, or it fails.

@@ -8,7 +8,7 @@
 //! - [`dense`]: factorisations, systems, eigenvalues and singular values of matrices that were read, on nalgebra;
 //! - [`types`]: NVIDIA's numbers for statuses, types and options.
 //!
-//! What all stand-ins have in common is [`gpgpu_stand_in`].
+//! [`gpgpu_stand_in`] is the common part of all stand-ins.
 
 pub mod api;
 pub mod dense;

@@ -12,7 +12,7 @@ use nalgebra::{Complex, ComplexField, RealField};
 pub enum Status {
     /// The handle is none.
     NotInitialized = 1,
-    /// An argument is outside of what the function takes.
+    /// An argument is outside of the function's range.
     InvalidValue = 3,
     /// The driver refused the work, or it failed.
     ExecutionFailed = 6,
@@ -34,7 +34,7 @@ impl From<Null> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
 /// A number that matrices are made of.
@@ -69,7 +69,7 @@ pub fn flag(number: c_int) -> Result<bool> {
     }
 }
 
-/// `cublasOperation_t`: what is done to a matrix before it is used.
+/// `cublasOperation_t`: the operation on a matrix before its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Nothing.

@@ -20,7 +20,7 @@ pub struct Indices {
     pub address: u64,
     /// How wide they are.
     pub width: Index,
-    /// What the first one is called: 0 or 1.
+    /// The number of the first index: 0 or 1.
     pub base: i64,
 }
 
@@ -98,7 +98,7 @@ pub struct SparseMatrix {
 /// `cusparseMatDescr_t`: type, triangle, diagonal, base.
 pub type Description = [c_int; 4];
 
-/// What a product of sparse matrices comes to before it is copied.
+/// The result of a product of sparse matrices before it is copied.
 #[derive(Debug, Clone, Default)]
 pub struct Product {
     /// Where each row begins.
@@ -210,7 +210,7 @@ impl Indices {
 }
 
 impl Dense {
-    /// Whether all elements can be written. Work asks before it makes what is as large.
+    /// Whether all elements can be written. Work checks this before it makes data of that size.
     ///
     /// # Errors
     /// The device may not reach them.
@@ -236,7 +236,7 @@ impl Dense {
 }
 
 impl Sparse {
-    /// The elements that are stored, and where they stand.
+    /// The stored elements, and their places.
     ///
     /// # Errors
     /// The device may not reach them.
@@ -272,7 +272,7 @@ impl DenseMatrix {
         }
     }
 
-    /// Whether all elements can be written. Work asks before it makes what is as large.
+    /// Whether all elements can be written. Work checks this before it makes data of that size.
     ///
     /// # Errors
     /// The device may not reach them.

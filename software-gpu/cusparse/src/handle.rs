@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles: numbers that name what is set for them. They are never addresses, so a stale or invented one is an error.
+//! Handles: numbers of settings. They are never addresses, so a stale or invented one is an error.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -20,7 +20,7 @@ pub use gpgpu_stand_in::call::{Answer, Argument};
 /// A `cusparseHandle_t`, or another object of the library.
 pub type Raw = *mut c_void;
 
-/// What is set for a handle.
+/// The settings of a handle.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The stream of its work.
@@ -79,7 +79,7 @@ pub fn enter_with(name: Raw, f: impl FnOnce(&Handle) -> Result) -> c_int {
 }
 
 impl Handle {
-    /// What is set, to be read or changed.
+    /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,7 +106,7 @@ impl Handle {
         queued.map_err(|_| Status::ExecutionFailed)
     }
 
-    /// Queues work in the handle's stream and waits for what it comes to.
+    /// Queues work in the handle's stream and waits for its result.
     ///
     /// # Errors
     /// `ExecutionFailed` if the driver refuses it, or it fails.

@@ -8,7 +8,7 @@
 //! - [`descriptors`]: vectors and matrices as programs describe them, and as work reads and writes them;
 //! - [`types`]: NVIDIA's numbers for statuses, types and options.
 //!
-//! What all stand-ins have in common is [`gpgpu_stand_in`].
+//! [`gpgpu_stand_in`] is the common part of all stand-ins.
 
 pub mod api;
 pub mod descriptors;

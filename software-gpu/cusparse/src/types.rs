@@ -13,7 +13,7 @@ use num_complex::Complex;
 pub enum Status {
     /// The handle is none.
     NotInitialized = 1,
-    /// An argument is outside of what the function takes.
+    /// An argument is outside of the function's range.
     InvalidValue = 3,
     /// The driver refused the work, or it failed.
     ExecutionFailed = 6,
@@ -35,7 +35,7 @@ impl From<Null> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
 /// A status's name in `cusparse.h`; something for numbers that are none, too.
@@ -121,7 +121,7 @@ pub fn require(right: bool) -> Result {
     }
 }
 
-/// `cusparseOperation_t`: what is done to a matrix before it is used.
+/// `cusparseOperation_t`: the operation on a matrix before its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Nothing.

@@ -73,7 +73,7 @@ impl Handle {
     /// Queues work in a stream, and waits for its end if asked to.
     ///
     /// # Errors
-    /// `ExecutionFailed` if the driver refuses it, or what was waited for fails.
+    /// `ExecutionFailed` if the driver refuses it, or the awaited work fails.
     pub fn run(
         &self,
         stream: *mut c_void,

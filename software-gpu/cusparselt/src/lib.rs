@@ -5,12 +5,12 @@
 //!
 //! - [`api`]: the functions of the cuSPARSELt API under their own names, one file per family;
 //! - [`handle`]: handles, and how a call becomes work in a stream;
-//! - [`structures`]: what programs' structures hold;
-//! - [`product`]: what a product is, and computing it;
-//! - [`sparsity`]: pruning, its check, compression, and what was compressed as a matrix again;
+//! - [`structures`]: the content of programs' structures;
+//! - [`product`]: products, and computing them;
+//! - [`sparsity`]: pruning, its check, compression, and decompression;
 //! - [`types`]: NVIDIA's numbers for statuses, types and options.
 //!
-//! What all stand-ins have in common is [`gpgpu_stand_in`].
+//! [`gpgpu_stand_in`] is the common part of all stand-ins.
 
 pub mod api;
 pub mod handle;

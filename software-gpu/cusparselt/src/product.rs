@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Products of a sparse and a dense matrix, with what follows: scaling, a bias, an activation.
+//! Products of a sparse and a dense matrix, with their epilogue: scaling, a bias, an activation.
 
 use std::ffi::c_int;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Matrices of which half is zero.
 //!
-//! A line is what runs along the products' inner dimension: a row of the first factor, a column of the second. In each group of a line half of
-//! the numbers are zero: two of four, or of single-precision numbers one of two.
+//! A line runs along the products' inner dimension: a row of the first factor, a column of the second. In each group of
+//! a line half of the numbers are zero: two of four, or of single-precision numbers one of two.
 //!
-//! Compressed, a matrix is what is left of each line, and behind that of all lines four bits for each four numbers: which two of them are
-//! left. Its size is a multiple of 16 bytes.
+//! A compressed matrix is the remaining numbers of each line, and behind those of all lines four bits for each four
+//! numbers: the positions of the two that remain. Its size is a multiple of 16 bytes.
 
 use gpgpu_stand_in::driver::{ILLEGAL_ADDRESS, OUT_OF_MEMORY};
 use gpgpu_stand_in::memory::{self, Memory, Outcome, Vector};
@@ -41,7 +41,7 @@ impl Factor {
         Self { matrix, by_rows }
     }
 
-    /// How many lines there are, and how many numbers a line has.
+    /// The number of lines, and of numbers in a line.
     pub fn shape(&self) -> (i64, i64) {
         let Matrix { rows, columns, .. } = self.matrix;
         match self.by_rows {
@@ -92,8 +92,8 @@ impl Factor {
         }
     }
 
-    /// Half of each group becomes zero: by lines what is smallest in a group, or by tiles of as many lines as a group has numbers, so that
-    /// half of each column is zero, too, and what is left is largest.
+    /// Half of each group becomes zero: by lines the smallest numbers in a group, or by tiles of as many lines as a
+    /// group has numbers, so that half of each column is zero, too, and the remaining sum is largest.
     pub fn prune<T: Element>(&self, lines: &mut Lines<T>, by_tiles: bool) {
         let group = self.group();
         if by_tiles {
@@ -130,7 +130,7 @@ impl Factor {
         bytes.ok_or(crate::types::Status::InvalidValue)
     }
 
-    /// Writes what is left of a pruned matrix. Of a group that has too much left only the first half is written.
+    /// Writes the remaining numbers of a pruned matrix. If a group has too many, only the first half is written.
     ///
     /// # Errors
     /// As all work.
@@ -154,7 +154,7 @@ impl Factor {
         memory.set_vector(straight(behind, marks.len()), &marks)
     }
 
-    /// Reads what was compressed.
+    /// Reads a compressed matrix.
     ///
     /// # Errors
     /// As all work; a fault if the marks are none that compression writes.
@@ -209,7 +209,7 @@ pub fn place(of: &Matrix, address: u64, i: i64) -> memory::Matrix {
     }
 }
 
-/// Lines of `length` numbers out of what has the first number of each line first.
+/// Lines of `length` numbers, from an array that has the first number of each line first.
 fn turned<T: Copy>(from: &[T], length: usize, lines: usize) -> Vec<T> {
     let place = |line| (0..length).map(move |at| at * lines + line);
     (0..lines).flat_map(place).map(|at| from[at]).collect()
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_is_largest() {
+    fn the_largest_numbers_are_kept() {
         let mut lines = Lines {
             all: vec![1.0_f32, -3.0, 2.0, 2.0],
             length: 4,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What programs' structures hold: matrices and products are values there, the rest are numbers of objects. They are never addresses,
-//! so a structure that was never made, or has ended, is an error.
+//! The content of programs' structures: matrices and products are values there, the rest are numbers of objects. They
+//! are never addresses, so a structure that was never initialised, or has ended, is an error.
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use gpgpu_stand_in::{
 
 use crate::types::{Result, Status, bytes_of, require};
 
-/// What a structure can hold. It begins with a word that says what it is.
+/// The kinds of content of a structure. It begins with a mark of its kind.
 ///
 /// # Safety
 /// As [`Plain`], and its first eight bytes are [`Held::MARK`].
@@ -28,7 +28,7 @@ macro_rules! held {
         unsafe impl Held for $ty {
             const MARK: u64 = $mark;
         }
-        // What `cusparseLt.h` says of every structure.
+        // The size of every structure in `cusparseLt.h`.
         const _: () = assert!(size_of::<$ty>() <= 512);
     )*};
 }
@@ -69,7 +69,7 @@ where
     }
 }
 
-/// What a program's structure holds.
+/// The content of a program's structure.
 ///
 /// # Errors
 /// `InvalidValue` for NULL, and if it holds something else.
@@ -79,7 +79,7 @@ pub fn read<T: Held>(from: Argument<T>) -> Result<T> {
     from.get()
 }
 
-/// Ends what a program's structure holds, and gives it once more.
+/// Ends the content of a program's structure, and returns it.
 ///
 /// # Errors
 /// As [`read`].
@@ -100,11 +100,11 @@ pub struct Matrix {
     pub columns: i64,
     /// From one row, or column, to the next.
     pub leading: i64,
-    /// How far apart those of a batch are; 0 if they are one.
+    /// The distance of those of a batch; 0 if they are one.
     pub stride: i64,
     /// How many are in a batch.
     pub batch: c_int,
-    /// What its elements are (`cudaDataType_t`).
+    /// The type of its elements (`cudaDataType_t`).
     pub data: c_int,
     /// Whether rows lie one after the other, or columns: 1 or 0.
     by_rows: u32,
@@ -157,7 +157,7 @@ impl Matrix {
 
 /// The attributes of a product that there are here; the numbers are NVIDIA's.
 pub mod attribute {
-    /// Whether what is negative becomes zero.
+    /// Whether negative numbers become zero.
     pub const RELU: usize = 0;
     /// The largest number that ReLU leaves.
     pub const UPPER: usize = 1;
@@ -165,7 +165,7 @@ pub mod attribute {
     pub const THRESHOLD: usize = 2;
     /// Whether a Gaussian error unit is applied.
     pub const GELU: usize = 3;
-    /// What it is multiplied by.
+    /// The factor.
     pub const GELU_SCALE: usize = 4;
     /// Whether there is an alpha for each row, in device memory.
     pub const ALPHA_VECTOR: usize = 5;
@@ -177,7 +177,7 @@ pub mod attribute {
     pub const BIAS: usize = 8;
     /// Where the sparse matrix will be.
     pub const SPARSE: usize = 9;
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = 10;
 }
 
@@ -193,7 +193,7 @@ pub struct Product {
     /// Its `cusparseComputeType`.
     pub compute: c_int,
     room: u32,
-    /// What is set of it, by number.
+    /// The settings, by number.
     pub set: [u64; attribute::COUNT],
 }
 

@@ -12,7 +12,7 @@ use half::{bf16, f16};
 pub enum Status {
     /// The handle is none.
     NotInitialized = 1,
-    /// An argument is outside of what the function takes.
+    /// An argument is outside of the function's range.
     InvalidValue = 3,
     /// The driver refused the work, or it failed.
     ExecutionFailed = 6,
@@ -34,7 +34,7 @@ impl From<Null> for Status {
     }
 }
 
-/// What a function of the API answers.
+/// The result of an API function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
 /// A status's name in `cusparse.h`; something for numbers that are none, too.
@@ -74,7 +74,7 @@ pub fn transposes(operation: c_int) -> Result<bool> {
     }
 }
 
-/// `cudaDataType_t` of what this library computes with.
+/// `cudaDataType_t` of this library's types.
 pub mod data {
     use std::ffi::c_int;
 

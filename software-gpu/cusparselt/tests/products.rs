@@ -196,7 +196,7 @@ fn a_batch_has_its_rows_scaled_and_its_results_bounded() {
 }
 
 #[test]
-fn what_is_none_is_refused() {
+fn invalid_structures_are_refused() {
     let handle = handle();
     let mut made = Room::new();
     let none = Room::new();

@@ -16,7 +16,7 @@ fn create(cx: &Context, out: Pointer<CUarray>, form: CUDA_ARRAY3D_DESCRIPTOR) ->
     out.set(Array::create(cx, &form)?.handle as CUarray)
 }
 
-/// What an array without memory would take; one that has its own does not say.
+/// The memory of an array without memory; one that has its own does not report it.
 fn requirements(
     out: Pointer<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
     array: &Array,
@@ -32,7 +32,7 @@ fn requirements(
     })
 }
 
-/// Waits for what may use an array that ends: its context's work.
+/// Waits for work that may use an array that ends: its context's.
 fn wait_for(context: u64) {
     context::wait_for_context(context);
 }

@@ -109,7 +109,7 @@ fn in_array(array: CUarray, [x, y, z]: [usize; 3], [width, height, depth]: Size)
     Ok(End::Array { array, offset })
 }
 
-/// What an end's fields say.
+/// The meaning of an end's fields.
 struct Given {
     kind: CUmemorytype,
     host: u64,

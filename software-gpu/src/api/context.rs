@@ -102,7 +102,7 @@ export! {
         create(out, flags, device)
     }
 
-    /// `cuCtxDestroy`: waits for the context's work and drops what belongs to it.
+    /// `cuCtxDestroy`: waits for the context's work and drops its objects.
     initialised fn cuCtxDestroy_v2(context: CUcontext) |driver| {
         destroy(driver, context)
     }
@@ -135,7 +135,7 @@ export! {
     /// `cuCtxSetCurrent`: replaces the top of the stack; NULL pops it.
     initialised fn cuCtxSetCurrent(context: CUcontext) |_| {
         if !context.is_null() {
-            // The primary context's handle is a name even while nobody retains it.
+            // The primary context's handle is a name even while it is not retained.
             CONTEXTS.get(context as u64).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         }
         context::replace(context as u64)

@@ -24,7 +24,7 @@ use crate::stream::{Null, Stream};
 /// The most pageable bytes that an asynchronous copy takes a snapshot of; a larger one waits for its turn instead, as CUDA may.
 const MOST_SNAPSHOT: usize = 64 << 20;
 
-/// What a side of a copy must be.
+/// The permitted kind of a side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// Memory that the device can reach.
@@ -82,7 +82,7 @@ enum Source {
     Snapshot(Vec<u8>),
 }
 
-/// The host's pointer to what an address is.
+/// The host's pointer for an address.
 pub(super) fn pointer(address: u64, place: &Place, extent: u64, write: bool) -> Result<*mut u8> {
     match place {
         Place::Pageable => Ok(address as *mut u8),

@@ -30,7 +30,7 @@ fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(us
     Ok((slice, extent.ok_or(CUDA_ERROR_INVALID_VALUE)?))
 }
 
-/// `CUDA_MEMCPY3D_PEER` has the contexts where the other structure has what is reserved.
+/// `CUDA_MEMCPY3D_PEER` has the contexts in reserved fields of the other structure.
 fn between(
     cx: &Context,
     what: Pointer<CUDA_MEMCPY3D>,

@@ -14,7 +14,7 @@ struct Words {
     description: CString,
 }
 
-/// What the names alone do not say well.
+/// Texts for codes whose names are not clear.
 const DESCRIPTIONS: &[(&str, &str)] = &[
     ("SUCCESS", "no error"),
     ("INVALID_VALUE", "an argument is not valid"),

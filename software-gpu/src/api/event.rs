@@ -124,7 +124,7 @@ fn elapsed(out: Pointer<f32>, start: CUevent, end: CUevent) -> Result {
     }
     let (start, end) = (Event::named(start)?, Event::named(end)?);
     let (start, end) = (start.time(), end.time());
-    // What is wrong for good comes before what is not ready yet.
+    // A permanent error comes before an unfinished event.
     for time in [&start, &end] {
         if let Err(CUDA_ERROR_INVALID_HANDLE) = time {
             return Err(CUDA_ERROR_INVALID_HANDLE);

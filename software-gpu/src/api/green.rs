@@ -35,7 +35,7 @@ fn resource(of: Resource, out: Pointer<CUdevResource>, kind: CUdevResourceType) 
     out.set(of.show())
 }
 
-/// What a context has of its device.
+/// A context's part of its device.
 fn of_context(context: &Context) -> Resource {
     Resource {
         device: context.device,
@@ -97,7 +97,7 @@ export! {
         out.set(handle as CUdevResourceDesc)
     }
 
-    /// `cuGreenCtxCreate`; NULL stands for all of the device.
+    /// `cuGreenCtxCreate`; NULL is the whole device.
     healthy fn cuGreenCtxCreate(out: Pointer<CUgreenCtx>, descriptor: CUdevResourceDesc, device: CUdevice, flags: c_uint) |driver| {
         refuse_in_callback()?;
         out.required()?;

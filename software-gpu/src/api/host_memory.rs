@@ -100,7 +100,7 @@ export! {
     }
 
     /// `cuMemHostUnregister`: `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED` for memory that the driver does not know,
-    /// `CUDA_ERROR_INVALID_VALUE` for what is in use otherwise or begins elsewhere. It needs no current context.
+    /// `CUDA_ERROR_INVALID_VALUE` for memory in other use or with another beginning. It needs no current context.
     healthy fn cuMemHostUnregister(pointer: HostPointer) |driver| {
         let known = driver.memory.find(pointer as u64);
         if pointer.is_null() || known.is_some_and(|a| a.start != pointer as u64 || !is_registered(&a)) {

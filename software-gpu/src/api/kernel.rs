@@ -19,7 +19,7 @@ fn named(kernel: CUkernel) -> Result<Arc<Kernel>> {
 }
 
 export! {
-    /// `cuKernelGetFunction`: what the kernel is in the current context.
+    /// `cuKernelGetFunction`: the kernel's function in the current context.
     context fn cuKernelGetFunction(out: Pointer<CUfunction>, kernel: CUkernel) |cx| {
         out.required()?;
         out.set(named(kernel)?.function(&cx)?.handle as CUfunction)

@@ -50,7 +50,7 @@ fn fits(dimensions: [u32; 3], most: [u32; 3]) -> bool {
         .all(|(d, most)| (1..=most).contains(d))
 }
 
-/// What CUDA refuses at the call and not later, in a context.
+/// Launches that CUDA refuses at the call and not later, in a context.
 pub(crate) fn check(function: &Function, launch: &Launch, cx: &Context) -> Result {
     let info = function.info();
     let threads = product(launch.block);
@@ -112,7 +112,7 @@ fn from_extra(function: &Function, extra: Extra) -> Result<Vec<u8>> {
     }
     let needed = function.info().param_bytes;
     match size {
-        // More is padding behind the last parameter; what is missing is zero.
+        // More is padding behind the last parameter; missing bytes are zero.
         Some(size) if size <= MAX_PARAMETER_BYTES => {
             let mut bytes = buffer.array(needed.min(size))?;
             bytes.resize(needed, 0);
@@ -171,7 +171,7 @@ fn launch(
         return Ok(true);
     }
     let effects = context::of(&stream)?.effects();
-    // As CUDA does, which makes room for what this one prints.
+    // As CUDA does, which makes room for this kernel's output.
     effects.printed.put_out();
     context::queue(&stream, Vec::new(), move || {
         run(&function, &launch, &parameters, &effects)
@@ -225,7 +225,7 @@ fn attributes(
     Ok(())
 }
 
-/// What an attribute says of a launch, or of a node of a graph, which records no event.
+/// The meaning of an attribute for a launch, or for a node of a graph, which records no event.
 pub(crate) fn apply(attribute: &CUlaunchAttribute, launch: &mut Launch) -> Result {
     match attribute.id {
         CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
@@ -354,7 +354,7 @@ export! {
         .map(|_| ())
     }
 
-    /// `cuStreamAddCallback`: called even after a fault, which it is told.
+    /// `cuStreamAddCallback`: called even after a fault, with its code.
     context fn cuStreamAddCallback, cuStreamAddCallback_ptsz(handle: CUstream, function: CUstreamCallback, data: *mut c_void, flags: c_uint) |cx, null| {
         let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if flags != 0 {

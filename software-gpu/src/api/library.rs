@@ -52,7 +52,7 @@ export! {
         out.set(Library::load(image).handle as CUlibrary)
     }
 
-    /// `cuLibraryUnload`: waits for what uses the library.
+    /// `cuLibraryUnload`: waits for the library's users.
     healthy fn cuLibraryUnload(library: CUlibrary) |_| {
         named(library)?.unload();
         Ok(())
@@ -78,7 +78,7 @@ export! {
         Ok(())
     }
 
-    /// `cuLibraryGetModule`: what the library is in the current context.
+    /// `cuLibraryGetModule`: the library's module in the current context.
     context fn cuLibraryGetModule(out: Pointer<CUmodule>, library: CUlibrary) |cx| {
         out.required()?;
         out.set(named(library)?.module(&cx)?.handle as CUmodule)

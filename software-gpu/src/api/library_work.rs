@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What libraries for this device use beside the driver API, such as the stand-in for cuBLAS (`software-gpu/cublas`): they
-//! compute on the CPU, in the order of a stream, on the bytes behind device addresses. Programs have no use for it.
+//! Functions for this device's libraries beside the driver API, such as the stand-in for cuBLAS
+//! (`software-gpu/cublas`): they compute on the CPU, in the order of a stream, on the bytes behind device addresses.
+//! Programs have no use for them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl Drop for Recorded {
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid for what the function reads or writes.
+/// Pointers are NULL or valid for the function's accesses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softwareGpuQueue(
     context: CUcontext,
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn softwareGpuQueue(
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid for what the function reads or writes.
+/// Pointers are NULL or valid for the function's accesses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softwareGpuBytes(
     out: Pointer<*mut c_void>,

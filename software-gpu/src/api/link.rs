@@ -50,7 +50,7 @@ impl Link {
             linker, options, ..
         } = &mut *state;
         options.report(|| match kind {
-            // Text is also what the linker itself makes.
+            // The linker's own output is text too.
             CU_JIT_INPUT_PTX | CU_JIT_INPUT_FATBINARY | CU_JIT_INPUT_CUBIN => {
                 let text = image::from_file(bytes, capability)?;
                 linker.add(&name.unwrap_or_default(), text, capability)
@@ -134,7 +134,7 @@ export! {
         create(count, options, values, out)
     }
 
-    /// `cuLinkAddData`: PTX, fatbins that have some, and what the linker has made.
+    /// `cuLinkAddData`: PTX, fatbins that have some, and the linker's output.
     context fn cuLinkAddData_v2(state: *mut c_void, kind: CUjitInputType, data: Pointer<c_void>, size: usize, name: Text, count: c_uint, options: Pointer<CUjit_option>, values: Pointer<*mut c_void>) |_| {
         Options::read(count, options, values)?;
         add_data(state, kind, data, size, name)
@@ -158,7 +158,7 @@ export! {
         add_file(state, kind, path)
     }
 
-    /// `cuLinkComplete`: what it makes lives as long as the linker.
+    /// `cuLinkComplete`: the output lives as long as the linker.
     context fn cuLinkComplete(state: *mut c_void, out: Pointer<*mut c_void>, size: Pointer<usize>) |_| {
         out.required()?;
         let link = Link::named(state)?;

@@ -39,7 +39,7 @@ pub(crate) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
     driver.fault()
 }
 
-// Where there is not enough, the pools give back what they only keep.
+// If memory is short, the pools return kept memory.
 pub(crate) fn allocate(size: usize, cx: &Context) -> Result<u64> {
     let driver = driver::get()?;
     let owner = (cx.id, cx.device);

@@ -186,7 +186,7 @@ export! {
         load(&cx, out, image, &Options::none())
     }
 
-    /// `cuModuleUnload`: waits for what uses the module.
+    /// `cuModuleUnload`: waits for the module's users.
     context fn cuModuleUnload(module: CUmodule) |_| {
         let module = named(module)?;
         if module.library.is_some() {

@@ -39,7 +39,7 @@ pub(super) fn active_blocks(function: &Function, threads: u32, dynamic_shared: u
     let registers = warps * (info.registers * WARP_SIZE).next_multiple_of(REGISTER_UNIT);
     let by_registers = match info.registers {
         0 => u32::MAX,
-        // The estimate does not refuse what the executor can run.
+        // The estimate refuses nothing that the executor can run.
         _ => (REGISTERS / registers).max(1),
     };
     BLOCKS_PER_MULTIPROCESSOR

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the driver knows about an address.
+//! The driver's state of an address.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -48,7 +48,7 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
     let of_device = matches!(allocation.kind, Kind::Pool(_) | Kind::Mapped);
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => {
-            // Memory of a pool and what is mapped belong to the device.
+            // Memory of a pool and mapped memory belong to the device.
             Value::Long(if of_device {
                 0
             } else {
@@ -81,7 +81,7 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Flag(false),
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
         | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Value::Word(0),
-        // Of what is mapped these two speak of the reservation.
+        // For mapped memory these two describe the reservation.
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(match &allocation.mapped {
             Some(mapped) => mapped.reservation().0,
             None => allocation.start,
@@ -109,7 +109,7 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
     })
 }
 
-// What `cuPointerGetAttributes` says where there is nothing to say.
+// The values of `cuPointerGetAttributes` for an address without attributes.
 fn nothing(attribute: CUpointer_attribute) -> Result<Value> {
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(-2 as c_int as u32),

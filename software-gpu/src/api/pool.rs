@@ -2,7 +2,7 @@
 //! Memory that is allocated and freed in a stream's order.
 //!
 //! An allocation is made at the call, so its address is usable in other streams too early rather than too late; a free
-//! happens when the stream reaches it. Up to its release threshold a pool keeps what was freed, for allocations of the
+//! happens when the stream reaches it. Up to its release threshold a pool keeps freed memory, for allocations of the
 //! same size.
 
 use std::ffi::{c_int, c_void};
@@ -65,7 +65,7 @@ impl State {
         self.used + self.kept_bytes()
     }
 
-    // Gives back what is kept until no more than `most` bytes are reserved.
+    // Returns kept memory until no more than `most` bytes are reserved.
     fn trim(&mut self, driver: &Driver, most: u64) {
         while self.reserved() > most {
             let Some(block) = self.kept.pop() else {
@@ -207,7 +207,7 @@ fn allocate(
         return out.set(0);
     }
     let address = match pool.allocate(size as u64, cx.id) {
-        // What earlier frees of this stream give back may be enough.
+        // Memory of earlier frees of this stream may be enough.
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             context::wait(&stream)?;
             trim_all(driver::get()?);
@@ -325,7 +325,7 @@ export! {
         out.set(new_pool(props.location.id, props.maxSize as u64).handle as CUmemoryPool)
     }
 
-    /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. The default pool stays.
+    /// `cuMemPoolDestroy`: allocations from it stay until they are freed. The default pool stays.
     healthy fn cuMemPoolDestroy(pool: CUmemoryPool) |driver| {
         let pool = named(pool)?;
         if pool.handle == default_pool(pool.device).handle {
@@ -358,7 +358,7 @@ export! {
         value.cast::<u64>().set(long)
     }
 
-    /// `cuMemPoolSetAttribute`: high-water marks can only be set to zero, which brings them to what is used now.
+    /// `cuMemPoolSetAttribute`: high-water marks can only be set to zero, which sets them to the current use.
     healthy fn cuMemPoolSetAttribute(pool: CUmemoryPool, which: CUmemPool_attribute, value: Pointer<c_void>) |driver| {
         let pool = named(pool)?;
         let mut state = pool.state();

@@ -36,8 +36,8 @@ fn set_flags(driver: &Driver, device: CUdevice, flags: c_uint) -> Result {
 }
 
 export! {
-    /// `cuDevicePrimaryCtxRetain`.
-    /// After a fault the one that is there cannot be used and no new one be had: `CUDA_ERROR_DEVICE_UNAVAILABLE`.
+    /// `cuDevicePrimaryCtxRetain`. After a fault the present one cannot be used, and no new one can be made:
+    /// `CUDA_ERROR_DEVICE_UNAVAILABLE`.
     initialised fn cuDevicePrimaryCtxRetain(context: Pointer<CUcontext>, device: CUdevice) |driver| {
         refuse_in_callback()?;
         check(device)?;
@@ -61,7 +61,7 @@ export! {
         Context::release_primary(driver, device, false)
     }
 
-    /// `cuDevicePrimaryCtxReset`: destroys what the context holds, whoever retains it.
+    /// `cuDevicePrimaryCtxReset`: destroys the context's objects, even while it is retained.
     initialised fn cuDevicePrimaryCtxReset_v2(device: CUdevice) |driver| {
         check(device)?;
         Context::release_primary(driver, device, true)

@@ -48,7 +48,7 @@ fn destroy(stream: CUstream) -> Result {
     Ok(())
 }
 
-/// The context of a stream. That of a thread's own stream is not told while a green context is current.
+/// The context of a stream. A thread's own stream has none to report while a green context is current.
 fn contexts_of(cx: &Context, stream: CUstream, null: Null) -> Result<Arc<Context>> {
     let is_own =
         stream as usize == CU_STREAM_PER_THREAD || stream.is_null() && null == Null::PerThread;
@@ -76,7 +76,7 @@ export! {
         create(&cx, out, flags, priority)
     }
 
-    /// `cuStreamDestroy`: what was queued still runs.
+    /// `cuStreamDestroy`: queued work still runs.
     healthy fn cuStreamDestroy_v2(stream: CUstream) |_| {
         destroy(stream)
     }

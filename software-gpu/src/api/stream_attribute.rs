@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Attributes of streams: what was set is what is got.
+//! Attributes of streams: a set value can be read back.
 
 use std::ffi::{c_uint, c_void};
 
@@ -38,7 +38,7 @@ fn set(attributes: &mut Attributes, which: c_uint, value: &Value) -> Result {
             let share = f32::from_bits(word(value, 16));
             let properties = [word(value, 20), word(value, 24)];
             let bytes = long(value, 8) as usize;
-            // What misses is not to persist.
+            // Misses must not persist.
             let fits = bytes <= LARGEST_WINDOW
                 && (0.0..=1.0).contains(&share)
                 && properties[0] <= 2

@@ -128,7 +128,7 @@ fn waiting(word: (u64, u64), value: u64, flags: c_uint) -> Result<Queued> {
     }))
 }
 
-/// What a batch does, in its order.
+/// The operations of a batch, in order.
 fn work_of(list: &[CUstreamBatchMemOpParams], flags: c_uint) -> Result<Vec<Queued>> {
     if list.len() > MOST_MEM_OPS as usize || flags != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -141,7 +141,7 @@ fn work_of(list: &[CUstreamBatchMemOpParams], flags: c_uint) -> Result<Vec<Queue
             CU_STREAM_MEM_OP_WAIT_VALUE_64 => work.push(waiting((address, 8), value, flags)?),
             CU_STREAM_MEM_OP_WRITE_VALUE_32 => work.push(writing((address, 4), value, flags)?),
             CU_STREAM_MEM_OP_WRITE_VALUE_64 => work.push(writing((address, 8), value, flags)?),
-            // Whatever a stream does is visible to what follows in it.
+            // All earlier work of a stream is visible to its later work.
             CU_STREAM_MEM_OP_BARRIER if first >> 32 <= 1 => {}
             CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),

@@ -8,7 +8,7 @@ use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUtensorMap};
 
 use crate::ffi::{Pointer, Result, export};
 
-/// What a map of this device begins with.
+/// The first word of this device's maps.
 const MAGIC: u64 = u64::from_le_bytes(*b"softtmap");
 
 /// The most dimensions.
@@ -35,7 +35,7 @@ const FLOATS: std::ops::RangeInclusive<u32> = 6..=12;
 /// The packed ones whose memory is aligned to 32 bytes.
 const WIDE: [u32; 2] = [14, 15];
 
-/// A tensor and what is asked of it.
+/// A tensor and the requested map.
 struct Tensor {
     data_type: u32,
     address: u64,
@@ -82,7 +82,7 @@ impl Tensor {
         require(self.steps.iter().all(|step| (1..=MOST_STEP).contains(step)))
     }
 
-    /// What swizzling leaves of the innermost dimension of a box of so many elements.
+    /// The limit of swizzling on the innermost dimension of a box of so many elements.
     fn check_inner(&self, elements: u32) -> Result {
         if self.interleave != 0 {
             return Ok(());
@@ -97,7 +97,7 @@ impl Tensor {
         require(bytes.is_multiple_of(16) && bytes <= most)
     }
 
-    /// The map of a tensor that was checked; `rest` is what else there is to it.
+    /// The map of a checked tensor; `rest` has its other properties.
     fn put(&self, map: Pointer<c_void>, kind: u64, rest: &[u64]) -> Result {
         let word = |which: u32, at: u32| u64::from(which) << at;
         let modes = word(self.data_type, 0)

@@ -84,7 +84,7 @@ fn view_format(format: u32) -> Result<Format> {
     })
 }
 
-/// What a texture or a surface reads.
+/// The resource of a texture or a surface.
 struct Source {
     levels: Vec<Image>,
     form: CUDA_ARRAY3D_DESCRIPTOR,
@@ -276,7 +276,7 @@ export! {
         out.set(create(cx.id, resource.get()?, texture.get()?, view)?)
     }
 
-    /// `cuTexObjectDestroy`: as NVIDIA's, of what is none it does nothing.
+    /// `cuTexObjectDestroy`: as with NVIDIA's driver, an unknown object is no error.
     context fn cuTexObjectDestroy(object: CUtexObject) |cx| {
         if named(&cx, object).is_ok() {
             TEXTURES.remove(object);

@@ -50,7 +50,7 @@ fn check_properties(prop: &CUmemAllocationProp) -> Result {
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Compression is a wish, and whoever asks the handle learns that it was not granted.
+    // Compression is a wish; the handle's properties say that it was not granted.
     if prop.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR != NO_HANDLE_TYPES
         || flags.gpuDirectRDMACapable != 0
         || flags.usage != 0
@@ -77,7 +77,7 @@ fn create(driver: &'static Driver, size: usize, prop: &CUmemAllocationProp) -> R
     Ok(Handle::announce(physical))
 }
 
-// What takes memory away waits for the work of the calling thread's context first, as `cuMemFree` does.
+// Functions that take memory away first wait for the work of the calling thread's context, as `cuMemFree` does.
 fn wait_for_work() {
     if let Ok(context) = context::current() {
         context.wait();
@@ -186,7 +186,7 @@ export! {
         let found = driver.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let access = match (&found.mapped, &found.kind) {
             (Some(mapped), _) => mapped.access_of(location.id),
-            // NVIDIA's driver (580) says so of memory that was allocated, whoever may use it.
+            // The answer of NVIDIA's driver (580) for allocated memory, whatever the access.
             (None, Kind::Device | Kind::Pool(_)) => 0,
             (None, _) => return Err(CUDA_ERROR_INVALID_VALUE),
         };

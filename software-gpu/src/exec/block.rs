@@ -163,7 +163,7 @@ pub(super) struct Block {
     next: usize,
 }
 
-/// What a turn of a block ended with.
+/// The end of a turn of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Done,

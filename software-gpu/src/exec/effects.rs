@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What kernels do beside their memory, by functions that the device has.
+//! The effects of kernels beside memory, by functions of the device.
 
 use super::FaultKind;
 use super::env::{Env, LOCAL};
@@ -23,7 +23,7 @@ pub trait Effects: Sync {
         0
     }
 
-    /// Frees what `allocate` has given. `false` if no allocation begins at the address.
+    /// Frees memory of `allocate`. `false` if no allocation begins at the address.
     fn free(&self, _address: u64) -> bool {
         false
     }
@@ -45,7 +45,7 @@ pub(super) unsafe fn set_condition(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -
     })
 }
 
-/// What ends a lane that has named an address of nothing.
+/// The fault of a lane that has named an invalid address.
 fn illegal(lane: usize, address: u64, len: usize) -> Stop {
     let kind = FaultKind::IllegalAddress {
         address,
@@ -64,7 +64,7 @@ pub(super) unsafe fn malloc(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Resul
 }
 
 fn allocate(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> Result<(), Stop> {
-    // A declaration without a result leaves nobody who could free the memory.
+    // After a declaration without a result the memory cannot be freed.
     let Ok(result) = u64::try_from(i.imm) else {
         return Ok(());
     };
@@ -76,8 +76,8 @@ fn allocate(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// `free`: `list` has the place of its parameter in local memory. What is no allocation is an illegal address; natively the behaviour is
-/// undefined.
+/// `free`: `list` has the place of its parameter in local memory. An address that is no allocation is an illegal
+/// address; natively the behaviour is undefined.
 ///
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.

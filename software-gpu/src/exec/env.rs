@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What one warp sees while it runs: its registers, its windows into memory, its place in the grid.
+//! The environment of one running warp: its registers, its windows into memory, its place in the grid.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) struct Cache<'a> {
     generation: u64,
     ranges: [Range; 4],
     next: usize,
-    /// What the launch has found last: it stays until the launch ends.
+    /// The launch's last look-up: it stays valid until the launch ends.
     texture: Option<(u64, Arc<Texture>)>,
     surface: Option<(u64, Arc<Surface>)>,
 }
@@ -134,7 +134,7 @@ pub(super) struct Env<'a, 'm> {
     pub(super) live: u32,
     /// Nanoseconds are counted from here.
     pub(super) epoch: std::time::Instant,
-    /// Where it goes what kernels do beside their memory.
+    /// The target of kernels' effects beside memory.
     pub(super) output: &'a dyn super::Effects,
 }
 

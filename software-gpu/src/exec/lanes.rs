@@ -73,7 +73,7 @@ pub(super) unsafe fn set_pred(regs: *mut u8, offset: u32, mask: u32, bits: u32) 
 #[inline(always)]
 fn conjure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0) };
-    // SAFETY: `F` has no bytes, and whoever names it here was handed a value of it, so it is inhabited.
+    // SAFETY: `F` has no bytes, and code that names it here got a value of it, so it is inhabited.
     unsafe { std::mem::zeroed() }
 }
 

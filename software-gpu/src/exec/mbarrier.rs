@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `mbarrier` objects: a word of shared memory with the arrivals still pending (20 bits), those of a phase (20 bits), and
-//! the number of the phase. A block runs on one host thread at a time, so plain steps are indivisible.
+//! `mbarrier` objects: a word of shared memory with the pending arrivals (20 bits), those of a phase (20 bits), and the
+//! number of the phase. A block runs on one host thread at a time, so plain steps are indivisible.
 
 use super::env::Env;
 use super::lanes::{each, reg, set_pred};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the executor asks of device memory.
+//! The executor's interface to device memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub struct Range {
     pub writable: bool,
 }
 
-// SAFETY: the pointer is only an address here; whoever dereferences it answers for the access.
+// SAFETY: the pointer is only an address here; code that dereferences it answers for the access.
 unsafe impl Send for Range {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Range {}

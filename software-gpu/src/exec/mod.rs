@@ -61,7 +61,7 @@ impl Default for Launch {
     }
 }
 
-/// What stopped a kernel.
+/// The reason why a kernel stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
     /// An access of `len` bytes at an address where nothing is mapped, or a write to read-only memory
@@ -107,11 +107,11 @@ pub enum FaultKind {
     InvalidLaunch(String),
 }
 
-/// What stopped a kernel, and where.
+/// The reason and the place at which a kernel stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind:?} in kernel {kernel}, ptx line {line}, block {block:?}, thread {thread:?}")]
 pub struct Fault {
-    /// What happened.
+    /// The event.
     pub kind: FaultKind,
     /// The kernel's name.
     pub kernel: String,
@@ -134,9 +134,9 @@ pub enum LoadError<E> {
     Allocate(E),
 }
 
-/// Runs `kernel` of `module` to its end and returns when all its effects are in memory. `params` is the parameter buffer as
-/// [`ptx::Kernel::params`] lays it out, `param_bytes` long. `cancel`, once true, makes the kernel stop soon. What it
-/// prints goes to `output`, call by call.
+/// Runs `kernel` of `module` to its end and returns when all its effects are in memory. `params` is the parameter
+/// buffer in the layout of [`ptx::Kernel::params`], `param_bytes` long. `cancel`, once true, makes the kernel stop
+/// soon. Its output goes to `output`, call by call.
 ///
 /// # Errors
 /// The first fault found; other blocks may have run in part or not at all by then.

@@ -7,7 +7,7 @@ use super::env::{Env, GENERIC, LOCAL};
 use super::lanes::each_until;
 use super::program::{Inst, Stop};
 
-/// The most arguments of one call; a conversion beyond it is put out as it stands.
+/// The maximum number of arguments of one call; a further conversion is printed as it is.
 const MOST_ARGUMENTS: i32 = 32;
 /// The widest field. One that is wider would not fit the buffer of a device.
 const MOST_WIDTH: i32 = 1 << 20;
@@ -180,7 +180,7 @@ impl Conversion {
     }
 }
 
-/// Appends what `write`, which is `snprintf` with one argument, makes of a conversion.
+/// Appends the result of `write` for a conversion, which is `snprintf` with one argument.
 fn format_by(
     mut spec: Vec<u8>,
     kind: u8,
@@ -230,8 +230,8 @@ fn text(format: &[u8], arguments: &mut Arguments<'_, '_, '_>) -> Result<Vec<u8>,
     Ok(text)
 }
 
-/// `vprintf`: `list` has the places of its parameters in local memory, `imm` that of its result, or a negative number. The result is
-/// how many arguments were parsed, or -1 without a format.
+/// `vprintf`: `list` has the places of its parameters in local memory, `imm` that of its result, or a negative number.
+/// The result is the number of parsed arguments, or -1 without a format.
 ///
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.

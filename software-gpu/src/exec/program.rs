@@ -15,14 +15,14 @@ pub(super) type Alu = unsafe fn(*mut u8, &Inst, u32);
 /// An operation that needs more than registers or may fault.
 pub(super) type EnvFn = unsafe fn(&mut Env<'_, '_>, &Inst, u32) -> Result<(), Stop>;
 
-/// A fault of one lane, or what else ends a warp's slice at once.
+/// A fault of one lane, or another immediate end of a warp's slice.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) kind: super::FaultKind,
     pub(super) lane: usize,
 }
 
-/// What the warp loop does for an instruction.
+/// The warp loop's action for an instruction.
 pub(super) enum Op {
     Alu(Alu),
     Env(EnvFn),
@@ -40,7 +40,7 @@ pub(super) enum Op {
     /// Ends the slice: the thread has nothing to do for now.
     Yield,
     Nop,
-    /// Something that may stand in a module that never runs it; the reason.
+    /// An instruction that a module may have if it never runs it; the reason.
     Unsupported(Box<str>),
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Callee {
     pub(super) params: Vec<(u32, u32)>,
     /// Local offsets and bytes of its results.
     pub(super) returns: Vec<(u32, u32)>,
-    /// What it needs to be called while it runs, if it can be.
+    /// The needs of a recursive call, if there can be one.
     pub(super) again: Option<Again>,
 }
 
-/// What a function has for itself, which a call of it while it runs must not change.
+/// The private state of a function, which a recursive call must preserve.
 pub(super) struct Again {
     /// Its registers: places in the register file, and bytes of a lane (0: a predicate's word).
     pub(super) registers: Vec<(u32, u8)>,

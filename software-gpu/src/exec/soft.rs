@@ -31,7 +31,7 @@ pub(super) fn flush_if<const FTZ: bool>(x: f32) -> f32 {
     if FTZ { flush(x) } else { x }
 }
 
-/// What every single-precision result goes through: flush, saturation to 0..1, the one NaN.
+/// The final step of every single-precision result: flush, saturation to 0..1, the one NaN.
 #[inline(always)]
 pub(super) fn finish<const FTZ: bool, const SAT: bool>(x: f32) -> f32 {
     let x = flush_if::<FTZ>(x);
@@ -54,7 +54,7 @@ pub(super) fn finish64(x: f64) -> f64 {
     if x.is_nan() { NAN64 } else { x }
 }
 
-/// `a + b` as its rounded value and what rounding lost.
+/// `a + b` as its rounded value and the rounding error.
 #[inline(always)]
 pub(super) fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let s = a + b;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Call stacks of a warp's lanes.
 //!
-//! Every function has its registers and its variables at one place, for all its calls. So a call of a function that runs already keeps
-//! what the lanes have there, for the return, and gives the function's `.local` variables another place: their addresses may be in use.
+//! Every function has its registers and its variables at one place, for all its calls. So a recursive call saves the
+//! lanes' values there, for the return, and gives the function's `.local` variables another place: their addresses may
+//! be in use.
 
 use super::FaultKind;
 use super::env::Env;
@@ -27,8 +28,8 @@ struct Frame {
     depth: u32,
     /// How much of the stack for variables is in use, this call's included.
     used: u32,
-    /// What the lanes had in the registers and parameters of a function that ran already, one lane's after the other; empty if it
-    /// did not.
+    /// The lanes' values in the registers and parameters of a function that ran already, one lane's after the other;
+    /// empty if it did not.
     kept: Vec<u8>,
 }
 
@@ -56,7 +57,7 @@ impl Stacks {
         self.frames[frame as usize].depth
     }
 
-    /// The frame of a call: lanes that have come to the same call in the same way share one.
+    /// The frame of a call: lanes that have reached the same call in the same way share one.
     fn push(&mut self, (parent, call, callee): (u32, u32, u32), lanes: u32) -> u32 {
         let is_same =
             |f: &Frame| f.lanes != 0 && (f.parent, f.call, f.callee) == (parent, call, callee);
@@ -140,7 +141,7 @@ impl Stacks {
         false
     }
 
-    /// Keeps what lanes have in the registers and parameters of a function.
+    /// Saves the lanes' values in the registers and parameters of a function.
     fn keep(
         &mut self,
         env: &mut Env<'_, '_>,
@@ -176,8 +177,8 @@ impl Stacks {
         Ok(())
     }
 
-    /// Lanes return from a call: they have its results where it stands, and what was kept for it. Gives the instruction of the call, and the
-    /// frame in which it is.
+    /// Lanes return from a call: they have its results in its place, and the saved values. Returns the instruction of
+    /// the call, and the frame in which it is.
     pub(super) fn leave(
         &mut self,
         program: &Program,
@@ -221,7 +222,7 @@ impl Stacks {
     }
 }
 
-/// A part of what a lane has of a function.
+/// A part of a lane's values of a function.
 enum Piece {
     /// So many bytes.
     Bytes(*mut u8, usize),
@@ -257,7 +258,7 @@ fn pieces(env: &Env<'_, '_>, again: &Again, lane: usize, mut f: impl FnMut(Piece
     }
 }
 
-/// Gives lanes back what was kept, and then the results of the call.
+/// Restores the lanes' saved values, and then the results of the call.
 fn restore(
     env: &mut Env<'_, '_>,
     again: &Again,

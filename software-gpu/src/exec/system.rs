@@ -61,7 +61,7 @@ pub(super) unsafe fn copy_async(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> R
     Ok(())
 }
 
-/// What `assert` says, from `__assertfail`'s parameters: message, file, line, function, character size.
+/// The message of `assert`, from `__assertfail`'s parameters: message, file, line, function, character size.
 pub(super) fn assertion(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> FaultKind {
     let mut text = |k: usize| {
         let address = env.parameter(lane, i.list.get(k).copied());

@@ -391,7 +391,9 @@ impl Warp {
                     let found = program.callees.iter().position(|c| c.address == a[first]);
                     let Some(c) = found else {
                         return Err(Stop {
-                            kind: FaultKind::IllegalInstruction("call to no function".into()),
+                            kind: FaultKind::IllegalInstruction(
+                                "call to an unknown function".into(),
+                            ),
                             lane: first,
                         });
                     };

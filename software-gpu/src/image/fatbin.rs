@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What this device runs of a fatbin.
+//! The part of a fatbin that this device runs.
 
 use gpgpu_image::fatbin::{Kind, entries};
 use gpgpu_protocol::cuda::CUDA_ERROR_NO_BINARY_FOR_GPU;

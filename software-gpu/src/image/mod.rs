@@ -173,8 +173,8 @@ pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
 mod tests {
     use super::*;
 
-    /// Whatever is loaded is refused where there is a limit, or counted with all variables that are placed for it: inputs of the
-    /// fuzzers with something else where there was white space.
+    /// Every loaded image is refused if there is a limit, or counted with all variables that are placed for it: inputs
+    /// of the fuzzers with something else in place of white space.
     #[test]
     fn no_variable_is_placed_that_is_not_counted() {
         const FRAGMENTS: &[&str] = &[

@@ -32,7 +32,7 @@ use reserve::{Reservation, allows};
 pub use space::Mapping;
 use space::Space;
 
-/// A device's addresses: twice its memory, so that fragmentation does not refuse what would fit.
+/// A device's addresses: twice its memory, so that fragmentation refuses no allocation that fits.
 fn addresses(total: u64) -> u64 {
     total * 2
 }
@@ -47,7 +47,7 @@ const VARIABLES: usize = 2 << 20;
 const VARIABLE_GRAIN: usize = 512;
 const SMALL_VARIABLE: usize = 64 << 10;
 
-/// What an allocation is.
+/// The kind of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `cuMemAlloc` and its like.
@@ -77,7 +77,7 @@ pub struct Allocation {
     pub start: u64,
     /// Bytes that the caller asked for.
     pub size: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The context it belongs to, by id; zero for none.
     pub context: u64,
@@ -87,9 +87,9 @@ pub struct Allocation {
     pub id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub sync_memops: AtomicBool,
-    /// A stream will free it: nobody else may.
+    /// A stream will free it: no other free is valid.
     pub being_freed: AtomicBool,
-    /// What there is of a mapping alone.
+    /// The fields of a mapping only.
     pub mapped: Option<Mapped>,
     /// Where the CPU finds its first byte.
     bytes: u64,
@@ -118,7 +118,7 @@ impl Allocation {
         self.is_host() || self.is_managed()
     }
 
-    /// What a device may do with it.
+    /// A device's access to it.
     pub fn access_of(&self, device: CUdevice) -> CUmemAccess_flags {
         match &self.mapped {
             Some(mapped) => mapped.access_of(device),
@@ -138,7 +138,7 @@ impl Allocation {
     }
 }
 
-/// What a copy's address turned out to be.
+/// The memory of a copy's address.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// Inside an allocation, whole.
@@ -396,7 +396,7 @@ impl DeviceMemory {
         if !only_read && !space::is_writable(start, size) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Pinning makes pages be there, or fails: no copy may find later that one cannot be had.
+        // Pinning makes pages resident, or fails: no copy may find later that one is unavailable.
         space::populate(start, size, !only_read)?;
         let mut map = self.write_map();
         if let Some((_, other)) = map.range(..end).next_back()
@@ -436,8 +436,8 @@ impl DeviceMemory {
         (address < allocation.end()).then(|| allocation.clone())
     }
 
-    // The allocation in which a range lies, or the first of those of one reservation in which it does. Some device must be
-    // allowed to read, or to write: between devices the driver copies by whichever of the two may.
+    // The allocation in which a range lies, or the first of those of one reservation in which it does. Some device must
+    // have read, or write, access: between devices the driver copies by whichever of the two has it.
     fn span(&self, address: u64, length: u64, write: bool) -> Option<Arc<Allocation>> {
         let end = address.checked_add(length)?;
         let map = self.read_map();
@@ -459,9 +459,9 @@ impl DeviceMemory {
         Some(first.clone())
     }
 
-    /// What `length` bytes at `address` are, to be read or written. `CUDA_ERROR_INVALID_VALUE` for device addresses that
-    /// are not allocated or may not be accessed so, and for a range that leaves the allocation in which it begins (unless
-    /// into the next mapping of the same reservation) or enters one. So it is for the heap of a context.
+    /// The memory of `length` bytes at `address`, to read or write. `CUDA_ERROR_INVALID_VALUE` for device addresses
+    /// that are not allocated or may not be accessed so, and for a range that leaves the allocation in which it begins
+    /// (unless into the next mapping of the same reservation) or enters one. The same holds for the heap of a context.
     pub fn classify(&self, address: u64, length: u64, write: bool) -> Result<Place> {
         let end = address
             .checked_add(length)
@@ -481,8 +481,8 @@ impl DeviceMemory {
         Ok(Place::Pageable)
     }
 
-    /// Takes the allocation that starts at `address` out of the map if `which` accepts it. Running kernels may still reach
-    /// its bytes: whoever removes one waits for them, then calls [`DeviceMemory::release`].
+    /// Removes the allocation that starts at `address` from the map if `which` accepts it. Running kernels may still
+    /// reach its bytes: the caller waits for them, then calls [`DeviceMemory::release`].
     pub fn remove(
         &self,
         address: u64,
@@ -540,11 +540,11 @@ impl DeviceMemory {
     }
 }
 
-// SAFETY: the backing of the window stays mapped for the process's life, at the window's own alignment (both are whole pages).
-// So does a reservation's until it is freed, which waits likewise; what is mapped into it is replaced and never taken away.
-// Host memory that the driver allocated is unmapped only after `remove` has changed the generation and all running work has
-// been waited for (`api::memory`); memory that the program registered stays mapped until it is unregistered by CUDA's contract,
-// and its device address is its host address.
+// SAFETY: the backing of the window stays mapped for the process's life, at the window's own alignment (both are whole
+// pages). So does a reservation's until it is freed, which waits likewise; mappings in it are replaced and never
+// removed. Host memory that the driver allocated is unmapped only after `remove` has changed the generation and all
+// running work has been waited for (`api::memory`); memory that the program registered stays mapped until it is
+// unregistered by CUDA's contract, and its device address is its host address.
 unsafe impl exec::Memory for Seen<'_> {
     fn range_of(&self, addr: u64) -> Option<exec::Range> {
         let allocation = self.memory.find_any(addr)?;

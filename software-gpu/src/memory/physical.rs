@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Physical memory without an address: what `cuMemCreate` makes, what is mapped where the program wants it, and what
-//! another process imports by a file descriptor.
+//! Physical memory without an address: `cuMemCreate` makes it, the program maps it, and another process imports it by a
+//! file descriptor.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::handle::Table;
 /// Every handle of `cuMemCreate` and `cuMemImportFromShareableHandle`.
 static HANDLES: Table<Handle> = Table::new(0x9e);
 
-// By device and inode, so that a process that imports what it has does not count it twice.
+// By device and inode, so that a process that imports its own memory does not count it twice.
 static KNOWN: LazyLock<Mutex<HashMap<Key, Weak<Physical>>>> = LazyLock::new(Mutex::default);
 
 type Key = (u64, u64);
@@ -67,7 +67,7 @@ pub struct Physical {
     size: u64,
     device: CUdevice,
     handle_types: CUmemAllocationHandleType,
-    // None for what another process has created, which counts it.
+    // None for memory of another process, which counts it.
     _charge: Option<Charge>,
 }
 
@@ -96,7 +96,7 @@ impl Physical {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and no other code has it.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(size)?;
         fcntl(file.as_fd(), libc::F_ADD_SEALS, SEALS)?;
@@ -161,7 +161,7 @@ impl Physical {
         })
     }
 
-    // What is known under `key`, or else what `make` makes.
+    // The memory of `key`, or else the result of `make`.
     fn know(key: Key, make: impl FnOnce() -> Result<Arc<Self>>) -> Result<Arc<Self>> {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(physical) = known.get(&key).and_then(Weak::upgrade) {
@@ -183,7 +183,7 @@ impl Physical {
         self.device
     }
 
-    /// What it may be exported as.
+    /// The handle types for export.
     pub fn handle_types(&self) -> CUmemAllocationHandleType {
         self.handle_types
     }

@@ -43,7 +43,7 @@ impl Reservation {
     }
 }
 
-/// What an allocation of [`Kind::Mapped`] is beyond the others.
+/// The further fields of an allocation of [`Kind::Mapped`].
 #[derive(Debug)]
 pub struct Mapped {
     handle: Arc<Handle>,
@@ -65,7 +65,7 @@ impl Mapped {
         &self.handle
     }
 
-    /// What a device may do.
+    /// A device's access.
     pub fn access_of(&self, device: CUdevice) -> CUmemAccess_flags {
         (self.access.load(Ordering::Acquire) >> (2 * device)) as CUmemAccess_flags
             & CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -160,7 +160,7 @@ impl DeviceMemory {
         let reservation = Reservation {
             start: addresses.address(),
             size,
-            // Nothing is there before the first mapping, so that a huge reservation costs nothing.
+            // No page exists before the first mapping, so that a huge reservation costs nothing.
             backing: Mapping::reserve_aligned(size, GRANULARITY)
                 .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?,
             addresses: Mutex::new(Some(addresses)),
@@ -170,8 +170,8 @@ impl DeviceMemory {
         Ok(start)
     }
 
-    /// Takes a whole reservation away, in which nothing is mapped any more. The addresses are free at once. Work that runs
-    /// may still know the bytes behind them: whoever drops the answer has waited for that.
+    /// Removes a whole reservation without mappings. The addresses are free at once. Running work may still know the
+    /// bytes behind them: the code that drops the result has waited for that.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for anything else.
@@ -193,7 +193,7 @@ impl DeviceMemory {
         Ok(gone)
     }
 
-    /// Maps all of a handle's memory at reserved addresses that are free. Nobody may access it yet.
+    /// Maps all of a handle's memory at free reserved addresses, without any access yet.
     ///
     /// # Errors
     /// `CUDA_ERROR_NOT_SUPPORTED` for any other size; `CUDA_ERROR_INVALID_VALUE` for other addresses; `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -325,7 +325,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Whether one of these is less than what its device may do now with a mapping of a range.
+    /// Whether one of these is less than a device's present access to a mapping of a range.
     ///
     /// # Errors
     /// As [`DeviceMemory::set_access`].
@@ -344,7 +344,7 @@ impl DeviceMemory {
             .any(|(_, m)| wishes.iter().any(|wish| lessens(wish, m))))
     }
 
-    /// Says what devices may do with the mappings of a range.
+    /// Sets the devices' access to the mappings of a range.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a range that is not exactly one or several of them.

@@ -115,8 +115,8 @@ impl Mapping {
             Some(_) => libc::MAP_SHARED,
             None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         };
-        // SAFETY: replaces a part of this mapping by pages that can be read and written, so that whoever has a pointer into
-        // it may use it as before.
+        // SAFETY: replaces a part of this mapping by pages that can be read and written, so pointers into it stay
+        // valid.
         let p = unsafe {
             libc::mmap(
                 (self.address + offset) as *mut _,
@@ -142,7 +142,7 @@ impl Mapping {
         self.replace(offset, length, Some(file))
     }
 
-    /// Ends what [`Mapping::show`] did: the part has zeroed pages of its own, for whoever still uses it.
+    /// Undoes [`Mapping::show`]: the part has zeroed pages of its own, for remaining users.
     pub fn hide(&self, offset: usize, length: usize) {
         // Where even that is refused the file stays there, unseen by new work, until the whole goes.
         let _ = self.replace(offset, length, None);
@@ -153,8 +153,8 @@ impl Mapping {
         Self::pages(length, |_| 0)
     }
 
-    /// Host memory for variables: at addresses that another process is unlikely to use, as NVIDIA's are, so that a guest's
-    /// process can have it at the same ones.
+    /// Host memory for variables: at addresses that another process is unlikely to use, as NVIDIA's are, so that a
+    /// guest's process can have it at the same ones.
     pub fn variables(length: usize) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(VARIABLES);
         Self::pages(length, |length| NEXT.fetch_add(length, Ordering::Relaxed))
@@ -201,7 +201,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping's own range; whoever handed out pointers into it has made sure that they are used no more.
+        // SAFETY: this mapping's own range; pointers into it are no longer used.
         unsafe { libc::munmap(self.address as *mut _, self.length) };
     }
 }
@@ -244,7 +244,7 @@ pub fn is_writable(start: u64, size: u64) -> bool {
 /// Makes all pages of a range be there, for writes or for reads only.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if one cannot be had: memory is short, or a file system that backs the range is full.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if one is unavailable: memory is short, or a file system that backs the range is full.
 pub fn populate(start: u64, size: u64, write: bool) -> Result {
     let first = start as usize / PAGE * PAGE;
     let end = (start + size).next_multiple_of(PAGE as u64) as usize;
@@ -260,7 +260,7 @@ pub fn populate(start: u64, size: u64, write: bool) -> Result {
         }
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // A kernel before 5.14, or memory of a device, which is there.
+            // A kernel before 5.14, or memory of a device, which exists.
             Some(libc::EINVAL) => return Ok(()),
             _ => return Err(CUDA_ERROR_OUT_OF_MEMORY),
         }
@@ -323,7 +323,7 @@ impl Space {
         Some(offset)
     }
 
-    /// Takes back what `take` gave.
+    /// Undoes `take`.
     pub fn give(&mut self, offset: u64, size: u64) {
         self.used -= size;
         let (mut start, mut length) = (offset, size);

@@ -68,7 +68,7 @@ impl Module {
         list
     }
 
-    /// Those of `functions` that can be called while they run: by themselves, or by what they call.
+    /// Those of `functions` that can be called recursively: by themselves, or by their callees.
     pub fn recursive(&self, functions: &[usize]) -> HashSet<usize> {
         let places = functions.iter().enumerate();
         let mut search = Search {
@@ -89,12 +89,12 @@ impl Module {
     }
 }
 
-/// What is known of a function.
+/// The state of a function.
 #[derive(Debug, Clone, Copy, Default)]
 struct Visit {
-    /// In which order it was come to, from 1 on; 0 if it was not.
+    /// Its number in the order of the search, from 1 on; 0 if it was not reached.
     number: usize,
-    /// The earliest that can be come to from it, of those that are open.
+    /// The earliest open function that is reachable from it.
     earliest: usize,
     is_open: bool,
 }
@@ -105,7 +105,7 @@ struct Search<'a> {
     functions: &'a [usize],
     /// Where in `functions` each of them is.
     places: HashMap<usize, usize>,
-    /// One for each function, and one for what a call by an address reaches: all of them.
+    /// One for each function, and one for the targets of a call by an address: all of them.
     visits: Vec<Visit>,
     open: Vec<usize>,
     count: usize,
@@ -113,7 +113,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The places of what one may call.
+    /// The places of a function's callees.
     fn callees(&self, place: usize) -> Vec<usize> {
         let any = self.functions.len();
         let Some(&function) = self.functions.get(place) else {
@@ -173,7 +173,7 @@ impl Search<'_> {
         }
     }
 
-    /// A component is complete: it is of all that were come to since its first.
+    /// A component is complete: it has all functions that were reached since its first.
     fn close(&mut self, first: usize) {
         let start = self.open.iter().rposition(|place| *place == first);
         let component = self.open.split_off(start.unwrap_or(0));

@@ -85,7 +85,7 @@ impl Module {
     }
 }
 
-/// What a host needs to know of an entry (`cuFuncGetAttribute`, `cuFuncGetParamInfo`).
+/// The host's properties of an entry (`cuFuncGetAttribute`, `cuFuncGetParamInfo`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// The entry's name.
@@ -157,7 +157,7 @@ pub struct Global {
     pub reference: Option<Reference>,
 }
 
-/// A variable that stands for what the host binds to it.
+/// A variable for the object that the host binds to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference {
     /// A texture.
@@ -196,7 +196,7 @@ pub struct Variable {
     pub is_param: bool,
 }
 
-/// What a name in an operand stands for.
+/// The object of a name in an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Symbol {
     /// Index in [`Module::globals`].
@@ -307,7 +307,7 @@ impl Operand {
     }
 }
 
-/// What an address operand starts from.
+/// The base of an address operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     /// A register.

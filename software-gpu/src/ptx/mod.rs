@@ -2,8 +2,8 @@
 //! PTX text to a resolved intermediate form.
 //!
 //! [`parse`] checks the text's structure and resolves every name (registers, labels, variables, functions), so that the
-//! executor meets indices only. What an opcode and its modifiers mean is decided when [`crate::exec::LoadedModule`] decodes
-//! the functions; both steps belong to loading a module and both report a line.
+//! executor meets indices only. [`crate::exec::LoadedModule`] decides the meaning of an opcode and its modifiers when
+//! it decodes the functions; both steps belong to loading a module and both report a line.
 
 mod calls;
 mod function;
@@ -19,7 +19,7 @@ pub use ir::*;
 pub struct Error {
     /// Line of the text, counted from one.
     pub line: u32,
-    /// What is wrong there.
+    /// The error.
     pub message: String,
 }
 
@@ -33,8 +33,8 @@ impl Error {
     }
 }
 
-/// Parses the text of one PTX module (PTX ISA, "Syntax" and "Directives"). A trailing NUL, as `cuModuleLoadData` images
-/// have it, is the caller's to cut off.
+/// Parses the text of one PTX module (PTX ISA, "Syntax" and "Directives"). The caller cuts off a trailing NUL, as in
+/// `cuModuleLoadData` images.
 pub fn parse(text: &str) -> Result<Module, Error> {
     parser::Parser::new(text)?.module()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What an exported function is called with, and how it returns.
+//! The arguments of exported functions, and their returns.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,8 +12,8 @@ pub struct Null;
 
 /// A pointer of the caller's to one `T` that the function reads; may be NULL.
 ///
-/// It has the pointer's ABI. Only C callers make one, and the API's contract is that what is not NULL is valid for the call, or
-/// an address of the device's where scalars are there.
+/// It has the pointer's ABI. Only C callers make one, and by the API's contract a pointer other than NULL is valid for
+/// the call, or an address of the device's if scalars are there.
 #[repr(transparent)]
 pub struct Argument<T>(*const T);
 
@@ -90,7 +90,7 @@ impl<T> Answer<T> {
         Answer(self.0.cast())
     }
 
-    /// The same address, for what is read there before it is written.
+    /// The same address, for data that is read before it is written.
     pub fn as_argument(&self) -> Argument<T> {
         Argument(self.0)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is asked of the software GPU's `libcuda.so.1`: the one that the process has loaded.
+//! Calls of the software GPU's `libcuda.so.1`: the one that the process has loaded.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -55,7 +55,7 @@ fn check(code: Code) -> Result<(), Code> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name(pub *mut c_void);
 
-// SAFETY: the driver looks names up and takes them from any thread; nobody dereferences one.
+// SAFETY: the driver looks names up and takes them from any thread; no code dereferences one.
 unsafe impl Send for Name {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Name {}
@@ -76,7 +76,7 @@ impl<F: FnOnce() -> Result<(), Code> + Clone + Send + 'static> Job for F {
     }
 }
 
-/// What the driver is given: it may call [`run`] from several threads at once.
+/// The driver's argument: it may call [`run`] from several threads at once.
 type Given = Mutex<Box<dyn Job>>;
 
 unsafe extern "C" fn run(data: *mut c_void, fault: Code, is_last: c_int) -> Code {
@@ -106,7 +106,7 @@ impl Driver {
     }
 
     fn load() -> Option<Self> {
-        // SAFETY: a driver is a library that runs nothing harmful as it is loaded; most often it is there already.
+        // SAFETY: a driver is a library that runs nothing harmful as it is loaded; most often it is loaded already.
         let library = unsafe {
             Library::open(Some("libcuda.so.1"), RTLD_LAZY | RTLD_NOLOAD)
                 .or_else(|_| Library::open(Some("libcuda.so.1"), RTLD_LAZY))
@@ -217,7 +217,7 @@ impl Driver {
             )
         };
         if queued == 0 {
-            // SAFETY: nobody has taken the box over.
+            // SAFETY: the box has no other owner.
             drop(unsafe { Box::from_raw(data) });
         }
         check(code)

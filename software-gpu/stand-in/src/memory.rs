@@ -46,7 +46,7 @@ pub type Outcome<T = ()> = Result<T, Code>;
 pub struct Vector {
     /// Where the first in memory is.
     pub address: u64,
-    /// How many there are.
+    /// Their number.
     pub count: i64,
     /// How far apart they are.
     pub step: i64,
@@ -59,7 +59,7 @@ pub struct Matrix {
     pub address: u64,
     /// Elements of a column.
     pub rows: i64,
-    /// How many columns there are.
+    /// The number of columns.
     pub columns: i64,
     /// From one column to the next.
     pub leading: i64,
@@ -69,7 +69,7 @@ pub struct Matrix {
 #[derive(Clone, Copy)]
 pub struct Memory(&'static Driver);
 
-/// Elements that a vector may have if they are all the same one: nothing else bounds what is made of it.
+/// The maximum number of elements of a vector whose elements are all the same one: nothing else bounds its size.
 const MOST_REPEATED: i64 = 1 << 26;
 
 fn elements(count: i64) -> Outcome<usize> {
@@ -113,7 +113,8 @@ impl Memory {
         self.span(m.address, length, write)
     }
 
-    /// Whether a vector can be written. Work asks before it makes what is to be written, so that a wrong size costs no memory.
+    /// Whether a vector can be written. Work checks this before it makes the data, so that a wrong size costs no
+    /// memory.
     pub fn check_vector<T: Plain>(&self, v: Vector) -> Outcome {
         if v.count <= 0 {
             return Ok(());
@@ -135,7 +136,7 @@ impl Memory {
     /// `ILLEGAL_ADDRESS` and `MISALIGNED_ADDRESS`, as of all functions here.
     pub fn get<T: Plain>(&self, address: u64) -> Outcome<T> {
         let at = self.span::<T>(address, 1, false)?;
-        // SAFETY: the span is readable and aligned while this work runs. What else the device writes there meanwhile is the
+        // SAFETY: the span is readable and aligned while this work runs. Concurrent writes of the device are the
         // caller's race, and every pattern of bits is a value.
         Ok(unsafe { at.read_volatile() })
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the stand-ins' tests share: the software GPU and a stand-in as a C program gets them.
+//! The common part of the stand-ins' tests: the software GPU and a stand-in as a C program gets them.
 //!
-//! Functions are found by name, and called by [`call!`](crate::call) with whatever is given: C's promises are the tests' to keep.
+//! Functions are found by name, and called by [`call!`](crate::call) with the given arguments: tests keep C's promises.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -70,7 +70,7 @@ impl Libraries {
         address
     }
 
-    /// What is in device memory once all work is done.
+    /// The content of device memory once all work is done.
     pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Vec<T> {
         let mut values = vec![T::default(); count];
         crate::ok!(self, "cuCtxSynchronize";);
@@ -85,8 +85,8 @@ macro_rules! call {
     (@any $a:expr) => { _ };
     ($libraries:expr, $name:expr; $($a:expr),* $(,)?) => {{
         let f: unsafe extern "C" fn($($crate::call!(@any $a)),*) -> std::ffi::c_int = $libraries.function($name);
-        // SAFETY: pointers in tests are NULL or valid where the function uses them; the rest may be anything.
-        // What is expanded in here is what the function is called with: tests do nothing unsafe in arguments.
+        // SAFETY: pointers in tests are NULL or valid where the function uses them; the rest may be anything. The
+        // expanded expressions are the function's arguments: tests do nothing unsafe in them.
         #[allow(clippy::macro_metavars_in_unsafe)]
         unsafe {
             f($($a),*)

@@ -63,7 +63,7 @@ impl Work {
         self.driver.with_memory(stream, bytes, queue)
     }
 
-    /// Queues work in a stream and waits for what it comes to.
+    /// Queues work in a stream and waits for its result.
     ///
     /// # Errors
     /// As [`Work::queue`].

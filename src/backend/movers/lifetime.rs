@@ -78,7 +78,7 @@ impl Vm {
 
     /// Takes note of the end of a mover's process: it writes nothing any more.
     pub(in crate::backend) fn mover_exited(&mut self, gpu: u32) {
-        // What it said before it went still counts.
+        // Its earlier messages still count.
         while self.receive_from_mover(gpu) {}
         let mover = self.movers.by_gpu.get(&gpu);
         // It had left, and the next was asked for: an answer to that is on its way.
@@ -87,7 +87,7 @@ impl Vm {
         }
     }
 
-    /// Ends what a mover was asked for: it writes nothing of that any more.
+    /// Cancels the moves of a mover, which writes nothing for them from then on.
     pub(super) fn end_mover(&mut self, gpu: u32) {
         self.close_mover(gpu);
         self.movers.by_gpu.remove(&gpu);
@@ -106,7 +106,7 @@ impl Vm {
         self.ask_for_movers();
     }
 
-    /// Closes the channel of a mover. What it was asked for waits for the end of its process.
+    /// Closes the channel of a mover. Its moves wait for the end of its process.
     pub(super) fn close_mover(&mut self, gpu: u32) {
         let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
             return;
@@ -119,7 +119,7 @@ impl Vm {
         self.stage_waiting(gpu);
     }
 
-    /// Sends what a mover was not asked for yet through the staging area.
+    /// Stages the data that no mover has a request for yet.
     pub(super) fn stage_waiting(&mut self, gpu: u32) {
         let mover = self.movers.by_gpu.get_mut(&gpu);
         let waiting = mover.map(|mover| std::mem::take(&mut mover.waiting));
@@ -128,8 +128,8 @@ impl Vm {
         }
     }
 
-    /// Has a mover leave that makes no sense. What it was asked for waits until it says that it has left, or for the end of its
-    /// process: others may need it, so it is not for this process to end.
+    /// Asks a mover that sent an invalid message to leave. Its moves wait until it reports that it has left, or for the
+    /// end of its process. Other VMs may use the mover, so this process does not end it.
     pub(super) fn give_up_mover(&mut self, gpu: u32) {
         let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
             return;
@@ -140,7 +140,7 @@ impl Vm {
         link.end.leave();
         link.wants_room = false;
         if let Err(error) = self.watch.set_room(link.end.as_fd(), link.slot, false) {
-            // The clock looks at what it says.
+            // The clock checks for its messages.
             tracing::error!("GPU {gpu}: cannot watch its mover: {error}");
         }
         mover.state = State::Leaving(link);

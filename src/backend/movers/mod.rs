@@ -49,7 +49,7 @@ struct Moving {
     command: InFlight,
     export: u64,
     offset: u64,
-    /// How many bytes of what the worker was sent it has carried out.
+    /// The number of executed bytes of the worker's input.
     carried_out: u32,
     answer: Vec<u8>,
     since: Instant,
@@ -73,15 +73,15 @@ struct Link {
     wants_room: bool,
     ready: bool,
     outbox: VecDeque<Message>,
-    /// What the mover knows of the guest's memory; the index is the number.
+    /// The guest memory that the mover knows; the index is the number.
     files: Vec<Option<Part>>,
-    /// What the mover knows of device memory: its number there, by client and number of the worker's.
+    /// The device memory that the mover knows: its number there, by client and the worker's number.
     exports: HashMap<(u32, u64), u64>,
     under_way: usize,
 }
 
 impl Link {
-    /// The number of a part of guest memory, which the mover is told of if it is new.
+    /// The number of a part of guest memory. A new part is sent to the mover first.
     fn number(&mut self, part: Part) -> Option<u32> {
         if let Some(known) = self
             .files
@@ -106,7 +106,7 @@ impl Link {
         Some(number as u32)
     }
 
-    /// Takes back what is no region's file any more.
+    /// Withdraws files that are no longer those of a region.
     fn forget_unused(&mut self) {
         for (number, known) in self.files.iter_mut().enumerate() {
             if known
@@ -118,7 +118,7 @@ impl Link {
         }
     }
 
-    /// The number of an export, which the mover is told of if it is new.
+    /// The number of an export. A new export is sent to the mover first.
     fn export(&mut self, key: (u32, u64), export: &Export, last: &mut u64) -> u64 {
         *self.exports.entry(key).or_insert_with(|| {
             *last += 1;
@@ -135,7 +135,7 @@ enum State {
     /// The supervisor was asked for it.
     #[default]
     Asked,
-    /// It is there.
+    /// The export is known.
     Open(Link),
     /// It is not spoken to any more, and may still reach guest memory until it says that it has left.
     Leaving(Link),
@@ -146,7 +146,7 @@ enum State {
 #[derive(Debug, Default)]
 struct Mover {
     state: State,
-    /// What it was not asked for yet.
+    /// The moves that were not requested yet.
     waiting: VecDeque<(u64, Moving)>,
 }
 
@@ -174,7 +174,7 @@ pub struct Movers {
     /// The GPUs of which a mover is wanted.
     wanted: BTreeSet<u32>,
     asked: Option<Instant>,
-    /// What movers were asked for, by the number of the command.
+    /// The moves in flight, by the number of the command.
     under_way: HashMap<u64, Moving>,
     last_export: u64,
     /// Clients whose workers are gone and that have moves under way, and the signals.

@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Vm {
-    /// A client ends: its device memory is given back, and what movers were not asked for is not asked for.
+    /// Ends a client: withdraws its device memory, and drops moves that were not requested yet.
     pub(in crate::backend) fn forget_moves(&mut self, id: u32, exports: HashMap<u64, Export>) {
         for (number, export) in exports {
             self.forget_export((id, number), export.gpu);
@@ -156,7 +156,7 @@ impl Vm {
         }
     }
 
-    /// Asks movers for what waited for the ring.
+    /// Requests the moves that waited for the ring.
     pub(in crate::backend) fn pump_movers(&mut self) {
         let gpus: Vec<u32> = self.movers.by_gpu.keys().copied().collect();
         for gpu in gpus {
@@ -164,7 +164,7 @@ impl Vm {
         }
     }
 
-    /// Sends a mover what there is room for.
+    /// Sends a mover as many requests as there is room for.
     pub(in crate::backend) fn pump_mover(&mut self, gpu: u32) {
         let mut refused = Vec::new();
         let full = self.send_to_mover(gpu, &mut refused);
@@ -183,8 +183,7 @@ impl Vm {
         }
     }
 
-    /// Sends until there is nothing left, or the channel is full: `true`. What a mover cannot do goes to
-    /// `refused`.
+    /// Sends until nothing is left (`true`) or the channel is full. Moves that a mover cannot make go to `refused`.
     fn send_to_mover(&mut self, gpu: u32, refused: &mut Vec<Moving>) -> bool {
         let may_write = self.queues[COMMAND_QUEUE].may_write();
         let movers = &mut self.movers;
@@ -199,7 +198,7 @@ impl Vm {
                 match link.end.send(message) {
                     Ok(true) => drop(link.outbox.pop_front()),
                     Ok(false) => return true,
-                    // Its end is handled where it is heard, after what it said last.
+                    // Its end is handled where its messages are received, after the last one.
                     Err(_) => return false,
                 }
             }
@@ -229,7 +228,7 @@ impl Vm {
                     (&chain.writable, before, header.out_bytes.get())
                 }
             };
-            // The chain's memory may be one from before a change, of which the mover is told only now.
+            // The chain's memory may be from before a change, and new to the mover.
             movers.know_removed |= !std::ptr::eq(&*chain.memory, &*self.memory.memory());
             let resolved =
                 runs::resolve(&chain.memory, segments, at, bytes, |part| link.number(part));
@@ -323,8 +322,7 @@ impl Vm {
         }
     }
 
-    /// Waits until a mover or the supervisor has something to say, or the time is up, and handles what
-    /// movers say.
+    /// Waits for a message of a mover or the supervisor, or until the time is up, and handles messages of movers.
     pub fn wait_for_movers(&mut self, limit: Duration) {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let movers = self.movers.by_gpu.iter();
@@ -349,7 +347,7 @@ impl Vm {
     }
 }
 
-/// Whether a worker may have carried out so much of what it was sent and still want data.
+/// Whether a worker can have executed so much of its input and still want data.
 fn may_be_carried_out(command: &InFlight, carried_out: u32) -> bool {
     let sent = command.header.stream_bytes.get() - command.carried_out;
     command.external && carried_out < sent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The state machine without a VMM: rings in memory, and a supervisor, workers and movers that say what a test has them say.
+//! The state machine without a VMM: rings in memory, and a supervisor, workers and movers under a test's control.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ use crate::ipc::{
     mover::{FromMover, MOVE_LIMIT, MoverEnd, ToMover},
 };
 
-/// Each ring: its descriptors, then what is available, then what was used.
+/// Each ring: its descriptors, then the available ring, then the used ring.
 const RING_BYTES: u64 = 0x5000;
 const AVAIL: u64 = 0x2000;
 const USED: u64 = 0x3000;
@@ -79,7 +79,7 @@ fn ring(memory: &Memory, queue: usize) -> Ring {
     ring
 }
 
-/// What the device has asked of the event loop.
+/// The device's requests to the event loop.
 #[derive(Default)]
 struct Asked {
     clock: bool,
@@ -157,8 +157,8 @@ impl Rig {
         value
     }
 
-    /// Makes a chain available, of the head of what the device reads and room for an answer; `more` bytes of each lie
-    /// behind. Says where the answer comes.
+    /// Makes a chain available, with the head of its readable part and room for an answer; `more` bytes of each follow.
+    /// Returns the address of the answer.
     fn send(
         &mut self,
         queue: usize,
@@ -190,7 +190,7 @@ impl Rig {
         answer
     }
 
-    /// Makes so many more entries of the ring available, whatever is in them, and kicks.
+    /// Makes so many more entries of the ring available, whatever their content, and kicks.
     fn make_available(&mut self, queue: usize, entries: u16) {
         self.made_available[queue] += entries;
         let base = queue as u64 * RING_BYTES;
@@ -255,7 +255,7 @@ impl Rig {
         self.supervisor.recv().unwrap()
     }
 
-    /// Lets the device hear what was said on its channels.
+    /// Lets the device receive the messages on its channels.
     fn hear(&mut self) {
         let slots = self.asked.lock().unwrap().slots.clone();
         for slot in slots {
@@ -314,7 +314,8 @@ fn an_open_whose_worker_makes_no_sense_is_answered() {
     assert_eq!(rig.status(answer), status::NO_CLIENT);
 }
 
-/// A chain that comes between the look at an empty ring and the wish for kicks is taken: its driver was told not to kick.
+/// A chain that comes between the look at an empty ring and the request for kicks is taken: its driver was told not to
+/// kick.
 #[test]
 fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
     struct Device {
@@ -362,7 +363,8 @@ fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
     }
 }
 
-/// A guest that opens clients as fast as it can has them started at a rate, in their order, and no more than there may be.
+/// Clients of a guest that opens them as fast as it can are started at a bounded rate, in order, and no more than the
+/// limit.
 #[test]
 fn workers_are_started_at_a_rate() {
     let mut rig = Rig::new();
@@ -401,7 +403,7 @@ fn workers_are_started_at_a_rate() {
     assert_eq!(rig.vm.leaving.len(), MAX_CLIENTS);
 }
 
-/// Workers that do not get on cost the host no more lists of runs than there may be.
+/// Stuck workers cost the host a bounded number of lists of runs.
 #[test]
 fn runs_that_workers_have_not_mapped_are_bounded() {
     let mut rig = Rig::new();
@@ -468,7 +470,7 @@ impl Copying {
         let device = file(MOVER_BYTES);
         worker.export(1, MOVER_BYTES, 0, device.as_fd()).unwrap();
         let (ours, channel) = ipc::pair().unwrap();
-        // What never comes is a failure, and not a wait.
+        // A missing event is a failure, and not a wait.
         setsockopt(&ours, ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
         let mover = MoverEnd::new(ours);
         rig.vm
@@ -513,7 +515,7 @@ impl Copying {
         self.rig.send(CONTROL_QUEUE, &close, 0)
     }
 
-    /// The mover has done what it was asked for, or is gone.
+    /// The mover has done its moves, or is gone.
     fn moves_end(&mut self, done: bool) {
         if done {
             let seq = self.seq;
@@ -527,7 +529,7 @@ impl Copying {
     }
 }
 
-/// The device process cannot tell why a move takes long: the supervisor is told, and the move goes on.
+/// The device process cannot tell why a move takes long: it reports that to the supervisor, and the move continues.
 #[test]
 fn a_move_that_takes_long_is_told_of_and_still_ends() {
     let mut copying = Copying::new();
@@ -547,7 +549,7 @@ fn a_move_that_takes_long_is_told_of_and_still_ends() {
     assert_eq!(copying.rig.next(), None);
 }
 
-/// The end of a client whose worker is gone waits for what a mover does for it, and then comes.
+/// The end of a client whose worker is gone waits for its moves, and then comes.
 #[test]
 fn the_end_of_a_client_waits_for_its_moves() {
     for (close_first, done) in [(false, false), (false, true), (true, false), (true, true)] {

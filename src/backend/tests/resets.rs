@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Resets, stops of rings and ends of connections: what is answered only once nothing writes to the guest's memory.
+//! Resets, stops of rings and ends of connections: they are answered only once nothing writes to the guest's memory.
 
 use std::{
     sync::mpsc,
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// A reset waits for what a mover does, and for workers that are there: nothing more is heard of one that is gone.
+/// A reset waits for moves, and for existing workers: one that is gone sends nothing more.
 #[test]
 fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
     for (gone, closed, done) in [
@@ -60,10 +60,10 @@ fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
 /// Longer than a device that does not wait for the end would take to answer all the same. A machine under load makes the
 /// answer come later, never earlier.
 const NO_ANSWER: Duration = Duration::from_secs(6);
-/// A watchdog for what never comes, not a measure of anything.
+/// A watchdog for events that never come, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// What a VMM asks for that ends what writes to the guest's memory.
+/// The VMM's requests that end writes to the guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Reset,
@@ -73,7 +73,7 @@ enum Asks {
     EndOfTheConnection,
 }
 
-/// A VMM that asks for something, in a thread of its own; what comes back is the answer.
+/// A VMM with a request, in a thread of its own; it returns the answer.
 fn ask(vm: Vm, rings: &[Ring; NUM_QUEUES], what: Asks) -> mpsc::Receiver<Backend> {
     let (answered, answer) = mpsc::channel();
     let rings = rings.clone();
@@ -83,7 +83,7 @@ fn ask(vm: Vm, rings: &[Ring; NUM_QUEUES], what: Asks) -> mpsc::Receiver<Backend
         match what {
             Asks::Reset => backend.reset_device(),
             Asks::StopOfTheRing => backend.stop_vring(COMMAND_QUEUE as u32).unwrap(),
-            // The command queue first: what completes on a ring that still runs is given back.
+            // The command queue first: chains that complete on a ring that still runs are returned.
             Asks::RingsDisabled => [COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE]
                 .iter()
                 .for_each(|&queue| rings[queue].set_enabled(false)),
@@ -119,7 +119,7 @@ fn at_once(all: &[Asks], test: impl Fn(Asks) + Sync) {
     });
 }
 
-/// What the supervisor is asked when a worker is to end.
+/// The request to the supervisor to end a worker.
 fn close(client: u32, kill: bool) -> ToSupervisor {
     ToSupervisor::CloseWorker { client, kill }
 }
@@ -167,9 +167,8 @@ fn a_reset_is_answered_after_the_last_write_of_a_worker() {
     });
 }
 
-/// A reset, a ring's stop or its being disabled and the end of a connection are answered once the mover has ended the move that is under way, and
-/// the mover is told not to begin others.
-/// GPGPU-DEV-8.
+/// A reset, the stop or the disabling of a ring and the end of a connection are answered once the mover has ended the
+/// move in flight, and the mover is told to begin no others. GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_after_the_last_write_of_a_mover() {
     at_once(&ALL, |what| {
@@ -202,9 +201,9 @@ fn a_reset_is_answered_after_the_last_write_of_a_mover() {
     });
 }
 
-/// A mover that makes no sense, or that leaves by itself, goes on serving others. Its word that it has left says that it writes no
-/// more; the end of its channel without that word may be the end of a process whose copies still run.
-/// GPGPU-DEV-8.
+/// A mover that sends an invalid message, or that leaves by itself, continues to serve others. Its report that it has
+/// left promises that it writes no more; the end of its channel without that report may be the end of a process whose
+/// copies still run. GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_once_a_mover_that_is_given_up_has_left() {
     type End = fn(&MoverEnd);
@@ -246,7 +245,7 @@ fn a_reset_is_answered_once_a_mover_that_is_given_up_has_left() {
     }
 }
 
-/// What a mover was asked for that has left goes through the staging area, and another channel is asked for and taken.
+/// The moves of a mover that has left go through the staging area, and another channel is requested and taken.
 #[test]
 fn a_mover_that_has_left_is_asked_for_again() {
     let mut copying = Copying::new();
@@ -276,9 +275,8 @@ fn a_mover_that_has_left_is_asked_for_again() {
     assert!(rig.vm.movers.serve());
 }
 
-/// A driver that starts anew without a word from its VMM gets no answer until what its predecessor had has ended, and then
-/// gets all of them. The VMM is held up by none of it.
-/// GPGPU-DEV-8.
+/// A driver that starts anew without an announcement by its VMM gets no answer until its predecessor's requests have
+/// ended, and then gets all of them. The VMM never waits for this. GPGPU-DEV-8.
 #[test]
 fn a_new_driver_is_answered_once_the_old_ones_workers_have_ended() {
     let mut rig = Rig::new();

@@ -34,7 +34,7 @@ use crate::{
 
 /// Where there is room for an event.
 const HEAP_OF_EVENTS: u64 = GUEST_BYTES - 4096;
-/// A watchdog for what never comes, not a measure of anything.
+/// A watchdog for events that never come, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn kick(backend: &Backend, rings: &[Ring; NUM_QUEUES], queue: usize) {
@@ -42,7 +42,7 @@ fn kick(backend: &Backend, rings: &[Ring; NUM_QUEUES], queue: usize) {
     event.unwrap();
 }
 
-/// A ring that has gone round its indices just as it is stopped, with a chain under way: one that goes on at 0 is told from one
+/// A ring whose indices wrap just as it is stopped, with a chain in flight: one that continues at 0 differs from one
 /// that a new driver has set up.
 #[test]
 fn a_ring_that_is_stopped_at_index_0_goes_on() {
@@ -79,7 +79,7 @@ fn a_ring_that_is_stopped_at_index_0_goes_on() {
     }
 }
 
-/// A VMM that has a ring begin elsewhere than it was stopped has it taken for a new one: what was under way would come twice.
+/// A VMM that makes a ring begin elsewhere than it was stopped has a new ring: the chains in flight would come twice.
 #[test]
 fn a_ring_that_goes_on_elsewhere_is_a_new_one() {
     let memory = guest_memory();
@@ -108,9 +108,9 @@ fn a_ring_that_goes_on_elsewhere_is_a_new_one() {
     }
 }
 
-/// While a ring is disabled no move begins, and what has been moved is told of once it is enabled.
+/// While a ring is disabled no move begins, and finished moves are reported once it is enabled.
 #[test]
-fn what_a_pause_has_held_comes_after_it() {
+fn chains_that_a_pause_has_held_come_after_it() {
     let Copying {
         rig,
         mover,
@@ -132,7 +132,7 @@ fn what_a_pause_has_held_comes_after_it() {
     let (paused, is_paused) = mpsc::channel();
     let vmm = rings.clone();
     thread::spawn(move || {
-        // The command queue first: what completes on a ring that still runs is given back.
+        // The command queue first: chains that complete on a ring that still runs are returned.
         vmm.iter()
             .rev()
             .skip(1)
@@ -154,7 +154,7 @@ fn what_a_pause_has_held_comes_after_it() {
     assert_eq!(used(), 1);
 }
 
-/// What comes to another ring while one is being stopped is announced before the VMM is answered.
+/// Chains of another ring while one is being stopped are announced before the VMM is answered.
 #[test]
 fn an_event_that_comes_while_a_ring_is_stopped_is_announced() {
     let mut rig = Rig::new();
@@ -168,7 +168,7 @@ fn an_event_that_comes_while_a_ring_is_stopped_is_announced() {
     rig.make_available(EVENT_QUEUE, 1);
     rig.send(CONTROL_QUEUE, &header(control::CLOSE, closing), 0);
     let (called, call) = new_event_consumer_and_notifier(EventFlag::NONBLOCK).unwrap();
-    // SAFETY: nobody else has the descriptor.
+    // SAFETY: no other code has the descriptor.
     let call = unsafe { std::os::fd::FromRawFd::from_raw_fd(call.into_raw_fd()) };
     rig.rings[EVENT_QUEUE].set_call(Some(call));
     for client in [dying, closing] {
@@ -183,7 +183,7 @@ fn an_event_that_comes_while_a_ring_is_stopped_is_announced() {
     let backend = Backend::new(rig.vm, Config::current()).unwrap();
     rig.rings[COMMAND_QUEUE].set_queue_ready(false);
     backend.stop_vring(COMMAND_QUEUE as u32).unwrap();
-    assert!(called.consume().is_ok(), "nobody is told");
+    assert!(called.consume().is_ok(), "no notification");
 }
 
 /// Once its connection has ended a device takes no chain, though its guest goes on and kicks.
@@ -237,7 +237,7 @@ fn a_mover_lets_go_of_memory_that_was_removed() {
     mover.send(FromMover::Moved { seq, done: true });
     rig.hear();
     rig.vm.settle();
-    // Whatever else it is told comes after.
+    // All other requests come after.
     rig.vm.finish();
     let told = mover.recv(&mut buffer);
     assert!(

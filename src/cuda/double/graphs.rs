@@ -13,7 +13,7 @@ use gpgpu_protocol::cuda::*;
 
 use super::{call, end, made};
 
-/// What was captured: a graph.
+/// The result of a capture: a graph.
 pub extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> CUresult {
     call("cuStreamEndCapture", &[stream]);
     made(graph)
@@ -123,10 +123,10 @@ pub extern "C" fn cuGraphExecDestroy(exec: u64) -> CUresult {
     end("cuGraphExecDestroy", exec)
 }
 
-/// What the launch of a graph comes to.
+/// The result of a graph's launch.
 static GRAPH_LAUNCH: AtomicU32 = AtomicU32::new(CUDA_SUCCESS);
 
-/// Says what launches of graphs come to from now on.
+/// Sets the result of later launches of graphs.
 pub fn set_graph_launch(code: CUresult) {
     GRAPH_LAUNCH.store(code, Ordering::SeqCst);
 }

@@ -17,7 +17,7 @@ pub extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresu
     CUDA_SUCCESS
 }
 
-/// Memory whose addresses the kernel may give to somebody else once it is freed.
+/// Memory whose addresses the kernel may reuse once it is freed.
 pub extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUresult {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let length = NonZeroUsize::new(bytes).unwrap();
@@ -55,7 +55,7 @@ pub extern "C" fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at:
     CUDA_SUCCESS
 }
 
-/// Copies at the end of the call, to whatever is there then.
+/// Copies at the end of the call, to the memory at the address by then.
 pub extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) -> CUresult {
     call("cuMemcpyAsync", &[to, from, stream]);
     // SAFETY: the caller says that both ranges are there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A driver for tests. Its calls can be held inside, and it notes every use of what is gone and every end of what is in use: in a
-//! real one either is the use of freed memory.
+//! A driver for tests. Its calls can be held inside. It records every use of an object that has ended and every end of
+//! an object in use: with a real driver, either is a use after free.
 
 mod graphs;
 mod memory;
@@ -24,7 +24,7 @@ pub use memory::*;
 struct State {
     made: u64,
     alive: HashSet<u64>,
-    /// How many calls use what.
+    /// How many calls use which object.
     in_use: HashMap<u64, usize>,
     /// Functions that are held, and those that were reached.
     held: HashSet<&'static str>,
@@ -48,7 +48,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps other tests of this process from the driver until this is dropped. What they have called is forgotten.
+/// Excludes other tests of this process from the driver until this is dropped. Their calls are forgotten.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// A watchdog for what never comes.
+/// A watchdog for events that never come.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls of one function wait inside until this is dropped.
@@ -104,7 +104,7 @@ pub fn calls(name: &'static str) -> usize {
     state.calls.iter().filter(|called| **called == name).count()
 }
 
-/// Forgets what was called.
+/// Forgets all calls.
 pub fn forget_calls() {
     state().calls.clear();
 }
@@ -119,7 +119,7 @@ pub fn calls_here() -> usize {
     HERE.get()
 }
 
-/// What was used after its end, or ended during its use.
+/// Objects that were used after their end, or ended during their use.
 pub fn wrong() -> Vec<String> {
     state().wrong.clone()
 }
@@ -144,7 +144,7 @@ fn made(to: *mut u64) -> CUresult {
     CUDA_SUCCESS
 }
 
-/// A call that uses what is given, and the current context; NULL is nothing.
+/// A call that uses the given objects and the current context; NULL is no object.
 fn call(name: &'static str, uses: &[u64]) -> CUresult {
     let uses: Vec<u64> = uses.iter().copied().chain([CURRENT.get()]).collect();
     let mut state = state();
@@ -214,7 +214,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
     }
 }
 
-/// What calls of a library's functions are noted as.
+/// The name under which calls of a library's functions are recorded.
 pub const LIBRARY: &str = "a library's function";
 
 /// The function of a library with a name.
@@ -225,7 +225,7 @@ pub fn library_symbol(name: &str) -> *const c_void {
     extern "C" fn destroy(handle: u64) -> CUresult {
         end("destroy", handle)
     }
-    // Whatever its arguments are: who calls it takes them away again.
+    // Whatever the arguments are: the caller removes them again.
     extern "C" fn other() -> CUresult {
         call(LIBRARY, &[])
     }
@@ -324,10 +324,10 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(_: CUdevice) -> CUresult {
     call("cuDevicePrimaryCtxRelease_v2", &[])
 }
 
-/// What this driver has in a resource that nobody else is to have.
+/// The driver's own bytes in a resource, which no one else may have.
 pub const INTERNAL: u32 = 0x5ec_2e70;
 
-/// A resource of so many multiprocessors; the first word says what it came from.
+/// A resource of so many multiprocessors; the first word names its source.
 fn resource(from: u32, count: u32) -> CUdevResource {
     let mut internal = [INTERNAL; 23];
     internal[0] = from;
@@ -373,7 +373,7 @@ extern "C" fn cuDevSmResourceSplitByCount(
         return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     }
     let made = most.min(input.sm.smCount / minimum);
-    // SAFETY: there is room for as many groups as the caller says, and for what is left.
+    // SAFETY: there is room for as many groups as the caller says, and for the remainder.
     unsafe {
         for at in 0..made {
             groups.add(at as usize).write(resource(at + 1, minimum));
@@ -453,10 +453,10 @@ extern "C" fn cuEventRecord(event: u64, stream: u64) -> CUresult {
     call("cuEventRecord", &[event, stream])
 }
 
-/// What is recorded is over when the tests say so.
+/// A recorded event is over when the tests say so.
 static ARE_OVER: AtomicBool = AtomicBool::new(true);
 
-/// Whether what is recorded from now on, and was before, is over.
+/// Sets whether events, recorded before or after this call, are over.
 pub fn set_over(are_over: bool) {
     ARE_OVER.store(are_over, Ordering::SeqCst);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between a device process and a mover, and between the supervisor and a mover.
 //!
-//! The mover holds every number and range against what this channel has named, and the
-//! device process never waits for it.
+//! The mover checks every number and range against the files and exports that this channel has named. The device
+//! process never waits for it.
 
 use std::{
     fs::File,
@@ -28,7 +28,7 @@ use crate::account::Words;
 pub const MAX_RUNS: usize = 4096;
 /// The most moves that one channel may have under way.
 pub const MAX_MOVES: usize = 32;
-/// The most files that one channel may have named at a time: vhost-user has no more memory slots.
+/// The maximum number of files that one channel may have named at a time: vhost-user has no more memory slots.
 pub const MAX_FILES: usize = 512;
 /// The most exports that one channel may have named at a time.
 pub const MAX_EXPORTS: usize = 64 << 10;
@@ -66,7 +66,7 @@ pub enum Direction {
     ToGuest,
 }
 
-/// What a mover shares with the supervisor: when it began each move that it has under way.
+/// The memory that a mover shares with the supervisor: the start time of each move in flight.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Progress {
@@ -88,7 +88,7 @@ impl Progress {
     }
 }
 
-/// The head of every message; what a field means depends on the kind.
+/// The head of every message; the meaning of a field depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
@@ -127,7 +127,7 @@ pub struct Run {
     pub offset: u64,
 }
 
-/// What a mover receives.
+/// A message that a mover receives.
 #[derive(Debug)]
 pub enum ToMover {
     /// A part of guest memory, from now on under this number.
@@ -136,7 +136,7 @@ pub enum ToMover {
         number: u32,
         /// Where the part begins in the file, a multiple of the page size.
         offset: u64,
-        /// How many bytes it has.
+        /// The number of its bytes.
         bytes: u64,
         /// The file.
         file: OwnedFd,
@@ -150,7 +150,7 @@ pub enum ToMover {
     Export {
         /// The number, which was never used.
         number: u64,
-        /// How many bytes it has.
+        /// The number of its bytes.
         bytes: u64,
         /// The shareable handle.
         handle: OwnedFd,
@@ -182,7 +182,7 @@ pub struct Move {
     pub runs: Vec<Run>,
 }
 
-/// What a device process receives.
+/// A message that a device process receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromMover {
     /// The mover takes moves from now on.
@@ -430,20 +430,21 @@ impl MoverEnd {
         send(self.socket.as_fd(), &[head.as_bytes()], &[], flags)
     }
 
-    /// Takes nothing more: [`Self::recv`] ends once it has given what has come.
+    /// Takes nothing more: [`Self::recv`] ends once it has returned the messages received so far.
     pub fn stop_hearing(&self) {
         // This fails only for a channel whose other end is gone.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Read);
     }
 
-    /// Says [`FromMover::Left`] and ends the channel. Waits for a device process that does not read, which costs nobody but its own thread.
+    /// Sends [`FromMover::Left`] and ends the channel. Waits for a device process that does not read, which only blocks
+    /// this channel's own thread.
     pub fn leave(&self) {
-        // A device process that is gone need not be told.
+        // A device process that is gone needs no message.
         let _ = self.send_now(FromMover::Left, MsgFlags::empty());
         self.close();
     }
 
-    /// Ends the channel without a word, as the end of the process does: whoever receives on it is told.
+    /// Ends the channel without a message, as the end of the process does: the receiver sees it.
     pub fn close(&self) {
         // This fails only for a channel whose other end is gone.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
@@ -465,10 +466,10 @@ pub struct Tenant {
     pub weight: u32,
 }
 
-/// What the supervisor says to a mover.
+/// A message from the supervisor to a mover.
 #[derive(Debug)]
 pub enum Order {
-    /// To be kept until the channel that comes next is left: whoever has the other end sees it closed then.
+    /// To be kept until the next channel is left: the holder of the other end then sees it closed.
     Hold(OwnedFd),
     /// A device process's channel, and whose it is.
     Serve(MoverEnd, Tenant),
@@ -502,7 +503,7 @@ impl OrderHead {
 /// Sends [`Order::Serve`].
 ///
 /// # Errors
-/// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read what it is sent.
+/// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read its messages.
 pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_>) -> Result<()> {
     frame::send_head(link, &OrderHead::new(kind::CHANNEL, tenant), Some(channel))
 }

@@ -53,7 +53,7 @@ fn a_mover_is_stuck_by_a_move_that_it_has_begun_long_ago() {
 }
 
 #[test]
-fn what_the_device_sends_is_what_the_mover_receives() {
+fn the_mover_receives_the_devices_messages() {
     let (ours, theirs) = pair().unwrap();
     let (device, mover) = (DeviceEnd::new(ours), MoverEnd::new(theirs));
     let mut buffer = Vec::new();

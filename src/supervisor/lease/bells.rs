@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Workers' doorbells: which of them have been rung.
 //!
-//! A worker shares its doorbell, an eventfd, with this process as one object: it may read it, fill it, and say whether who uses it
-//! waits. So nobody here reads or writes it. Each write by the worker is an event (`EPOLLET`), and what it has written is of no
-//! interest. A full one refuses its worker's writes, so it silences that worker alone.
+//! A worker shares its doorbell, an eventfd, with this process as one object: it may read it, fill it, and change its
+//! blocking mode. So this process neither reads nor writes it. Each write by the worker is an event (`EPOLLET`),
+//! whatever its value. A full doorbell refuses its worker's writes, so it silences that worker alone.
 //!
 //! Each event costs this process some microseconds, so a VM has a bound for them, whatever the number of its workers. A bell that is
 //! rung beyond it is *muffled*: it makes no events, and its worker's account is looked at every millisecond instead. Once the VM
@@ -89,7 +89,7 @@ impl Bells {
     }
 }
 
-/// Changes what a bell's events are; `false` says that it cannot be done now.
+/// Changes the events of a bell; `false` says that this is impossible now.
 fn set(epoll: &Epoll, client: Client, bell: &File, flags: EpollFlags) -> bool {
     let changed = epoll.modify(bell, &mut EpollEvent::new(flags, client.into()));
     changed.is_ok()
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// As a worker may have made it: who reads it waits.
+    /// As a worker may have made it: a read blocks.
     fn bell() -> File {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
         File::from(OwnedFd::from(bell))
@@ -132,7 +132,7 @@ mod tests {
         for _ in 0..BURST {
             ring(&bell);
             assert!(heard(&epoll));
-            assert!(!heard(&epoll), "once for each, though nobody reads it");
+            assert!(!heard(&epoll), "once for each, though no process reads it");
             bells.rung(&epoll, 1, 7, &bell, now);
             assert!(bells.muffled().is_empty());
         }

@@ -2,8 +2,8 @@
 //! Leases: which worker may give a GPU work, and when.
 //!
 //! A thread of the supervisor decides ([`schedule`]). Workers and this thread share words of memory
-//! ([`crate::account::Lease`]): a worker that waits rings its doorbell, an eventfd, and a grant wakes it by a futex. So a worker that has the GPU asks
-//! nobody, and nobody waits for the supervisor's other work.
+//! ([`crate::account::Lease`]): a worker that waits rings its doorbell, an eventfd, and a grant wakes it by a futex. So
+//! a worker that has the GPU sends no request, and the supervisor's other work delays no worker.
 
 mod bells;
 mod schedule;
@@ -45,7 +45,7 @@ const MOST_WATCHED: u32 = 32;
 const NOTE: Duration = Duration::from_millis(100);
 /// The step from one grant's number to the next.
 const STEP: u32 = grant::MODE + 1;
-/// What the thread's own eventfd is watched under: no client has this name.
+/// The number of the thread's own eventfd in its event loop: no client has this number.
 const ORDERS: u64 = u64::MAX;
 
 /// Why a client is ended.
@@ -133,7 +133,7 @@ impl Leases {
         Ok(leases)
     }
 
-    /// What the VMs had of the GPUs by paced grants.
+    /// The time that the VMs had on the GPUs by paced grants.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.usage
     }
@@ -232,7 +232,7 @@ struct Member {
     vm: usize,
     account: Arc<Shared<Account>>,
     doorbell: Arc<File>,
-    /// The GPUs that it may use, a bit for each: it claims what it likes.
+    /// The GPUs that it may use, a bit for each. The worker itself may claim any.
     gpus: u64,
     /// By GPU.
     grants: BTreeMap<usize, Granted>,
@@ -260,7 +260,7 @@ struct Scheduler {
     vms: HashMap<usize, Option<Duration>>,
     clients: BTreeMap<Client, Member>,
     bells: Bells,
-    /// When those who ring too often are looked at next.
+    /// The next look at clients that ring too often.
     next_look: Instant,
     gpus: Vec<Schedule>,
     /// When to look at each GPU again.
@@ -275,7 +275,7 @@ impl Scheduler {
                 Ok(ready) => ready,
                 Err(nix::errno::Errno::EINTR) => 0,
                 Err(error) => {
-                    tracing::error!("The scheduler cannot go on: {error}");
+                    tracing::error!("The scheduler failed: {error}");
                     return;
                 }
             };
@@ -386,7 +386,7 @@ impl Scheduler {
         self.hear(client)
     }
 
-    /// Looks at the accounts of those who ring too often to be heard.
+    /// Checks the accounts of clients that ring too often to be served by event.
     fn hear_muffled(&mut self) -> u64 {
         let mut due = 0;
         let now = Instant::now();

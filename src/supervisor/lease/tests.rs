@@ -54,7 +54,7 @@ fn a_worker_has_no_lease_of_a_gpu_that_is_not_its_own() {
         assert!(Instant::now() < end, "no grant");
         std::thread::yield_now();
     }
-    // What was decided with that is decided.
+    // Earlier decisions stand.
     drop(leases);
     assert!((0..GPUS).all(|gpu| gpu == 2 || granted(gpu) == grant::CLOSED));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Who is there: what the supervisor's event loop writes and the metrics' thread reads.
+//! The VMs and clients: written by the supervisor's event loop, read by the metrics' thread.
 
 use std::{
     fmt,
@@ -48,7 +48,7 @@ struct Vm {
 struct Clients {
     there: Vec<Client>,
     gone: Totals,
-    /// What those that are gone had of the GPUs alone, in nanoseconds, in the VM's order of GPUs.
+    /// The GPU time of ended clients under open grants, in nanoseconds, in the VM's order of GPUs.
     gone_alone: Vec<u64>,
     opened: u64,
     ends: [u64; ENDS.len()],
@@ -60,7 +60,7 @@ struct Client {
     slot: u32,
     since: Instant,
     account: Arc<Shared<Account>>,
-    /// The most that was seen: a worker may write what it likes, and no total goes back.
+    /// The largest value seen: a worker may write any number, and no total decreases.
     seen: Totals,
     /// The same of [`crate::account::Lease::busy_ns`], in the VM's order of GPUs.
     seen_alone: Vec<u64>,
@@ -94,7 +94,7 @@ impl Vm {
 }
 
 impl Board {
-    /// For VMs, what they hold and what they may, with nobody there, on a host with so many GPUs.
+    /// For VMs with their ledgers and limits, without clients, on a host with so many GPUs.
     pub fn new<'a>(
         vms: impl Iterator<Item = (&'a VmPolicy, &'a Arc<Shared<Ledger>>, &'a Arc<Terms>)>,
         gpus: u32,
@@ -123,7 +123,7 @@ impl Board {
         }
     }
 
-    /// What a VM may have now. Its limit of device memory is in its terms.
+    /// A VM's current limits. Its limit of device memory is in its terms.
     pub fn set_policy(&self, vm: usize, policy: &VmPolicy) {
         let Some(vm) = self.vms.get(vm) else { return };
         vm.weight.store(policy.weight, Relaxed);
@@ -229,7 +229,7 @@ impl Board {
         let (mut queued_commands, mut pinned_bytes) = (0_u64, 0_u64);
         let mut clients = Vec::with_capacity(state.there.len());
         for client in &mut state.there {
-            // Only the places that somebody has: the others' pages may never have been touched.
+            // Only used slots: the pages of the others may never have been touched.
             let charged = |gpu: &u32| {
                 let slots = vm.ledger.held.get(*gpu as usize);
                 let slot = slots.and_then(|slots| slots.get(client.slot as usize));

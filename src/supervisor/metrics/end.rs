@@ -16,7 +16,7 @@ pub enum End {
     Crashed,
     /// The worker made a system call that it may not make.
     Sandbox,
-    /// The worker gave up: what the guest sent made no sense, or the driver failed.
+    /// The worker gave up: the guest sent malformed data, or the driver failed.
     Failed,
     /// A kernel ran for longer than the VM's kernels may.
     LongestKernel,
@@ -42,7 +42,7 @@ pub const ENDS: [End; 9] = [
 ];
 
 impl End {
-    /// What the metrics and the log call it.
+    /// The name in the metrics and the log.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -57,8 +57,8 @@ impl End {
         }
     }
 
-    /// What the end of a worker's process was that nobody had ordered. `oom` says whether the kernel has killed a process
-    /// for want of memory lately; it is asked only where that matters.
+    /// The reason for an end of a worker's process that the supervisor did not cause. `oom` says whether the kernel has
+    /// recently killed a process for lack of memory; it is called only if that matters.
     pub fn of(status: ExitStatus, oom: impl FnOnce() -> bool) -> Self {
         match status.signal() {
             Some(SIGKILL) if oom() => Self::OutOfMemory,

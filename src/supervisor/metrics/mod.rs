@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What can be seen of VMs and clients from outside: metrics for Prometheus, and the page that `top` reads.
+//! The public view of VMs and clients: metrics for Prometheus, and the page that `top` reads.
 //!
-//! The supervisor's event loop tells the [`Board`] who comes and goes; a thread of its own serves what the board and
-//! the accounts say ([`Server`]). Neither waits for the other longer than it takes to read a VM's counters.
+//! The supervisor's event loop records arrivals and ends on the [`Board`]; a thread of its own serves the board and the
+//! accounts ([`Server`]). Neither waits for the other longer than it takes to read a VM's counters.
 
 mod address;
 mod board;

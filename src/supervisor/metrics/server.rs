@@ -38,7 +38,7 @@ use crate::supervisor::socket::Socket;
 const MAX_CONNECTIONS: usize = 8;
 /// How long one of them may take in all.
 const TIME: Duration = Duration::from_secs(10);
-/// How long until a request is there.
+/// The time limit for a request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// The longest request, and as much as is written at a time.
 const BUFFER: usize = 16 << 10;

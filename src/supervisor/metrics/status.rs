@@ -40,11 +40,11 @@ pub struct VmStatus {
     pub max_clients: u64,
     /// The longest that one kernel may run.
     pub longest_kernel_seconds: Option<f64>,
-    /// How many connections it has.
+    /// The number of its connections.
     pub connections: u64,
-    /// What it has of each GPU.
+    /// Its use of each GPU.
     pub gpus: Vec<GpuStatus>,
-    /// What its clients have done, with those that are gone.
+    /// The work of its clients, ended ones included.
     pub totals: Totals,
     /// Commands that wait in its clients' rings.
     pub queued_commands: u64,
@@ -58,7 +58,7 @@ pub struct VmStatus {
     pub clients: Vec<ClientStatus>,
 }
 
-/// What a VM has of a GPU.
+/// A VM's use of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuStatus {
     /// The GPU, as the host's driver numbers it.
@@ -86,7 +86,7 @@ pub struct ClientStatus {
     pub memory_bytes: u64,
     /// For how long GPUs had work of it while no other VM wanted them; sampled.
     pub alone_seconds: f64,
-    /// What it has done.
+    /// Its work.
     pub totals: Totals,
     /// Commands that wait in its ring.
     pub queued_commands: u64,
@@ -94,7 +94,7 @@ pub struct ClientStatus {
     pub pinned_bytes: u64,
 }
 
-/// What was done; this only grows.
+/// Amounts of work; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Kernels launched.
@@ -118,7 +118,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What a worker has counted.
+    /// The counters of a worker.
     pub fn of(counters: &Counters) -> Self {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         Self {
@@ -161,7 +161,7 @@ impl Totals {
         self.with(other, u64::max)
     }
 
-    /// What this has more than another.
+    /// The difference to another one.
     #[must_use]
     pub fn since(self, other: Self) -> Self {
         self.with(other, u64::saturating_sub)

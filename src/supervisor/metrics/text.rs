@@ -12,7 +12,7 @@ use prometheus_client::{
 
 use super::{Board, Status, VmStatus};
 
-/// What the format is called in HTTP.
+/// The format's media type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Where the metrics of a board come from.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The GPUs' sensors, for VMs that may read them.
 //!
-//! A worker whose guest asks has the supervisor take a sample. A thread gets it from a process that has NVML open ([`nvml`]), and puts it
-//! into the memory of that worker's VM ([`Terms`]). Nobody is asked while no guest asks, and no GPU more often than once in [`SAMPLE_AGE`]. So
-//! an idle host does nothing here.
+//! When a guest asks, its worker has the supervisor take a sample. A thread gets it from a process that has NVML open
+//! ([`nvml`]), and puts it into the memory of that worker's VM ([`Terms`]). NVML is not asked while no guest asks, and
+//! at most once in [`SAMPLE_AGE`] for each GPU. So an idle host does nothing here.
 
 pub mod nvml;
 
@@ -25,7 +25,7 @@ use crate::{
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take for any other answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How long nobody is asked after a failure. The log has a line for each.
+/// The pause after a failure. The log has a line for each failure.
 const PAUSE: Duration = Duration::from_secs(30);
 /// How long the process stays when no guest asks. It keeps the driver from letting idle GPUs sleep.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
@@ -214,7 +214,7 @@ impl Source {
         if self.not_before.is_some_and(|then| now < then) {
             return None;
         }
-        // One that has failed ends here: its answer may come late, and would be taken for that of another question.
+        // A process that has failed ends here: a late answer would be taken for the answer to another question.
         let (helper, limit) = match self.helper.take() {
             Some(helper) => (Ok(helper), ANSWER_LIMIT),
             None => (Helper::start(&self.program), START_LIMIT),
@@ -242,7 +242,7 @@ impl Source {
 /// An answer of the process: a number for each sensor, or `-` if the value is not known.
 ///
 /// # Errors
-/// The line, if it is another one: it then says what is wrong.
+/// The line, if it has another form: it then names the error.
 fn parse(line: &str) -> Result<Values, String> {
     let mut values = [None; Sensor::COUNT];
     let mut words = line.split(' ');
@@ -256,7 +256,7 @@ fn parse(line: &str) -> Result<Values, String> {
     words.next().map_or(Ok(values), |_| Err(line.to_owned()))
 }
 
-/// What the process prints for [`parse`].
+/// The process's output for [`parse`].
 fn print(values: &Values) -> String {
     let words = values.map(|value| value.map_or("-".to_owned(), |value| value.to_string()));
     words.join(" ")
@@ -378,7 +378,7 @@ mod tests {
         terms.allow_sensors(true);
         let idle = Duration::from_millis(300);
         let sensors = Sensors::start_for(program, vec![terms], idle).unwrap();
-        assert!(!pid.exists(), "nobody has asked");
+        assert!(!pid.exists(), "no query yet");
         let mut last = String::new();
         for gpu in [0, 1] {
             sensors.sample(0, gpu);

@@ -201,7 +201,8 @@ impl Nvml {
     }
 }
 
-/// The process: answers until its standard input ends. `addresses` are those of the GPUs on the PCI bus, by the driver's numbers.
+/// The process: answers until its standard input ends. `addresses` are the GPUs' on the PCI bus, by the driver's
+/// numbers.
 pub fn serve(addresses: &[String]) -> ExitCode {
     let nvml = match Nvml::open() {
         Ok(nvml) => nvml,

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-/// What addresses and sizes of reservations are multiples of, in bytes: the granularity of NVIDIA's driver.
+/// The alignment of addresses and sizes of reservations, in bytes: the granularity of NVIDIA's driver.
 pub const GRANULARITY: u64 = 2 << 20;
 /// Reservations at most.
 const MOST: usize = 16 << 10;
 
-/// The windows and what is reserved in them.
+/// The windows and the reservations in them.
 #[derive(Debug, Default)]
 pub struct Addresses {
     /// Starts and bytes.
@@ -54,8 +54,8 @@ impl Addresses {
         self.windows.iter().any(window) && before.is_none_or(|(of, length)| of + length <= start)
     }
 
-    /// The first place in a window with room. A granule stays free behind what lies before, so that a kernel that runs off its
-    /// end faults.
+    /// The first place in a window with room. A granule stays free behind the previous reservation, so that a kernel
+    /// that runs past its end faults.
     fn first_fit(&self, (first, length): (u64, u64), bytes: u64, alignment: u64) -> Option<u64> {
         let end = first + length;
         let mut at = first.checked_next_multiple_of(alignment)?;
@@ -107,7 +107,7 @@ mod tests {
     fn wishes_are_granted_where_they_can_be_and_nothing_overlaps() {
         let mut a = addresses();
         assert_eq!(a.reserve(4 * G, 0, START + 8 * G), Some(START + 8 * G));
-        // Right behind it, as who grows a buffer wishes.
+        // Directly behind it, to grow a buffer in place.
         assert_eq!(a.reserve(G, 0, START + 12 * G), Some(START + 12 * G));
         for taken in [START + 7 * G, START + 8 * G, START + 11 * G, START + 12 * G] {
             let got = a.reserve(2 * G, 0, taken).unwrap();

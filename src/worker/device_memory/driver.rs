@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Chunks by the host's driver: `cuMemCreate` and what belongs to it.
+//! Chunks from the host's driver: `cuMemCreate` and related functions.
 
 use std::{
     ffi::c_int,
@@ -20,8 +20,8 @@ use crate::{
 
 /// A device's part of the addresses: room for many times its memory.
 const WINDOW_BYTES: u64 = 4 << 40;
-/// Where the first device's is: above the guest's pinned memory, below where Linux puts what has no place of its own, so
-/// that a guest's own addresses stay free here.
+/// The first device's window: above the guest's pinned memory, below the addresses that Linux chooses itself, so that a
+/// guest's own addresses stay free here.
 const FIRST_WINDOW: u64 = 0x2000_0000_0000;
 /// Sizes of windows to try, in bytes.
 const WINDOW_SIZES: [u64; 3] = [WINDOW_BYTES, 1 << 40, 256 << 30];
@@ -33,7 +33,7 @@ const WINDOWS: u64 = 12;
 pub struct Chunks {
     device: CUdevice,
     gpu_direct: bool,
-    /// What they are charged to.
+    /// The charge for them.
     quota: Option<Quota>,
     holders: &'static dyn Holders,
 }
@@ -128,9 +128,9 @@ impl Chunks {
             driver::cuMemGetAllocationGranularity(&mut granularity, &chunks.properties(), option)
                 .and_then(|()| driver::cuDeviceTotalMem_v2(&mut total, device))
         }
-        .map_err(|_| "it does not say how its memory is cut")?;
+        .map_err(|_| "it does not report the granularity of its memory")?;
         if granularity == 0 {
-            return Err("it does not say how its memory is cut");
+            return Err("it does not report the granularity of its memory");
         }
         let (start, bytes) = reserve(device).ok_or("there are no addresses for its memory")?;
         let shape = Shape {
@@ -176,7 +176,7 @@ impl Chunks {
     }
 }
 
-/// A device as a place of memory, and as who accesses it.
+/// A device as the place of memory, and as its accessor.
 pub fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation {
         type_: CU_MEM_LOCATION_TYPE_DEVICE,
@@ -206,7 +206,7 @@ fn reserve_in(places: &[u64]) -> Option<(u64, u64)> {
                 Some(start) if start == wish => return Some((start, bytes)),
                 // The driver takes a wish as that.
                 Some(elsewhere) => free(elsewhere, bytes),
-                // So many are not to be had.
+                // So many addresses are unavailable.
                 None => break,
             }
         }
@@ -273,7 +273,7 @@ impl Events for DriverEvents {
     }
 
     fn end(&self, event: u64) {
-        // SAFETY: as above, and nobody uses it any more.
+        // SAFETY: as above, and it is no longer in use.
         if let Err(code) = unsafe { driver::cuEventDestroy_v2(event as CUevent) } {
             tracing::debug!("cuEventDestroy: {code}");
         }

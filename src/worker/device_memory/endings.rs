@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What ends with a module, a library or a context.
+//! Memory that ends with a module, a library or a context.
 
 use gpgpu_protocol::cuda::*;
 
@@ -40,8 +40,8 @@ impl DeviceMemory {
             .extract(|range| range.source == Source::Global(owner));
     }
 
-    /// A context is about to end: nothing of this worker's own uses it any more, and nothing begins to use what the driver
-    /// frees with it.
+    /// A context is about to end: nothing of this worker's own uses it any more, and nothing begins to use memory that
+    /// the driver frees with it.
     pub fn end_context(&self, context: u64) {
         self.leave(context);
         let which = |range: &Range| goes_with(range, context);
@@ -54,7 +54,7 @@ impl DeviceMemory {
         self.ranges.set_ending(which, Some(EndsWith::Context), None);
     }
 
-    /// A context is gone, and with it what was allocated in it.
+    /// A context is gone, and with it its allocations.
     pub fn forget_context(&self, context: u64) {
         self.forget_freed(context);
         let Some(device) = write(&self.contexts).remove(&context) else {
@@ -63,11 +63,11 @@ impl DeviceMemory {
         let gone = self.ranges.extract(|range| range.context == context);
         for range in gone {
             match range.source {
-                // It counts among what was freed.
+                // It counts as freed.
                 Source::Driver if range.ending == Some(EndsWith::Free) => {}
                 // A pool's may be on another device.
                 Source::Pool { taken } => drop(self.give_to_pool(&range, taken)),
-                // What is the driver's own went with the context.
+                // The driver's own memory ended with the context.
                 Source::Driver => {
                     self.charges().remove(&range.start);
                     self.mempools.give_back(range.mempool, range.taken(), None);

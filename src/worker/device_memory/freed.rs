@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What was freed in a stream's order, until the stream has come to the free.
+//! Memory that was freed in a stream's order, until the stream has reached the free.
 //!
-//! Behind each free its stream has an event. What the same stream is given next may lie in the same bytes at once, for
-//! whatever uses it comes later in the stream; everybody else has them when the event is over. Frees without an event, because
-//! there are too many, are over when their context has done all its work.
+//! Behind each free its stream has an event. Later work of the same stream may use the same bytes at once, because it
+//! comes later in the stream; all others may when the event is over. Frees without an event, because there are too
+//! many, are over when their context has done all its work.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -17,7 +17,7 @@ use gpgpu_protocol::cuda::*;
 
 use super::{pool::WHOLE_BYTES, ranges::Source};
 
-/// The batches of a stream that have an event of their own; what is freed later shares the last one's.
+/// The batches of a stream that have an event of their own; later frees share the last one's.
 const BATCHES: usize = 32;
 /// Events of all streams together, from which on a stream has one batch only.
 const MANY_EVENTS: usize = 4 << 10;
@@ -26,7 +26,7 @@ const MOST_EVENTS: usize = 64 << 10;
 /// Events of a context that are kept for the next frees.
 const SPARE_EVENTS: usize = 64;
 
-/// What marks points in streams.
+/// Marks for points in streams.
 pub trait Events {
     /// Makes an event in the thread's current context.
     ///
@@ -40,11 +40,11 @@ pub trait Events {
     ///
     /// The driver's code.
     fn record(&self, event: u64, stream: u64) -> Result<(), CUresult>;
-    /// Whether the stream has come to where it was recorded last. The event's context is current.
+    /// Whether the stream has reached its last recording. The event's context is current.
     ///
     /// # Errors
     ///
-    /// The driver's code: that of a kernel that failed, say.
+    /// The driver's code: for example that of a kernel that failed.
     fn is_over(&self, event: u64) -> Result<bool, CUresult>;
     /// Ends it.
     fn end(&self, event: u64);
@@ -72,14 +72,14 @@ pub struct Block {
     pub mempool: u64,
     /// Where it comes from.
     pub source: Source,
-    /// Of memory that another process has open, or that another process has lent, the number by which that is known; 0 of any other. What has
-    /// one is not given out again before it is over.
+    /// For memory that another process has open, or has lent, its number there; 0 for any other. Memory with a number
+    /// is not reused before it is over.
     pub number: u64,
 }
 
 impl Block {
-    /// Whether `taken` bytes of it can be given out for a context. What is the driver's own goes with the context that it was
-    /// made in, and as a whole; so does a chunk.
+    /// Whether `taken` bytes of it can be allocated for a context. The driver's own memory can be reused only in its
+    /// context, and only as a whole; so can a chunk.
     fn is_for(&self, context: u64, taken: u64) -> bool {
         match self.source {
             Source::Pool { .. } => self.taken == taken || self.taken < WHOLE_BYTES,
@@ -123,7 +123,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Adds a block to a batch; `false` if it is there already, as memory is that was opened again meanwhile.
+    /// Adds a block to a batch; `false` if it is there already, as memory is that was reopened meanwhile.
     fn insert(&mut self, index: usize, block: Block) -> bool {
         let batch = &mut self.batches[index];
         if block.number == 0 {
@@ -146,9 +146,9 @@ impl Queue {
 #[derive(Debug, Default)]
 struct State {
     queues: BTreeMap<StreamKey, Queue>,
-    /// How many batches there have been.
+    /// The number of batches.
     batches: u64,
-    /// How many events there are in batches.
+    /// The number of events in batches.
     events: usize,
     /// Events for the next frees, by context.
     spare: HashMap<u64, Vec<u64>>,
@@ -164,12 +164,12 @@ pub struct Freed<E> {
     count: AtomicUsize,
 }
 
-/// What [`Freed::over`] found.
+/// The result of [`Freed::over`].
 #[derive(Debug, Default)]
 pub struct Over {
-    /// What is everybody's again.
+    /// Memory that all may use again.
     pub blocks: Vec<Block>,
-    /// What a context has failed with whose events are not over for that.
+    /// The error of a context whose events are therefore not over.
     pub failed: Option<CUresult>,
 }
 
@@ -178,7 +178,7 @@ impl<E: Events> Freed<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many pieces of memory there are.
+    /// The number of pieces of memory.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
@@ -202,7 +202,7 @@ impl<E: Events> Freed<E> {
         }
     }
 
-    /// Frees memory when a stream, whose handle is `raw` and whose context is current, has done what it was given.
+    /// Frees memory when a stream, whose handle is `raw` and whose context is current, has done its earlier work.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl<E: Events> Freed<E> {
             state.events += 1;
             let spare = state.spare.get_mut(&context).and_then(Vec::pop);
             drop(state);
-            // Where the stream has no room the driver waits, so nobody is to wait for this thread.
+            // If the stream has no room the driver waits, so no other thread may wait for this one.
             let event = spare.map_or_else(|| self.events.make(), Ok);
             let recorded = event.and_then(|event| {
                 let recorded = self.events.record(event, raw);
@@ -278,8 +278,8 @@ impl<E: Events> Freed<E> {
         let found = queue.batches.binary_search_by_key(&number, |of| of.number);
         let index = found.ok()?;
         let batch = &mut queue.batches[index];
-        // What comes later in other streams comes after the stream's event, where CUDA has them wait for this stream: the
-        // legacy one, say.
+        // Later work of other streams comes after the stream's event if CUDA makes them wait for this stream: for
+        // example the legacy one.
         if batch.event.is_none() || !batch.blocks.get(&start)?.is_for(key.0, taken) {
             return None;
         }
@@ -301,7 +301,7 @@ impl<E: Events> Freed<E> {
         Some(rest)
     }
 
-    /// Takes what is over: of one context, which is current, or of all those that `enter` makes current.
+    /// Takes memory that is over: of one context, which is current, or of all those that `enter` makes current.
     pub fn over(&self, only: Option<u64>, mut enter: impl FnMut(u64) -> bool) -> Over {
         let mut over = Over::default();
         if self.is_empty() {
@@ -411,7 +411,7 @@ impl<E: Events> Freed<E> {
         state.events -= gone;
     }
 
-    /// A context is gone, and so is all work in it: takes what was freed in its streams.
+    /// A context is gone, and so is all work in it: takes the memory that was freed in its streams.
     pub fn forget_context(&self, context: u64) -> Vec<Block> {
         let blocks = self.take_where(context, |_| true);
         let mut state = self.state();

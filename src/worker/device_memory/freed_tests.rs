@@ -18,7 +18,7 @@ const POOL: u64 = 0x180;
 const MIB: u64 = 1 << 20;
 const NONE: [u64; 0] = [];
 
-/// Streams, by their numbers: what each was given, and how much of it is done.
+/// Streams, by number: their work, and how much of it is done.
 #[derive(Debug, Default)]
 struct Streams {
     given: HashMap<u64, u64>,
@@ -127,7 +127,7 @@ fn a_stream_has_again_at_once_what_it_freed_and_nobody_else_has() {
     assert_eq!(over(&freed), NONE);
     assert_eq!(freed.take(STREAM, POOL, 1024), None);
     assert_eq!(freed.take(STREAM, POOL, 512), Some(block(0x1000, 512)));
-    // It is in use: the end of what the stream did before is no end of that.
+    // It is in use: the end of the stream's earlier work does not end that.
     fake.finish(STREAM.1);
     assert_eq!(over(&freed), NONE);
     assert!(freed.is_empty());
@@ -162,7 +162,7 @@ fn the_smallest_piece_is_cut_and_a_chunk_is_not() {
 }
 
 #[test]
-fn what_another_process_has_open_is_not_given_out_again() {
+fn memory_that_another_process_has_open_is_not_reused() {
     let (fake, freed) = freed();
     let lent = Block {
         number: 7,
@@ -170,7 +170,7 @@ fn what_another_process_has_open_is_not_given_out_again() {
     };
     freed.push(STREAM, STREAM.1, lent).unwrap();
     assert_eq!(freed.take(STREAM, POOL, MIB), None);
-    // What is open again and freed again meanwhile is there once, by its new number.
+    // Memory that was reopened and freed again meanwhile is there once, by its new number.
     for number in 8..100 {
         let again = Block { number, ..lent };
         freed.push(STREAM, STREAM.1, again).unwrap();
@@ -183,7 +183,7 @@ fn what_another_process_has_open_is_not_given_out_again() {
 }
 
 #[test]
-fn what_the_driver_gave_goes_with_its_context_and_as_a_whole() {
+fn the_drivers_own_memory_is_reused_in_its_context_and_as_a_whole() {
     let (_, freed) = freed();
     let of = |start, context| Block {
         source: Source::Driver,
@@ -235,7 +235,7 @@ fn pitfall_73_a_million_frees_behind_a_stream_take_few_events() {
 }
 
 #[test]
-fn what_has_no_event_is_over_when_its_context_has_done_all() {
+fn a_free_without_an_event_is_over_when_its_context_has_done_all() {
     let (fake, freed) = freed();
     fake.lock().refuses = Some(CUDA_ERROR_OUT_OF_MEMORY);
     push(&freed, STREAM, 0x1000, 512);
@@ -294,8 +294,8 @@ fn the_events_of_a_context_that_ends_are_left_alone() {
 }
 
 proptest! {
-    /// Whatever is freed and taken, no byte is anybody's twice, none is over before its stream has come to its free, and all of
-    /// it is over in the end.
+    /// Whatever is freed and taken, no byte has two owners, no free is over before its stream has reached it, and all
+    /// of them are over in the end.
     #[test]
     fn every_byte_is_in_one_place(steps in prop::collection::vec((0_u8..4, 0_u64..3, 1_u64..6), 1..200)) {
         let (fake, freed) = freed();
@@ -303,7 +303,7 @@ proptest! {
         let mut used: Vec<(u64, u64)> = (0..20).map(|number| (number * 0x10_0000, 4096)).collect();
         let all: u64 = used.iter().map(|(_, bytes)| bytes).sum();
         let mut free: Vec<(u64, u64)> = Vec::new();
-        // What was freed: its bytes, its stream and how much that had been given, by start.
+        // Freed memory, by start: its bytes, its stream and the stream's work at the time.
         let mut waiting: HashMap<u64, (u64, u64, u64)> = HashMap::new();
         for (what, stream, size) in steps {
             let key = (CONTEXT, stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! One device's memory, and how what is idle of it is given back.
+//! One device's memory, and the return of its idle part.
 
 use std::{
     sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, atomic::AtomicBool},

@@ -5,8 +5,8 @@
 //! the allocations in it are open. Each open allocation is noted among [the ranges](super::ranges), so copies, fills and questions
 //! about addresses find it there.
 //!
-//! The physical memory stays until the last who has it lets go, so it is charged here as well as where it was made: a VM that shares memory
-//! is charged more than it has, and never less.
+//! The physical memory stays until its last holder releases it, so it is charged here as well as in the process that
+//! made it: a VM that shares memory is charged more than it has, and never less.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,12 +36,12 @@ use crate::{
     },
 };
 
-/// Chunks of others at most, and as many open allocations: what each costs the driver is the host's memory.
+/// The maximum number of imported chunks, and of open allocations: the driver's cost of each is host memory.
 const MOST: usize = 64 << 10;
 
-/// Who is told what is given back.
+/// The recipient of returned memory.
 pub trait Lender: std::fmt::Debug + Send + Sync {
-    /// What this name stands for is given back, so many times.
+    /// The object of this name is returned, so many times.
     fn returned(&self, name: &peers::Name, times: u32);
 }
 
@@ -80,7 +80,7 @@ struct Chunk {
     memory: Imported,
     start: u64,
     bytes: u64,
-    /// Who may use it.
+    /// The devices with access.
     devices: Vec<CUdevice>,
     /// Open allocations in it.
     users: usize,
@@ -92,7 +92,7 @@ struct Open {
     name: peers::Name,
     chunk: Key,
     context: u64,
-    /// How often it is open.
+    /// The number of opens.
     count: u32,
     /// The imported memory pool that it was opened with; 0 for none.
     mempool: u64,
@@ -114,7 +114,7 @@ pub struct Imports {
     /// Start and bytes.
     window: OnceLock<Option<(u64, u64)>>,
     state: Mutex<State>,
-    /// Held by who imports or lets go while the driver works. Its command is narrow.
+    /// Held while the driver imports or releases. The command is narrow.
     turn: Mutex<()>,
 }
 
@@ -220,8 +220,9 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for what cannot be; `CUDA_ERROR_INVALID_HANDLE` for what is open in another context; `CUDA_ERROR_INVALID_DEVICE` for a device that the guest has not;
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an invalid object; `CUDA_ERROR_INVALID_HANDLE` for one that is open in another
+    /// context; `CUDA_ERROR_INVALID_DEVICE` for a device that the guest does not have; `CUDA_ERROR_OUT_OF_MEMORY`, also
+    /// past the VM's limit; the driver's code.
     pub fn open(
         &self,
         context: u64,
@@ -319,7 +320,7 @@ impl DeviceMemory {
         opened.map(|(address, bytes, _)| (address, bytes))
     }
 
-    /// Lets another device use what is open of an imported pool.
+    /// Gives another device access to the open memory of an imported pool.
     pub(super) fn share_opened(&self, mempool: u64, device: CUdevice) -> Result<(), CUresult> {
         let keys: Vec<Key> = {
             let state = self.imports.state();
@@ -443,7 +444,7 @@ impl DeviceMemory {
         if chunk.devices.contains(&device) {
             return Ok(());
         }
-        // The lock is held across the call, so that nobody lets the chunk go.
+        // The lock is held across the call, so that no thread releases the chunk.
         grant(chunk.start, chunk.bytes, device)?;
         chunk.devices.push(device);
         Ok(())
@@ -512,8 +513,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Ends the closing with this number, if the allocation was not opened again and has not gone with its context. No command uses it any more.
-    /// Where it was in a stream's order, the stream has come to it.
+    /// Ends the closing with this number, if the allocation was not reopened and has not ended with its context. No
+    /// command uses it any more. If it was in a stream's order, the stream has reached it.
     pub(super) fn finish_close(&self, address: CUdeviceptr, number: u64) {
         let _turn = self.imports.turn();
         let is_closing = {
@@ -585,7 +586,7 @@ impl DeviceMemory {
     }
 }
 
-/// Lets a device use what is mapped.
+/// Gives a device access to the mapping.
 fn grant(start: u64, bytes: u64, device: CUdevice) -> Result<(), CUresult> {
     let access = CUmemAccessDesc {
         location: location(device),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What commands ask about addresses before they use them.
+//! The queries of commands about addresses, before they use them.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 impl DeviceMemory {
-    /// What is known of an address.
+    /// The state of an address.
     pub fn find(&self, address: CUdeviceptr) -> Option<Range> {
         self.ranges.find(address)
     }
@@ -47,7 +47,7 @@ impl DeviceMemory {
         {
             return Ok(());
         }
-        // Without a current context the copy itself says what is wrong.
+        // Without a current context the copy itself returns the error.
         let Ok(device) = self.device_of(context) else {
             return Ok(());
         };
@@ -67,7 +67,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if nothing is there; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no memory; the driver's code.
     pub fn let_reach(&self, address: CUdeviceptr, device: CUdevice) -> Result<bool, CUresult> {
         let range = self.ranges.find(address);
         let range = range.filter(|range| range.ending.is_none());
@@ -112,7 +112,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_FOUND` if nothing is there.
+    /// `CUDA_ERROR_NOT_FOUND` if there is no memory.
     pub fn address_range(&self, address: CUdeviceptr) -> Option<Result<(u64, u64), CUresult>> {
         match self.ranges.find(address) {
             Some(range) if range.ending.is_some() => Some(Err(CUDA_ERROR_NOT_FOUND)),
@@ -126,7 +126,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if nothing is there.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no memory.
     pub fn set_sync_memops(
         &self,
         address: CUdeviceptr,

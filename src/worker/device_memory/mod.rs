@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The guest's device memory: what it allocated, in which context, and where that lies.
+//! The guest's device memory: its allocations, their contexts and their places.
 //!
 //! It comes out of chunks that another process can import ([`pool`]), at addresses of a window that each device has. A
 //! device whose driver cannot do that has `cuMemAlloc`'s memory instead. Either way everything that was given out is
@@ -65,14 +65,14 @@ use crate::{
 const MAX_ALLOCATIONS: usize = 1 << 22;
 /// A buffer's id, from here on: the driver's own start at 1.
 const FIRST_ID: u64 = 1 << 48;
-/// What the driver aligns the rows of `cuMemAllocPitch` to, in bytes.
+/// The driver's alignment of the rows of `cuMemAllocPitch`, in bytes.
 const PITCH_ALIGNMENT: usize = 512;
 
 /// See the module's page.
 #[derive(Debug)]
 pub struct DeviceMemory {
     pub(super) common: &'static Common,
-    /// Who else holds chunks.
+    /// Other holders of chunks.
     holders: &'static dyn Holders,
     ranges: Ranges,
     /// By device; `None` where there are no chunks.
@@ -84,11 +84,11 @@ pub struct DeviceMemory {
     ids: AtomicU64,
     /// Whether a range was ever made synchronous.
     any_synchronous: AtomicBool,
-    /// What it is charged to, once there is a client.
+    /// The charge for it, once there is a client.
     quota: OnceLock<Quota>,
-    /// What the driver's own allocations are charged, by their addresses.
+    /// The charges for the driver's own allocations, by address.
     charges: Mutex<HashMap<u64, Charge>>,
-    /// What was freed in a stream's order and is not over.
+    /// Memory that was freed in a stream's order and is not over.
     freed: Freed<DriverEvents>,
     reaper: Reaper,
     mempools: MemPools,
@@ -114,7 +114,8 @@ fn current_device() -> Result<CUdevice, CUresult> {
     Ok(device)
 }
 
-/// What the driver has to give of the current context's device: free and all bytes. Where a kernel has failed, this says so.
+/// The driver's memory on the current context's device: free and all bytes. This reports the failure of an earlier
+/// kernel.
 fn driver_info() -> Result<(usize, usize), CUresult> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the pointers are to values that live across the call.
@@ -123,7 +124,7 @@ fn driver_info() -> Result<(usize, usize), CUresult> {
 }
 
 impl DeviceMemory {
-    /// None yet; `holders` are told when they have to let go of chunks.
+    /// Empty; `holders` are told when they have to release chunks.
     pub fn new(common: &'static Common, holders: &'static dyn Holders) -> Self {
         Self {
             common,
@@ -146,7 +147,7 @@ impl DeviceMemory {
         }
     }
 
-    /// What others have lent is given back to this.
+    /// The recipient of memory that others have lent.
     pub fn give_back_to(&self, lender: &'static dyn Lender) {
         let _ = self.lender.set(lender);
     }
@@ -284,7 +285,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// The driver's code: `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`, that of an earlier failure.
+    /// The driver's code: `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`, that of an earlier
+    /// failure.
     pub fn allocate(&self, context: u64, bytes: u64) -> Result<CUdeviceptr, CUresult> {
         if let Some(address) = self.try_alloc_cached(context, bytes) {
             return Ok(address);
@@ -322,9 +324,7 @@ impl DeviceMemory {
                     return Err(code);
                 }
                 Err(code) => {
-                    tracing::info!(
-                        "GPU {ordinal} has no exportable memory: the driver says {code}"
-                    );
+                    tracing::info!("GPU {ordinal} has no exportable memory: driver error {code}");
                     device.is_refused.store(true, Ordering::Relaxed);
                 }
             }
@@ -378,7 +378,7 @@ impl DeviceMemory {
     /// Gives a range back that ends, if all went well until now.
     fn finish_free(&self, range: Range, result: Result<(), CUresult>) -> Result<(), CUresult> {
         let is_drivers = range.source == Source::Driver;
-        // What is the driver's own it still knows until it is freed.
+        // The driver still knows its own memory until it is freed.
         if !is_drivers {
             self.ranges.remove_freed(range.start);
         }
@@ -391,8 +391,8 @@ impl DeviceMemory {
         result
     }
 
-    /// `cuMemFree` of memory that nothing uses any more: the caller knows that the context has done what it was given.
-    /// It does not block where the memory is of a chunk.
+    /// `cuMemFree` of memory that is no longer in use: the caller knows that the context has done its work. It does not
+    /// block for memory of a chunk.
     ///
     /// # Errors
     ///
@@ -433,7 +433,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Frees what came out of a chunk; returns its device, and how many bytes are idle there.
+    /// Frees memory of a chunk; returns its device, and the number of idle bytes there.
     fn give_to_pool(&self, range: &Range, taken: u64) -> Option<(Arc<Device>, u64)> {
         if self.loans.keep(range, false) {
             return None;
@@ -445,7 +445,7 @@ impl DeviceMemory {
         Some((device, idle))
     }
 
-    /// Frees what `cuMemAlloc` gave.
+    /// Frees memory of `cuMemAlloc`.
     fn give_to_driver(&self, start: CUdeviceptr) -> Result<(), CUresult> {
         // From the moment when it is freed another thread may have the same address.
         let charge = self.charges().remove(&start);
@@ -458,7 +458,7 @@ impl DeviceMemory {
     }
 
     fn free_unknown(&self, address: CUdeviceptr) -> Result<(), CUresult> {
-        // Another thread may be about to free what only the driver still knows.
+        // Another thread may be about to free memory that only the driver still knows.
         let is_ending = (self.ranges.find(address)).is_some_and(|range| range.ending.is_some());
         if self.is_ours(address) || is_ending {
             driver_info()?;
@@ -485,7 +485,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Free and all bytes as the guest is to see them: of what the GPU has, with what is kept here, what the VM may have.
+    /// Free and all bytes for the guest: the VM's limit, the GPU's memory, and the memory kept here.
     fn within_limit(
         &self,
         device: CUdevice,
@@ -499,7 +499,7 @@ impl DeviceMemory {
             return ((free as usize).min(total), total);
         };
         let total = room.limit.min(total as u64);
-        // Other processes give back what they only keep when it is needed here.
+        // Other processes return kept memory when this one needs it.
         let room = (room.limit)
             .saturating_sub(room.used)
             .saturating_add(kept)
@@ -542,7 +542,7 @@ fn is_allocation(range: &Range) -> bool {
     )
 }
 
-/// Waits until a context has done what it was given.
+/// Waits until a context has done its work.
 fn wait_for(common: &Common, context: u64) -> Result<(), CUresult> {
     let entered = common.entered();
     if entered != context {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Allocations in a stream's order, by memory pools.
 //!
-//! An allocation is there when the call returns, which is earlier than the stream comes to it. What is freed is nobody's
-//! address from then on, and somebody's memory again when the stream has come to the free ([`super::freed`], [`super::reaper`]).
+//! An allocation exists when the call returns, which is earlier than the stream reaches it. A freed address is invalid
+//! from then on, and its memory is reused when the stream has reached the free ([`super::freed`], [`super::reaper`]).
 
 use gpgpu_protocol::{
     api::{Object, Stream},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::worker::{common::Common, grace};
 
-/// What a range is once it was freed.
+/// The state of a range once it was freed.
 fn block(range: &Range) -> Block {
     Block {
         start: range.start,
@@ -30,7 +30,7 @@ fn block(range: &Range) -> Block {
     }
 }
 
-/// The stream with an id: as the key of what it frees, and the driver's handle. Its context is current then.
+/// The stream with an id: as the key of its frees, and the driver's handle. Its context is current then.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ impl DeviceMemory {
             if bytes > total as u64 {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }
-            // What is freed in order is handed on by its whole units, so the driver's memory has to have them.
+            // Memory freed in order is reused in whole units, so the driver's memory has to have them.
             let whole = bytes.checked_next_multiple_of(pool::ALIGNMENT);
             return self.make(device, whole.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?);
         }
@@ -164,7 +164,7 @@ impl DeviceMemory {
             driver_info()?;
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        // What is the driver's own it still knows until it is freed.
+        // The driver still knows its own memory until it is freed.
         if range.source != Source::Driver {
             self.ranges.remove_freed(range.start);
         }
@@ -197,7 +197,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Begins to close memory of an imported pool: what is to be closed once nothing uses it.
+    /// Begins to close memory of an imported pool: returns the memory to close once it is no longer in use.
     fn closing_block(&self, address: CUdeviceptr) -> Result<Block, CUresult> {
         let (range, number) = self.begin_close(address)?;
         Ok(Block {
@@ -214,7 +214,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Frees what `cuMemAlloc` gave when no command uses it any more.
+    /// Frees memory of `cuMemAlloc` when no command uses it any more.
     pub(super) fn free_later(&'static self, range: &Range) {
         self.mempools.give_back(range.mempool, range.taken(), None);
         self.reaper.slow().push(block(range));
@@ -226,7 +226,7 @@ impl DeviceMemory {
         self.freed.leave(context);
     }
 
-    /// A context is gone: what was freed in its streams is over, and what was the driver's own of its memory is gone.
+    /// A context is gone: memory that was freed in its streams is over, and the driver's own memory of it is gone.
     pub(super) fn forget_freed(&self, context: u64) {
         let of_driver = |block: &Block| block.context == context && block.source == Source::Driver;
         let _turn = self.reaper.turn();

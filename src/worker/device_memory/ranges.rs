@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the worker gave out, by address.
+//! The worker's allocations, by address.
 
 use std::{
     collections::BTreeMap,
@@ -28,12 +28,12 @@ pub enum Source {
     Mapped {
         /// Where the reservation begins that it lies in.
         reservation: u64,
-        /// What devices may do with it.
+        /// The devices' access to it.
         access: Access,
     },
 }
 
-/// What devices may do with a mapping: a bit for each, by the driver's numbers.
+/// The devices' access to a mapping: a bit for each, by the driver's numbers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     readable: u64,
@@ -44,7 +44,7 @@ impl Access {
     /// The devices that there are bits for.
     pub const DEVICES: CUdevice = 64;
 
-    /// What it is once a device may do this.
+    /// The access with this permission for a device.
     pub fn with(self, device: CUdevice, flags: CUmemAccess_flags) -> Self {
         let set = |bits: u64, is_set: bool| bits & !(1 << device) | u64::from(is_set) << device;
         Self {
@@ -53,7 +53,7 @@ impl Access {
         }
     }
 
-    /// What a device may do.
+    /// A device's access.
     pub fn of(self, device: CUdevice) -> CUmemAccess_flags {
         match (self.readable >> device & 1, self.writable >> device & 1) {
             (0, _) => CU_MEM_ACCESS_FLAGS_PROT_NONE,
@@ -127,7 +127,7 @@ impl Ranges {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.read().len()
     }
@@ -183,7 +183,7 @@ impl Ranges {
         Some(found)
     }
 
-    /// Changes why ranges end, of those of which `which` says so.
+    /// Changes the end of ranges for which `which` holds.
     pub fn set_ending(
         &self,
         which: impl Fn(&Range) -> bool,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Gives back memory that was freed in a stream's order: looked at by whoever needs memory, and now and then by a thread.
+//! Returns memory that was freed in a stream's order: threads that need memory look for it, and now and then a thread
+//! of its own.
 
 use std::{
     sync::{
@@ -23,20 +24,20 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long an allocation waits at most for something to be over: what its stream does may wait for the program.
+/// The maximum wait of an allocation for a free to be over: the stream's work may wait for the program.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How often it looks.
 pub const LOOK: Duration = Duration::from_micros(200);
 
-/// Gives back what is over, where nobody else looks.
+/// Returns memory that is over, if no other thread looks.
 #[derive(Debug, Default)]
 pub struct Reaper {
     /// The thread has nothing to look at.
     is_idle: AtomicBool,
-    /// Held by who looks what is over, until that is given back.
+    /// Held from the look for memory that is over until its return.
     turn: Mutex<()>,
-    /// What is to be freed by `cuMemFree`, which may block.
+    /// The memory to free by `cuMemFree`, which may block.
     slow: Mutex<Vec<Block>>,
     wake: (Mutex<()>, Condvar),
     started: OnceLock<bool>,
@@ -65,12 +66,12 @@ impl Reaper {
         }
     }
 
-    /// The turn of who looks what is over.
+    /// The turn of the thread that looks for memory that is over.
     pub fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be freed by `cuMemFree`.
+    /// The memory to free by `cuMemFree`.
     pub fn slow(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,12 +104,12 @@ fn serve(memory: &DeviceMemory) {
 }
 
 impl DeviceMemory {
-    /// Gives back what is over in any context; says whether there was something. All that was over when this was called is
-    /// given back, whoever has found it.
+    /// Returns memory that is over in any context; `true` if there was any. All memory that was over at the call is
+    /// returned, also if another thread has found it.
     ///
     /// # Errors
     ///
-    /// What a context has failed with in which memory was freed.
+    /// The error of a context in which memory was freed.
     pub fn reap_all(&self) -> Result<bool, CUresult> {
         let _turn = self.reaper.turn();
         if self.freed.is_empty() {
@@ -121,7 +122,7 @@ impl DeviceMemory {
             .freed
             .over(None, |context| self.common.enter(context).is_ok());
         if self.common.entered() != entered {
-            // A context that was destroyed meanwhile is found out by whoever uses it.
+            // The user of a context notices that it was destroyed meanwhile.
             let _ = self.common.enter(entered);
         }
         let any = !over.blocks.is_empty();
@@ -137,7 +138,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// What a context has failed with in which memory was freed.
+    /// The error of a context in which memory was freed.
     pub fn reclaim(&self) -> Result<bool, CUresult> {
         let start = Instant::now();
         grace::narrow(&[]);
@@ -175,7 +176,7 @@ impl DeviceMemory {
         Ok(any)
     }
 
-    /// Gives back what is over, at once where that does not block.
+    /// Returns memory that is over, at once if that does not block.
     pub(super) fn settle_freed(&self, blocks: Vec<Block>) {
         let mut idle: Vec<(CUdevice, u64)> = Vec::new();
         let mut any_slow = false;
@@ -216,8 +217,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Frees what is over and `cuMemAlloc` gave: the driver may wait for all that its context does. The calling thread's command is
-    /// outside or narrow.
+    /// Frees memory of `cuMemAlloc` that is over: the driver may wait for all work of its context. The calling thread's
+    /// command is outside or narrow.
     fn free_slow(&self) -> bool {
         let blocks = std::mem::take(&mut *self.reaper.slow());
         let any = !blocks.is_empty();

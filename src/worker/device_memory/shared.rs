@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The client's memory that other processes of its VM are given, by descriptors that are made for each of them.
 //!
-//! What one of them has open is *lent*. An allocation that is lent is not given out again when it is freed, as those who have it open go on
-//! using it: its place in its chunk stays taken until the last of them has closed it, or has ended.
+//! Memory that one of them has open is *lent*. Lent memory is not reused when it is freed, because the processes that
+//! have it open continue to use it: its place in its chunk stays taken until the last of them has closed it, or has
+//! ended.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,7 @@ use crate::{ipc::peers::Given, worker::peers::Object};
 struct Loan {
     /// How often.
     times: u32,
-    /// The allocation, once it was freed, and whether its stream has yet to come to that.
+    /// The allocation, once it was freed, and whether its stream has yet to reach the free.
     freed: Option<(Range, bool)>,
 }
 
@@ -51,7 +52,7 @@ impl Lent {
     }
 }
 
-/// Requires that so many bytes of an allocation can be lent: those of a chunk.
+/// Checks that so many bytes of an allocation can be lent: only those of a chunk.
 fn lendable(range: &Range, bytes: u64) -> Result<(), CUresult> {
     match range.source {
         Source::Pool { .. } if bytes > 0 => Ok(()),
@@ -60,7 +61,7 @@ fn lendable(range: &Range, bytes: u64) -> Result<(), CUresult> {
     }
 }
 
-/// What is lent, by the allocations' numbers.
+/// The lent allocations, by number.
 #[derive(Debug, Default)]
 pub struct Loans {
     /// Whether there was ever one.
@@ -106,7 +107,7 @@ impl Loans {
         Some(range)
     }
 
-    /// The stream has come to the free of an allocation, which is given if its place is free then.
+    /// The stream has reached the free of an allocation, which is returned if its place is free then.
     pub fn pass(&self, id: u64) -> Option<Range> {
         if let Some(Loan {
             freed: Some((_, is_ordered)),
@@ -127,7 +128,8 @@ impl Loans {
 }
 
 impl DeviceMemory {
-    /// The allocation that an address lies in, as what `cuIpcGetMemHandle` shares; `bytes` is what the guest asked for when it was allocated.
+    /// The allocation that an address lies in, as the object of `cuIpcGetMemHandle`; `bytes` is the size that the guest
+    /// requested for it.
     ///
     /// # Errors
     ///
@@ -153,7 +155,7 @@ impl DeviceMemory {
         self.mempools.device(mempool, own)
     }
 
-    /// The allocation of a memory pool that starts at an address, as what `cuMemPoolExportPointer` shares.
+    /// The allocation of a memory pool that starts at an address, as the object of `cuMemPoolExportPointer`.
     ///
     /// # Errors
     ///
@@ -174,22 +176,22 @@ impl DeviceMemory {
         (range.start == start && range.id == id && range.ending.is_none()).then_some(range)
     }
 
-    /// Whether the allocation is there that was shared.
+    /// Whether the shared allocation still exists.
     pub fn is_allocation(&self, start: u64, id: u64) -> bool {
         self.still(start, id).is_some()
     }
 
-    /// Whether somebody has the allocation with this number open.
+    /// Whether another process has the allocation with this number open.
     pub fn is_lent(&self, id: u64) -> bool {
         let loans = self.loans.loans();
         loans.get(&id).is_some_and(|loan| loan.times > 0)
     }
 
-    /// What another process is given for an allocation that was shared: a descriptor that is made for it; `None` if it is gone. It is that of the
-    /// chunk that the allocation lies in, with all that lies there beside it. It is lent from then on.
+    /// The reply to another process for a shared allocation: a descriptor made for it; `None` if it is gone. It is that
+    /// of the allocation's chunk, with all other allocations there. The allocation is lent from then on.
     pub fn give_allocation(&self, lent: Lent) -> Option<(Given, OwnedFd)> {
         let Lent { start, id, bytes } = lent;
-        // First, so that whoever frees it meanwhile keeps its place.
+        // First, so that a thread that frees it meanwhile keeps its place.
         self.loans.lend(id);
         let given = self.still(start, id).and_then(|_| {
             let place = self.place(start, bytes)?;
@@ -208,7 +210,7 @@ impl DeviceMemory {
         }
     }
 
-    /// The stream has come to the free of an allocation that others had open then.
+    /// The stream has reached the free of an allocation that others had open then.
     pub(super) fn pass_loan(&self, id: u64) {
         if let Some(range) = self.loans.pass(id) {
             self.give_freed(&range);
@@ -217,7 +219,7 @@ impl DeviceMemory {
 
     fn give_freed(&self, range: &Range) {
         if let Err(code) = self.give_back(range) {
-            tracing::debug!("What was lent is not given back: {code}");
+            tracing::debug!("Cannot free lent memory: {code}");
         }
     }
 

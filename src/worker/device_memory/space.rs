@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The free ranges. What lies in none of them was taken, or was never given.
+/// The free ranges. All other addresses are taken, or were never given.
 #[derive(Debug, Default)]
 pub struct Space {
     /// The bytes of each range, by its start.
@@ -32,8 +32,7 @@ impl Space {
         self.free
     }
 
-    /// Gives a range that is not free, and joins it with what it touches; returns the range that it is then part of,
-    /// as start and bytes.
+    /// Adds a range that is not free, and joins it with its neighbours; returns the joined range, as start and bytes.
     pub fn give(&mut self, mut start: u64, mut bytes: u64) -> (u64, u64) {
         let before = self.by_start.range(..start).next_back();
         if let Some((&before, &length)) = before

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pitches and what else needs no driver.
+//! Pitches and other calculations that need no driver.
 
 use super::*;
 

@@ -30,7 +30,7 @@ struct Place {
     number: u32,
 }
 
-/// What a number of a step [`kind::EDGES`] says; `None` if it says more than there is.
+/// The edge of a number in a step [`kind::EDGES`]; `None` if there are fewer.
 fn edge(number: u64) -> Option<CUgraphEdgeData> {
     let [from_port, to_port, type_] = graph_edge_of(number)?;
     Some(CUgraphEdgeData {
@@ -67,9 +67,9 @@ pub struct Bodies {
     /// `None` between a conditional step and its first body.
     at: Option<Place>,
     open: Vec<Open>,
-    /// How many graphs there are.
+    /// The number of graphs.
     graphs: u32,
-    /// How many values there are.
+    /// The number of values.
     values: u64,
     /// The graph of each step's node, by number; 0 for a step without a node.
     places: Vec<u32>,
@@ -94,7 +94,8 @@ impl Bodies {
         }
     }
 
-    /// Does what a step says, behind others by their nodes, and gives its node, NULL for a step that has none. `left` steps are to come.
+    /// Executes a step, behind the nodes of others, and returns its node, NULL for a step that has none. `left` steps
+    /// follow.
     ///
     /// # Errors
     ///

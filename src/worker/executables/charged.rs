@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device memory of executable graphs, in the VM's limit.
 //!
-//! The driver keeps what an executable graph needs on its GPU, and does not say how much that is; when the graph ends it keeps it for the next
-//! one. On an H200 (driver 580.159.04) 512 graphs of one kernel took 112 KiB each, 512 of 200 kernels 460 KiB each, 64 of 2000 1 MiB each, and
-//! their ends gave nothing back. So a client is charged for the most that it has had at a time, until it ends.
+//! The driver keeps an executable graph's memory on its GPU, and does not report its size; when the graph ends the
+//! driver keeps the memory for the next one. On an H200 (driver 580.159.04) 512 graphs of one kernel took 112 KiB each,
+//! 512 of 200 kernels 460 KiB each, 64 of 2000 1 MiB each, and their ends returned nothing. So a client is charged for
+//! the peak of its graphs, until it ends.
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,7 @@ struct Used {
     charges: Vec<Charge>,
 }
 
-/// What a client's executable graphs take on each GPU.
+/// The memory of a client's executable graphs on each GPU.
 #[derive(Debug, Clone, Default)]
 pub struct Account(Arc<Mutex<HashMap<CUdevice, Used>>>);
 
@@ -38,7 +39,7 @@ impl Account {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an executable graph of so many nodes, and charges what is more than was ever there.
+    /// Counts an executable graph of so many nodes, and charges a new peak.
     ///
     /// # Errors
     ///

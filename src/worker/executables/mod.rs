@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The client's executable graphs.
 //!
-//! A graph of the driver's is made of the client's list of steps, node by node, and each step is checked as the command would be that
-//! does the same in a stream ([`step`]). What an executable graph uses may end before it: each launch looks whether it is there still, for the
-//! driver does not. What libraries have done in calls that were recorded are parts of graphs ([`part`]).
+//! A graph of the driver's is made of the client's list of steps, node by node. Each step is checked as the command
+//! that does the same in a stream ([`step`]). Objects of an executable graph may end before it: each launch checks that
+//! they still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]).
 
 mod bodies;
 mod charged;
@@ -37,8 +37,8 @@ use crate::cuda::driver;
 const MOST: usize = 16 << 10;
 /// The most steps of one.
 pub const MOST_STEPS: usize = 1 << 18;
-/// The most steps of all of a client's, with the nodes of parts and an eighth for what a step waits for: each step costs the driver a kilobyte
-/// or so of the host's memory.
+/// The maximum number of steps of all of a client's graphs, with the nodes of parts and an eighth for each dependency:
+/// each step costs the driver a kilobyte or so of the host's memory.
 const MOST_STEPS_OF_ALL: usize = 1 << 20;
 /// The most parts of a client.
 const MOST_PARTS: usize = 256 << 10;
@@ -59,7 +59,7 @@ fn reserve(counted: &AtomicUsize, more: usize) -> Result<(), CUresult> {
     done.map(drop).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-/// What is counted towards the client's limit, until this is dropped.
+/// The steps counted towards the client's limit, until this is dropped.
 struct Counted(Arc<AtomicUsize>, usize);
 
 impl Counted {
@@ -96,7 +96,7 @@ struct Graph {
     counted: Counted,
 }
 
-/// What is kept of a step.
+/// The kept part of a step.
 struct Kept {
     kind: u32,
     context: u64,
@@ -169,7 +169,7 @@ unsafe impl Send for Handles {}
 
 impl Drop for Handles {
     fn drop(&mut self) {
-        // SAFETY: the executable graph is the driver's, and this alone ends it. What was launched is still done.
+        // SAFETY: the executable graph is the driver's, and only this ends it. Pending launches still complete.
         let _ = unsafe { driver::cuGraphExecDestroy(self.exec) };
     }
 }
@@ -206,7 +206,7 @@ impl Handles {
         unsafe { driver::cuGraphNodeSetEnabled(self.exec, self.graph.nodes[index], enabled.into()) }
     }
 
-    /// Whether all that it uses is there.
+    /// Whether all its objects still exist.
     fn check(&self, session: &Session) -> Result<(), CUresult> {
         let uses = || self.graph.steps.iter().map(|step| &step.uses);
         if !session
@@ -271,18 +271,18 @@ impl Executable {
         unsafe { driver::cuGraphUpload(handles.exec, stream) }
     }
 
-    /// Has it do what other steps say.
+    /// Updates it to other steps.
     ///
     /// # Errors
     ///
-    /// The driver's, and then it does what it did before.
+    /// The driver's, and then it is unchanged.
     pub fn update(&self, session: &Session, steps: &[GraphStep]) -> Result<(), CUresult> {
         let graph = Graph::new(session, steps)?;
         let mut handles = self.handles();
         if graph.steps.len() != handles.graph.steps.len() || graph.contexts != self.contexts {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // The driver has rules of its own for what it changes in place.
+        // The driver has rules of its own for updates in place.
         *handles = Handles::new(session, graph, self.flags)?;
         Ok(())
     }
@@ -362,7 +362,7 @@ impl Executables {
             contexts: graph.contexts.clone(),
             handles: Mutex::new(Handles::new(session, graph, flags)?),
         });
-        // A context that is about to end has ended what it has found so far.
+        // A context that is about to end has ended the parts that it has found so far.
         let is_live = |of: &u64| session.objects.live_context_of(*of).is_some();
         let mut all = self.all();
         // Another thread may have taken the id meanwhile.
@@ -375,8 +375,8 @@ impl Executables {
         Ok(())
     }
 
-    /// Records what `body` gives a stream, which it is given, as a part of this id in the current context, and gives the part's commands: 0 if there is
-    /// none.
+    /// Records the work of `body` in the stream that it gets, as a part of this id in the current context, and returns
+    /// the number of the part's commands: 0 if there is none.
     ///
     /// # Errors
     ///
@@ -449,9 +449,9 @@ impl Executables {
         gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// A context is about to end: so does what is in it.
+    /// A context is about to end, with everything in it.
     pub fn end_context(&self, context: u64) {
-        // What ends is dropped when the locks are gone.
+        // The ended graphs are dropped after the locks.
         let (mut execs, mut parts) = (Vec::new(), Vec::new());
         self.all().retain(|_, of| {
             let stays = !of.contexts.contains(&context);
@@ -470,7 +470,7 @@ impl Executables {
     }
 }
 
-/// Whether an id can become that of an object of a kind, of which there may be so many.
+/// Whether an id can become that of an object of a kind, with a limit on their number.
 fn check_new<K: Object, T>(all: &HashMap<u64, T>, id: u64, most: usize) -> Result<(), CUresult> {
     if object_kind(id) != K::KIND || id >= RESERVED || all.contains_key(&id) {
         Err(CUDA_ERROR_INVALID_VALUE)
@@ -481,11 +481,11 @@ fn check_new<K: Object, T>(all: &HashMap<u64, T>, id: u64, most: usize) -> Resul
     }
 }
 
-/// Says whether a step can be done.
+/// Checks whether a step is possible.
 ///
 /// # Errors
 ///
-/// What doing it would come to.
+/// The error that the step would have.
 pub fn check(session: &Session, step: &GraphStep) -> Result<(), CUresult> {
     let alone = GraphStep {
         after: Vec::new(),
@@ -494,11 +494,11 @@ pub fn check(session: &Session, step: &GraphStep) -> Result<(), CUresult> {
     Graph::new(session, &[alone]).map(drop)
 }
 
-/// Says whether steps can wait for a part of a launch.
+/// Checks whether steps can wait for a part of a launch.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` where the driver has no such edges; what making one comes to.
+/// `CUDA_ERROR_NOT_SUPPORTED` if the driver has no such edges; the error of making one.
 pub fn check_edges() -> Result<(), CUresult> {
     let mut graph = std::ptr::null_mut();
     // SAFETY: the pointer is to a value that lives across the call.
@@ -506,16 +506,16 @@ pub fn check_edges() -> Result<(), CUresult> {
     let add = || Made::Nothing.add(graph, &[]);
     let edge = [CUgraphEdgeData::default()];
     let checked = add().and_then(|from| bodies::connect(graph, &[from], add()?, &edge));
-    // SAFETY: the graph is the driver's, and nobody else has it.
+    // SAFETY: the graph is the driver's, and no other code has it.
     unsafe { driver::cuGraphDestroy(graph) }?;
     checked
 }
 
-/// Says whether graphs can have a value that conditional steps depend on, in the current context.
+/// Checks whether graphs can have a value that conditional steps depend on, in the current context.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` where the driver has none; what making one comes to.
+/// `CUDA_ERROR_NOT_SUPPORTED` if the driver has none; the error of making one.
 pub fn check_condition(session: &Session, default: u32, flags: u32) -> Result<(), CUresult> {
     let value = GraphStep {
         kind: kind::VALUE,

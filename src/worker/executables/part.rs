@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Parts of graphs: what a library has given the GPU to do in a call that was recorded.
+//! Parts of graphs: the recorded GPU work of a library's call.
 //!
-//! The library's work is captured in a stream that lives for the one call and that nobody else knows: so nothing else gets into the
-//! part, and no other command meets a stream that is captured. The mode of the capture is the relaxed one, which forbids no other thread
-//! anything.
+//! The library's work is captured in a stream that lives for the one call and that no other code knows: so nothing else
+//! gets into the part, and no other command meets a captured stream. The mode of the capture is the relaxed one, which
+//! forbids other threads nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,8 +33,8 @@ pub struct Part {
     counted: Option<(Arc<AtomicUsize>, usize)>,
 }
 
-// SAFETY: the driver's handle can be used by any thread; once the part is made, it is only ever copied from, which the driver
-// allows several threads at once, and ended when nobody has it any more.
+// SAFETY: the driver's handle can be used by any thread; a finished part is only copied from, which the driver allows
+// several threads at once, and ended when it is no longer in use.
 unsafe impl Send for Part {}
 // SAFETY: as above.
 unsafe impl Sync for Part {}
@@ -123,9 +123,9 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
 #[derive(Debug)]
 pub struct Recorder {
     stream: CUstream,
-    /// What lets it, while it records.
+    /// The permission to capture, while it records.
     open: RefCell<Option<RwLockWriteGuard<'static, ()>>>,
-    /// What was recorded, once that is over.
+    /// The recording, once it is over.
     outcome: Cell<Result<CUgraph, CUresult>>,
 }
 
@@ -135,7 +135,7 @@ impl Drop for Recorder {
         if let Ok(left) = self.outcome.get()
             && !left.is_null()
         {
-            // SAFETY: nobody else has the graph.
+            // SAFETY: no other code has the graph.
             let _ = unsafe { driver::cuGraphDestroy(left) };
         }
         // SAFETY: the stream is this one's own.
@@ -165,7 +165,7 @@ impl Recorder {
         self.stream as u64
     }
 
-    /// Records what the stream is given from here on.
+    /// Records the stream's work from here on.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records no more. Why there is nothing to record, [`Recorder::finish`] says.
+    /// Ends the recording. [`Recorder::finish`] returns the reason if there is nothing to record.
     pub fn stop(&self) {
         let mut graph = std::ptr::null_mut();
         if let Some(_open) = self.open.take() {
@@ -188,12 +188,12 @@ impl Recorder {
         }
     }
 
-    /// What was recorded; `None` if that is nothing.
+    /// The recording; `None` if it is empty.
     ///
     /// # Errors
     ///
-    /// The driver's; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for what a part cannot have; `CUDA_ERROR_OUT_OF_MEMORY` where the client has as many
-    /// nodes as it may have.
+    /// The driver's; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for work that a part cannot have;
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the client has reached its limit of nodes.
     pub fn finish(
         &self,
         context: u64,

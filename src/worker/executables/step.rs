@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// The callbacks of the one client that this process has: what a graph's calls lead to.
+/// The callbacks of the one client of this process: the targets of a graph's calls.
 static CALLBACKS: OnceLock<&'static Callbacks> = OnceLock::new();
 
-/// A launch of a graph has come to a call of the program, whose number is in the place of its data.
+/// A launch of a graph has reached a call of the program, whose number is in the place of its data.
 unsafe extern "C" fn call(number: *mut c_void) {
     if let Some(callbacks) = CALLBACKS.get() {
         callbacks.run(number as u64, 0, CUDA_SUCCESS);
@@ -43,7 +43,7 @@ unsafe extern "C" fn call(number: *mut c_void) {
 pub enum Made {
     Launch {
         params: CUDA_KERNEL_NODE_PARAMS,
-        /// What `params` points to.
+        /// The parameters of `params`.
         _pointers: Vec<*mut c_void>,
         _bytes: Vec<u8>,
         attributes: Vec<(CUlaunchAttributeID, CUlaunchAttributeValue)>,
@@ -53,7 +53,7 @@ pub enum Made {
     Call(CUDA_HOST_NODE_PARAMS),
     Words {
         params: CUDA_BATCH_MEM_OP_NODE_PARAMS,
-        /// What `params` points to.
+        /// The parameters of `params`.
         _ops: Vec<CUstreamBatchMemOpParams>,
     },
     Nothing,
@@ -68,7 +68,7 @@ pub enum Made {
     Mark,
 }
 
-/// What a step uses that may end before its graph.
+/// The objects of a step that may end before its graph.
 #[derive(Debug, Default, Clone)]
 pub struct Uses {
     /// Functions, kernels, events and arrays, with the driver's handles.
@@ -84,9 +84,10 @@ pub struct Uses {
 pub struct Place {
     /// Its id.
     id: u64,
-    /// What a launch is in.
+    /// The context of a launch.
     raw: CUcontext,
-    /// The id of what else is in it: a green context's multiprocessors are for kernels, so it is the primary context then.
+    /// The id of its second context: a green context's multiprocessors are for kernels, so it is the primary context
+    /// then.
     home: u64,
     /// The driver's handle of that.
     raw_home: CUcontext,
@@ -427,7 +428,7 @@ fn elsewhere(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresu
     }
 }
 
-/// Whether what a step does is in a context, and so on a GPU.
+/// Whether a step belongs to a context, and so to a GPU.
 pub fn is_in_context(of: u32) -> bool {
     matches!(
         of,
@@ -452,8 +453,8 @@ impl Made {
     pub fn add(&self, graph: CUgraph, after: &[CUgraphNode]) -> Result<CUgraphNode, CUresult> {
         let mut node = std::ptr::null_mut();
         let (to, first, count) = (&raw mut node, after.as_ptr(), after.len());
-        // SAFETY: the graph, its nodes, functions, contexts and events are the driver's and live; structures, and what they point to,
-        // outlive the calls, which copy them.
+        // SAFETY: the graph, its nodes, functions, contexts and events are the driver's and live; structures and their
+        // pointers outlive the calls, which copy them.
         unsafe {
             match self {
                 Self::Launch {

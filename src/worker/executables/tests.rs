@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a hostile client asks of graphs, and what ends beside them, on [`crate::cuda::double`].
+//! Requests of a hostile client for graphs, and objects that end beside them, on [`crate::cuda::double`].
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -114,7 +114,7 @@ fn an_id_is_one_graphs_and_ends_once() {
 }
 
 #[test]
-fn what_a_step_names_is_checked_as_a_command_is() {
+fn a_steps_objects_are_checked_as_a_commands_are() {
     let rig = Rig::new();
     let before = double::calls("cuGraphAddKernelNode_v2");
     let all = rig.steps();
@@ -292,7 +292,7 @@ fn a_client_has_so_many_steps() {
     );
     let more = vec![nothing.clone(); MOST_STEPS + 1];
     assert_eq!(make(&rig, id(10), &more), CUDA_ERROR_OUT_OF_MEMORY);
-    // What a step waits for counts, too.
+    // A step's dependencies count, too.
     let edges = GraphStep {
         after: vec![0; 8 * MOST_STEPS],
         ..nothing.clone()
@@ -305,7 +305,7 @@ fn a_client_has_so_many_steps() {
 }
 
 #[test]
-fn what_a_graph_uses_may_end_and_its_launch_is_refused() {
+fn a_graphs_objects_may_end_and_its_launch_is_then_refused() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
     let calls = double::calls("cuGraphLaunch");
@@ -400,7 +400,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         };
         libraries::record(session, wanted, op, &arguments).map(|of| of.commands)
     };
-    // What gives the GPU nothing, makes something, or is no command.
+    // Commands that give the GPU nothing, commands that make something, and invalid commands.
     for (op, arguments) in [
         send("cublasSetStream_v2", &[handle, rig.streams[0]]),
         create,
@@ -435,7 +435,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         },
         context,
     );
-    // The executable graph keeps what it has.
+    // The executable graph keeps its objects.
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
     rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
     assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));

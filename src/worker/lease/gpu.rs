@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a gate asks of CUDA.
+//! A gate's calls of CUDA.
 
 use std::{
     cell::Cell,

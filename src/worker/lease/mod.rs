@@ -49,7 +49,7 @@ struct Opened {
     held: bool,
 }
 
-/// The right to give GPUs what one command is about, until it is dropped.
+/// The right to give GPUs the work of one command, until it is dropped.
 #[derive(Default)]
 pub struct Passage {
     inside: Option<Inside<'static, Gpu>>,
@@ -58,7 +58,7 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// Whether nobody else wants the GPU, and nothing limits what may be on its way there.
+    /// Whether no other VM wants the GPU, and nothing limits the work in flight.
     pub fn is_open(&self) -> bool {
         self.others.is_empty() && self.inside.as_ref().is_none_or(Inside::is_open)
     }
@@ -85,7 +85,7 @@ thread_local! {
     static LAST: Cell<(u64, u64, Option<&'static Gate<Gpu>>)> = const { Cell::new((0, 0, None)) };
 }
 
-/// Passes a gate. What only orders work does so however much is under way, if the lease is here.
+/// Passes a gate. A command that only orders work passes however much is in flight, if the lease is here.
 fn pass(gate: &'static Gate<Gpu>, gives: Gives) -> Inside<'static, Gpu> {
     let at_once = match gives {
         Gives::Order => gate.pass_by(),
@@ -105,7 +105,7 @@ impl Gates {
         }
     }
 
-    /// Makes the context current in which a command runs that names this, and waits until it may give its GPUs what it is about.
+    /// Makes the context of a command current, and waits until the command may use its GPUs.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Gates {
         let mut passage = Passage::default();
         set_placed(context);
         if (named.addresses != [0; 2] || named.contexts != [0; 2]) && self.spans() {
-            // Whoever needs several asks for them in this order, so that no two wait for each other.
+            // A command that needs several requests them in this order, so that no two wait for each other.
             for gpu in place::gpus(self.common, named)? {
                 let gate = self.at(gpu);
                 passage.others.extend(gate.map(|gate| pass(gate, gives)));
@@ -217,7 +217,7 @@ impl Gates {
         gates.by_gpu.iter().map(|(_, gate)| *gate).collect()
     }
 
-    /// Lets nothing pass, whoever has the GPUs, until [`Self::let_go`].
+    /// Closes all gates, whatever the grants, until [`Self::let_go`].
     pub fn hold(&self) {
         let mut gates = self.lock();
         gates.held = true;
@@ -243,8 +243,8 @@ impl Gates {
         self.opened().into_iter().for_each(Gate::nudge);
     }
 
-    /// Gives a GPU something in the current context by `give`, for a thread that has passed. Returns a mark that the GPU passes once the stream has
-    /// done what came before, if that can be known.
+    /// Gives a GPU work in the current context by `give`, for a thread that has passed. Returns a mark that the GPU
+    /// passes once the stream has done the work before, if that can be known.
     pub fn behind_mark<T>(&self, give: impl FnOnce() -> T) -> (T, Option<Behind>) {
         let Ok(Some(gate)) = self.gate(self.common.entered()) else {
             return (give(), None);
@@ -259,7 +259,7 @@ impl Gates {
         gates.all(|gate| !gate.is_inside() && gate.work.is_still(blocked))
     }
 
-    /// Waits until the GPUs have done what they were given. For gates that are held.
+    /// Waits until the GPUs have done their work. For held gates.
     pub fn drain(&self) {
         self.opened().into_iter().for_each(Gate::drain);
     }
@@ -273,7 +273,7 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// Whether the GPU has done what comes before.
+    /// Whether the GPU has done the work before it.
     pub fn has_passed(&self) -> bool {
         self.gate.work.has_passed(&self.mark)
     }

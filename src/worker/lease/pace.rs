@@ -28,7 +28,8 @@ impl Pace {
         let now = busy.as_nanos() as f64;
         self.burst = Some(match self.burst {
             None => now,
-            // What the turn's end cut short says only how long it was at least, and once may be the end of another client's work.
+            // A measurement that the turn's end cut short is only a lower bound, and may include the end of another
+            // client's work once.
             Some(before) if !is_whole && now < before => before,
             Some(before) => before * 0.75 + now * 0.25,
         });

@@ -8,8 +8,8 @@
 //! A green context is on its device's gate like its primary context. A stream of it is in it; a function is in the primary context, and runs in
 //! the green one if that is current.
 //!
-//! What the API table calls `work` or `order` passes the gate of that context's GPU, and of each other GPU whose memory a copy or
-//! fill touches. The rest has reasons of its own:
+//! Operations with the properties `work` or `order` in the API table pass the gate of that context's GPU, and of each
+//! other GPU whose memory a copy or fill touches. The others have reasons of their own:
 //!
 //! | | why it passes no gate |
 //! |---|---|
@@ -20,7 +20,8 @@
 //! | allocations, frees, registrations, limits, peer access | page tables and stacks, which the driver changes by itself; the memory limit bounds them |
 //! | contexts, streams, events: made and ended | the driver's set-up, within the limits on objects; an end must not wait for a turn |
 //!
-//! A kernel that reads or writes another GPU's memory by its addresses passes only its own GPU's gate: nobody sees what it touches.
+//! A kernel that reads or writes another GPU's memory by its addresses passes only its own GPU's gate: its accesses are
+//! not visible.
 
 use std::cell::Cell;
 
@@ -39,7 +40,7 @@ use super::gpu::note_stream;
 use crate::cuda::driver;
 use crate::worker::{common::Common, objects::Objects};
 
-/// What a command names that says where it runs.
+/// The arguments of a command that determine where it runs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
     /// A stream.
@@ -52,7 +53,7 @@ pub struct Named {
     pub addresses: [u64; 2],
 }
 
-/// What an argument of the API table says about where its command runs.
+/// The effect of an argument of the API table on the place of its command.
 pub trait Names: Arg {
     /// Notes it; `argument` is the argument's name.
     fn name(_request: &Self::Request, _argument: &str, _named: &mut Named) {}
@@ -60,7 +61,7 @@ pub trait Names: Arg {
 
 /// A request, as far as it says where it runs.
 pub trait Naming {
-    /// What it names.
+    /// Its object.
     fn named(&self) -> Named;
 }
 
@@ -173,7 +174,7 @@ thread_local! {
 
 /// The context that a stream or function is in: 0 for a kernel, which has none. `None` if there is no such object.
 fn context_of(objects: &Objects, id: u64) -> Option<u64> {
-    // Before the look-up: what ends after it makes the answer worthless.
+    // Before the look-up: an end after it invalidates the answer.
     let ends = objects.ends();
     CONTEXTS.with(|kept| {
         let place = &kept[(id >> 8) as usize % KEPT];
@@ -204,7 +205,7 @@ pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresul
             context.ok_or(CUDA_ERROR_INVALID_HANDLE)?
         }
         _ if named.function != 0 => match context_of(objects, named.function) {
-            // A kernel runs wherever it is launched; what does not exist the operation refuses.
+            // A kernel runs wherever it is launched; the operation refuses an object that does not exist.
             None | Some(0) => header,
             // In a green context that is current it runs there.
             Some(context) if header != context && objects.home(header) == context => header,
@@ -257,7 +258,7 @@ pub fn current_gpu() -> Result<usize, CUresult> {
     usize::try_from(device).map_err(|_| CUDA_ERROR_INVALID_DEVICE)
 }
 
-/// The GPU of the memory at an address; `None` if it is the host's, or nobody's.
+/// The GPU of the memory at an address; `None` for host memory, or no memory.
 fn gpu_of_memory(address: u64) -> Option<usize> {
     let ask = |which| {
         let mut value = 0_i32;

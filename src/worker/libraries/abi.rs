@@ -33,13 +33,14 @@ macro_rules! by_count {
     (@ $word:ident) => { u64 };
 }
 
-/// Calls a C function. In the ABI of x86-64 and of AArch64 an `int` is the low half of a word. Floating-point numbers are in registers of
-/// their own, so where they stand among the arguments does not matter, and what the function does not take is not looked at. A `float` is the low half of such
-/// a register.
+/// Calls a C function. In the ABI of x86-64 and of AArch64 an `int` is the low half of a word. Floating-point numbers
+/// are in registers of their own, so their position among the arguments does not matter, and surplus arguments are
+/// ignored. A `float` is the low half of such a register.
 ///
 /// # Safety
 ///
-/// It is a function with so many integers and pointers, and with these floating-point numbers before any others, and they are what it asks for.
+/// It is a function with so many integers and pointers, and with these floating-point numbers before any others, and
+/// the values are valid for it.
 pub unsafe fn call_with(address: *const c_void, words: &[u64], floats: [f64; MOST_FLOATS]) -> u32 {
     by_count! { address, words, floats;
         1: a;

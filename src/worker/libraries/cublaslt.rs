@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuBLASLt's part of the worker: what a call says of its descriptors becomes the library's own, for that call.
+//! cuBLASLt's part of the worker: a call's descriptors become the library's own, for that call.
 //!
-//! They are made anew each time: the library takes 0.15 µs for those of a product. Those of a [`Plan`] live as long as that: so a guest
-//! that computes the same again and again need not send them.
+//! They are made anew each time: the library takes 0.15 µs for those of a product. Those of a [`Plan`] live as long as
+//! the plan: so a guest that computes the same product again and again need not send them.
 //!
-//! What the library gets of a guest's host memory are values here: scalars, algorithms, and attributes that
-//! [`attributes`](gpgpu_protocol::libraries::cublaslt::attributes) knows for numbers or device addresses. An algorithm's bytes are the
-//! library's to check.
+//! The library gets values of a guest's host memory from here: scalars, algorithms, and attributes that
+//! [`attributes`](gpgpu_protocol::libraries::cublaslt::attributes) knows for numbers or device addresses. The library
+//! checks an algorithm's bytes.
 
 use std::{ffi::c_void, mem::transmute, sync::OnceLock};
 
@@ -57,7 +57,7 @@ parts! {
     "cublasLtMatmulAlgoConfigGetAttribute": |call, words| ask(call, words[1], host::setting);
 }
 
-/// What the library is given for a pointer.
+/// The library's argument for a pointer.
 type Address = *const c_void;
 type Gets = unsafe extern "C" fn(Address, u32, *mut u8, usize, *mut usize) -> u32;
 type Sets = unsafe extern "C" fn(u64, u32, *const u64, usize) -> u32;
@@ -121,7 +121,7 @@ functions! {
     setting: "cublasLtMatmulAlgoConfigGetAttribute" Gets;
 }
 
-/// What a part comes to before the library computes: the status that is the call's.
+/// The result of a part before the library computes: the error is the call's status.
 type Step<T> = Result<T, u32>;
 
 fn done(status: u32) -> Step<()> {
@@ -131,7 +131,7 @@ fn done(status: u32) -> Step<()> {
     }
 }
 
-/// Reads what came as bytes.
+/// Decodes the bytes.
 fn read<T>(call: &Call<'_>, at: usize, get: impl FnOnce(&[u8]) -> Result<T, Malformed>) -> Step<T> {
     match call.values.get(at) {
         Some(Value::Bytes(bytes, _)) => get(bytes).map_err(|_| status::INVALID_VALUE),
@@ -154,13 +154,13 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // SAFETY: the library has made it, and nobody else has it.
+        // SAFETY: the library has made it, and no other code has it.
         unsafe { (self.end)(self.raw) };
     }
 }
 
 impl Made {
-    /// Makes one of what came of it, and of an emulation descriptor that it leads to.
+    /// Makes one from its encoding, and from that of an emulation descriptor that it points to.
     fn new(class: Class, of: &Descriptor, emulation: Option<&Self>) -> Step<Self> {
         let value = |number| of.get_or_default(class, number);
         let type_of = |number| value(number) as u32;
@@ -205,7 +205,7 @@ impl Made {
 /// The descriptors of a product.
 struct Parts {
     operation: Made,
-    // Dropped behind what leads to it.
+    // Dropped after the descriptors that point to it.
     _emulation: Option<Made>,
     layouts: [Made; 4],
 }
@@ -301,9 +301,10 @@ impl Plan {
             None => std::ptr::null(),
         };
         let (operation, (workspace, bytes)) = (self.parts.operation.raw, of.workspace);
-        // SAFETY: the handle, the stream and the descriptors are the library's own and live. Scalars are here, with room for the widest type, or
-        // at device addresses as the descriptor says. The other addresses are the device's, and what the guest chose of
-        // them costs its own context. What the algorithm's bytes do costs this process, which is the guest process's own.
+        // SAFETY: the handle, the stream and the descriptors are the library's own and live. Scalars are here, with
+        // room for the widest type, or at device addresses as the descriptor says. The other addresses are the
+        // device's, and the guest's choice of them harms only its own context. An algorithm's bytes can harm only this
+        // process, which is the guest process's own.
         done(unsafe {
             multiply(
                 handle, operation, alpha, a, of_a, b, of_b, beta, c, of_c, d, of_d, algorithm,
@@ -321,13 +322,13 @@ fn multiply(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
 /// Makes a plan for later products.
 fn new_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let plan = Box::new(Plan::new(&read(call, 1, form::Plan::get)?)?);
-    // SAFETY: who makes an object gives a pointer to a word. The object is the plan's only owner from here on.
+    // SAFETY: the creator of an object passes a pointer to a word. The object is the plan's only owner from here on.
     unsafe { *(words[0] as *mut u64) = Box::into_raw(plan) as u64 };
     Ok(())
 }
 
 fn end_plan(_: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    // SAFETY: an object of this class is what `new_plan` has written, and nobody finds it any more.
+    // SAFETY: `new_plan` has written an object of this class, and it can no longer be found.
     drop(unsafe { Box::from_raw(words[0] as *mut Plan) });
     Ok(())
 }
@@ -336,8 +337,8 @@ fn multiply_by_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     if words[1] == 0 {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: an object of this class is what `new_plan` has written. It does not end while this command runs, and nobody changes it: the
-    // library only reads descriptors.
+    // SAFETY: `new_plan` has written an object of this class. It does not end while this command runs, and does not
+    // change: the library only reads descriptors.
     let plan = unsafe { &*(words[1] as *const Plan) };
     let operands = read(call, 2, |bytes| Operands::get(bytes, plan.mode))?;
     plan.multiply(words[0], words[3], &operands)
@@ -424,7 +425,7 @@ fn check(call: &mut Call<'_>, handle: u64, stream: Option<u64>) -> Step<()> {
     Ok(())
 }
 
-/// What an algorithm's attribute is, however long.
+/// The value of an algorithm's attribute, whatever its length.
 fn ask(call: &mut Call<'_>, number: u64, get: fn() -> Step<Gets>) -> Step<()> {
     let get = get()?;
     let algorithm = read(call, 0, |bytes| {

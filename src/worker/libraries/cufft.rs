@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuFFT's plans, and what they take of a GPU's memory.
+//! cuFFT's plans, and their memory on a GPU.
 //!
 //! A plan never allocates its work area: the guest gives it one of its own memory, which is charged as such. The library keeps tables of
 //! roots of unity for each dimension, and more where a size has large prime factors: these are charged when a plan is made.
@@ -12,7 +12,7 @@ use gpgpu_protocol::{
 use super::{ByHand, Call, Outcome};
 use crate::worker::{charges::Owner, lease::current_gpu};
 
-/// What a dimension's table has for each element, in bytes: four complex numbers in double precision.
+/// The bytes of a dimension's table for each element: four complex numbers in double precision.
 const ELEMENT_BYTES: u64 = 64;
 /// The most elements of a table for a size that is a product of small primes: such a transform is done in steps.
 const MOST_IN_STEPS: u64 = 1 << 16;
@@ -40,7 +40,7 @@ fn create(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     if status != SUCCESS {
         return Ok(status);
     }
-    // SAFETY: who makes an object gives a pointer to a word, in which the library has written the plan's number.
+    // SAFETY: the creator of an object passes a pointer to a word, in which the library has written the plan's number.
     let plan = unsafe { *(words[0] as *const u64) };
     let plan_of = Kind::Handle(Class::CufftPlan);
     let told = call.call_library("cufftSetAutoAllocation", &[plan_of, Kind::I32], &[plan, 0]);
@@ -97,7 +97,7 @@ fn is_product_of_small(mut size: u64) -> bool {
     size <= 1
 }
 
-/// Makes a transform, with what its tables take charged to the plan.
+/// Makes a transform, and charges its tables to the plan.
 fn make_charged(call: &mut Call<'_>, words: &[u64], bytes: u64) -> Outcome {
     let (session, plan) = (call.session, call.word(0));
     let context = session.objects.live_context_of(plan);

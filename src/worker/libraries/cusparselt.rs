@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuSPARSELt's part of the worker: what a call says of its descriptors becomes the library's own.
+//! cuSPARSELt's part of the worker: a call's descriptors become the library's own.
 //!
-//! The library's structures lead to each other by address, and some are never ended by a program. So those of a plan live and end with
-//! it, and those of any other call with the call. What the library gets of a guest's memory are values here: scalars, and attributes
-//! that [`attributes`](gpgpu_protocol::libraries::cusparselt::attributes) knows for numbers or device addresses.
+//! The library's structures point to each other, and a program never ends some of them. So those of a plan live and end
+//! with it, and those of any other call with the call. The library gets values of a guest's memory from here: scalars,
+//! and attributes that [`attributes`](gpgpu_protocol::libraries::cusparselt::attributes) knows for numbers or device
+//! addresses.
 
 use std::{
     ffi::c_void,
@@ -84,7 +85,7 @@ parts! {
     "cusparseLtSpMMACompress2": |call, words| of_matrix(call, words, "cusparseLtSpMMACompress2");
 }
 
-/// What a part comes to: the status that is the call's is the error.
+/// The result of a part: the error is the call's status.
 type Step<T> = Result<T, u32>;
 
 /// The words of a structure: the largest, of versions before 0.8, have 11,024 bytes.
@@ -116,7 +117,7 @@ fn host(name: &'static str, words: &[u64]) -> Step<()> {
     }
 }
 
-/// Reads what came as bytes.
+/// Decodes the bytes.
 fn read<T: Form>(call: &Call<'_>, at: usize) -> Step<T> {
     match call.values.get(at) {
         Some(Value::Bytes(bytes, _)) => T::get(bytes).map_err(|_| status::INVALID_VALUE),
@@ -131,7 +132,7 @@ struct Made {
 }
 
 impl Made {
-    /// Makes one with `make`, and sets what was set of it.
+    /// Makes one with `make`, and sets its attributes.
     fn new<const N: usize>(
         handle: u64,
         make: impl FnOnce(u64) -> Step<()>,
@@ -184,7 +185,7 @@ fn new_matrix(handle: u64, of: &Matrix) -> Step<Made> {
     Made::new(handle, make, end, set, &of.set)
 }
 
-/// The library's descriptors for a product. Fields end in this order: what leads to another first.
+/// The library's descriptors for a product. Fields end in this order: a descriptor before those that it points to.
 struct Described {
     descriptor: Made,
     _matrices: [Made; 4],
@@ -253,7 +254,7 @@ impl Planned {
     }
 }
 
-/// What a plan's object stands for.
+/// The object of a plan.
 struct Plan {
     planned: Planned,
     product: Product,
@@ -282,14 +283,14 @@ fn init(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
         SUCCESS => {}
         other => return Err(other),
     }
-    // SAFETY: who makes an object gives a pointer to a word. The object has this count from here on.
+    // SAFETY: the creator of an object passes a pointer to a word. The object has this count from here on.
     unsafe { *(words[0] as *mut u64) = Arc::into_raw(room) as u64 };
     Ok(())
 }
 
 /// Ends a handle. Its structure stays as long as there are plans that it made.
 fn destroy(_: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    // SAFETY: an object of this class is what `init` has written, and nobody finds it any more.
+    // SAFETY: `init` has written an object of this class, and it can no longer be found.
     let room = unsafe { Arc::from_raw(words[0] as *const Room) };
     host("cusparseLtDestroy", &[room.at()])
 }
@@ -323,12 +324,12 @@ fn of_matrix(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()>
     host(name, &all)
 }
 
-/// Makes a plan, and keeps what it is made of.
+/// Makes a plan, and keeps its parts.
 fn new_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let of: Selection = read(call, 2)?;
     let planned = Planned::new(words[0], Selected::new(words[0], &of)?)?;
     let room = words[0] as *const Room;
-    // SAFETY: an object of this class is what `init` has written, and it lives across the call.
+    // SAFETY: `init` has written an object of this class, and it lives across the call.
     let handle = unsafe {
         Arc::increment_strong_count(room);
         Arc::from_raw(room)
@@ -343,20 +344,20 @@ fn new_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
             .unwrap_or(0),
         handle,
     });
-    // SAFETY: who makes an object gives a pointer to a word. The object is the plan's only owner from here on.
+    // SAFETY: the creator of an object passes a pointer to a word. The object is the plan's only owner from here on.
     unsafe { *(words[1] as *mut u64) = Box::into_raw(plan) as u64 };
     Ok(())
 }
 
 /// Ends a plan, in its context if that is still there.
 fn end_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    // SAFETY: an object of this class is what `new_plan` has written, and nobody finds it any more.
+    // SAFETY: `new_plan` has written an object of this class, and it can no longer be found.
     let plan = unsafe { Box::from_raw(words[0] as *mut Plan) };
     let session = call.session;
     // First: an end of the context that begins from here on waits for this command.
     grace::set_context(plan.context);
     if session.objects.raw::<Context>(plan.context).is_ok() {
-        // Without it the library ends what it has in the host's memory.
+        // Without it the library ends its part in the host's memory.
         let _ = session.enter(plan.context);
     }
     drop(plan);
@@ -368,7 +369,7 @@ fn with_plan<T>(words: &[u64], body: impl FnOnce(&Plan) -> Step<T>) -> Step<T> {
     if words[1] == 0 {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: an object of this class is what `new_plan` has written. It does not end while this command runs.
+    // SAFETY: `new_plan` has written an object of this class. It does not end while this command runs.
     let plan = unsafe { &*(words[1] as *const Plan) };
     // Two calls of a handle are never under way at once, so a plan is the library's alone in this one.
     if Arc::as_ptr(&plan.handle) as u64 != words[0] {
@@ -413,7 +414,7 @@ fn multiply(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()> 
     })
 }
 
-/// Searches for the best algorithm, and says what it has found.
+/// Searches for the best algorithm, and returns the result.
 fn search(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     multiply(call, words, "cusparseLtMatmulSearch")?;
     let mut found = Writer::new();

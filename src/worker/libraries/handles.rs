@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the handles of libraries were told: their streams and pointer modes.
+//! The settings of libraries' handles: their streams and pointer modes.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -14,7 +14,7 @@ use crate::worker::{
     session::Session,
 };
 
-/// What the library was told of a handle.
+/// The settings of a handle.
 #[derive(Debug, Default)]
 pub struct State {
     /// The id of its stream.
@@ -25,12 +25,12 @@ pub struct State {
     pub workspace: Option<(u64, u64)>,
 }
 
-/// What becomes of an id.
+/// The future of an id.
 #[derive(Debug)]
 enum Place {
     /// A command is making the handle.
     Begun,
-    /// It is there.
+    /// It exists.
     Made(Arc<Mutex<State>>),
 }
 
@@ -92,7 +92,7 @@ pub struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// The handle is there.
+    /// The handle exists.
     pub fn finish(self, objects: &Objects, entry: Entry) {
         let mut all = locked(&self.handles.0);
         objects.insert(self.id, entry);
@@ -109,7 +109,8 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Locks a handle's state, or what else a call uses alone. Who has it may be waiting for the GPU, so a command that waits for it is outside.
+/// Locks a handle's state, or other state that a call uses exclusively. Its holder may be waiting for the GPU, so a
+/// command that waits for it is outside.
 pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     match state.try_lock() {
         Ok(state) => state,
@@ -131,7 +132,7 @@ mod tests {
         let begun = handles.begin(id).unwrap();
         assert!(handles.of(id).is_none(), "it is not there yet");
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
-        // The end of some context is not the end of what is about to be in another.
+        // The end of one context is not the end of an object to be made in another.
         handles.forget_ended(&session);
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
         drop(begun);
@@ -145,7 +146,7 @@ mod tests {
         assert!(handles.of(id).is_none() && !handles.is(id, &first));
         let begun = handles.begin(id).expect("its context has ended");
         begun.finish(&session.objects, Entry::new(1, 0x110));
-        // Whoever waited for the first one's state has not the second one's.
+        // A waiter for the first one's state does not have the second one's.
         assert!(!handles.is(id, &first));
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of NVIDIA's libraries, which the operator's own copies carry out.
 //!
-//! The tables of [`gpgpu_protocol::libraries`] say how a call travels; a call here is a word for each argument, so one function
-//! carries out all ([`abi`]). What takes more than that has a part written by hand ([`by_hand`]). A handle, a plan or a descriptor is an object like any other: an
-//! id that the guest chose, and what the library gave for it. A handle's stream and its pointer mode are noted here as the library was told them ([`handles`]),
-//! for the gate and for the check that nothing on the host is read or written at an address that the guest gave.
+//! The tables of [`gpgpu_protocol::libraries`] describe how a call travels. Here a call is a word for each argument, so
+//! one function executes all ([`abi`]). Functions that need more have a part written by hand ([`by_hand`]). A handle, a
+//! plan or a descriptor is an object like any other: an id that the guest chose, and the library's value for it. A
+//! handle's stream and pointer mode are recorded here as the library was told them ([`handles`]), for the gate and for
+//! the check that the library reads and writes nothing on the host at an address that came from the guest.
 
 mod abi;
 mod cublaslt;
@@ -44,7 +45,7 @@ pub use handles::Handles;
 use handles::{State, lock};
 pub use recording::{Recorded, Wanted, record};
 
-/// What a call comes to: the library's status, or the driver's code where the library was not called.
+/// The result of a call: the library's status, or the driver's code if the library was not called.
 type Outcome = Result<u32, CUresult>;
 
 /// The part of the worker for a function that takes more than its row says.
@@ -118,7 +119,7 @@ pub fn version(of: Library) -> Option<String> {
     Some(format!("{}.{}.{}", major?, minor?, patch?))
 }
 
-/// Reads a call, or what answers it; what can be read is as it is written.
+/// Decodes a call, or its answer, and encodes it again.
 ///
 /// # Errors
 ///
@@ -207,8 +208,8 @@ impl Call<'_> {
         }
     }
 
-    /// The arguments as the library takes them, but for the object that the call makes or ends: what the ids of handles, objects and streams stand for,
-    /// the addresses of values that are here, and words as they came. `None` if there is no such object.
+    /// The arguments for the library, except the object that the call makes or ends: the values of handles, objects and
+    /// streams, the addresses of values that are here, and words as they came. `None` if there is no such object.
     ///
     /// # Errors
     ///
@@ -264,10 +265,10 @@ impl Call<'_> {
                 _ => integers.push(*word),
             }
         }
-        // SAFETY: the table has the library's function as it is, with its floating-point numbers in their order. Objects are the library's
-        // own and live; pointers are to buffers as long as the function reads or writes, which live across the call, or device addresses
-        // where the library takes them for such. What else the guest chose can cost this process, which is the guest
-        // process's own, and nobody else.
+        // SAFETY: the table has the library's function as it is, with its floating-point numbers in their order.
+        // Objects are the library's own and live; pointers are to buffers of the length that the function accesses,
+        // which live across the call, or device addresses if the library takes them for such. The guest's other choices
+        // can harm this process, which is the guest process's own, and no other.
         unsafe { abi::call_with(address, &integers, floats) }
     }
 
@@ -315,7 +316,7 @@ impl Call<'_> {
         };
         let (status, made) = self.call_to_make((at, class), words, own)?;
         if let Some(entry) = made {
-            // What the library has stays where a green context ends.
+            // The library's objects stay when a green context ends.
             let home = session.objects.home(own);
             session.charges.keep(Owner::Handle(id), home, charge);
             match begun {
@@ -379,7 +380,7 @@ impl Call<'_> {
         }
     }
 
-    /// What is called on a handle: in its context, and on its stream.
+    /// A call on a handle: in its context, and on its stream.
     fn on_handle(&mut self, at: usize, class: Class) -> Outcome {
         let (session, id) = (self.session, self.word(at));
         let bad_handle = self.statuses().bad_handle;
@@ -400,14 +401,14 @@ impl Call<'_> {
         let Some(entry) = find() else {
             return Ok(bad_handle);
         };
-        // What is recorded gives the GPU nothing, and passes no gate.
+        // A recorded call gives the GPU nothing, and passes no gate.
         let gives = match self.part {
             Some(_) => Gives::Nothing,
             None => self.function.operation.gives(),
         };
         let _passage = if gives == Gives::Nothing {
-            // First: an end of the context that begins from here on waits for this command.
-            // What a stream of a green context records runs in that.
+            // First: an end of the context that begins from here on waits for this command. The recording of a green
+            // context's stream runs in that context.
             let stream = self.stream().unwrap_or(state.stream);
             let of = match self.part.map(|_| session.objects.live_context_of(stream)) {
                 Some(Some(context)) if self.is_there(context, &entry) => context,
@@ -546,7 +547,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sets_a_stream_or_a_pointer_mode_has_two_arguments() {
+    fn functions_that_set_a_stream_or_a_pointer_mode_have_two_arguments() {
         for class in Class::ALL {
             let kinds = |name: Option<&str>| {
                 let found = functions().find(|of| name == Some(of.operation.name));
@@ -562,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_by_hand_is_a_function_of_a_table() {
+    fn functions_written_by_hand_are_in_a_table() {
         for (name, _) in BY_HAND.iter().copied().flatten() {
             let mut all = functions();
             assert!(all.any(|of| of.operation.name == *name), "{name}");
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_composed_has_a_part_that_is_written_by_hand() {
+    fn composed_functions_have_a_part_written_by_hand() {
         for of in functions() {
             assert!(
                 !of.is_composed() || by_hand(of).is_some(),

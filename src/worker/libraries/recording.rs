@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls that are recorded as parts of graphs.
 //!
-//! The library gives its work to a stream that is captured and lives for the one call: the stream that is the call's argument, or that
-//! the handle is told for as long. With a stream a handle of cuBLAS loses its workspace, so it is told that again too: without one
-//! cuBLAS may allocate, and no part of a graph can. A client whose handle has none is told how much cuBLAS allocated, and may ask again with a
-//! workspace for the call.
+//! The library gives its work to a captured stream that lives for the one call: the call's stream argument, or the
+//! handle's stream during the call. A handle of cuBLAS loses its workspace when it gets a stream, so it gets the
+//! workspace again too: without one cuBLAS may allocate, and no part of a graph can. A client whose handle
+//! has none learns how much cuBLAS allocated, and may ask again with a workspace for the call.
 
 use gpgpu_protocol::{
     api::Gives,
@@ -20,9 +20,9 @@ use crate::worker::{
     session::Session,
 };
 
-/// What comes of a call that is recorded.
+/// The result of a recorded call.
 pub struct Recorded {
-    /// What answers the call.
+    /// The answer to the call.
     pub answer: Answer,
     /// The launches, copies and fills that its part has; 0 if there is none. Or why there is none.
     pub commands: Result<u64, Refused>,
@@ -37,12 +37,12 @@ pub struct Wanted {
     pub workspace: Option<(u64, u64)>,
 }
 
-/// Carries out a command of a library, but records what that gives the GPU, as a part of graphs.
+/// Executes a command of a library, but records its GPU work, as a part of graphs.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` for a command that gives the GPU no work or is on no stream; `CUDA_ERROR_INVALID_VALUE` for what is no command;
-/// or as [`Executables::record`](crate::worker::executables::Executables::record).
+/// `CUDA_ERROR_NOT_SUPPORTED` for a command that gives the GPU no work or is on no stream; `CUDA_ERROR_INVALID_VALUE`
+/// for an invalid command; or as [`Executables::record`](crate::worker::executables::Executables::record).
 pub fn record(
     session: &Session,
     wanted: Wanted,
@@ -97,7 +97,7 @@ impl Call<'_> {
         if workspace.is_some() && (argument.is_some() || class.library() != Library::Cublas) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // What the handle goes back to must be there still.
+        // The handle's earlier stream must still exist.
         let (own, _) = match argument {
             Some(_) => (0, 0),
             None => session.objects.stream(state.stream)?,
@@ -154,7 +154,7 @@ impl Call<'_> {
         }
     }
 
-    /// Notes what the library was told of a handle's workspace.
+    /// Records the setting of a handle's workspace.
     pub(super) fn note_workspace(&self, status: u32, state: &mut State) {
         if self.function.operation.name == SETS_WORKSPACE && status == SUCCESS {
             state.workspace = Some((self.word(1), self.word(2)));

@@ -17,7 +17,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// What the driver says of an array.
+/// The driver's description of an array.
 fn describe(array: CUarray) -> Result<ArrayForm, CUresult> {
     let mut native = CUDA_ARRAY3D_DESCRIPTOR::default();
     // SAFETY: the array is the driver's and lives; the pointer is to a value that lives across the call.
@@ -39,7 +39,7 @@ pub fn gpgpuArrayCreate(
     // SAFETY: the pointers are to values that live across the call.
     unsafe { driver::cuArray3DCreate_v2(&mut array, &native)? };
     let made = describe(array).inspect_err(|_| {
-        // SAFETY: the array was just made, and nobody knows it.
+        // SAFETY: the array was just made, and no other code knows it.
         let _ = unsafe { driver::cuArrayDestroy(array) };
     })?;
     arrays::keep(session, request.array, Array::id(array), device, charge);
@@ -56,7 +56,7 @@ pub fn cuArrayDestroy(
     _: Data,
 ) -> Outcome<reply::cuArrayDestroy> {
     let id = request.hArray;
-    // What is a part of another array ends with that one.
+    // A part of another array ends with that one.
     match session.objects.entry::<Array>(id) {
         Some(entry) if entry.parent == 0 => {}
         _ => return Err(CUDA_ERROR_INVALID_HANDLE.into()),
@@ -69,14 +69,14 @@ pub fn cuArrayDestroy(
     Ok(reply::cuArrayDestroy::default())
 }
 
-/// Ends an array that nobody finds any more, by `destroy`, when no other command uses it.
+/// Ends a hidden array, by `destroy`, when no other command uses it.
 fn end(
     session: &Session,
     id: u64,
     entry: &Entry,
     destroy: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
-    // Parts that are made from here on nobody finds.
+    // Parts that are made from here on are hidden.
     if session.arrays.has_parts(id) {
         session.objects.hide_children(id);
     }
@@ -124,7 +124,7 @@ pub fn gpgpuMipmappedArrayCreate(
     })
 }
 
-/// How many levels there are: the driver does not say, but where there is none.
+/// The number of levels: the driver does not say, but where there is none.
 fn levels_of(array: CUmipmappedArray) -> u32 {
     let mut level = Array::handle(0);
     let is_there = |number: &u32| {
@@ -149,7 +149,7 @@ pub fn cuMipmappedArrayDestroy(
     Ok(reply::cuMipmappedArrayDestroy::default())
 }
 
-/// Notes a part of an array or mipmapped array under an id, with what it is.
+/// Records a part of an array or mipmapped array under an id, with its kind.
 fn keep_part(
     session: &Session,
     (id, parent): (u64, u64),

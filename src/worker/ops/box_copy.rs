@@ -25,7 +25,7 @@ pub struct Held {
     of: Memory,
     /// An array's handle.
     pub array: CUarray,
-    /// The ids of the array, or 0, of what it is a part of, and of its context.
+    /// The ids of the array, or 0, of the array that it is a part of, and of its context.
     pub objects: [u64; 3],
     /// The first byte of memory, and how many from there to the last.
     pub memory: Option<(u64, u64)>,
@@ -107,7 +107,7 @@ fn kind(held: Option<&Held>) -> CUmemorytype {
     }
 }
 
-/// An end with what was looked up of it, or else its address beside the stream.
+/// An end with its look-up, or else its address beside the stream.
 pub type End<'a> = (&'a BoxEnd, Option<&'a Held>, *mut c_void);
 
 /// A copy as the driver takes it. An end that is not held is bytes beside the stream.
@@ -179,7 +179,7 @@ fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
     unsafe { driver::cuStreamSynchronize(stream) }
 }
 
-/// The command uses nothing from here on but what it names, and may wait.
+/// From here on the command uses only the objects that it names, and may wait.
 fn narrow(session: &Session, stream: u64, ends: &[&Held]) {
     let memory: Vec<_> = ends.iter().filter_map(|held| held.memory).collect();
     let objects: Vec<_> = ends.iter().flat_map(|held| held.objects).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a client asks for that is no CUDA function.
+//! Requests of a client that are no CUDA functions.
 
 use std::ffi::{CStr, c_char};
 
@@ -133,11 +133,11 @@ pub fn hello() -> Result<Hello, CUresult> {
     })
 }
 
-/// Of what the host is, what a client with these GPUs sees.
+/// The part of the host's description that a client with these GPUs sees.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NO_DEVICE` if the host has one of them no more.
+/// `CUDA_ERROR_NO_DEVICE` if the host no longer has one of them.
 fn seen(hello: &Hello, gpus: &[u32]) -> Result<Hello, CUresult> {
     if gpus.is_empty() {
         return Ok(hello.clone());
@@ -232,7 +232,7 @@ pub fn gpgpuImageWrite(
     Ok(reply::gpgpuImageWrite::default())
 }
 
-/// Says whether an image need not be sent.
+/// Returns whether an image need not be sent.
 pub fn gpgpuImageFind(
     session: &Session,
     request: request::gpgpuImageFind,

@@ -19,7 +19,8 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// How long a context's end waits for the commands of other threads in that context. CUDA does not define what becomes of them.
+/// How long a context's end waits for the commands of other threads in that context. CUDA does not define their
+/// results.
 pub const LONGEST_END: Duration = Duration::from_secs(10);
 /// How long it waits for a thread of the worker's own that waits for the context's work: a kernel that never ends is ended by the
 /// driver with its context.
@@ -29,8 +30,8 @@ const LONGEST_WATCH: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, or it ends already; those of `destroy`, and then the context is still
-/// there.
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, or it is about to end; those of `destroy`, and then the
+/// context still exists.
 pub(super) fn end(
     session: &Session,
     context: u64,
@@ -48,14 +49,14 @@ pub(super) fn end(
             .is_err()
         {
             tracing::warn!(
-                "A context was destroyed while another thread of the program was using it, and still is {} s later: the client ends",
+                "A context was destroyed, and another thread of the program still uses it {} s later: client terminated",
                 LONGEST_END.as_secs()
             );
             // Without the driver's own clean-up: a thread is in it.
             // SAFETY: it ends the process.
             unsafe { libc::_exit(1) };
         }
-        // What those commands have made in it meanwhile, others may have found.
+        // Others may have found objects that those commands have made in it meanwhile.
         session.hide(context);
         ticket = Ticket::now();
     }
@@ -68,7 +69,8 @@ pub(super) fn end(
     ended
 }
 
-/// The primary contexts. Who has the lock may be waiting for commands to end, so a command that waits for it is outside.
+/// The primary contexts. The lock's holder may be waiting for commands to end, so a command that waits for it is
+/// outside.
 pub(super) fn primary(
     session: &Session,
 ) -> std::sync::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
@@ -89,7 +91,7 @@ fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
     }
 }
 
-/// The flags that a context takes on when it is made, and not while it is there: those of core dumps.
+/// The flags that take effect when a context is made, and not while it exists: those of core dumps.
 const MADE_WITH: u32 = CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE;
 
 /// `cuDevicePrimaryCtxSetFlags`.
@@ -166,7 +168,7 @@ pub fn cuDevicePrimaryCtxRetain(
     };
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
-    tracing::debug!("Start: primary context there after {:?}", began.elapsed());
+    tracing::debug!("Start: primary context ready after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(dev, request.pctx);
     session.gates.note_gpu(dev);
@@ -184,7 +186,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     let context = *table.get(&dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     // Our library releases it with the last of them.
     end_all(session, context)?;
-    // SAFETY: no pointers; nobody uses the context.
+    // SAFETY: no pointers; the context is no longer in use.
     end(session, context, |_| unsafe {
         driver::cuDevicePrimaryCtxRelease_v2(dev)
     })?;
@@ -192,7 +194,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     Ok(reply::cuDevicePrimaryCtxRelease_v2::default())
 }
 
-/// `cuDevicePrimaryCtxReset`; what this worker retained is given back as well.
+/// `cuDevicePrimaryCtxReset`; this worker's own retention ends as well.
 pub fn cuDevicePrimaryCtxReset_v2(
     session: &Session,
     request: request::cuDevicePrimaryCtxReset_v2,
@@ -207,7 +209,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
         unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, 0)? };
         return Ok(reply::cuDevicePrimaryCtxReset_v2::default());
     }
-    // SAFETY: no pointers; nobody uses the context.
+    // SAFETY: no pointers; the context is no longer in use.
     let reset = || unsafe { driver::cuDevicePrimaryCtxReset_v2(dev) };
     let Some(&context) = table.get(&dev) else {
         reset()?;
@@ -280,7 +282,7 @@ pub fn cuCtxDestroy_v2(
     if context == 0 || is_green || is_primary() {
         return Err(CUDA_ERROR_INVALID_CONTEXT.into());
     }
-    // SAFETY: the handle is the driver's, and nobody uses the context any more.
+    // SAFETY: the handle is the driver's, and the context is no longer in use.
     end(session, request.ctx, |context| unsafe {
         driver::cuCtxDestroy_v2(context)
     })?;
@@ -334,8 +336,8 @@ const DEFAULT_PRINTF: u64 = 1 << 20;
 /// The bytes of kernels' own heap by default.
 const DEFAULT_HEAP: u64 = 8 << 20;
 
-/// Charges what a limit of the current context takes of the device's memory beyond what a context has anyway. What was
-/// charged before counts; it is given back with the context, for nobody can say when the driver does.
+/// Charges the memory of a limit of the current context beyond a context's default. An earlier charge counts; it is
+/// dropped with the context, because the time of the driver's free is unknown.
 fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUresult> {
     let context = session.current();
     if context == 0 {
@@ -362,7 +364,7 @@ pub fn reserve_stack(session: &Session, bytes: u64) -> Result<(), CUresult> {
     reserve_for(session, CU_LIMIT_STACK_SIZE, all)
 }
 
-/// `cuCtxSetLimit`. Where there is a memory limit, what takes memory that cannot be counted cannot be raised.
+/// `cuCtxSetLimit`. With a memory limit, a limit whose memory cannot be counted cannot be raised.
 pub fn cuCtxSetLimit(
     session: &Session,
     request: request::cuCtxSetLimit,

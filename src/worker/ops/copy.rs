@@ -41,7 +41,7 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CU
     if session.regions.holds(address, bytes as u64) {
         return Ok(Memory::Host);
     }
-    // A module's global that nobody asked for by name, say. None ends between the question and the use.
+    // For example a module's global that was never looked up by name. None ends between the query and the use.
     if !grace::unloads_are_settled() {
         return Err(CUDA_ERROR_NOT_READY);
     }
@@ -113,7 +113,7 @@ fn plane(
     }
 }
 
-/// Bytes of packed rows; they must be what came with the command, which is not one of several.
+/// Bytes of packed rows; they must be the data of the command, which is not one of several.
 fn packed(width: usize, height: usize, there: usize, data: Data) -> Result<(), CUresult> {
     if width.checked_mul(height) == Some(there) && data.offset == 0 {
         Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is asked of two devices; what is known of one is part of the hello.
+//! Queries about two devices; the hello describes single ones.
 
 use gpgpu_protocol::api::{reply, request};
 

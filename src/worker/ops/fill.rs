@@ -19,8 +19,8 @@ fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
     session.objects.raw::<Stream>(id).map(|raw| raw as CUstream)
 }
 
-/// Checks the range of a fill of `count` values. One of no values touches nothing, and what is not aligned is the
-/// driver's to refuse.
+/// Checks the range of a fill of `count` values. An empty fill touches nothing, and the driver refuses an unaligned
+/// one.
 fn check<T>(session: &Session, dst: u64, count: usize) -> Result<(), CUresult> {
     if count == 0 {
         return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a function is, and what fits.
+//! Properties of functions, and occupancy.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub fn params(
             Err(CUDA_ERROR_NOT_SUPPORTED) => {
                 if crate::worker::may_log() {
                     tracing::error!(
-                        "The host's driver does not tell a kernel's parameters: it must be of CUDA 12.4 or later"
+                        "The host's driver does not report a kernel's parameters: CUDA 12.4 or later is required"
                     );
                 }
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -73,7 +73,7 @@ pub fn describe(function: CUfunction) -> Result<Described, CUresult> {
     Ok(Described { params, attributes })
 }
 
-/// What a function or kernel is.
+/// The properties of a function or kernel.
 pub struct Described {
     /// The parameters.
     pub params: Vec<ParamInfo>,
@@ -90,13 +90,13 @@ impl Described {
         attribute.map_or(0, |found| u32::try_from(found.value).unwrap_or(0))
     }
 
-    /// What a launch needs.
+    /// The properties that a launch needs.
     pub fn launched(self, places: Option<Arc<Places>>) -> Arc<Params> {
         let list = self.params;
         Arc::new(Params { list, places })
     }
 
-    /// What the guest is told at once; the rest it asks for.
+    /// The properties that the guest gets at once; it asks for the rest.
     pub fn info(&self) -> FunctionInfo {
         let params = Few::first_of(self.params.iter().copied());
         FunctionInfo {

@@ -29,7 +29,7 @@ fn read<T: Wire>(list: &[u8]) -> Result<Vec<T>, CUresult> {
     if count > executables::MOST_STEPS {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    // Nothing is reserved for what is only claimed.
+    // Claimed lengths reserve nothing.
     let mut steps = Vec::new();
     for _ in 0..count {
         steps.push(reader.get().map_err(bad)?);
@@ -160,7 +160,7 @@ pub fn gpgpuGraphSetSteps(
     Ok(reply::gpgpuGraphSetSteps::default())
 }
 
-/// Says whether a step can be done.
+/// Checks whether a step is possible.
 pub fn gpgpuGraphCheck(
     session: &Session,
     request: request::gpgpuGraphCheck,
@@ -170,7 +170,7 @@ pub fn gpgpuGraphCheck(
     Ok(reply::gpgpuGraphCheck::default())
 }
 
-/// Says whether graphs can have values that conditional steps depend on.
+/// Checks whether graphs can have values that conditional steps depend on.
 pub fn gpgpuGraphCondition(
     session: &Session,
     request: request::gpgpuGraphCondition,
@@ -180,7 +180,7 @@ pub fn gpgpuGraphCondition(
     Ok(reply::gpgpuGraphCondition::default())
 }
 
-/// Says whether steps can wait for a part of a launch.
+/// Checks whether steps can wait for a part of a launch.
 pub fn gpgpuGraphEdges(
     _: &Session,
     _: request::gpgpuGraphEdges,
@@ -190,7 +190,7 @@ pub fn gpgpuGraphEdges(
     Ok(reply::gpgpuGraphEdges::default())
 }
 
-/// Records what a library gives the GPU in a call.
+/// Records the GPU work of a library's call.
 pub fn gpgpuGraphRecord(
     session: &Session,
     request: request::gpgpuGraphRecord,

@@ -54,7 +54,7 @@ pub fn gpgpuContextMultiprocessors(
     })
 }
 
-/// What a split comes to.
+/// The result of a split.
 pub fn gpgpuMultiprocessorSplit(
     session: &Session,
     request: request::gpgpuMultiprocessorSplit,
@@ -82,7 +82,7 @@ pub fn gpgpuGreenCtxCreate(
     let charge = {
         // Others of the VM may have to give memory back first. Nothing was found yet.
         let _paused = grace::pause();
-        // What the driver takes for a green context nobody has measured; it is a part of what a context has.
+        // The driver's memory for a green context has not been measured; it is a part of a context's.
         session.device_memory.reserve_context(device)?
     };
     // The primary context does not end until this is done.
@@ -114,17 +114,17 @@ pub fn gpgpuGreenCtxCreate(
     Ok(reply::gpgpuGreenCtxCreate::default())
 }
 
-/// Ends a green context that nobody finds any more. The primary contexts are locked: none ends meanwhile.
+/// Ends a hidden green context. The primary contexts are locked: none ends meanwhile.
 fn end_locked(session: &Session, green: u64) -> Result<(), CUresult> {
     end(session, green, |_| {
         let raw = session.greens.ending(green);
         let raw = raw.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         // The driver would keep them.
         for stream in session.objects.streams(green) {
-            // SAFETY: the stream is the driver's: its entry goes with it, or here. Nobody uses it any more.
+            // SAFETY: the stream is the driver's: its entry goes with it, or here. It is no longer in use.
             let _ = unsafe { driver::cuStreamDestroy_v2(stream as CUstream) };
         }
-        // SAFETY: the handle is the driver's, and nobody uses the context any more.
+        // SAFETY: the handle is the driver's, and the context is no longer in use.
         captures::outside(|| unsafe { driver::cuGreenCtxDestroy(raw) })
     })
 }
@@ -141,8 +141,8 @@ pub(super) fn end_all(session: &Session, home: u64) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// `cuGreenCtxDestroy`. What its streams were given is done first: the memory that it uses stays, other than where a context ends, and so does
-/// what tells the end of the work.
+/// `cuGreenCtxDestroy`. The pending work of its streams is done first: unlike at the end of a context, the memory that
+/// it uses stays, and so does the event at the end of the work.
 pub fn gpgpuGreenCtxDestroy(
     session: &Session,
     request: request::gpgpuGreenCtxDestroy,
@@ -157,7 +157,7 @@ pub fn gpgpuGreenCtxDestroy(
             .enter(green)
             .map_err(|_| CUDA_ERROR_INVALID_CONTEXT)?;
         grace::narrow(&session.used());
-        // What has failed has no work any more.
+        // A failed context has no work any more.
         let _ = captures::synchronize();
         let _ = session.enter(0);
     }

@@ -16,10 +16,10 @@ use crate::{
     worker::{images::Image, session::Session},
 };
 
-/// Bytes of each log that a guest is told.
+/// The bytes of each log that a guest gets.
 const LOG_BYTES: usize = 16 << 10;
 
-/// Options whose values are numbers; all others hold pointers, or concern what is not carried.
+/// Options whose values are numbers; all others hold pointers, or concern features that do not travel.
 const PLAIN: &[CUjit_option] = &[
     CU_JIT_MAX_REGISTERS,
     CU_JIT_THREADS_PER_BLOCK,
@@ -38,7 +38,7 @@ const PLAIN: &[CUjit_option] = &[
     CU_JIT_WALL_TIME,
 ];
 
-/// The options of one load, with room for what the linker says.
+/// The options of one load, with room for the linker's logs.
 pub struct Jit {
     options: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
@@ -89,7 +89,7 @@ impl Jit {
         self.values.push(value);
     }
 
-    /// How many options there are, and the two arrays for the driver; they live as long as `self`.
+    /// The number of options, and the two arrays for the driver; they live as long as `self`.
     pub fn arrays(&mut self) -> (u32, *mut CUjit_option, *mut *mut c_void) {
         (
             self.options.len() as u32,
@@ -105,7 +105,7 @@ impl Jit {
             .map_or(0, |i| self.values[i] as usize)
     }
 
-    /// What the linker said.
+    /// The linker's logs.
     pub fn log(&self) -> JitLog {
         let text = |buffer: &[u8]| {
             Blob(
@@ -140,17 +140,16 @@ fn capability(device: CUdevice) -> u32 {
     (major * 10 + minor) as u32
 }
 
-/// What an image takes of a device's memory in each context that it is placed in, by the devices' compute capability.
+/// An image's memory on a device in each context that it is placed in, by the devices' compute capability.
 #[derive(Debug)]
 pub struct Needs(Vec<(u32, Result<u64, CUresult>)>);
 
 impl Needs {
-    /// What an image takes of each of the client's devices; `None` where there is no limit, for looking through it takes its
-    /// time.
+    /// An image's memory on each of the client's devices; `None` without a limit, because the search takes its time.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_IMAGE` if nobody can say what it takes of the current context's device.
+    /// `CUDA_ERROR_INVALID_IMAGE` if the memory on the current context's device is unknown.
     pub fn of(session: &Session, image: &Image) -> Result<Option<Self>, CUresult> {
         if !is_limited(session) {
             return Ok(None);
@@ -176,7 +175,7 @@ impl Needs {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_IMAGE` if nobody can say.
+    /// `CUDA_ERROR_INVALID_IMAGE` if the memory is unknown.
     pub fn bytes(&self, device: CUdevice) -> Result<u64, CUresult> {
         let found = self.find(capability(device));
         found.unwrap_or(Err(CUDA_ERROR_INVALID_IMAGE))
@@ -207,25 +206,25 @@ fn device_bytes(image: &Image, capability: u32) -> Result<u64, CUresult> {
     gpgpu_image::size::device_bytes(bytes, capability).map_err(|broken| {
         if crate::worker::may_log() {
             tracing::info!(
-                "An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}"
+                "Image refused: the VM has a memory limit, and the memory of the image is unknown: {broken}"
             );
         }
         CUDA_ERROR_INVALID_IMAGE
     })
 }
 
-/// Has the image of a module or library looked through for what prints.
+/// Has the image of a module or library searched for kernels that print.
 pub fn note_printing(session: &Session, object: u64, image: &Arc<Image>) {
     let mut capabilities: Vec<_> = devices(session).into_iter().map(capability).collect();
     capabilities.dedup();
     session.printing.note(object, image, capabilities);
 }
 
-/// Charges what an image will take of a device's memory, where there is a limit: looking through it takes its time.
+/// Charges an image's memory on a device, if there is a limit: the search takes its time.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_IMAGE` if nobody can say what it takes.
+/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_IMAGE` if the memory is unknown.
 pub fn reserve(
     session: &Session,
     device: CUdevice,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What processes of one VM share: memory that one of them has allocated, and events.
+//! Objects that processes of one VM share: allocated memory, and events.
 
 use std::os::fd::OwnedFd;
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// Asks the worker of an object for it: another worker's.
 fn ask(session: &Session, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
-    // It takes its time. What the command uses it looks up afterwards.
+    // It takes its time. The command looks its objects up afterwards.
     grace::narrow(&session.used());
     session.peers.ask(name)
 }

@@ -117,7 +117,7 @@ pub fn cuLibraryUnload(
         .end_with_children::<Library>(request.library)?;
     // It may be loaded in any of them.
     unload(session, request.library, &[Name::Contexts], || {
-        // SAFETY: the handle is the driver's, and nobody uses the library any more.
+        // SAFETY: the handle is the driver's, and the library is no longer in use.
         unsafe { driver::cuLibraryUnload(Library::handle(entry.raw)) }
     })?;
     Ok(reply::cuLibraryUnload::default())
@@ -133,7 +133,7 @@ pub fn cuLibraryGetKernel(
     let name = c_name(request.name)?;
     let places = session.charges.library(request.library);
     if let (Some(places), true) = (&places, session.current() != 0) {
-        // What is asked of it here the driver may take from there.
+        // The driver may answer queries about it from there.
         places.enter(session.device_memory, session.current())?;
     }
     let mut kernel = Kernel::handle(0);

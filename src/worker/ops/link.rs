@@ -28,7 +28,8 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The most linkers of a client, with those whose context has ended before them: the driver keeps what these had.
+/// The maximum number of a client's linkers, with those whose context has ended before them: the driver keeps their
+/// memory.
 const MOST: usize = 4096;
 /// The most bytes of inputs of all of them.
 const MOST_BYTES: usize = 1 << 30;
@@ -54,24 +55,24 @@ enum Call {
     Destroy,
 }
 
-/// What came of it.
+/// The result.
 struct Answer {
     done: Result<(), CUresult>,
-    /// What the linker has said so far.
+    /// The linker's logs so far.
     log: JitLog,
-    /// What it has made: address and bytes of the driver's memory.
+    /// The output: address and bytes of the driver's memory.
     made: Option<(usize, usize)>,
 }
 
-/// A linker of the driver's, at work in a thread of its own. The just-in-time compiler keeps what belongs to a linker by the thread
-/// that made it: where linkers take turns in the threads of a pool, it crashes (seen with driver 580).
+/// A linker of the driver's, in a thread of its own. The just-in-time compiler keeps a linker's state by the thread
+/// that made it: with linkers in turn on the threads of a pool, it crashes (seen with driver 580).
 struct Desk {
     calls: Sender<Call>,
     answers: Receiver<Answer>,
 }
 
 impl Desk {
-    /// Makes a linker in a context of the driver's, and says what came of that.
+    /// Makes a linker in a context of the driver's, and returns the result.
     fn new(context: u64, jit: Jit) -> Result<(Self, Answer), CUresult> {
         let (calls, to_do) = channel();
         let (answer, answers) = channel();
@@ -91,10 +92,11 @@ impl Desk {
     }
 }
 
-/// What a linker's thread does. It ends with the linker, or once nobody calls any more: then the linker's context has ended.
+/// The main function of a linker's thread. It ends with the linker, or once there are no callers: then the linker's
+/// context has ended.
 fn serve(context: u64, mut jit: Jit, calls: &Receiver<Call>, answers: &Sender<Answer>) {
     let mut state = std::ptr::null_mut();
-    // SAFETY: the context is the driver's, and whoever waits for the answer keeps it.
+    // SAFETY: the context is the driver's, and the waiter for the answer keeps it.
     let mut done = unsafe { driver::cuCtxSetCurrent(context as CUcontext) };
     if done.is_ok() {
         let (count, options, values) = jit.arrays();
@@ -122,8 +124,8 @@ fn serve(context: u64, mut jit: Jit, calls: &Receiver<Call>, answers: &Sender<An
                 let (count, options, values) = jit.arrays();
                 let from = image.with_nul().as_ptr().cast_mut().cast();
                 let name = name.as_ptr();
-                // SAFETY: the linker is the driver's and lives, and its context with it, which who waits for the answer keeps; the image
-                // has as many bytes, which the driver copies.
+                // SAFETY: the linker is the driver's and lives, and so does its context, which the waiter for the
+                // answer keeps; the image has as many bytes, which the driver copies.
                 unsafe {
                     driver::cuLinkAddData_v2(
                         state, kind, from, length, name, count, options, values,
@@ -142,7 +144,7 @@ fn serve(context: u64, mut jit: Jit, calls: &Receiver<Call>, answers: &Sender<An
             Call::Destroy => {
                 let gone = std::mem::replace(&mut state, std::ptr::null_mut());
                 made = None;
-                // SAFETY: as above, and nobody reads what it has made: who calls has the linker's lock.
+                // SAFETY: as above, and no other thread reads the output: the caller has the linker's lock.
                 unsafe { driver::cuLinkDestroy(gone) }
             }
         };
@@ -173,7 +175,7 @@ struct Table {
     links: HashMap<u64, Place>,
     /// Linkers whose context has ended before them.
     left: usize,
-    /// Bytes of inputs, with those of the linkers that are left.
+    /// Bytes of inputs, with those of ended contexts' linkers.
     bytes: usize,
 }
 
@@ -197,7 +199,7 @@ impl Links {
         place.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// A context is gone, and its linkers with it: their handles are used no more.
+    /// A context is gone, and its linkers with it: their handles are not used again.
     pub fn forget_context(&self, context: u64) {
         let gone: Vec<_> = {
             let mut table = self.lock();
@@ -207,7 +209,7 @@ impl Links {
             *left += gone.len();
             gone
         };
-        // Nobody is in the driver with a linker of a context that has ended.
+        // No thread is in the driver with a linker of a context that has ended.
         for link in gone {
             let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
             (link.desk, link.made) = (None, None);
@@ -215,7 +217,7 @@ impl Links {
     }
 }
 
-/// Uses a linker, alone. What a thread does that waits for it meanwhile holds nothing up.
+/// Uses a linker exclusively. A thread that waits for it delays the end of no object.
 fn with<T>(
     session: &Session,
     id: u64,
@@ -240,7 +242,7 @@ fn with<T>(
     done
 }
 
-/// What a call came to, with what the linker has said meanwhile.
+/// The result of a call, with the linker's logs meanwhile.
 fn outcome<R>(
     done: Result<(Result<(), CUresult>, JitLog), CUresult>,
     reply: impl FnOnce(JitLog) -> R,
@@ -297,7 +299,7 @@ pub fn gpgpuLinkAdd(
     let jit = Jit::new(&request.options)?;
     let _loading = session.images.loading();
     let added = with(session, request.link, |desk, link| {
-        // Text counts with its NUL; what is binary has none.
+        // Text counts with its NUL; binary data has none.
         let is_text = request.kind == CU_JIT_INPUT_PTX;
         let length = image.with_nul().len() - usize::from(!is_text);
         {
@@ -344,7 +346,7 @@ pub fn gpgpuLinkComplete(
     })
 }
 
-/// A part of what a linker has made.
+/// A part of a linker's output.
 pub fn gpgpuLinkRead(
     session: &Session,
     request: request::gpgpuLinkRead,
@@ -357,8 +359,8 @@ pub fn gpgpuLinkRead(
         if end.is_none_or(|end| end > size) || data.offset != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the range lies in what the driver has made, which it keeps as long as the linker, whose lock this thread has; as many
-        // bytes of the staging area belong to this command.
+        // SAFETY: the range lies in the driver's output, which it keeps as long as the linker, whose lock this thread
+        // has; as many bytes of the staging area belong to this command.
         unsafe {
             let from = (start as *const u8).add(from);
             std::ptr::copy_nonoverlapping(from, data.output.cast(), data.output_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory, registered memory, and what is to be said of addresses.
+//! Device memory, registered memory, and queries about addresses.
 
 use std::ffi::c_void;
 
@@ -51,7 +51,7 @@ pub fn cuMemAllocPitch_v2(
     let (pitch, bytes) = match size {
         Ok(size) => size,
         Err(code) => {
-            // What is wrong with the context comes first.
+            // An error of the context comes first.
             memory.info()?;
             return Err(code.into());
         }
@@ -73,7 +73,7 @@ pub fn cuMemFree_v2(
     Ok(reply::cuMemFree_v2::default())
 }
 
-/// `cuMemFree` of memory that nothing uses any more. The library knows that it is there, and if it is not, a context's end
+/// `cuMemFree` of memory that is no longer in use. The library knows that it exists; if it does not, a context's end
 /// has freed it meanwhile.
 pub fn gpgpuFreeIdle(
     session: &Session,
@@ -106,7 +106,7 @@ pub fn cuMemGetInfo_v2(
     _: request::cuMemGetInfo_v2,
     _: Data,
 ) -> Outcome<reply::cuMemGetInfo_v2> {
-    // Where a context has failed, what follows says so.
+    // If a context has failed, the next call reports it.
     let _ = session.device_memory.reap_all();
     let (free, total) = session.device_memory.info()?;
     Ok(reply::cuMemGetInfo_v2 { free, total })
@@ -234,7 +234,7 @@ pub fn gpgpuPointerAttribute(
         Some(range) if matches!(range.source, Source::Mapped { .. }) => {}
         _ => drop(known(session, request.ptr, 0)?),
     }
-    // No attribute of these is larger; what the driver leaves of it stays zero.
+    // No attribute of these is larger; bytes that the driver does not write stay zero.
     let mut value = 0_u64;
     let to: *mut c_void = std::ptr::from_mut(&mut value).cast();
     // SAFETY: the pointer is to a value that lives across the call and is as large as any of these attributes.

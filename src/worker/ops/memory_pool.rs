@@ -112,7 +112,7 @@ pub fn cuMemPoolSetAccess(
     Ok(reply::cuMemPoolSetAccess::default())
 }
 
-/// Waits until memory that was freed in a stream's order is there, and says whether some is.
+/// Waits until memory that was freed in a stream's order is available, and returns whether some is.
 pub fn gpgpuReclaim(
     session: &Session,
     _: request::gpgpuReclaim,

@@ -120,18 +120,18 @@ pub fn cuModuleUnload(
     let [home, entered] = session.used();
     let used = [Name::Object(entry.context), home, entered];
     unload(session, request.hmod, &used, || {
-        // SAFETY: the handle is the driver's, and nobody uses the module any more.
+        // SAFETY: the handle is the driver's, and the module is no longer in use.
         unsafe { driver::cuModuleUnload(Module::handle(entry.raw)) }
     })?;
     Ok(reply::cuModuleUnload::default())
 }
 
-/// Unloads a module or library that nobody finds any more, by `destroy`, when no other command uses it. The contexts that `used`
-/// names do not end meanwhile.
+/// Unloads a hidden module or library, by `destroy`, when no other command uses it. The contexts that `used` names do
+/// not end meanwhile.
 ///
 /// # Errors
 ///
-/// Those of `destroy`; then it is still there.
+/// Those of `destroy`; then it still exists.
 pub fn unload(
     session: &Session,
     id: u64,
@@ -287,7 +287,8 @@ mod tests {
     use crate::worker::ops::library::cuLibraryLoadData;
     use gpgpu_protocol::api::{Library, object_id};
 
-    /// What begins as the wrapper of a fatbin holds an address that the driver would follow: it never gets there, whichever way it came.
+    /// An image that begins as the wrapper of a fatbin holds an address that the driver would follow: it never gets
+    /// there, whichever way it came.
     #[test]
     fn the_wrapper_of_a_fatbin_is_no_image() {
         let session = Session::new(None);

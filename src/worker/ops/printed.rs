@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What kernels print.
+//! Output of kernels.
 
 use gpgpu_protocol::{
     api::{Function, Kernel, Module, Object, reply, request},
@@ -15,7 +15,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// Takes what was printed.
+/// Takes printed text.
 pub fn gpgpuOutput(
     session: &Session,
     _: request::gpgpuOutput,
@@ -36,7 +36,7 @@ fn loaded(session: &Session, object: u64) -> u64 {
     library.unwrap_or(object)
 }
 
-/// What may print is looked for from now on.
+/// From now on images are searched for kernels that print.
 fn answer(session: &Session, prints: bool) -> u32 {
     if prints {
         session.printed.expect();

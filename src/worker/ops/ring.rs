@@ -74,7 +74,7 @@ pub fn gpgpuRingAnswer(
     })
 }
 
-/// Waits until the ring's commands up to a position have been carried out: what follows in the stream depends on them.
+/// Waits until the ring's commands up to a position have been executed: the rest of the stream depends on them.
 pub fn gpgpuRingAfter(
     session: &Session,
     request: request::gpgpuRingAfter,
@@ -107,14 +107,14 @@ pub fn gpgpuEventMark(
     Ok(reply::gpgpuEventMark::default())
 }
 
-/// Whether what a request waits for can still come, or has come already.
+/// Whether the answer to a request can still come, or has come already.
 pub fn gpgpuFenceStatus(
     session: &Session,
     request: request::gpgpuFenceStatus,
     _: Data,
 ) -> Outcome<reply::gpgpuFenceStatus> {
     let ring = ring(session)?;
-    // Who asks has waited for long; should the flag of the ring have been spoiled, this mends it.
+    // The caller has waited for long; if the flag of the ring has been overwritten, this repairs it.
     ring.wake();
     let over = ring.is_over(session, request.slot, request.sequence, request.position)?;
     Ok(reply::gpgpuFenceStatus {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Streams, and events: what of them ends, and what waits.
+//! Streams and events: their end, and waits.
 
 use gpgpu_protocol::{
     api::{Event, Stream, reply, request},
@@ -14,7 +14,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// `cuStreamDestroy`: what was queued still runs.
+/// `cuStreamDestroy`: queued work still runs.
 pub fn cuStreamDestroy_v2(
     session: &Session,
     request: request::cuStreamDestroy_v2,

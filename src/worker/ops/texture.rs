@@ -13,7 +13,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// What a texture or surface is to read, as the driver takes it: arrays are looked up.
+/// The resource of a texture or surface, for the driver: arrays are looked up.
 pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
     let mut native = CUDA_RESOURCE_DESC {
         resType: of.kind,
@@ -102,7 +102,7 @@ pub fn gpgpuTexObjectCreate(
     })
 }
 
-/// `cuTexObjectDestroy`. As natively, the end of what is none is no error.
+/// `cuTexObjectDestroy`. As natively, the end of an unknown object is no error.
 pub fn cuTexObjectDestroy(
     session: &Session,
     request: request::cuTexObjectDestroy,
@@ -113,7 +113,7 @@ pub fn cuTexObjectDestroy(
         .textures
         .take(session.current(), Kind::Texture, object)
     {
-        // SAFETY: the object is the driver's, of the current context, and nobody else ends it.
+        // SAFETY: the object is the driver's, of the current context, and no other code ends it.
         unsafe { driver::cuTexObjectDestroy(object)? };
     }
     Ok(reply::cuTexObjectDestroy::default())

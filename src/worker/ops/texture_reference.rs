@@ -2,7 +2,7 @@
 //! Texture and surface references: globals of a module that its kernels read, and that the host binds to memory. Objects took their place
 //! in CUDA 5; the driver still has them for images that were compiled before CUDA 12.
 //!
-//! The client keeps what a program sets and gets, and sends all of a reference when it is bound.
+//! The client keeps a program's settings, and sends the whole reference when it is bound.
 
 use std::{
     ffi::{CString, c_void},
@@ -54,7 +54,7 @@ impl Loose {
 
 impl Drop for Loose {
     fn drop(&mut self) {
-        // SAFETY: the reference is the driver's, and nobody else ends it.
+        // SAFETY: the reference is the driver's, and no other code ends it.
         let _ = unsafe { driver::cuTexRefDestroy(self.0) };
     }
 }
@@ -134,7 +134,7 @@ unsafe fn bind(
     Ok(offset)
 }
 
-/// Says whether a module has a reference.
+/// Returns whether a module has a reference.
 pub fn gpgpuModuleReference(
     session: &Session,
     request: request::gpgpuModuleReference,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What NVML asks: what the VM has and does on a GPU, whichever of its clients asks, and the GPU's sensors. Nothing here needs a context.
+//! Queries of NVML: the VM's limit and use of a GPU, whichever of its clients asks, and the GPU's sensors. They need no
+//! context.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// What the VM has and does on a device.
+/// The VM's limit and use of a device.
 pub fn gpgpuDeviceUsage(
     session: &Session,
     request: request::gpgpuDeviceUsage,
@@ -29,7 +30,7 @@ pub fn gpgpuDeviceUsage(
         total: bytes as u64,
         ..DeviceUsage::default()
     };
-    // Who only looks should hold no memory, nor see that it does.
+    // A client that only queries should hold no memory, nor see any of its own.
     session.prewarm.give_up();
     session.prewarm.wait_over();
     if let Some(shares) = session.shares.get() {

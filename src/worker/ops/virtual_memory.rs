@@ -144,7 +144,7 @@ pub fn cuMemRetainAllocationHandle(
     })
 }
 
-/// What physical memory is.
+/// The properties of physical memory.
 pub fn gpgpuPhysicalMemory(
     session: &Session,
     request: request::gpgpuPhysicalMemory,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the client shares with other processes of its VM, and what these have shared with it.
+//! Objects that the client shares with other processes of its VM, in both directions.
 //!
-//! A shared object is named by a [`Name`], 64 bytes that the guest's programs pass to each other: the number of the worker that has the object,
-//! and a secret. Whoever has a name is given the object, if its worker is of the same VM, as [`crate::ipc::peers`] has it. The object's
-//! worker makes a descriptor for each who asks, and keeps none; so nothing outlives an object but what has been given.
+//! A shared object is named by a [`Name`], 64 bytes that the guest's programs pass to each other: the number of the
+//! worker that has the object, and a secret. A worker of the same VM that has a name gets the object, by
+//! [`crate::ipc::peers`]. The object's worker makes a descriptor for each request, and keeps none; so only importers
+//! keep an object alive.
 
 mod name;
 
@@ -43,7 +44,7 @@ pub use name::{Name, Object, what};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon a worker that has much to do is asked for again.
 const AGAIN: Duration = Duration::from_millis(2);
-/// Meetings that are asked for at once, and how long until one more may be: half of what the supervisor takes.
+/// The number of meetings requested at once, and the interval for one more: half of the supervisor's limits.
 const MEETINGS: u32 = 128;
 /// See [`MEETINGS`].
 const MEETING_PERIOD: Duration = Duration::from_millis(10);
@@ -58,7 +59,7 @@ const MOST_VISITORS: usize = 1024;
 #[derive(Debug)]
 struct Host {
     end: VisitorEnd,
-    /// Held by who asks.
+    /// Held by the requester.
     asking: Mutex<()>,
 }
 
@@ -67,7 +68,7 @@ struct Host {
 struct Visitor {
     number: u64,
     end: HostEnd,
-    /// What it has open: the number of an allocation and how often, by the secret.
+    /// Its open objects: the number of an allocation and how often, by the secret.
     loans: HashMap<[u8; TOKEN_BYTES], (u64, u32)>,
 }
 
@@ -79,7 +80,7 @@ struct Shared {
     looked: usize,
 }
 
-/// What the supervisor has answered to the meeting that is asked for.
+/// The supervisor's answer to the requested meeting.
 #[derive(Debug)]
 enum Meeting {
     /// Nothing yet.
@@ -98,12 +99,12 @@ pub struct Peers {
     memory: &'static DeviceMemory,
     events: &'static SharedEvents,
     shared: Mutex<Shared>,
-    /// Whether the thread runs that reads what the supervisor and visitors say.
+    /// Whether the thread runs that receives from the supervisor and visitors.
     started: OnceLock<bool>,
     listens: AtomicBool,
     /// The workers that were met, by number.
     hosts: Mutex<HashMap<u64, Arc<Host>>>,
-    /// Held by who meets one.
+    /// Held during a meeting.
     turn: Mutex<Pace>,
     meeting: Mutex<Meeting>,
     changed: Condvar,
@@ -162,7 +163,7 @@ impl Peers {
         }
     }
 
-    /// Shares an object: whoever has the name may be given it from now on. The same object has the same name.
+    /// Shares an object: a worker with the name may get it from now on. The same object has the same name.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl Peers {
         Ok(named(token))
     }
 
-    /// The name of a memory pool of the client's. Nobody is given a pool, so there is no secret in it.
+    /// The name of a memory pool of the client's. Pools are not given out, so there is no secret in it.
     ///
     /// # Errors
     ///
@@ -349,7 +350,7 @@ impl Peers {
         })
     }
 
-    /// Reads what the supervisor and visitors say.
+    /// Receives from the supervisor and visitors.
     fn serve(&self, end: &WorkerEnd) {
         let mut visitors: Vec<Visitor> = Vec::new();
         loop {
@@ -384,7 +385,7 @@ impl Peers {
         self.changed.notify_all();
     }
 
-    /// Takes up what the supervisor says.
+    /// Handles messages of the supervisor.
     fn hear(&self, end: &WorkerEnd, visitors: &mut Vec<Visitor>) -> ipc::Result<()> {
         let Some(message) = end.recv()? else {
             return Ok(());
@@ -417,7 +418,7 @@ impl Peers {
             ToWorker::Busy(number) => (number, Meeting::Busy),
         };
         let mut meeting = locked(&self.meeting);
-        // One that was given up is nobody's.
+        // One that was given up has no owner.
         if matches!(*meeting, Meeting::Asked(wanted) if wanted == number) {
             *meeting = answer;
             self.changed.notify_all();
@@ -425,14 +426,14 @@ impl Peers {
         Ok(())
     }
 
-    /// A visitor has gone, and with it what it had open.
+    /// A visitor has gone, and with it its open objects.
     fn leave(&self, visitor: &Visitor) {
         for (id, times) in visitor.loans.values() {
             self.memory.end_loans(*id, *times);
         }
     }
 
-    /// Takes up what a visitor says.
+    /// Handles messages of a visitor.
     fn answer(&self, visitor: &mut Visitor) -> ipc::Result<()> {
         let question = match visitor.end.recv()? {
             None => return Ok(()),

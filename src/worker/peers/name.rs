@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Names of what other processes of the VM may open.
+//! Names of objects that other processes of the VM may open.
 
 use gpgpu_protocol::cuda::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{ipc::peers::TOKEN_BYTES, worker::device_memory::Lent};
 
-/// The kinds of what can be shared.
+/// The kinds of shared objects.
 pub mod what {
     /// An allocation of `cuMemAlloc`.
     pub const MEMORY: u32 = 1;
@@ -23,7 +23,7 @@ pub mod what {
 /// How every name begins.
 pub const MAGIC: u32 = 0x5049_6767;
 
-/// The name of a shared object, for the guest's programs to pass on. What one of them passes to its worker can be anything.
+/// The name of a shared object, for the guest's programs to pass on. A program may pass any bytes to its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Name {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Ring {
-    /// Has the GPU write to the request's slot once it has done what it was given; returns the number of fences.
+    /// Has the GPU write to the request's slot once it has done the work; returns the number of fences.
     pub(super) fn fence(
         &self,
         session: &Session,
@@ -47,7 +47,7 @@ impl Ring {
                 [0].into_iter().chain(apart).collect()
             }
         };
-        // An error of before is told when all is done, and waiting for that is not for this thread.
+        // Deferred errors are reported at completion, and this thread must not wait for that.
         let owes = session.has_deferred() && !is(op, Property::Block);
         if streams.len() > SLOT_FENCES || owes {
             return Ok(ELSEWHERE);
@@ -92,8 +92,8 @@ impl Ring {
         Ok(count)
     }
 
-    /// Whether the request of a slot, whose record ends at `position`, is over: nothing will be written to the slot any
-    /// more. Where the slot says otherwise, somebody has overwritten it, or the record.
+    /// Whether the request of a slot, whose record ends at `position`, is over: no further write to the slot follows.
+    /// If the slot disagrees, the process has overwritten it, or the record.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Ring {
         sequence: u32,
         position: u64,
     ) -> Result<bool, CUresult> {
-        // Before the look at what is pending: that is noted before the command counts as done.
+        // Before the look at pending requests: they are recorded before the command counts as done.
         let is_answered = self.has_reached(position);
         let Some(pending) = locked(&self.pending).get(slot as usize).cloned() else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -125,7 +125,7 @@ impl Ring {
     fn is_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
         let mut is_idle = true;
         for stream in streams {
-            // A stream that was destroyed ends its work all the same, but nobody can say when.
+            // A destroyed stream still does its work, but the end of that work is unknown.
             let Ok(raw) = session.objects.raw::<Stream>(*stream) else {
                 is_idle = false;
                 continue;

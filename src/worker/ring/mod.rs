@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The worker's end of the ring: a thread of its own that carries out what the guest appended.
+//! The worker's end of the ring: a thread of its own that executes the guest's records.
 //!
-//! The thread polls while the guest is busy and sleeps when it is not; how long it polls follows what polling brought
-//! (as KVM's halt polling does). It never waits for the GPU: a command whose completion the guest waits for is issued, and
-//! followed by a write of the GPU's own to the request's reply slot (`cuStreamWriteValue32`), on which the guest spins.
+//! The thread polls while the guest is busy and sleeps when it is not; it polls longer after a success and shorter
+//! after a failure (as KVM's halt polling does). It never waits for the GPU: it issues a command whose completion the
+//! guest waits for, and lets the GPU itself write to the request's reply slot behind it (`cuStreamWriteValue32`), on
+//! which the guest spins.
 
 mod fences;
 mod region;
@@ -36,13 +37,13 @@ use super::{
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
     lease,
-    pool::Pool,
     session::{Data, Session, Way},
+    threads::Pool,
     wait,
 };
 use region::Registered;
 
-/// After how many commands, at most, threads that wait for them are told.
+/// The maximum number of commands between two wake-ups of threads that wait for them.
 const BATCH: u32 = 32;
 /// How long the thread polls at least before it sleeps.
 const SHORTEST_POLL: Duration = Duration::from_micros(20);
@@ -78,7 +79,7 @@ impl Crowd {
     }
 }
 
-/// What a request waits for, by its slot.
+/// The pending waits of a request, by its slot.
 #[derive(Debug, Default, Clone)]
 struct Pending {
     sequence: u32,
@@ -104,7 +105,7 @@ pub struct Ring {
     reaching: Mutex<()>,
     reached: Condvar,
     crowds: Mutex<Crowds>,
-    /// Whether it takes waits, and what has a long answer.
+    /// Whether it takes waits, and requests with long answers.
     is_wide: AtomicBool,
     /// Whether the driver may miss that the device sleeps.
     is_relaxed: AtomicBool,
@@ -141,7 +142,7 @@ impl Ring {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is one already or the memory is not registered as a whole.
     pub fn set_up(session: &Session, address: u64) -> Result<(), CUresult> {
-        // What is kept for a ring is kept for good.
+        // The state of a ring is kept for good.
         if !address.is_multiple_of(4096) || session.ring.get().is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -213,7 +214,7 @@ impl Ring {
                     self.count(session, since, consumer.head(), start);
                 }
             }
-            // What waits for others waits no longer than they are there.
+            // A request that waits for others ends with them.
             self.give(session, &mut crowd);
             self.done.store(consumer.head(), Ordering::Release);
             self.announce();
@@ -293,7 +294,7 @@ impl Ring {
             is_free
         });
         if !is_free {
-            // Two requests of one slot: so a client has no more under way than there are slots.
+            // Two requests of one slot: so a client has no more in flight than there are slots.
             session.defer(CUDA_ERROR_INVALID_VALUE);
             return;
         }
@@ -319,8 +320,8 @@ impl Ring {
             // Without a thread, the command queue says that there is none.
             Ok((Answer::code(CUDA_SUCCESS), ELSEWHERE))
         };
-        // The record counts as carried out when the answer is there, and not before. The client may use the slot for another request at
-        // once: that one finds the lock taken, or the slot free.
+        // The record counts as executed when the answer is there, and not before. The client may use the slot for
+        // another request at once: that one finds the lock taken, or the slot free.
         self.answer(session, record, answered, |write| {
             session.answers.write(|| {
                 self.with_pending(record, |pending| {
@@ -331,7 +332,7 @@ impl Ring {
         });
     }
 
-    /// What the request of a record's slot waits for.
+    /// The streams that the request of a record's slot waits for.
     fn with_pending<T>(&self, record: &Record, change: impl FnOnce(&mut Pending) -> T) -> T {
         change(&mut locked(&self.pending)[record.slot as usize % SLOTS])
     }
@@ -347,7 +348,7 @@ impl Ring {
         self.answer(session, record, answered, |write| write());
     }
 
-    /// Answers a record, if an answer is wanted; `write` runs what writes to the slot.
+    /// Answers a record, if an answer is wanted; `write` runs the writes to the slot.
     fn answer(
         &self,
         session: &Session,
@@ -378,7 +379,7 @@ impl Ring {
         write(&|| slot.answer(record.sequence, fences, &head, answer.reply()));
     }
 
-    /// Takes waits, and what has a long answer, from now on.
+    /// Takes waits, and requests with long answers, from now on.
     pub fn widen(&self) {
         self.is_wide.store(true, Ordering::Relaxed);
     }
@@ -406,7 +407,8 @@ impl Ring {
         }
     }
 
-    /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.
+    /// Reports the executed part of the ring to the supervisor, and the pending part: `records` were executed since
+    /// `start`.
     fn count(&self, session: &Session, records: u32, head: u64, start: u64) {
         counts::flush(session);
         let waiting = self.area.tail().wrapping_sub(head);
@@ -415,10 +417,10 @@ impl Ring {
         counts::set(session, |counters| &counters.queued, queued);
     }
 
-    /// Wakes who waits for commands that have been carried out by now.
+    /// Wakes threads that wait for commands executed by now.
     fn announce(&self) {
-        // Who waits counts itself before it looks, so one of the two sees the other. The barrier waits for every store
-        // before it, which is why this is not done for each command.
+        // A waiter counts itself before it looks, so one of the two sees the other. The barrier waits for every store
+        // before it, so it is not done for each command.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
             let _reaching = locked(&self.reaching);

@@ -61,7 +61,7 @@ impl Ring {
         }
     }
 
-    /// A context is about to end: what is registered in it is used no more.
+    /// A context is about to end: memory registered in it is not used any more.
     pub fn end_context(&self, context: u64) {
         self.crowds().end_context(context);
         self.set_ending(context, true);
@@ -73,7 +73,7 @@ impl Ring {
         self.set_ending(context, false);
     }
 
-    /// A context is gone, and with it what was registered in it.
+    /// A context is gone, and with it the memory registered in it.
     pub fn forget_context(&self, context: u64) {
         self.crowds().settle_context(context);
         let mut registered = locked(&self.registered);

@@ -12,7 +12,7 @@ use crate::{
     worker::{crowds_tests::command, lifetimes_tests::Rig},
 };
 
-/// Where the guest has its ring, and memory that it fills: each test elsewhere, for what is mapped stays so.
+/// The place of the guest's ring, and of memory that it fills: another one for each test, because mappings stay.
 fn addresses() -> (u64, u64) {
     static NEXT: AtomicU64 = AtomicU64::new(0x1235_0000_0000);
     let ring = NEXT.fetch_add(2 << 24, Ordering::Relaxed);
@@ -148,7 +148,7 @@ fn a_wait_is_refused_by_a_ring_that_is_not_wide_and_where_nobody_waits_for_it() 
     let end = guest.send(NO_SLOT, 2, &fill);
     guest.ring().wait(end).unwrap();
     assert_eq!(guest.rig.session.take_deferred(), CUDA_ERROR_INVALID_VALUE);
-    // What is about the client goes by the command queue, whatever the ring is.
+    // Commands about the client use the command queue, whatever the ring.
     let hello = command(&request::gpgpuHello { hello: true }, 0);
     guest.send(0, 3, &hello);
     assert_eq!(guest.answer(0, 3), (CUDA_ERROR_INVALID_VALUE, 0));

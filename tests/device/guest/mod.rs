@@ -29,7 +29,7 @@ pub use vmm::Vmm;
 /// Where the rings lie in the first region, and where buffers begin.
 const RING_BYTES: u64 = 0x1_0000;
 const HEAP: u64 = 3 * RING_BYTES;
-/// A watchdog for what never comes, not a measure of anything.
+/// A watchdog for events that never come, not a measurement.
 const WATCHDOG_MS: i32 = 60_000;
 
 /// Addresses and lengths.
@@ -43,7 +43,7 @@ struct Ring {
     free: Vec<u16>,
     /// Descriptors of each chain under way, and where its writable part lies.
     under_way: HashMap<u16, (Vec<u16>, Parts)>,
-    /// Used chains that nobody has asked for: their writable part and used length.
+    /// Used chains that were not requested yet: their writable part and used length.
     done: HashMap<u16, Used>,
     /// The same, oldest first.
     order: Vec<u16>,
@@ -54,7 +54,7 @@ struct Ring {
 /// A chain that the device has given back.
 #[derive(Debug, Clone)]
 pub struct Used {
-    /// What the device says it has written.
+    /// The length that the device has reported.
     pub len: u32,
     /// The whole writable part.
     pub bytes: Vec<u8>,
@@ -340,7 +340,7 @@ impl Guest {
         }
         let head = descriptors[0];
         let ring = &mut self.rings[queue];
-        // A chain that nobody has waited for is not to be taken for this one.
+        // A chain without a waiter must not be taken for this one.
         ring.done.remove(&head);
         ring.under_way.insert(head, (descriptors, writable));
         self.make_available(queue, head);
@@ -417,7 +417,7 @@ impl Guest {
             for (at, len) in writable {
                 let start = bytes.len();
                 bytes.resize(start + len as usize, 0);
-                // Parts outside of guest memory are what some tests are about.
+                // Some tests are about parts outside of guest memory.
                 let _ = self
                     .memory
                     .read_slice(&mut bytes[start..], GuestAddress(at));
@@ -446,7 +446,7 @@ impl Guest {
             if let Some(value) = done(self) {
                 return value;
             }
-            // What came before the event index was set has no interrupt of its own.
+            // Earlier chains have no interrupt of their own.
             if self.used_index(queue) != self.rings[queue].used {
                 continue;
             }
@@ -518,7 +518,7 @@ impl Guest {
         self.rings[queue].order.clear();
     }
 
-    /// What a chain that was given back holds.
+    /// The content of a returned chain.
     pub fn take(&mut self, queue: usize, head: u16) -> Used {
         self.rings[queue]
             .done

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What runs in the VMs of the isolation tests: a program that works and notices every gap, programs that do wrong, and programs that
-// are killed. The first argument says which; what they have to say is a line on standard output.
+// The programs in the VMs of the isolation tests: one that works and notices every gap, faulty ones, and ones that are
+// killed. The first argument selects one. Each reports on a line of standard output.
 //
 //   guest work [KIND]          steps of kernels and copies, each checked, until its standard input ends; copies: of long copies; backlog: of
 //                              many kernels in a row that write to its own memory
@@ -172,8 +172,8 @@ struct Backlog {
     }
 };
 
-// Steps until the input ends. Each line: when the step ended, in nanoseconds of the clock that all processes share, how long it
-// took, and how much device memory is free.
+// Steps until the input ends. Each line: when the step ended, in nanoseconds of the clock that all processes share, how
+// long it took, and how much device memory is free.
 template <typename Step> static int work() {
     open_gpu();
     Step work;
@@ -334,8 +334,8 @@ static int peek(CUdeviceptr address) {
 static int steal(const std::vector<unsigned long long> &handles) {
     open_gpu();
     Work work;
-    // Valid numbers here may be the same as there: then they are this process's own, and that is fine. What must not be is a crash, or
-    // a change of what the other process has.
+    // Some numbers may be valid in both processes: then they are this process's own, as is right. A crash is wrong, and
+    // so is a change of the other process's memory.
     int refused = 0;
     for (unsigned long long handle : handles) {
         CUfunction made;
@@ -456,7 +456,7 @@ static int share(unsigned value) {
 static int ipc(const std::string &memory_digits, const std::string &event_digits) {
     open_gpu();
     CUdeviceptr opened = 0;
-    // Whatever the bytes: nothing opens that nobody has made.
+    // No bytes open memory that no process has made.
     int open = 0;
     for (int byte = 0; byte < 256; byte++) {
         CUipcMemHandle handle;

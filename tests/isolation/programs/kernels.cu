@@ -2,7 +2,7 @@
 // The kernels of the programs that do wrong, and of those that must not notice. Found by their plain C names.
 #include <cassert>
 
-// Each word becomes a mix of what it was and the step, some rounds over: enough work that a step is the GPU's, not the calls'.
+// Mixes each word with the step, several rounds over: a step takes the GPU longer than its calls take.
 extern "C" __global__ void mix(unsigned *words, unsigned count, unsigned step, unsigned rounds) {
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
         unsigned word = words[i] + step;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What runs in the VMs of the tests of memory limits: it does what its standard input says, a command a line, and answers
-// each with one line.
+// The program in the VMs of the tests of memory limits. It reads a command from each line of standard input, and
+// answers with one line.
 //
 //   info              free and all bytes as cuMemGetInfo has them, all bytes as cuDeviceTotalMem has them
 //   alloc BYTES       allocates; the code
@@ -137,7 +137,7 @@ static std::string way(const std::string &name, size_t bytes) {
     return std::to_string((int)code);
 }
 
-// What a stream waits for, and how many threads are about to give it a copy.
+// The word that a stream waits for, and the number of threads that are about to enqueue a copy.
 struct Hold {
     std::mutex lock;
     std::condition_variable changed;
@@ -224,7 +224,7 @@ static CUresult unmap() {
     return cuMemUnmap(start, bytes);
 }
 
-// Executable graphs of so many fills or launches, which nobody launches: as many as there is room for, or `most`.
+// Makes executable graphs of so many fills or launches, and launches none: as many as there is room for, or `most`.
 static std::vector<CUgraphExec> executables;
 
 static CUresult make_graphs(size_t most, size_t steps, bool launches) {
@@ -288,7 +288,7 @@ static void read_bytes(const char *at, unsigned char *bytes, size_t count) {
     }
 }
 
-// What stands for an allocation of a pool: what is in the pool's descriptor, and the allocation's own.
+// An exported allocation of a pool: the contents of the pool's descriptor, and the allocation's own data.
 struct Pooled {
     unsigned char descriptor[80];
     CUmemPoolPtrExportData data;
@@ -318,7 +318,8 @@ static CUresult share_pooled(size_t bytes, CUdeviceptr &memory, Pooled &pooled) 
     return code;
 }
 
-// Opens an allocation by what stands for it: with a descriptor of this program's own making, which the library takes for the pool's.
+// Opens an allocation by what stands for it: with a descriptor of this program's own making, which the library takes
+// for the pool's.
 static CUresult open_pooled(const Pooled &pooled, CUdeviceptr &memory) {
     FIND(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle");
     FIND(cuMemPoolImportPointer, "cuMemPoolImportPointer");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// NVML as a program in a VM calls it: does what its standard input says, a command a line, and answers each with one line.
+// NVML as a program in a VM calls it: does what its standard input says, a command a line, and answers each with one
+// line.
 //
 //   init              nvmlInit_v2; the code
 //   shutdown          nvmlShutdown; the code
@@ -8,7 +9,7 @@
 //   processes         the code, and id and bytes of each process
 //   utilisation       the code, and the share in percent
 //   edges             the codes of calls that are wrong, each as NVML documents it
-//   refused           the codes of what a VM cannot have
+//   refused           the codes of calls that a VM may not make
 //   sensors N         of the device with this number, the code and the value of each sensor, in the order of tests/nvml.rs
 //   wrong             the codes of calls about sensors that are wrong, each as NVML documents it
 //   cuda              initialises CUDA and takes the first device's primary context; the codes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the tests of the driver cannot do from user space: functions of the kernel
+ * Operations that the driver's tests cannot do from user space: functions of the kernel
  * that fail, and a look at how the driver calls them. Kernel probes do both, so the
  * driver under test is the one that is installed. Each parameter is a command:
  *

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The device, its state and what it can be told.
+//! The device, its state and its orders.
 //!
-//! It is told by OPENs whose `api_family` begins with [`ORDER`]: they open nothing, and the status of their answer is
-//! [`TOLD`] plus a number. Orders go over the control queue, so that they pass where the command queue is full. The verbs are
+//! Orders are OPENs whose `api_family` begins with [`ORDER`]: they open nothing, and the status of their answer is
+//! [`TOLD`] plus a number. They use the control queue, so that they pass while the command queue is full. The verbs are
 //! [`order`]'s. Any other OPEN opens a client.
 //!
-//! What a stream's first word says is done with its chain: see [`verb`].
+//! A stream's first word determines the handling of its chain: see [`verb`].
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -32,13 +32,13 @@ use zerocopy::{FromBytes, IntoBytes, little_endian::U32};
 
 /// The upper 16 bits of an OPEN's `api_family` that is an order. The next 16 are the verb, the lower 32 its argument.
 const ORDER: u64 = 0x0bad;
-/// What an order's answer adds to its number, to tell it from a status.
+/// The offset of an order's answer, to distinguish it from a status.
 const TOLD: u32 = 0x0100_0000;
 
-/// What the device writes to memory before it reports that a queue has stopped.
+/// The bytes that the device writes to memory before it reports that a queue has stopped.
 const LATE: u8 = 0xa5;
 
-/// What the device can be told.
+/// The device's orders.
 mod order {
     /// Returns all chains that are held under this key, or under any if it is 0; answers how many.
     pub const RELEASE: u16 = 1;
@@ -48,7 +48,7 @@ mod order {
     pub const CLOSE_BYTES: u16 = 3;
     /// Later CLOSEs are held under this key; 0: they are answered.
     pub const CLOSE_HOLD: u16 = 4;
-    /// How many CLOSEs there have been.
+    /// The number of CLOSEs.
     pub const CLOSES: u16 = 5;
     /// How often the driver has notified the device of the command queue.
     pub const NOTIFICATIONS: u16 = 6;
@@ -73,8 +73,8 @@ mod order {
     pub const SLOW_STOP: u16 = 15;
 }
 
-/// What a stream's first word can say; the second is its argument. With any other word, 0 for instance, the chain is answered
-/// with all that it asks for, as zeros.
+/// The meaning of a stream's first word; the second is its argument. With any other word, for example 0, the chain is
+/// answered with all requested bytes, as zeros.
 mod verb {
     /// Hold the chain under a key, and answer it like that in the end.
     pub const HOLD: u32 = 1;
@@ -408,7 +408,7 @@ impl VhostUserBackendMut for Device {
         if queue as usize == CONTROL_QUEUE {
             self.stops += 1;
             println!("stopped, {} clients open", self.clients.len());
-            // Orders of how to answer outlive a reset, so that a test can have it go wrong.
+            // Orders about answers outlive a reset, so that a test can make the reset fail.
             self.clients.clear();
         }
         if queue as usize == COMMAND_QUEUE {
@@ -434,7 +434,7 @@ impl VhostUserBackendMut for Device {
             return Ok(());
         }
         self.notifications += u32::from(queue == COMMAND_QUEUE);
-        // An error would end the thread: the guest's test notices what it does not get.
+        // An error would end the thread: the guest's test notices a missing answer.
         if let Err(error) = self.serve(queue, vrings) {
             println!("queue {queue}: {error}");
         }

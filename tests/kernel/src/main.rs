@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device for the tests of the guest's kernel driver: over vhost-user, without workers or a GPU. It does as the guest's
-//! test tells it, and so gives what a good device never would: a CLOSE that is refused or not answered, answers that are
-//! shorter than they say, chains that stay.
+//! A device for the tests of the guest's kernel driver: over vhost-user, without workers or a GPU. The guest's test
+//! controls it, and so it can do what a conforming device never does: refuse or ignore a CLOSE, shorten answers, keep
+//! chains.
 //!
-//! `gpgpu-misbehaving-device SOCKET` serves one virtual machine at a time, until it is ended. How it is told, and what it can do,
-//! is in [`device`]. Whenever the driver stops the device, it prints `stopped, N clients open`.
+//! `gpgpu-misbehaving-device SOCKET` serves one virtual machine at a time, until it is ended. [`device`] describes its
+//! orders. Whenever the driver stops the device, it prints `stopped, N clients open`.
 
 mod device;
 

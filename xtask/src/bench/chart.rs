@@ -11,7 +11,7 @@ const LEFT: f64 = 240.0;
 const RIGHT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const ROW: f64 = 18.0;
-/// What the scale shows: beyond it a bar ends at the edge, and its number says how far it would go.
+/// The end of the scale: a longer bar ends at the edge, and its number gives its length.
 const LOW: f64 = 0.05;
 const HIGH: f64 = 20.0;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Running a suite's program natively, over the socket and in the VM, and reading what it says.
+//! Running a suite's program natively, over the socket and in the VM, and reading its output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,17 +21,17 @@ use crate::vm::Machine;
 
 /// RAM of the guest in MiB.
 const MEMORY_MIB: u32 = 2048;
-/// How long the back end may be busy with what a client left behind before the next run starts all the same.
+/// The maximum wait for the back end's work for the previous client before the next run starts anyway.
 const SETTLE: Duration = Duration::from_secs(5);
 /// After how many seconds with a context the worker for the next client has started, which comes a second after a client. Programs that measure
 /// a start do not wait for that.
 const STARTED: f64 = 2.5;
-/// What an idling process and its worker may take until they sleep.
+/// The time that an idling process and its worker may take until they sleep.
 const DOZE: f64 = 0.5;
-/// What `idle` prints when it starts to wait.
+/// The line that `idle` prints when it starts to wait.
 const IDLE_BEGIN: &str = "idle-begin";
 
-/// What one run of a program said.
+/// The output of one run of a program.
 #[derive(Debug, Default)]
 pub struct Said {
     /// Figures by name.
@@ -50,7 +50,7 @@ enum Line {
 }
 
 impl Said {
-    /// Takes in what a program printed; what is not a line of ours may stand in between.
+    /// Reads a program's output; other lines may stand between ours.
     pub fn read(output: &str) -> Self {
         let mut said = Self::default();
         for line in output.lines() {
@@ -72,7 +72,7 @@ impl Said {
 pub struct Bench<'a> {
     /// Our parts and the programs.
     pub kit: &'a Kit,
-    /// What is measured on.
+    /// The hardware and the ways of the measurement.
     pub gpu: Gpu,
     /// Fewer repetitions inside the programs.
     pub quick: bool,
@@ -95,8 +95,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until the worker for the next client is there, beside those of so many clients, and the back end's processes do nothing: a worker
-    /// that starts would disturb who is measured.
+    /// Waits until the worker for the next client is there, beside those of so many clients, and the back end's
+    /// processes are idle: a worker that starts would disturb the measurement.
     fn settle(&self, clients: usize) -> Result<()> {
         let end = Instant::now() + SETTLE;
         let mut before = ticks(self.backend.id());
@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What the driver says of itself and the device, natively.
+    /// The driver's names of itself and the device, natively.
     pub fn facts(&self) -> Result<BTreeMap<String, String>> {
         let path = programs::dir(&self.kit.stage).join("calls");
         let mut command = runner::limited(
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
         Ok(Said::read(&output).facts)
     }
 
-    /// What this machine's parts cost without CUDA.
+    /// The cost of this machine's parts without CUDA.
     pub fn floors(&self) -> Result<Vec<(String, f64, String)>> {
         let mut command = runner::limited(
             &Command::new(programs::dir(&self.kit.stage).join("floors")),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask bench`: each row natively and through us, alternately in one run, with what it should reach.
+//! `cargo xtask bench`: each row natively and through us, alternately in one run, with its goal.
 
 mod chart;
 mod frameworks;
@@ -31,10 +31,10 @@ use rows::{Scope, Suite};
 /// The kernel that the guest boots.
 const KERNEL: &str = "6.12";
 
-/// What to measure and how.
+/// The rows and the ways to measure.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// What to measure on; on the software GPU, its own libcuda counts as native.
+    /// The GPU to measure on; on the software GPU, its own libcuda counts as native.
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu: Gpu,
     /// Only rows whose name contains one of these; with --many, only such scenarios: alone, unlike, weights, wait, overrun,
@@ -44,7 +44,7 @@ pub struct Options {
     /// Fewer repetitions and alternations: for trying it out.
     #[arg(long)]
     pub quick: bool,
-    /// In place of the rows: many VMs on one GPU, how it is shared out between them and what that costs.
+    /// Instead of the rows: many VMs on one GPU, its shares between them and the cost of that.
     #[arg(long)]
     pub many: bool,
     /// In place of the rows: PyTorch and CuPy as they are installed for a Python.
@@ -67,7 +67,7 @@ pub struct Options {
     /// With --many: leave the runs as plain processes out.
     #[arg(long, requires = "many")]
     pub no_native: bool,
-    /// Also what takes minutes: 100 GB of copies.
+    /// Also rows that take minutes: 100 GB of copies.
     #[arg(long)]
     pub long: bool,
     /// Leave the rows out that need a VM.
@@ -82,13 +82,13 @@ pub struct Options {
     /// Measure nothing: draw the charts of benches/results, and put the results into docs/performance.md and docs/sharing.md.
     #[arg(long, conflicts_with_all = ["only", "quick", "many", "long", "no_vm", "results"])]
     pub render: bool,
-    /// Run what an unpacked bundle in this folder holds instead of building anything.
+    /// Run the programs of an unpacked bundle in this folder instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
 }
 
 impl Options {
-    /// Whether what has this name is to be measured.
+    /// Whether to measure the row or suite of this name.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
     }
@@ -169,7 +169,7 @@ pub fn run(options: &Options) -> Result<bool> {
         if Instant::now() >= end {
             results
                 .errors
-                .push(format!("{}: left out, for the time was up", suite.title));
+                .push(format!("{}: left out: time limit reached", suite.title));
             continue;
         }
         let step = Step::new(suite.title.clone());
@@ -251,7 +251,7 @@ fn measure_suite(
             let of = |side: &BTreeMap<String, Vec<f64>>, way| {
                 side.get(&row.measure)
                     .cloned()
-                    .with_context(|| format!("{way}, its program said nothing of {}", row.measure))
+                    .with_context(|| format!("{way}, its program did not report {}", row.measure))
             };
             let figure = Figure::new(row, of(&native, "natively")?, of(&ours, "through us")?);
             Ok(figure.in_suite(&suite.title, seconds))

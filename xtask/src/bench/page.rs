@@ -17,7 +17,7 @@ pub struct Page {
     pub file: &'static str,
     /// Whether a file of results is one of its own.
     pub shows: fn(&Path) -> bool,
-    /// What it says of these files of results, which are in a fixed order.
+    /// The page's text about these files of results, which are in a fixed order.
     pub text: fn(&[PathBuf]) -> Result<String>,
 }
 
@@ -61,7 +61,7 @@ impl Page {
         Ok((old, new))
     }
 
-    /// Fails a test if the page does not show what was measured.
+    /// Fails a test if the page does not show the results.
     #[cfg(test)]
     pub fn assert_current(&self) {
         let (old, new) = self.old_and_new(&Paths::find().unwrap()).unwrap();

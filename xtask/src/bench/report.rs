@@ -36,7 +36,7 @@ pub struct Figure {
     pub ours: f64,
     /// `ours` divided by `native`; none where native is nothing.
     pub ratio: Option<f64>,
-    /// What should be reached.
+    /// The goal.
     pub goal: Option<String>,
     /// Whether it is.
     pub met: Option<bool>,
@@ -90,14 +90,14 @@ impl Figure {
     }
 }
 
-/// What a part of the machine costs without CUDA.
+/// The cost of a part of the machine without CUDA.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Floor {
     /// Which part.
     pub name: String,
     /// How much.
     pub value: f64,
-    /// Of what.
+    /// The unit.
     pub unit: String,
 }
 
@@ -114,24 +114,24 @@ pub struct Machine {
     pub cuda: String,
     /// The processor.
     pub cpu: String,
-    /// How many of its cores there are.
+    /// The number of its cores.
     pub cores: usize,
     /// The host's kernel.
     pub kernel: String,
     /// The VMM; none where no VM was run.
     pub qemu: Option<String>,
-    /// What executes the guest: kvm or tcg.
+    /// The accelerator of the guest: kvm or tcg.
     pub accel: Option<String>,
     /// The guest's kernel.
     pub guest_kernel: Option<String>,
     /// The day, in UTC.
     pub date: String,
-    /// What was measured, as `git describe` has it.
+    /// The measured version, from `git describe`.
     pub version: String,
 }
 
 impl Machine {
-    /// This machine, with what the driver said of itself.
+    /// This machine, with the driver's names.
     pub fn this(kit: &Kit, facts: &BTreeMap<String, String>, real: bool) -> Self {
         let read = |path: &str| {
             fs::read_to_string(path)
@@ -208,7 +208,7 @@ impl Machine {
     }
 }
 
-/// What this repository is, as `git describe` has it.
+/// This repository's version, from `git describe`.
 pub fn version() -> String {
     let root = Paths::find().map(|paths| paths.root).unwrap_or_default();
     capture(
@@ -228,9 +228,9 @@ pub struct Results {
     pub quick: bool,
     /// The rows.
     pub rows: Vec<Figure>,
-    /// What the machine's parts cost without CUDA.
+    /// The cost of the machine's parts without CUDA.
     pub floors: Vec<Floor>,
-    /// What could not be measured, or was wrong.
+    /// Failed or wrong measurements.
     pub errors: Vec<String>,
     /// How long all of it took.
     pub seconds: f64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is measured, and what each figure should be: suites of programs, and the rows that they fill.
+//! The measurements and their goals: suites of programs, and the rows that they fill.
 
 use std::fmt;
 
-/// What a row should reach.
+/// A row's goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// Ours divided by the native figure is at most this.
@@ -44,13 +44,13 @@ impl fmt::Display for Goal {
 pub struct Row {
     /// The row's name.
     pub name: String,
-    /// What its program calls the measurement.
+    /// The program's name of the measurement.
     pub measure: String,
-    /// What its program is told to measure; empty if it measures one thing only.
+    /// The program's argument for the measurement; empty if it has only one.
     pub argument: String,
     /// The unit of the figures.
     pub unit: &'static str,
-    /// What the row should reach.
+    /// The row's goal.
     pub goal: Option<Goal>,
 }
 
@@ -77,9 +77,9 @@ pub enum Source {
 /// One program with the rows that its runs fill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
-    /// What it is called while it runs.
+    /// The name while it runs.
     pub title: String,
-    /// What runs.
+    /// The program.
     pub source: Source,
     /// How, beside natively.
     pub way: Way,
@@ -87,7 +87,7 @@ pub struct Suite {
     pub rounds: usize,
     /// Seconds that one run may take.
     pub limit: u64,
-    /// What is read from it.
+    /// The rows that it fills.
     pub rows: Vec<Row>,
 }
 
@@ -98,7 +98,7 @@ pub struct Scope {
     pub gpu: bool,
     /// Fewer rounds.
     pub quick: bool,
-    /// With what takes minutes.
+    /// With rows that take minutes.
     pub long: bool,
     /// With a VM.
     pub vm: bool,
@@ -354,7 +354,7 @@ impl Scope {
             unit: "ms",
             goal,
         };
-        // An emulated guest makes and checks the data many times slower; what lies between the CUDA calls counts there.
+        // An emulated guest makes and checks the data many times slower; there, only the time of the CUDA part counts.
         let rows = match way {
             Way::Socket => vec![row("", "whole", goal), row("-cuda", "cuda", None)],
             Way::Vm if self.kvm => vec![row("-vm", "whole", goal), row("-cuda-vm", "cuda", None)],
@@ -384,7 +384,7 @@ impl Scope {
         } else {
             ("small", gigabytes / 50.0)
         };
-        // Two frames: what is measured is copies, and an emulated guest takes long to make a frame.
+        // Two frames: the copies are measured, and an emulated guest takes long to make a frame.
         let args = ["--size", size, "--frames", "2", "--copies"].map(str::to_owned);
         let args = args.into_iter().chain([copies.to_string()]).collect();
         let name = format!("stereo-{copies}GB");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A clean root whose systemd runs, as the first process of namespaces of its own: what starts and stops services there is what does so
+//! A clean root with a running systemd, as the first process of namespaces of its own: services start and stop there as
 //! on a machine.
 
 use std::fs;
@@ -71,7 +71,7 @@ pub struct Booted {
     pub machine: Machine,
 }
 
-/// Whether control groups are there in the form that systemd needs, for who may mount them.
+/// Whether control groups have the form that systemd needs, and this process may mount them.
 pub fn is_possible() -> bool {
     let mut command = Command::new("unshare");
     command.args(["--mount", "mount", "-t", "cgroup2", "none", "/mnt"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is in each package, and where it goes: one description for all formats.
+//! The contents of each package and their places: one description for all formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,32 +21,32 @@ pub const GUEST: &str = "virtio-gpgpu-guest";
 /// The name of the driver's source for DKMS.
 pub const MODULE: &str = "virtio-gpgpu";
 
-/// What brings systemd-sysusers, which makes groups: Debian's packages, and the file that any RPM of it has.
+/// The source of systemd-sysusers, which makes groups: Debian's packages, and the file that any RPM of it has.
 const DEBIAN_SYSUSERS: &str = "systemd | systemd-standalone-sysusers | systemd-sysusers";
 const RPM_SYSUSERS: &str = "/usr/bin/systemd-sysusers";
 const COMPLETIONS: &str = "usr/share/bash-completion/completions";
 
-/// A package before it is packed: what all formats have in common, and what each has for itself.
+/// A package before it is packed: the common part of all formats, and the part of each.
 pub struct Package {
     /// Its name.
     pub name: &'static str,
     /// Whether its files are the same on all processors.
     pub is_portable: bool,
-    /// What it is, in less than a line.
+    /// The summary, in less than a line.
     pub summary: &'static str,
-    /// What it is, in lines.
+    /// The description, in lines.
     pub description: &'static str,
     /// The licence of its files.
     pub licence: Licence,
     /// The files. Those below `etc` are the administrator's to change.
     pub tree: Tree,
-    /// What a Debian package has beside these.
+    /// The further fields of a Debian package.
     pub deb: deb::Parts,
-    /// What an RPM has beside these.
+    /// The further fields of an RPM.
     pub rpm: rpm::Parts,
 }
 
-/// The licence of a package's files, and what has to go with them.
+/// The licence of a package's files, and the texts that go with them.
 #[derive(Clone, Debug)]
 pub enum Licence {
     /// Apache-2.0 or BSD-3-Clause, whose text this is.
@@ -85,7 +85,7 @@ impl Source<'_> {
         fs::read(self.paths.root.join(path)).with_context(|| format!("cannot read {path}"))
     }
 
-    /// A file that is there for this package alone.
+    /// A file that exists for this package only.
     fn own(&self, name: &str) -> Result<Vec<u8>> {
         self.read(&format!("packaging/{}/{name}", self.name))
     }

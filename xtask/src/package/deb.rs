@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Making a `.deb` of a package: what Debian wants to know of it, and `dpkg-deb`.
+//! Making a `.deb` of a package: Debian's fields, and `dpkg-deb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use super::release::Release;
 use super::tree::Tree;
 use crate::process::capture;
 
-/// What a Debian package has beside what all formats have.
+/// The fields that only a Debian package has.
 pub struct Parts {
     /// The section of the archive.
     pub section: &'static str,
-    /// What it depends on beside what its programs and libraries are linked with.
+    /// Its dependencies beside the libraries that its programs and libraries are linked with.
     pub depends: Vec<&'static str>,
     /// `Recommends`, `Suggests` and so on, in the order in which they are written.
     pub relations: Vec<(&'static str, &'static str)>,
@@ -81,7 +81,7 @@ pub fn build(
     };
     capture(
         Command::new("dpkg-deb")
-            // One thread: what several write depends on how many they are.
+            // One thread: the output of several depends on their number.
             .args(["--root-owner-group", packing, "--threads-max=1", "--build"])
             .arg(tree.path())
             .arg(&file)

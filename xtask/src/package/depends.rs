@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a package's programs and libraries are linked with: for Debian each needed library's package, in the version that has the
-//! symbols, as dpkg-shlibdeps finds them; for RPM the libraries and versions themselves, as its elfdeps finds them.
+//! The libraries that a package's programs and libraries are linked with: for Debian each needed library's package, in
+//! the version that has the symbols, as dpkg-shlibdeps finds them; for RPM the libraries and versions themselves, as
+//! its elfdeps finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +12,8 @@ use anyhow::{Result, bail};
 
 use crate::process::capture;
 
-/// Debian's packages of the libraries that our parts may need: all that is in the C library's package, and what the compilers bring.
+/// Debian's packages of the libraries that our parts may need: those of the C library's package, and the compilers'
+/// own.
 const PACKAGES: &[(&str, &str)] = &[
     ("libc.so.6", "libc6"),
     ("libm.so.6", "libc6"),
@@ -25,7 +27,7 @@ const PACKAGES: &[(&str, &str)] = &[
 /// A version of the C library's symbols.
 type Version = (u32, u32);
 
-/// What a file of a package needs.
+/// The needs of a file of a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
     /// Each library, by name.
@@ -48,7 +50,7 @@ impl Needs {
     }
 }
 
-/// What all programs and libraries below `root` need that none of them is.
+/// The libraries that programs and libraries below `root` need and that are not among them.
 fn all(root: &Path) -> Result<Needs> {
     let mut own = BTreeSet::new();
     let mut all = Needs::default();
@@ -80,7 +82,7 @@ pub fn debian(root: &Path) -> Result<Vec<String>> {
     let mut packages: BTreeMap<&str, Version> = BTreeMap::new();
     for library in &needs.libraries {
         let Some((_, package)) = PACKAGES.iter().find(|(name, _)| name == library) else {
-            bail!("{library} is needed, and nobody has said which package has it");
+            bail!("no package known for the needed {library}");
         };
         packages.entry(package).or_default();
     }
@@ -118,7 +120,7 @@ fn relation((package, version): (&str, Version)) -> String {
     }
 }
 
-/// Reads what readelf says of a file.
+/// Reads readelf's output for a file.
 fn read(text: &str) -> Needs {
     let mut needs = Needs::default();
     let (mut has_old, mut has_new) = (false, false);
@@ -167,7 +169,7 @@ fn first_word(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What readelf says of a program, abridged.
+    /// readelf's output for a program, abridged.
     const SAID: &str = " 0x0001 (NEEDED)  Shared library: [libc.so.6]
  0x000000006ffffef5 (GNU_HASH)           0x3a8
 

@@ -24,7 +24,8 @@ pub const SOCKET: &str = "/run/gpgpu/vm.sock";
 /// Where the packages are while they are installed.
 const PACKAGES: &str = "/srv/packages";
 
-/// What a container of the service may do, as root in it: its processes make namespaces and mounts, and become an unprivileged user.
+/// The capabilities of a container of the service, as root in it: its processes make namespaces and mounts, and become
+/// an unprivileged user.
 pub const CAPABILITIES: [&str; 7] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -35,7 +36,8 @@ pub const CAPABILITIES: [&str; 7] = [
     "SYS_ADMIN",
 ];
 
-/// Takes away what a container needs of no package manager's: what was written on the way, and what nobody reads there.
+/// Removes the package manager's files that a container does not need: those written during the build, and
+/// documentation.
 const PRUNE: &str = r"
 rm -f /usr/sbin/policy-rc.d /etc/.pwd.lock /etc/*- /etc/machine-id /var/lib/dpkg/*-old /var/lib/dpkg/lock*
 rm -rf /usr/share/man/* /usr/share/info/* /usr/share/locale/*
@@ -91,7 +93,7 @@ fn service() -> Value {
     json!({
         "Entrypoint": ["/usr/bin/vhost-device-gpgpu"],
         "Cmd": ["--gpu", "auto", "--socket-path", SOCKET],
-        // What the container toolkit brings of the driver, where it is asked by these and not by CDI.
+        // The driver's parts that the container toolkit adds if it is asked by these variables and not by CDI.
         "Env": ["PATH=/usr/bin:/bin", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"],
         "Volumes": {SOCKETS: {}},
         "StopSignal": "SIGTERM",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The images at work, without a runtime of containers: their layers are unpacked into roots, and what they start runs there with the
-//! namespaces and the capabilities that a runtime would give it.
+//! The images at work, without a container runtime: their layers are unpacked into roots, and their entry points run
+//! there with the namespaces and the capabilities that a runtime would give them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -92,7 +92,7 @@ impl Container {
             .collect()
     }
 
-    /// What the image starts, with `arguments` in place of its own if there are any.
+    /// The image's entry point, with `arguments` in place of its own if there are any.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         command.args([

@@ -28,7 +28,8 @@ const DISK: &str = "/srv/disk";
 /// The image that the example has.
 const IMAGE: &str = "/var/lib/libvirt/images/gpgpu.qcow2";
 
-/// What is another in the example: no KVM is needed, and the kernel comes from outside of the disk, which has no boot loader.
+/// The differences from the example: no KVM is needed, and the kernel comes from outside of the disk, which has no boot
+/// loader.
 const CHANGES: [(&str, &str); 3] = [
     ("<domain type='kvm'", "<domain type='qemu'"),
     ("<cpu mode='host-passthrough'/>", "<cpu mode='maximum'/>"),
@@ -100,7 +101,7 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
     led.with_context(|| {
         let (logs, log) = (kit.logs.display(), log.display());
         format!(
-            "the guest's consoles are in {logs}/libvirt-guest*.log, and what libvirt and the service say in {log}"
+            "the guest's consoles are in {logs}/libvirt-guest*.log, and the logs of libvirt and the service in {log}"
         )
     })?;
     step.done("defined, started, paused, not saved, destroyed and started again");
@@ -155,15 +156,12 @@ impl Host<'_> {
             "the GPU's memory in use is {used}, and was {idle} before"
         );
         guest.computes(Way::Wrapper, &few, expected)?;
-        ensure!(
-            service.process()? == process,
-            "the service is not the one that was started"
-        );
+        ensure!(service.process()? == process, "the service was restarted");
         guest.power_off()?;
         self.virsh(&["undefine", DOMAIN]).map(drop)
     }
 
-    /// Runs virsh, and returns what it printed.
+    /// Runs virsh, and returns its output.
     fn virsh(&self, words: &[&str]) -> Result<String> {
         let start = ["timeout", "120", "virsh", "--quiet"];
         let all: Vec<&str> = start.into_iter().chain(words.iter().copied()).collect();
@@ -189,7 +187,7 @@ impl Host<'_> {
 
     /// Starts the domain and waits until its guest, whose console goes to this log, is up.
     fn start(&self, log: &str) -> Result<Guest> {
-        // Nothing that the guest says is lost before somebody listens.
+        // No output of the guest is lost before a reader connects.
         self.virsh(&["start", "--paused", DOMAIN])?;
         let terminal = self.virsh(&["ttyconsole", DOMAIN])?;
         let words = ["sh", "-c", CONSOLE, "sh", &terminal];
@@ -218,7 +216,7 @@ impl Host<'_> {
         ];
         for words in ways {
             let Err(refused) = self.virsh(words) else {
-                bail!("virsh {} does what it must not", words.join(" "));
+                bail!("virsh {} succeeded, and must fail", words.join(" "));
             };
             let refused = format!("{refused:#}");
             ensure!(refused.contains("migrat"), "{refused}");

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::paths::Paths;
 use crate::process::capture;
 
-/// What cargo says of all crates that the workspace may use.
+/// Cargo's metadata of all crates that the workspace may use.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Crate>,

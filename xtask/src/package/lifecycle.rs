@@ -26,7 +26,8 @@ pub const PROGRAMS: &str = "/srv/programs";
 pub const EARLIER_PACKAGES: &str = "/srv/earlier";
 /// Where those are that were made.
 pub const NEW_PACKAGES: &str = "/srv/new";
-/// Where the administrator links what makes the libraries the guest's own: for the loader, and for login shells.
+/// The links that an administrator makes to install the libraries as the guest's own: for the loader, and for login
+/// shells.
 pub const LOADER_LINK: &str = "/etc/ld.so.conf.d/000-virtio-gpgpu.conf";
 pub const PROFILE_LINK: &str = "/etc/profile.d/virtio-gpgpu.sh";
 /// The options of the service.
@@ -75,7 +76,7 @@ pub fn in_folder(files: &[PathBuf], at: &str) -> Vec<String> {
 pub struct Life<'a> {
     /// The machine.
     pub machine: Machine,
-    /// What says how far it is.
+    /// Its progress for the user.
     pub step: &'a Step,
     /// Where the service's log goes.
     pub log: PathBuf,
@@ -117,7 +118,10 @@ impl<'a> Life<'a> {
 
         self.step.message("the new version");
         let service = Service::start(machine, &self.log)?;
-        ensure!(self.uses()? == right, "the new version computes otherwise");
+        ensure!(
+            self.uses()? == right,
+            "the new version gives another result"
+        );
         self.opted_in(&right)?;
         service.stop()?;
         self.install(&in_folder(made, NEW_PACKAGES))
@@ -127,35 +131,35 @@ impl<'a> Life<'a> {
         self.step.message("remove");
         self.dpkg("--remove", &PACKAGES)?;
         let modules = machine.shell("find /usr/lib/modules -name 'virtio_gpgpu*'")?;
-        ensure!(modules.is_empty(), "removed, and there is still {modules}");
+        ensure!(modules.is_empty(), "{modules} is left after removal");
         for path in [
             "/usr/bin/vhost-device-gpgpu",
             "/usr/lib/virtio-gpgpu",
             LOADER_LINK,
             PROFILE_LINK,
         ] {
-            ensure!(!machine.has(path)?, "removed, and {path} is still there");
+            ensure!(!machine.has(path)?, "{path} is left after removal");
         }
-        ensure!(machine.has(OPTIONS)?, "removed, and {OPTIONS} is gone too");
+        ensure!(machine.has(OPTIONS)?, "removal has removed {OPTIONS}");
         let complaints = machine.run(&["ldconfig"])?;
         ensure!(!complaints.contains("gpgpu"), "ldconfig says {complaints}");
 
         self.step.message("purge");
-        // What systemd and the driver leave of a service that ran.
+        // Files that systemd and the driver leave of a service that ran.
         machine.shell(
             "mkdir -p /var/cache/private/virtio-gpgpu/vm && ln -s private/virtio-gpgpu /var/cache/virtio-gpgpu",
         )?;
         self.dpkg("--purge", &PACKAGES)?;
         let after = machine.state()?;
         let left: Vec<_> = after.difference(&before).collect();
-        ensure!(left.is_empty(), "purged, and there is still {left:?}");
+        ensure!(left.is_empty(), "{left:?} is left after the purge");
         let lost: Vec<_> = before.difference(&after).collect();
-        ensure!(lost.is_empty(), "purged, and {lost:?} is gone too");
+        ensure!(lost.is_empty(), "the purge has removed {lost:?}");
         let named = machine.shell(
             "find /etc/systemd /var/lib/systemd /var/lib/dpkg/info -name '*gpgpu*'; \
              ldconfig --print-cache | grep gpgpu || true",
         )?;
-        ensure!(named.is_empty(), "purged, and there is still {named}");
+        ensure!(named.is_empty(), "{named} is left after the purge");
         Ok(())
     }
 
@@ -209,7 +213,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// What the packages have brought is right.
+    /// The packages' files are right.
     pub fn checks(&self) -> Result<()> {
         let machine = &self.machine;
         machine.run(&["vhost-device-gpgpu", "--version"])?;
@@ -247,7 +251,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Programs run by the wrapper, and come to the same; returns what.
+    /// Runs programs by the wrapper, which must give the same result; returns the result.
     pub fn uses(&self) -> Result<String> {
         let shared = self.result(&["gpgpu-run"], "shared")?;
         let linked = self.result(&["gpgpu-run"], "static")?;
@@ -304,7 +308,7 @@ impl<'a> Life<'a> {
         let sum = self.result(&[], "shared").context("without the wrapper")?;
         ensure!(
             sum == right,
-            "the program computes otherwise without the wrapper"
+            "the program gives another result without the wrapper"
         );
         machine.shell(&format!(
             "ln -s /usr/share/virtio-gpgpu/profile.sh {PROFILE_LINK}"
@@ -315,13 +319,13 @@ impl<'a> Life<'a> {
             .context("from a login shell")?;
         ensure!(
             sum == right,
-            "the program computes otherwise in a login shell"
+            "the program gives another result in a login shell"
         );
         Ok(())
     }
 }
 
-/// Prints what bash completes some words to.
+/// Prints bash's completions of some words.
 const COMPLETIONS: &str = r#"
 try() {
     local file=$1
@@ -354,7 +358,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it as the unit does, and waits until it says what it serves.
+    /// Starts it as the unit does, and waits until it reports its sockets.
     pub fn start(machine: &Machine, log: &Path) -> Result<Self> {
         let mut command = machine.command(&[
             "vhost-device-gpgpu",
@@ -392,12 +396,12 @@ impl Service {
     pub fn stop(mut self) -> Result<()> {
         ensure!(
             self.process.try_wait()?.is_none(),
-            "the service has ended by itself"
+            "the service ended unexpectedly"
         );
         let status = self.process.stop();
         ensure!(
             status.is_some_and(|status| status.success()),
-            "the service does not end well"
+            "the service ended with an error"
         );
         let _ = self.reader.join();
         Ok(())

@@ -42,7 +42,7 @@ echo ready
 exec cat
 "#;
 
-/// What the packages of a distribution change by being installed or removed, whatever is in them.
+/// The files that a distribution's packages change on installation or removal, whatever their contents.
 const SYSTEM: [&str; 11] = [
     "/etc/.pwd.lock",
     "/etc/group-",
@@ -59,8 +59,8 @@ const SYSTEM: [&str; 11] = [
     "/etc/systemd/system/multi-user.target.wants",
 ];
 
-/// A line of the shell that prints, in order, the paths of all files and folders of a root, and the lines of its users and groups,
-/// without what is the system's own, nor what starts as one of `others`.
+/// A line of the shell that prints, in order, the paths of all files and folders of a root, and the lines of its users
+/// and groups, without the system's own, and without those that begin as one of `others`.
 pub fn state(others: &[&str]) -> String {
     let mut line = "{ find / -xdev; cat /etc/passwd /etc/group /etc/gshadow; } | \
                     grep -v -e '^/usr/lib/modules/.*/modules\\.'"
@@ -71,7 +71,7 @@ pub fn state(others: &[&str]) -> String {
     line + " | LC_ALL=C sort"
 }
 
-/// The root, and what runs in it.
+/// The root, and the processes in it.
 pub struct Machine {
     keeper: Proc,
     /// A process in it.
@@ -121,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// What keeps it.
+    /// The folder that holds it.
     pub fn keeper(&mut self) -> &mut Proc {
         &mut self.keeper
     }
@@ -148,7 +148,7 @@ impl Machine {
         command
     }
 
-    /// Runs a command, and returns what it printed.
+    /// Runs a command, and returns its output.
     pub fn run(&self, words: &[&str]) -> Result<String> {
         run_logged(&mut self.command(words), None, &self.log)
             .with_context(|| format!("in the root: {}", words.join(" ")))
@@ -167,7 +167,7 @@ impl Machine {
         Ok(answer.trim() == "yes")
     }
 
-    /// The paths of all its files and folders, and the lines of its users and groups, without what is the system's own.
+    /// The paths of all its files and folders, and the lines of its users and groups, without the system's own.
     pub fn state(&self) -> Result<BTreeSet<String>> {
         let lines = self.shell(&state(&[]))?;
         Ok(lines.lines().map(str::to_owned).collect())

@@ -60,7 +60,7 @@ pub struct Made {
     pub rpms: Vec<PathBuf>,
 }
 
-/// What to make.
+/// The formats to make.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// Install, upgrade, remove and purge them in clean Debian roots, and run a CUDA program in between; as root.
@@ -92,7 +92,7 @@ pub struct Options {
     /// Make nothing but the images, and test those alone.
     #[arg(long, requires = "images")]
     images_alone: bool,
-    /// Take what target/stage has, as an earlier build left it, and build nothing.
+    /// Use target/stage as an earlier build left it, and build nothing.
     #[arg(long)]
     staged: bool,
     /// Where the packages go.

@@ -18,7 +18,7 @@ pub struct Image<'a> {
     pub epoch: u64,
     /// The same as RFC 3339 has it.
     pub created: String,
-    /// What a runtime starts and how: `config` of the image's configuration.
+    /// The program that a runtime starts and its environment: `config` of the image's configuration.
     pub config: Value,
     /// The files, as a tar archive.
     pub layer: &'a Path,
@@ -85,7 +85,7 @@ impl Image<'_> {
         });
         let manifest = Blob::json(MANIFEST, &manifest)?;
         let mut named = manifest.descriptor();
-        // The first is the specification's, the second what docker reads.
+        // The first is the specification's; docker reads the second.
         named["annotations"] = json!({
             "org.opencontainers.image.ref.name": self.name,
             "io.containerd.image.name": self.name,

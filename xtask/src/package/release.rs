@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What all packages of a build have in common: version, maintainer and time.
+//! The common part of all packages of a build: version, maintainer and time.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::paths::Paths;
 use crate::process::capture;
 
-/// Who maintains the packages if the workspace names nobody.
+/// The maintainer of the packages if the workspace names none.
 const MAINTAINER: &str = "The virtio-gpgpu authors <virtio-gpgpu@localhost>";
 
 /// A build.
@@ -59,9 +59,7 @@ impl Release {
         };
         let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(epoch) => epoch,
-            Err(_) => {
-                git("%ct").context("neither SOURCE_DATE_EPOCH nor git says how old this is")?
-            }
+            Err(_) => git("%ct").context("neither SOURCE_DATE_EPOCH nor git gives a date")?,
         };
         let epoch = epoch.parse().context("SOURCE_DATE_EPOCH is no number")?;
         let date = capture(
@@ -102,7 +100,7 @@ impl Release {
     }
 }
 
-/// Cargo's version as Debian writes it: what comes before a release sorts before it.
+/// Cargo's version as Debian writes it: a pre-release sorts before its release.
 fn debian_version(version: &str) -> String {
     version.replacen('-', "~", 1)
 }
@@ -112,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_before_a_release_sorts_before_it() {
+    fn a_pre_release_sorts_before_its_release() {
         assert_eq!(debian_version("1.2.3"), "1.2.3");
         assert_eq!(debian_version("1.2.3-rc.1"), "1.2.3~rc.1");
     }

@@ -33,8 +33,8 @@ impl Debian {
     }
 }
 
-/// What a machine has on which the packages are installed, beside Debian's essential packages: what ours depend on, the headers of a
-/// kernel to build the driver for, what the test programs are linked with, and what installs RPMs.
+/// The packages of a machine on which ours are installed, beside Debian's essential ones: our dependencies, the headers
+/// of a kernel to build the driver for, the libraries of the test programs, and RPM.
 const PACKAGES: [&str; 9] = [
     "?essential",
     "systemd",
@@ -47,8 +47,8 @@ const PACKAGES: [&str; 9] = [
     "rpm",
 ];
 
-/// What is in an image of a container, beside Debian's essential packages: what ours depend on, no systemd, and what
-/// a root needs to be entered as a machine.
+/// The packages of a container image, beside Debian's essential ones: our dependencies, no systemd, and those that a
+/// root needs to be entered as a machine.
 const IN_IMAGE: [&str; 4] = [
     "?essential",
     "procps",
@@ -56,8 +56,8 @@ const IN_IMAGE: [&str; 4] = [
     "mount",
 ];
 
-/// What is on the disk of a guest, beside Debian's essential packages: what boots and administers it, what our packages depend on, and
-/// what the test programs are linked with, and Python.
+/// The packages on the disk of a guest, beside Debian's essential ones: those that boot and administer it, our
+/// dependencies, the libraries of the test programs, and Python.
 const IN_GUEST: [&str; 18] = [
     "?essential",
     "apt",
@@ -79,8 +79,8 @@ const IN_GUEST: [&str; 18] = [
     "python3",
 ];
 
-/// What is on a host whose VMs libvirt manages, beside Debian's essential packages: libvirt, a QEMU that is new enough, and what our
-/// package depends on.
+/// The packages of a host whose VMs libvirt manages, beside Debian's essential ones: libvirt, a QEMU that is new
+/// enough, and our dependencies.
 const WITH_LIBVIRT: [&str; 12] = [
     "?essential",
     "systemd-sysv",
@@ -141,7 +141,7 @@ pub const GUEST: Of = Of {
     size: "about 170 MB",
 };
 
-/// A host with libvirt, for Debian 13: its QEMU is that of the backports.
+/// A host with libvirt, for Debian 13, with the QEMU of its backports.
 pub const LIBVIRT: Of = Of {
     name: "libvirt",
     packages: &WITH_LIBVIRT,
@@ -149,7 +149,7 @@ pub const LIBVIRT: Of = Of {
     size: "about 120 MB",
 };
 
-/// What a root is made of.
+/// The recipe of a root.
 pub struct Of {
     name: &'static str,
     packages: &'static [&'static str],
@@ -182,7 +182,7 @@ fn make(paths: &Paths, suite: &str, root: &Path, of: &Of) -> Result<()> {
     let name = format!("{}-{suite}", of.name);
     let backports = format!("{suite}-backports");
     let mut suites = vec![suite];
-    // Only where one is asked for: what a release has is taken from it otherwise.
+    // Only if a release is requested: by default the packages are the release's.
     if of.packages.iter().any(|one| one.ends_with(&backports)) {
         suites.push(&backports);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Making an `.rpm` of a package: what RPM wants to know of it. All systems that have RPM have systemd with its triggers, by which
-//! files in its folders make groups, have units read again and rules applied; so no script does that here.
+//! Making an `.rpm` of a package: RPM's fields. All systems that have RPM have systemd with its triggers, by which
+//! files in its folders make groups, reload units and apply rules; so no script does that here.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,13 +23,13 @@ const GPL: &str = "/usr/share/common-licenses/GPL-2";
 /// As xz takes it by default.
 const LEVEL: u32 = 6;
 
-/// What an RPM has beside what all formats have.
+/// The fields that only an RPM has.
 pub struct Parts {
-    /// What it requires beside what its programs and libraries are linked with: `NAME` or `NAME >= VERSION`.
+    /// Its requirements beside the libraries of its programs and libraries: `NAME` or `NAME >= VERSION`.
     pub requires: Vec<&'static str>,
-    /// What is installed with it if it is there.
+    /// Recommended packages.
     pub recommends: Vec<&'static str>,
-    /// What may be useful with it.
+    /// Suggested packages.
     pub suggests: Vec<&'static str>,
     /// The scripts, by RPM's names. Their first argument is how many of the package there are afterwards.
     pub scripts: Vec<(&'static str, String)>,
@@ -107,7 +107,7 @@ pub fn start(
     Ok(builder)
 }
 
-/// Writes what was built.
+/// Writes the built package.
 pub fn write(builder: &mut PackageBuilder, file: &Path) -> Result<()> {
     let cannot = || format!("cannot write {}", file.display());
     builder
@@ -137,7 +137,7 @@ pub fn dependency(text: &str) -> Dependency {
     }
 }
 
-/// Adds what is in the tree. Of the folders those are the package's that have a name of ours in their paths.
+/// Adds the files of the tree. Folders belong to the package if their paths contain a name of ours.
 fn files(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
     let tree = package.tree.path();
     for entry in walkdir::WalkDir::new(tree).min_depth(1).sort_by_file_name() {
@@ -166,7 +166,7 @@ fn files(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
     Ok(())
 }
 
-/// Whether a folder is there for us alone.
+/// Whether a folder is ours alone.
 fn is_own(path: &Path) -> bool {
     let mut parts = path.components();
     parts.any(|part| part.as_os_str().to_string_lossy().contains("gpgpu"))
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(dependency("systemd").to_string(), "systemd");
     }
 
-    /// What a script calls of tools that all do well and have something to say, where it is told that so many are left.
+    /// A script's calls of tools, which all succeed and print a line, with the number of remaining instances.
     fn calls(script: &str, left: u32) -> String {
         let root = Paths::find().unwrap().root;
         let tools = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The life of the RPMs, as far as a Debian machine can lead it: Debian's `rpm` installs, upgrades and erases them in a clean root,
-//! beside an RPM that stands for a distribution.
+//! The life of the RPMs, as far as a Debian machine allows: Debian's `rpm` installs, upgrades and erases them in a
+//! clean root, beside an RPM that stands for a distribution.
 
 use std::path::{Path, PathBuf};
 
@@ -19,9 +19,9 @@ use crate::kit::Kit;
 use crate::ui::{self, Step};
 
 const PACKAGES: [&str; 3] = [HOST, DKMS, GUEST];
-/// Where the RPM that stands for a distribution is.
+/// The place of the RPM that stands for a distribution.
 const DISTRIBUTION: &str = "/srv/distribution";
-/// Debian's own warns of what it is used for here. The rest is what it does anyway for root.
+/// Debian's own rpm warns about this use. The other options are its defaults for root.
 const RPM: [&str; 2] = ["rpm", "--dbpath=/var/lib/rpm"];
 
 /// Leads the RPMs `made`, and before them `earlier`, through their life in the root `clean`, beside the RPM `stand_in`.
@@ -78,11 +78,11 @@ fn install(machine: &Machine, how: &str, files: &[String]) -> Result<String> {
     rpm(machine, &words)
 }
 
-/// Installs what stands for a distribution.
+/// Installs the RPM that stands for a distribution.
 fn add_distribution(machine: &Machine) -> Result<()> {
     let file = format!("{DISTRIBUTION}/{}.rpm", stand_in::NAME);
     machine.run(&["mkdir", "-p", "/var/lib/rpm"])?;
-    // Debian 13's systemd does not have this folder, and that of distributions with RPM does.
+    // Debian 13's systemd does not have this folder; that of distributions with RPM does.
     machine.run(&["mkdir", "-p", "/usr/lib/modules-load.d"])?;
     rpm(machine, &["--initdb"])?;
     install(machine, "-i", &[file]).map(|_| ())
@@ -122,7 +122,10 @@ fn lead(life: &Life, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
 
     step.message("the new version");
     let service = Service::start(machine, &life.log)?;
-    ensure!(life.uses()? == right, "the new version computes otherwise");
+    ensure!(
+        life.uses()? == right,
+        "the new version gives another result"
+    );
     life.opted_in(&right)?;
     service.stop()?;
     install(machine, "-U", &new).context("once more")?;
@@ -134,25 +137,25 @@ fn lead(life: &Life, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     )?;
     let words: Vec<&str> = ["-e"].into_iter().chain(PACKAGES).collect();
     rpm(machine, &words)?;
-    // What the administrator has written is kept, as RPM keeps it.
+    // The administrator's files are kept, as RPM keeps them.
     let kept = format!("{OPTIONS}.rpmsave");
     machine.run(&["grep", "--quiet", "An administrator", &kept])?;
     machine.run(&["rm", "-r", &kept, "/etc/virtio-gpgpu"])?;
     let after = machine.state()?;
     let left: Vec<_> = after.difference(&distribution).collect();
-    ensure!(left.is_empty(), "erased, and there is still {left:?}");
+    ensure!(left.is_empty(), "{left:?} is left after erasure");
     rpm(machine, &["-e", stand_in::NAME])?;
     let lost: Vec<_> = before.difference(&machine.state()?).cloned().collect();
-    ensure!(lost.is_empty(), "erased, and {lost:?} is gone too");
+    ensure!(lost.is_empty(), "erasure has removed {lost:?}");
     let named = machine.shell(
         "find /etc/systemd /var/lib/systemd /usr/lib/modules -name '*gpgpu*'; \
          ldconfig --print-cache | grep gpgpu || true",
     )?;
-    ensure!(named.is_empty(), "erased, and there is still {named}");
+    ensure!(named.is_empty(), "{named} is left after erasure");
     Ok(())
 }
 
-/// What RPM reads in a file of ours is what it has to be.
+/// RPM's reading of one of our files is right.
 fn described(machine: &Machine, file: &str, version: &str) -> Result<()> {
     let ask = |what: &str| rpm(machine, &["-qp", what, file]);
     let info = ask("--info")?;
@@ -226,7 +229,8 @@ fn installed(machine: &Machine, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The host's RPM where systemd runs: nobody but the administrator starts the service, no upgrade ends it, and removal does.
+/// The host's RPM with a running systemd: only the administrator starts the service, no upgrade ends it, and removal
+/// does.
 fn serve(machine: &Machine, step: &Step, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     let service = Running { machine };
     let ours = |files: &[PathBuf], at| -> Vec<String> {
@@ -266,7 +270,7 @@ fn serve(machine: &Machine, step: &Step, made: &[PathBuf], earlier: &[PathBuf]) 
         "find / /run -xdev -name '*gpgpu*' -not -path '/srv/*'; \
          systemctl list-units --failed --plain --no-legend",
     )?;
-    ensure!(left.is_empty(), "erased, and there is still {left}");
+    ensure!(left.is_empty(), "{left} is left after erasure");
     Ok(())
 }
 

@@ -102,7 +102,7 @@ pub fn run(
         "find / /run -xdev -name '*gpgpu*' -not -path '/srv/*'; \
          systemctl list-units --failed --plain --no-legend",
     )?;
-    ensure!(left.is_empty(), "purged, and there is still {left}");
+    ensure!(left.is_empty(), "{left} is left after the purge");
     drop(booted);
     step.done("installed, upgraded while it ran, changed, disabled and purged");
     Ok(())
@@ -121,7 +121,7 @@ impl Running<'_> {
         self.machine.run(&words)
     }
 
-    /// What `systemctl is-active`, or another question, says of it.
+    /// The answer of `systemctl is-active`, or of another query.
     pub fn state(&self, question: &str) -> Result<String> {
         let script = format!("systemctl {question} {HOST} || true");
         Ok(self.machine.shell(&script)?.trim().to_owned())

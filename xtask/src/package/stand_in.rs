@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! An RPM for the tests, in the place of those of a distribution: on a Debian machine no RPM provides what ours need. It provides what
-//! is written here, so that RPM itself refuses packages of ours that need anything else; it has Fedora's triggers of the same folders;
-//! and it owns the folders that are a distribution's.
+//! An RPM for the tests, in place of those of a distribution: on a Debian machine no RPM provides the requirements of
+//! ours. It provides this list, so that RPM itself refuses packages of ours with other requirements; it has Fedora's
+//! triggers of the same folders; and it owns the folders that are a distribution's.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ use super::rpm::{add_script, start, write};
 /// Its name.
 pub const NAME: &str = "virtio-gpgpu-test-distribution";
 
-/// What our packages may need, with the version that is there: Fedora, Enterprise Linux 10 and openSUSE have all of it, dkms from
-/// their own or well-known repositories.
+/// The permitted requirements of our packages, with their versions: Fedora, Enterprise Linux 10 and openSUSE have all
+/// of them, dkms from their own or well-known repositories.
 const PROVIDED: &[(&str, Option<&str>)] = &[
     ("/bin/sh", None),
     ("/usr/bin/kill", None),
@@ -34,7 +34,7 @@ const PROVIDED: &[(&str, Option<&str>)] = &[
     ("libgcc_s.so.1()(64bit)", None),
 ];
 
-/// The libraries whose symbols have versions, what the versions are called, and the newest of each that may be needed: those of
+/// The libraries whose symbols have versions, the names of the versions, and the newest permitted one of each: those of
 /// Debian 12, on which releases are built, and so of its time.
 const VERSIONED: &[(&str, &str, &[u32])] = &[
     ("libc.so.6", "GLIBC_2.", &[36]),
@@ -64,7 +64,7 @@ const THIRD: &[&str] = &[
 /// Folders that are a distribution's, and that a Debian machine does not have.
 const FOLDERS: &[&str] = &["/usr/share/licenses"];
 
-/// Fedora's triggers: below which folder, and what is done after a transaction that has changed something there.
+/// Fedora's triggers: the watched folder, and the action after a transaction that has changed something there.
 const TRIGGERS: &[(&str, &str)] = &[
     ("/usr/lib/sysusers.d", "systemd-sysusers || :"),
     (
@@ -111,7 +111,7 @@ pub fn build(release: &Release, output: &Path) -> Result<PathBuf> {
     for (folder, script) in TRIGGERS {
         let script = || Scriptlet::new(*script).prog(vec!["/bin/sh"]);
         builder.trans_file_trigger_in(folder, None, script());
-        // What makes groups does not take them away.
+        // systemd-sysusers does not remove groups.
         if !folder.contains("sysusers") {
             builder.trans_file_trigger_postun(folder, None, script());
         }

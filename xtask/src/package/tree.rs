@@ -26,7 +26,8 @@ impl Tree {
         self.dir.path()
     }
 
-    /// The same files once more, to which others can be added. None that is there may be written to: both have it.
+    /// The same files once more, to which others can be added. Existing files must not be written to: both trees share
+    /// them.
     pub fn copy(&self) -> Result<Self> {
         let copy = Self::new()?;
         for entry in walkdir::WalkDir::new(self.path())
@@ -60,7 +61,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A place in it, whose folder is there.
+    /// A path in it, whose folder exists.
     fn place(&self, at: &str) -> Result<PathBuf> {
         if let Some((folder, _)) = at.rsplit_once('/') {
             self.folder(folder)?;

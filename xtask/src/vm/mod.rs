@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Booting a guest under QEMU and reading what it reports on its serial console.
+//! Booting a guest under QEMU and reading its reports on the serial console.
 
 mod qemu;
 mod report;
@@ -20,22 +20,22 @@ pub use qemu::{Accel, Qemu};
 pub use report::{JobReport, Report};
 pub use share::SharedFolder;
 
-/// What shares a folder with guests, in a Debian root.
+/// virtiofsd, in a Debian root.
 pub const VIRTIOFSD: &str = "usr/libexec/virtiofsd";
-/// What a guest mounts to have the folder that its host shares with it.
+/// The tag by which a guest mounts the folder that its host shares.
 pub const SHARE_TAG: &str = "host";
-/// What boot and shutdown may take beside the jobs, with several emulated guests on two cores.
+/// The extra time for boot and shutdown, with several emulated guests on two cores.
 pub const BOOT: Duration = Duration::from_secs(180);
 
-/// What the kernel of a guest is told, beside the rest, whose root is on a disk: more of its messages come to the console, as those
-/// of a shutdown are nowhere else, and a panic ends nothing, so that its text is the last.
+/// Kernel parameters for a guest whose root is on a disk: more kernel messages come to the console, because those of a
+/// shutdown are nowhere else, and a panic ends nothing, so that its text is the last.
 const DISK_WORDS: &str = " root=/dev/vda rw loglevel=5 panic=0 systemd.show_status=false TERM=dumb";
 
 /// One guest to boot.
 pub struct Spec<'a> {
     /// The QEMU to use.
     pub qemu: &'a Qemu,
-    /// What executes it.
+    /// The accelerator.
     pub accel: Accel,
     /// The kernel's image.
     pub kernel: &'a Path,
@@ -135,7 +135,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What the guest has said until now.
+    /// The guest's output until now.
     pub fn report(&self) -> &Report {
         &self.report
     }
@@ -150,7 +150,7 @@ impl Machine {
         Self::of(command_of(spec, &initrd), log, Some(work))
     }
 
-    /// A guest whose console `command` is: what it prints is what the guest says, and the guest reads what it is given. Something else
+    /// A guest whose console is `command`: its output is the guest's, and its input goes to the guest. Another program
     /// has started the guest, and ends it.
     pub fn on_console(command: Command, log: &Path) -> Result<Self> {
         Self::of(command, Some(log), None)
@@ -195,7 +195,7 @@ impl Machine {
         self.qemu.id()
     }
 
-    /// Reads what the guest says until `until` holds, and returns true then; false once the guest has ended.
+    /// Reads the guest's output until `until` holds, and returns true then; false once the guest has ended.
     pub fn read_until(&mut self, limit: Duration, until: impl Fn(&Report) -> bool) -> Result<bool> {
         let end = Instant::now() + limit;
         loop {
@@ -239,7 +239,7 @@ impl Machine {
             .context("the guest takes no more jobs")
     }
 
-    /// Waits for what an interactive guest says of the job that was begun last.
+    /// Waits for an interactive guest's report on the job that was begun last.
     pub fn finish(&mut self, job: &Job) -> Result<JobReport> {
         let done = |report: &Report| {
             report
@@ -247,7 +247,7 @@ impl Machine {
                 .last()
                 .is_some_and(|last| last.id == job.id && last.rc.is_some())
         };
-        // The guest ends what takes longer than it may; the rest is for an emulated guest to say so.
+        // The guest ends a job at its limit; the rest is time for an emulated guest to report it.
         self.read_until(Duration::from_secs(job.limit + 30), done)?;
         process::check_interrupted()?;
         match self.report.jobs.last() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The QEMU that runs guests, and what executes their instructions.
+//! The QEMU that runs guests, and its accelerator.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +24,7 @@ pub struct Qemu {
     command: Vec<OsString>,
     /// Where its modules are, if not where it was built to look.
     modules: Option<PathBuf>,
-    /// What runs virtiofsd.
+    /// The command that runs virtiofsd.
     pub(super) virtiofsd: Vec<OsString>,
     /// "QEMU 11.1.3 (Debian …)".
     pub version: String,
@@ -104,7 +104,7 @@ fn parse_version(text: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// What executes the guest's instructions.
+/// The accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
     /// The processor.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a guest reports on its serial console.
+//! A guest's reports on its serial console.
 
-/// What a guest said of one job.
+/// A guest's report on one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobReport {
     /// The job's name.
@@ -14,7 +14,7 @@ pub struct JobReport {
     pub output: String,
 }
 
-/// What a guest said.
+/// A guest's reports.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The kernel that it runs.

@@ -48,7 +48,7 @@ impl SharedFolder {
         let began = Instant::now();
         while !shared.socket().exists() {
             if began.elapsed() > SHARE_START {
-                bail!("virtiofsd does not listen; its log says why");
+                bail!("virtiofsd does not listen; its log has the reason");
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -107,7 +107,7 @@ impl Connection {
         self.transport.post(thread::tag(), &stream)
     }
 
-    /// Whether the worker is done with what the ticket stands for; an error says that it is gone, or that it never will be.
+    /// Whether the worker is done with the ticket's request; an error if it is gone, or never will be done.
     pub(super) fn is_done(&self, ticket: Ticket) -> Result<bool> {
         let Ticket {
             slot,
@@ -148,7 +148,7 @@ impl Connection {
         sent
     }
 
-    /// Waits for the end of what [`Connection::begin`] sent; `false` if the worker left it alone.
+    /// Waits for the end of a request of [`Connection::begin`]; `false` if the worker did not execute it.
     pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
         let mut answer = thread::take_answer_buffer();
         let waited = self.wait_by_ring(R::OPERATION, ring, ticket, &mut answer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The connection to the device: requests out, answers in, and what must be known to send them.
+//! The connection to the device: requests out, answers in, and the state that they need.
 
 mod by_ring;
 mod open;
@@ -33,7 +33,7 @@ pub struct Connection {
     /// The operations that the host has too.
     shared: Shared,
     ring: Option<Ring>,
-    /// Whether the ring takes waits, and what has a long answer.
+    /// Whether the ring takes waits, and requests with long answers.
     is_wide: bool,
     serial: AtomicU64,
     corrupted: AtomicBool,
@@ -173,7 +173,7 @@ impl Connection {
         );
     }
 
-    /// The error that the program is to be told.
+    /// The error for the program.
     #[inline]
     fn take_deferred(&self) -> Option<CUresult> {
         if self.deferred.load(Ordering::Relaxed) == CUDA_SUCCESS || before::is_own() {
@@ -271,7 +271,7 @@ impl Connection {
         })
     }
 
-    /// Whether the worker lives, for who waits for nothing but that it goes on.
+    /// Whether the worker lives, for callers that wait only for its progress.
     fn is_served(&self) -> std::result::Result<(), Failure> {
         self.is_done(Ticket::default())
             .map(drop)
@@ -301,10 +301,10 @@ impl Connection {
             .map_err(|failure| failed(operation.name, &failure))
     }
 
-    /// Puts before commands for the command queue what keeps them behind the ring's.
+    /// Prepends the command that orders commands of the command queue behind the ring's.
     fn follow_ring(&self, operation: &Operation, stream: &mut Vec<u8>) {
         let Some(ring) = &self.ring else { return };
-        // What is about the client itself depends on nothing, and must not wait.
+        // Requests about the client itself depend on no other, and must not wait.
         if operation.is(Property::Client) {
             return;
         }
@@ -355,7 +355,7 @@ impl Connection {
         }
     }
 
-    /// Whether the GPU's state is corrupted: then the host alone knows what a call comes to.
+    /// Whether the GPU's state is corrupted: then only the host knows the result of a call.
     #[inline]
     pub fn is_corrupted(&self) -> bool {
         self.corrupted.load(Ordering::Relaxed)
@@ -365,13 +365,13 @@ impl Connection {
     #[inline]
     fn note(&self, code: CUresult) {
         if is_sticky(code) && !self.corrupted.swap(true, Ordering::Relaxed) {
-            // What failed may have said so.
+            // A failed request may have reported it.
             self.take_output();
         }
     }
 
-    /// Whether a function of this module or library may print, as the host says. What an older host's kernels print is in its log, and one that is
-    /// not so old knows it of all functions of a module together.
+    /// Whether a function of this module or library may print, according to the host. Old hosts log the output of
+    /// kernels; newer ones answer for all functions of a module together.
     ///
     /// # Errors
     ///
@@ -394,7 +394,7 @@ impl Connection {
         self.output.launched();
     }
 
-    /// Puts out what kernels have printed, if an answer says that there is something.
+    /// Writes the output of kernels, if an answer says that there is any.
     #[inline]
     fn put_output(&self, answer: &[u8]) {
         if has_output(answer) {
@@ -406,8 +406,8 @@ impl Connection {
 
     #[cold]
     fn take_output(&self) {
-        // Not in a call of the library's own: a thread of the program's may hold the C library's stream and wait for what the call is
-        // about. The program's next call puts the text out.
+        // Not in a call of the library's own: a thread of the program may hold the C library's stream and wait for the
+        // work that the call is about. The program's next call writes the text.
         if before::is_own() || !self.shared.has(request::gpgpuOutput::OP) {
             return;
         }
@@ -434,13 +434,14 @@ impl Connection {
         }
     }
 
-    /// How much the GPU was given, to be told to [`Connection::set_idle`] when a synchronisation that begins now is over.
+    /// The amount of work given to the GPU, for [`Connection::set_idle`] when a synchronisation that begins now is
+    /// over.
     #[inline]
     pub fn given(&self) -> Given {
         self.work.given()
     }
 
-    /// The current context has done what was `given`.
+    /// The current context has done all work up to `given`.
     pub fn set_idle(&self, given: Given, scope: Scope) {
         self.work.set_idle(given, scope);
     }
@@ -474,13 +475,13 @@ impl Connection {
         self.work.was_left_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
-    /// Whether a wait is to be one in the host's driver: it writes what kernels have printed only when it is waited for. `false` without a wide
-    /// ring: there each such wait goes by the command queue, where it is one in the driver.
+    /// Whether a wait must be one in the host's driver, which writes the output of kernels only when it is waited for.
+    /// `false` without a wide ring: there each such wait goes by the command queue, where it is one in the driver.
     pub fn waits_for_text(&self) -> bool {
         self.output.is_due() && self.is_wide
     }
 
-    /// Whether the current context is known to have done what it was given.
+    /// Whether the current context is known to have done all its work.
     pub fn is_idle(&self, scope: Scope) -> bool {
         self.work.is_idle(scope)
     }

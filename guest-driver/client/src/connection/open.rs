@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How a connection is opened, and what is learnt of the host.
+//! Opening a connection, and the description of the host.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
@@ -31,17 +31,17 @@ use crate::{
 const RING_VARIABLE: &str = "VIRTIO_GPGPU_RING";
 
 impl Connection {
-    /// Connects to the device that the environment names; with the connection comes what does not change about the host.
+    /// Connects to the device that the environment names; also returns the constant properties of the host.
     ///
     /// # Errors
     ///
-    /// What `cuInit` returns for it.
+    /// The result of `cuInit` for it.
     pub fn open() -> Result<(Self, Hello)> {
         let wants_ring = std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0");
         Self::open_with(wants_ring)
     }
 
-    /// The same without a ring, for who asks little and gives the GPU nothing to do.
+    /// The same without a ring, for clients with few requests and no GPU work.
     ///
     /// # Errors
     ///

@@ -93,9 +93,9 @@ fn first_of(
 
 /// The file behind a range of addresses, if all of the range is a shared mapping of a file that lives in memory alone.
 ///
-/// Files on a disk are not for devices to write to: the file system would not hear of it. What was mapped as shared
-/// without a file has one only for those who may open `/proc/self/map_files`. Where a device is to `write`, the program
-/// must have mapped the range for writing.
+/// Devices must not write to files on a disk, because the file system would not notice. A shared mapping without a file
+/// can be opened only by a process that may open `/proc/self/map_files`. If a device is to `write`, the program must
+/// have mapped the range for writing.
 pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     let end = address.checked_add(bytes)?;
     let maps = BufReader::new(File::open("/proc/self/maps").ok()?).lines();
@@ -103,7 +103,7 @@ pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     let line = first_of(lines, (address, end), write)?;
     let offset = line.offset + (address - line.start);
     let (file, page) = candidates(&line).find_map(|path| open(&path, line.identity))?;
-    // A page behind the end of the file cannot be had.
+    // A page behind the end of the file does not exist.
     (file.metadata().ok()?.len().next_multiple_of(page) >= offset + bytes).then_some(Mapped {
         file,
         identity: line.identity,
@@ -112,7 +112,7 @@ pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     })
 }
 
-/// Under which names the file of a mapping can be opened: its own, while it has one, and those of descriptors.
+/// The names by which the file of a mapping can be opened: its own, while it has one, and those of descriptors.
 fn candidates(line: &Line) -> impl Iterator<Item = PathBuf> {
     let link = PathBuf::from(format!(
         "/proc/self/map_files/{:x}-{:x}",

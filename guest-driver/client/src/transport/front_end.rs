@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library as its own front end: what a VMM says to the device process, over the vhost-user socket.
+//! The library as its own front end: a VMM's messages to the device process, over the vhost-user socket.
 
 use std::{
     collections::HashMap,
@@ -61,7 +61,7 @@ impl Patience {
 /// The front end's end of the connection, with the memory that it has told the device process of.
 pub struct FrontEnd {
     frontend: Frontend,
-    /// Whether the device process takes more memory than it was told of at the start.
+    /// Whether the device process accepts memory regions after the start.
     can_add: bool,
     regions: Mutex<Regions>,
 }
@@ -229,7 +229,7 @@ impl FrontEnd {
             && let Err(error) = self.frontend.clone().remove_mem_region(&region.info(added.part))
         {
             log::say(Level::Info, || {
-                format!("The host keeps memory that the program has let go: {error}")
+                format!("The host keeps memory that the program has unregistered: {error}")
             });
         }
     }

@@ -97,18 +97,13 @@ const SUBMIT_NOWAIT: u32 = 1;
 const TRANSFER_OUT: u32 = 1;
 const REGISTER_READ_ONLY: u32 = 1;
 
-const fn ioctl_number<T>(direction: u64, number: u64) -> u64 {
-    direction << 30 | (size_of::<T>() as u64) << 16 | 0xe7 << 8 | number
-}
-
-const READ: u64 = 2;
-const READ_WRITE: u64 = 3;
-const INFO: u64 = ioctl_number::<Info>(READ, 0);
-const OPEN: u64 = ioctl_number::<Open>(READ_WRITE, 1);
-const SUBMIT: u64 = ioctl_number::<Submit>(READ_WRITE, 2);
-const REGISTER: u64 = ioctl_number::<Register>(READ_WRITE, 3);
-const UNREGISTER: u64 = ioctl_number::<Unregister>(READ_WRITE, 4);
-const TRANSFER: u64 = ioctl_number::<Transfer>(READ_WRITE, 5);
+const BASE: u32 = 0xe7;
+const INFO: libc::Ioctl = libc::_IOR::<Info>(BASE, 0);
+const OPEN: libc::Ioctl = libc::_IOWR::<Open>(BASE, 1);
+const SUBMIT: libc::Ioctl = libc::_IOWR::<Submit>(BASE, 2);
+const REGISTER: libc::Ioctl = libc::_IOWR::<Register>(BASE, 3);
+const UNREGISTER: libc::Ioctl = libc::_IOWR::<Unregister>(BASE, 4);
+const TRANSFER: libc::Ioctl = libc::_IOWR::<Transfer>(BASE, 5);
 
 /// An open device file: a client of the device.
 pub struct Device {
@@ -152,7 +147,7 @@ impl Device {
     }
 
     /// One ioctl. A signal does not end it: the driver takes up an interrupted submission by its token.
-    fn ioctl<T>(&self, number: u64, argument: &mut T) -> Result<(), Failure> {
+    fn ioctl<T>(&self, number: libc::Ioctl, argument: &mut T) -> Result<(), Failure> {
         loop {
             // SAFETY: `argument` is the structure of this ioctl, whose size its number holds, and
             // the buffers that a submission names are borrowed for longer than the call.
@@ -226,7 +221,7 @@ impl Transport for Device {
         data: Data<'_>,
         answer: &mut [u8],
     ) -> Result<usize, Failure> {
-        // What the driver copies in one exchange needs no blocks.
+        // Data that the driver copies in one exchange needs no blocks.
         let data = match data {
             Data::In(input) if input.len() <= self.copy_bytes => {
                 return self.submit(Submission {
@@ -332,13 +327,72 @@ impl Transport for Device {
 mod tests {
     use super::*;
 
+    const HEADER: &str = include_str!("../../../kernel/uapi/linux/virtio_gpgpu.h");
+
+    /// The fields of a structure of the header with their offsets, and its size. No structure needs padding.
+    fn of_header(name: &str) -> (Vec<(&str, usize)>, usize) {
+        let head = format!("\nstruct {name} {{\n");
+        let (_, body) = HEADER.split_once(&head).unwrap();
+        let (body, _) = body.split_once("};").unwrap();
+        let mut fields = Vec::new();
+        let mut end = 0;
+        for line in body.lines() {
+            let (ty, field) = line.trim().trim_end_matches(';').split_once(' ').unwrap();
+            let bytes = match ty {
+                "__u32" => 4,
+                "__u64" => 8,
+                other => panic!("{name}: {other}"),
+            };
+            assert_eq!(end % bytes, 0, "{name}.{field}");
+            fields.push((field, end));
+            end += bytes;
+        }
+        (fields, end)
+    }
+
+    macro_rules! same_layout {
+        ($ty:ident, $name:literal: $($field:ident),*) => {
+            let ours = [$((stringify!($field), std::mem::offset_of!($ty, $field))),*];
+            assert_eq!(of_header($name), (ours.to_vec(), size_of::<$ty>()));
+        };
+    }
+
     #[test]
-    fn structures_have_the_sizes_of_the_uapi_header() {
-        assert_eq!(size_of::<Info>(), 56);
-        assert_eq!(size_of::<Open>(), 24);
-        assert_eq!(size_of::<Submit>(), 80);
-        assert_eq!(size_of::<Transfer>(), 64);
-        assert_eq!(size_of::<Register>(), 32);
-        assert_eq!(size_of::<Unregister>(), 8);
+    fn structures_have_the_layouts_of_the_uapi_header() {
+        same_layout!(Info, "gpgpu_info": magic, version, api_family, max_clients, max_stream_bytes, max_answer_bytes, max_runs, max_data_bytes, max_block_bytes, max_segments, copy_bytes);
+        same_layout!(Open, "gpgpu_open": api_family, version, status, client, reserved);
+        same_layout!(Submit, "gpgpu_submit": stream_ptr, answer_ptr, in_ptr, out_ptr, in_bytes, out_bytes, stream_bytes, answer_bytes, thread, flags, status, reserved, token);
+        same_layout!(Transfer, "gpgpu_transfer": stream_ptr, answer_ptr, data_ptr, data_bytes, stream_bytes, answer_bytes, thread, flags, status, reserved, token);
+        same_layout!(Register, "gpgpu_register": address, length, flags, region, status, reserved);
+        same_layout!(Unregister, "gpgpu_unregister": region, status);
+    }
+
+    /// The number and the direction of an ioctl of the header.
+    fn number_of_header(name: &str) -> (u32, bool) {
+        let line = HEADER
+            .lines()
+            .find(|line| line.contains(&format!(" GPGPU_IOC_{name}\t")));
+        let (macro_name, arguments) = line.unwrap().rsplit_once('(').unwrap();
+        let number = arguments.split(", ").nth(1).unwrap();
+        let number = u32::from_str_radix(number.trim_start_matches("0x"), 16).unwrap();
+        (number, macro_name.ends_with("_IOWR"))
+    }
+
+    #[test]
+    fn ioctls_have_the_numbers_of_the_uapi_header() {
+        let ours = [
+            ("INFO", INFO, size_of::<Info>()),
+            ("OPEN", OPEN, size_of::<Open>()),
+            ("SUBMIT", SUBMIT, size_of::<Submit>()),
+            ("REGISTER", REGISTER, size_of::<Register>()),
+            ("UNREGISTER", UNREGISTER, size_of::<Unregister>()),
+            ("TRANSFER", TRANSFER, size_of::<Transfer>()),
+        ];
+        for (name, ours, bytes) in ours {
+            let (number, writes) = number_of_header(name);
+            let direction = if writes { 3 } else { 2 };
+            let header = direction << 30 | (bytes as u32) << 16 | 0xe7 << 8 | number;
+            assert_eq!(ours as u32, header, "{name}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct Submission<'a> {
     pub output: &'a mut [u8],
 }
 
-/// What a transfer moves.
+/// The data of a transfer.
 pub enum Data<'a> {
     /// To the device.
     In(&'a [u8]),
@@ -123,9 +123,9 @@ pub trait Transport: Send + Sync {
     fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure>;
     /// Sends commands that have no answer. They run after everything sent before and ahead of everything sent after.
     fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure>;
-    /// Moves data of any length by commands that take it block by block, several at a time. What is sent has been
-    /// read, and what is received is there, when it returns: the length of the answer, which is the last block's or
-    /// that of the first that failed, after which no more are sent.
+    /// Moves data of any length by commands that take it block by block, several at a time. When it returns, sent data
+    /// has been read, and received data is there. Returns the length of the answer, which is the last block's or that
+    /// of the first that failed, after which no more are sent.
     fn transfer(
         &self,
         thread: u32,
@@ -145,7 +145,7 @@ pub trait Transport: Send + Sync {
     fn release(&self, pinned: Pinned);
 }
 
-/// Why there is no connection, with what to do about it.
+/// The reason why there is no connection, with a remedy.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// There is no device.
@@ -168,12 +168,12 @@ pub enum OpenError {
     )]
     Version,
     /// The device did not make this process a client.
-    #[error("The host refuses this process ({0}); its log says why")]
+    #[error("The host refuses this process ({0}); its log has the reason")]
     Refused(Failure),
 }
 
 impl OpenError {
-    /// What `cuInit` returns for it.
+    /// The result of `cuInit` for it.
     pub fn code(&self) -> CUresult {
         match self {
             Self::Version | Self::Refused(Failure::Status(status::VERSION_MISMATCH)) => {

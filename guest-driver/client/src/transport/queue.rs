@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A split virtqueue in shared memory, from the driver's side (VIRTIO 1.3, section 2.7).
 //!
-//! Requests live in slots. A slot has four descriptors of its own and a buffer each for what is
-//! read and what is written, so nothing is allocated on the way. No feature of the ring is negotiated.
+//! Requests live in slots. A slot has four descriptors of its own and a buffer each for the readable and the writable
+//! part, so a request allocates nothing. No feature of the ring is negotiated.
 
 use std::{
     sync::{
@@ -183,7 +183,7 @@ impl Queue {
         // The index must be visible before the flag is read, or both sides could miss each other.
         fence(Ordering::SeqCst);
         if self.u16_at(self.geometry.used()).load(Ordering::Relaxed) & 1 == 0 {
-            // A full counter means that the device has been told often enough.
+            // A full counter means that the device has enough notifications.
             let _ = self.kick.write(1);
         }
     }
@@ -216,13 +216,13 @@ impl Queue {
                     ring.free.push((id / u32::from(PER_SLOT)) as u16);
                     self.freed.notify_one();
                 }
-                // The device returned what it did not have.
+                // The device returned a chain that it did not have.
                 State::Idle | State::Done => {}
             }
         }
     }
 
-    /// The device is gone: nobody waits any longer.
+    /// The device is gone: all waits end.
     pub fn bury(&self) {
         self.dead.store(true, Ordering::Release);
         for slot in &self.slots {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The memory that this process shares with the device process when there is no VM: it stands for
-//! a guest's RAM.
+//! The memory that this process shares with the device process if there is no VM: it takes the place of a guest's RAM.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +19,7 @@ use super::{Failure, window};
 /// Bytes at the start that the virtqueues and their buffers take; the rest is for pinned memory.
 pub const RESERVED_BYTES: u64 = 80 << 20;
 const PAGE: u64 = 4096;
-/// What is given out starts at multiples of a huge page where it is as long as one.
+/// Parts as long as a huge page or longer start at multiples of one.
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// The shared memory.
@@ -31,21 +30,20 @@ pub struct Shared {
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-// SAFETY: the mapping lives as long as this; `free` is locked, and who is given a part of the
-// memory is the only one to use it.
+// SAFETY: the mapping lives as long as this; `free` is locked, and a part of the memory is used only by its holder.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and nobody uses it any more.
+        // SAFETY: the mapping is this one's own, and no longer in use.
         unsafe { libc::munmap(self.base.as_ptr().cast(), RESERVED_BYTES as usize) };
     }
 }
 
 impl Shared {
-    /// Shared memory as large as the host's RAM; only what is used takes any.
+    /// Shared memory as large as the host's RAM; only used pages take any.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no arguments that point anywhere.
         let ram =
@@ -115,7 +113,7 @@ impl Shared {
         Some((data.dev(), data.ino()))
     }
 
-    /// How large it is.
+    /// The size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -154,7 +152,7 @@ impl Shared {
     /// Gives bytes back to the host.
     pub fn give_back(&self, offset: u64, bytes: u64) {
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: the descriptor is open; the range is one that was taken and that nobody uses now.
+        // SAFETY: the descriptor is open; the range was taken and is not in use now.
         unsafe { libc::fallocate(self.file.as_raw_fd(), punch, offset as i64, bytes as i64) };
         let mut free = self
             .free
@@ -184,10 +182,10 @@ impl Shared {
         Ok(memory)
     }
 
-    /// Puts a part in the place of the program's own pages, with what they hold.
+    /// Replaces the program's own pages by a part of the memory, with their contents.
     ///
-    /// Another thread that writes to these pages meanwhile can lose what it writes; a program that registers
-    /// memory while it is written to has no business with either content. In a VM nothing is moved.
+    /// Another thread's writes to these pages meanwhile can be lost; a program that writes to memory while it registers
+    /// the memory can rely on neither content. In a VM nothing is moved.
     pub fn replace(
         &self,
         offset: u64,
@@ -234,7 +232,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Undoes [`Shared::replace`]: private pages again, with what the shared ones hold.
+    /// Undoes [`Shared::replace`]: private pages again, with the contents of the shared ones.
     pub fn restore(&self, address: u64, bytes: usize) {
         let mut replaced = forks::replaced();
         if let Some(copy) = private_copy(address, bytes) {
@@ -268,8 +266,8 @@ fn put(copy: *mut c_void, address: u64, bytes: usize) {
     unsafe { libc::mremap(copy, bytes, bytes, flags, address as *mut c_void) };
 }
 
-/// What a fork does to pages that were replaced: the child must have copies of its own, as of any private memory, and
-/// what either writes afterwards must stay its own.
+/// The effect of a fork on replaced pages: the child must have copies of its own, as of any private memory, and later
+/// writes of either must stay its own.
 mod forks {
     use std::{
         cell::RefCell,
@@ -319,7 +317,7 @@ mod forks {
     extern "C" fn in_parent() {
         if let Ok(Some((_, copies))) = HELD.try_with(RefCell::take) {
             for (copy, _, bytes) in copies {
-                // SAFETY: a mapping that `prepare` made and nobody else knows.
+                // SAFETY: a mapping that `prepare` made and no other code knows.
                 unsafe { libc::munmap(copy, bytes) };
             }
         }

@@ -9,9 +9,10 @@ use std::{
 
 use super::Failure;
 
-/// Where the window starts: below what Linux gives to programs, above what they fix for themselves.
+/// The start of the window: below the addresses that Linux gives to programs, above those that programs fix for
+/// themselves.
 const START: u64 = 0x1000_0000_0000;
-/// How large it is, in bytes.
+/// The size, in bytes.
 const BYTES: u64 = 16 << 40;
 /// Allocations start at multiples of a huge page.
 const ALIGNMENT: u64 = 2 << 20;
@@ -33,7 +34,7 @@ pub fn map(bytes: usize, file: Option<(i32, u64)>) -> Result<*mut c_void, Failur
             address = START;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: MAP_FIXED_NOREPLACE maps nothing over what is there already.
+        // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping.
         let mapped = unsafe {
             libc::mmap(
                 address as *mut c_void,
@@ -59,7 +60,7 @@ pub fn map(bytes: usize, file: Option<(i32, u64)>) -> Result<*mut c_void, Failur
     Err(Failure::Os(libc::ENOMEM))
 }
 
-/// Takes back what [`map`] made.
+/// Unmaps memory that [`map`] made.
 pub fn unmap(address: *mut c_void, bytes: usize) {
     // SAFETY: the range is one that `map` made, and its owner gives it up.
     unsafe { libc::munmap(address, bytes) };

@@ -4,14 +4,14 @@
  *
  * One open file is one client of the device: one CUDA process. It belongs to
  * the address space that opened it. Every ioctl() from another one, such as a
- * child after fork() or a program after execve(), fails with EPERM, and the
- * client ends with that address space, when the process that opened the file
- * exits or executes another program, whoever else still holds the file. Open it with O_CLOEXEC, and use MADV_DONTFORK on memory that
- * you register.
+ * child after fork() or a program after execve(), fails with EPERM. The client
+ * ends with that address space, when the process that opened the file exits or
+ * executes another program, even if another process still holds the file. Open
+ * it with O_CLOEXEC, and use MADV_DONTFORK on memory that you register.
  *
- * Every ioctl() returns 0 when the device answered. What it answered is then
- * in the `status` field: one of GPGPU_STATUS_*. A failure of the exchange
- * itself is an errno:
+ * Every ioctl() returns 0 when the device answered. The answer is then in the
+ * `status` field: one of GPGPU_STATUS_*. A failure of the exchange itself is an
+ * errno:
  *
  *   EPERM     the caller is not the process that opened the file
  *   ENODEV    the device was removed or reset; open the file again
@@ -35,8 +35,8 @@
 /* struct gpgpu_info::magic: "VGPG" in memory order, little-endian. */
 #define GPGPU_MAGIC			0x47504756u
 
-/* How the device answered. */
-#define GPGPU_STATUS_OK			0	/* carried out */
+/* The device's answer. */
+#define GPGPU_STATUS_OK			0	/* executed */
 #define GPGPU_STATUS_MALFORMED		1	/* a chain or stream of the wrong form */
 #define GPGPU_STATUS_NO_CLIENT		2	/* no client has this number */
 #define GPGPU_STATUS_CLIENT_DEAD	3	/* the client's worker is gone */
@@ -48,7 +48,7 @@
 #define GPGPU_STATUS_NO_GPU		9	/* the host has no usable GPU */
 
 /**
- * struct gpgpu_info - what the device and this driver can carry
+ * struct gpgpu_info - limits of the device and of this driver
  * @magic: GPGPU_MAGIC
  * @version: version of the device's layouts
  * @api_family: the family of API tables that the device speaks
@@ -84,8 +84,8 @@ struct gpgpu_info {
  * @api_family: in: the family of API tables that the caller speaks
  * @version: in: the version of the layouts that the caller speaks
  * @status: out: GPGPU_STATUS_*; anything but OK leaves the file as it was,
- *	and the call may be made again
- * @client: out: the client's number, for messages to people alone
+ *	and the call may be repeated
+ * @client: out: the client's number, for messages only
  * @reserved: zero
  *
  * EISCONN: the file is a client already, or another thread is making it one.
@@ -103,7 +103,7 @@ struct gpgpu_open {
  * Return as soon as the commands are queued. Allowed if nothing comes back
  * (answer_bytes and out_bytes are 0) and in_bytes is at most
  * gpgpu_info.copy_bytes: the data is copied before the call returns. Blocks
- * while the queue is full. What goes wrong later is seen in later answers.
+ * while the queue is full. Later answers report later errors.
  */
 #define GPGPU_SUBMIT_NOWAIT	(1u << 0)
 
@@ -133,8 +133,8 @@ struct gpgpu_open {
  *
  * A signal that interrupts the wait stores a number in @token. The call is
  * then restarted by the kernel (SA_RESTART), or fails with EINTR and has to be
- * made again with the same structure: either way it goes on waiting for what
- * is under way, and nothing runs twice. A submission that was interrupted with
+ * repeated with the same structure: either way it continues to wait for the
+ * same commands, and nothing runs twice. A submission that was interrupted with
  * @token still 0 has not been queued. An interrupted submission keeps its memory
  * pinned until the device is done with it; that counts against RLIMIT_MEMLOCK.
  * Where there is no room below the limit, the signal does not interrupt, unless
@@ -184,8 +184,8 @@ struct gpgpu_submit {
  *
  * The first block that fails, by @status or by the result at the start of its
  * answer, ends the transfer once those under way have ended; the answer is
- * that block's, else the last one's. Data at @data_ptr is then what the device
- * made of it block by block. A fatal signal ends the call without waiting.
+ * that block's, else the last one's. Blocks of the data may then have been
+ * moved or not. A fatal signal ends the call without waiting.
  */
 struct gpgpu_transfer {
 	__u64 stream_ptr;
@@ -221,7 +221,8 @@ struct gpgpu_transfer {
  * The memory stays pinned, and counts against RLIMIT_MEMLOCK of the process and
  * of its user (ENOMEM when over it, without CAP_IPC_LOCK), until
  * GPGPU_IOC_UNREGISTER or the end of the client. EFAULT: the caller may not
- * write to it, or it is a shared mapping of a file on storage. Unmapping it does not unpin it. Only a fatal signal ends the wait.
+ * write to it, or it is a shared mapping of a file on storage. Unmapping it does
+ * not unpin it. Only a fatal signal ends the wait.
  */
 struct gpgpu_register {
 	__u64 address;
@@ -233,7 +234,7 @@ struct gpgpu_register {
 };
 
 /**
- * struct gpgpu_unregister - takes a registration back
+ * struct gpgpu_unregister - ends a registration
  * @region: the registration's number
  * @status: out: GPGPU_STATUS_*; with anything but OK the memory stays pinned
  *	until the client ends

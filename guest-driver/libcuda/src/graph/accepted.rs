@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Executable graphs that the host surely makes: the program need not wait for them.
 //!
-//! Nothing but memory can keep the host from making a graph of launches like one that it has made before. And the host charges a client for
-//! the most that its graphs have had at a time (`src/worker/executables/charged.rs`). So a graph for which there was room before is not
-//! refused either. Any other graph is waited for, and the program is told at once if the host refuses it.
+//! Only a lack of memory can keep the host from making a graph of launches like one that it has made before. The host
+//! charges a client for the peak of its graphs (`src/worker/executables/charged.rs`), so a graph for which there was
+//! room before is not refused either. The library waits for any other graph, and reports the host's refusal at once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +17,7 @@ use gpgpu_protocol::api::{GraphStep, graph_step};
 /// The most forms that are remembered.
 const FORMS: usize = 1 << 12;
 
-/// What the graphs in a context take of the GPU, in bytes.
+/// The GPU memory of the graphs in a context, in bytes.
 #[derive(Debug, Default)]
 struct Used {
     now: u64,
@@ -36,7 +36,7 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An executable graph's part of what is used, until this is dropped.
+/// An executable graph's part of the memory, until this is dropped.
 #[derive(Debug)]
 pub struct Place {
     context: u64,
@@ -84,8 +84,8 @@ impl Drop for Place {
     }
 }
 
-/// A number for graphs that the host makes alike: all but the parameters of its launches. `None` for a graph with other steps, for what
-/// they name may be gone.
+/// A number that is equal for graphs that differ in parameters of launches only. `None` for a graph with other steps,
+/// because their objects may be gone.
 fn form(steps: &[GraphStep], flags: u64) -> Option<u64> {
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     let mut hasher = STATE.build_hasher();

@@ -10,14 +10,14 @@ use std::{
 
 use crate::client::Client;
 
-/// What is called.
+/// The function to call.
 type What = Arc<dyn Fn() + Send + Sync>;
 
 struct Entry {
     what: What,
     /// How often it will be called still.
     expected: i64,
-    /// Its graph has it no more.
+    /// Its graph has dropped it.
     is_over: bool,
 }
 
@@ -59,7 +59,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // What it has may end with it, which takes time and other locks.
+        // Its resources may end with it, which takes time and other locks.
         let _gone = {
             let mut all = calls();
             let Some(all) = all.as_mut() else { return };
@@ -74,7 +74,7 @@ impl Drop for Call {
     }
 }
 
-/// A stream has come to a call.
+/// A stream has reached a call.
 pub fn run(id: u64) {
     let what = match calls().as_ref().and_then(|all| all.get(&id)) {
         Some(entry) => Arc::clone(&entry.what),
@@ -123,7 +123,7 @@ mod tests {
         run(u64::MAX);
         drop(of);
         run(u64::MAX);
-        // Nobody expects this one: the call is gone.
+        // The call is gone, so the answer is ignored.
         run(u64::MAX);
         assert_eq!(count.load(Ordering::Relaxed), 2);
         assert_eq!(Arc::strong_count(&count), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the host has of an executable graph, and how a list of steps gets there.
+//! The host's part of an executable graph, and the transfer of a list of steps.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,15 +20,15 @@ use crate::{
     image,
 };
 
-/// What this library keeps of an executable graph.
+/// The library's state of an executable graph.
 pub struct Exec {
     pub(super) id: u64,
     now: Mutex<Now>,
-    /// The host has it no more when this is dropped: the command for that is sent first.
+    /// The host ends it when this is dropped: the command for that is sent first.
     _place: Place,
 }
 
-/// What the host has of an executable graph.
+/// The host's state of an executable graph.
 pub(super) struct Now {
     pub lowered: Lowered,
     /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next launch.
@@ -49,7 +49,7 @@ impl Exec {
         }
     }
 
-    /// What the host has of it now.
+    /// The host's present state of it.
     pub(super) fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,7 +70,8 @@ impl Exec {
         Ok(())
     }
 
-    /// Has the host change these steps alone, and says whether it has. If not, it may have changed some of them.
+    /// Changes only these steps in the host's graph; `false` if the host has not changed all of them: it may have
+    /// changed some.
     pub(super) fn change(
         &self,
         client: &Client,
@@ -131,11 +132,11 @@ impl Drop for Exec {
     }
 }
 
-/// What a command takes at most beside a list of steps, in bytes.
+/// The maximum size of a command beside a list of steps, in bytes.
 const BESIDE: usize = 1024;
 
-/// Sends a list of steps: in the command if that can travel by the ring, or as an image does. `waits` says whether to wait for the
-/// host's answer by the ring.
+/// Sends a list of steps: in the command if that can travel by the ring, or as an image is sent. `waits` says whether
+/// to wait for the host's answer by the ring.
 pub(super) fn send<H: Request, R: Request>(
     client: &Client,
     steps: &Vec<GraphStep>,

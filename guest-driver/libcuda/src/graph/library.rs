@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of NVIDIA's libraries in streams that record.
 //!
-//! Which kernels a call comes to only the host's copy of the library knows. So a call whose stream records goes to the host to be recorded
-//! there, and this process has a node for what that came to.
+//! Only the host's copy of the library knows the kernels of a call. So a call on a captured stream goes to the host to
+//! be recorded there, and this process has a node for the recording.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use crate::{
     ffi::Result,
 };
 
-/// What a library has given the GPU in a call, as the host keeps it; it ends with its last node.
+/// The recorded GPU work of a library's call, as the host keeps it; it ends with its last node.
 #[derive(Debug)]
 pub struct Part {
     /// Its id.
@@ -45,7 +45,7 @@ impl Drop for Part {
     }
 }
 
-/// What a call says of the stream of a handle.
+/// The effect of a call on the stream of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
     /// The second argument is the stream of the first.
@@ -71,7 +71,7 @@ static SAYING: LazyLock<Vec<(u16, Says)>> = LazyLock::new(|| {
     all.collect()
 });
 
-/// The stream that the library was told of each handle; one that was told none has the legacy stream.
+/// The stream of each handle as the library was told; a handle that was told none has the legacy stream.
 static STREAMS: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
 
 /// Notes the stream of a handle.
@@ -203,11 +203,11 @@ fn recorded(
     }
 }
 
-/// Who is handed what answers a call.
+/// The reader of a call's answer.
 pub type Read<'a> = &'a mut dyn FnMut(&[u8]);
 
-/// Has a library's call recorded if its stream records, hands `read` what answers it, and says whether that was so. Where nobody reads the answer, the
-/// call's own error is this function's too.
+/// Has a library's call recorded if its stream is captured, passes the answer to `read`, and returns whether it was.
+/// Without a reader of the answer, the call's own error is this function's too.
 ///
 /// # Errors
 ///
@@ -248,7 +248,7 @@ pub fn record(
     }
     let (made, workspace) = recorded(client, &stream, operation.op, arguments);
     if !matches!(&made, Ok(made) if made.ended == CUDA_SUCCESS) {
-        // The capture is worth nothing; what comes of the call says the rest.
+        // The capture is invalid; the call's result says the rest.
         let _ = capture::refuse::<Guest>(&stream);
     }
     let made = made?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Graphs and stream capture.
 //!
-//! Graphs are this process's own (`gpgpu-graphs`): a capture sends nothing, and so do the making, the changing and the asking. The
-//! host hears of a graph when it is instantiated, as a list of steps ([`mod@lower`]), and a launch is a post. What NVIDIA's libraries do in a
-//! stream that records is the exception: only the host's copies know it, so they record it there ([`library`]).
+//! Graphs are this process's own (`gpgpu-graphs`): captures, creation, changes and queries send nothing. The host
+//! learns of a graph when it is instantiated, as a list of steps ([`mod@lower`]), and a launch is a post. Calls of
+//! NVIDIA's libraries on a captured stream are the exception: only the host's copies know their work, so they record it
+//! there ([`library`]).
 
 mod accepted;
 pub mod calls;
@@ -69,7 +70,7 @@ macro_rules! function {
         ///
         /// # Safety
         ///
-        /// Pointers are NULL or valid for what the function reads or writes.
+        /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CUresult {
             // SAFETY: promised by the caller.
@@ -87,7 +88,7 @@ macro_rules! functions {
 
 with_driver_api!(functions);
 
-/// What capture needs to know of a stream.
+/// The properties of a stream that a capture needs.
 fn named(client: &Client, id: u64) -> Result<Named> {
     let is_legacy = Stream::SPECIAL.contains(&id);
     Ok(Named {
@@ -98,7 +99,7 @@ fn named(client: &Client, id: u64) -> Result<Named> {
     })
 }
 
-/// Makes a node of what a stream is about to be given, if it records, and says whether.
+/// Makes a node of a stream's next work, if the stream is captured, and returns whether it is.
 pub fn record(
     client: &Client,
     stream: u64,
@@ -133,7 +134,7 @@ pub fn records(client: &Client, stream: u64) -> Result<bool> {
     capture::records::<Guest>(&named(client, stream)?)
 }
 
-/// What no graph can have is refused in a stream that records.
+/// Work that no graph can have is refused in a captured stream.
 pub fn refuse(client: &Client, stream: u64) -> Result {
     if !capture::any::<Guest>() {
         return Ok(());
@@ -149,7 +150,7 @@ pub fn observe_stream(stream: u64) -> Result {
     capture::observe_stream::<Guest>(&named(client()?, stream)?)
 }
 
-/// Records an event in a stream that records itself, and says whether it does.
+/// Records an event in a captured stream, and returns whether the stream is captured.
 pub fn record_event(stream: u64, event: u64, flags: u32) -> Result<bool> {
     if !capture::any_event::<Guest>() {
         return Ok(false);
@@ -157,7 +158,7 @@ pub fn record_event(stream: u64, event: u64, flags: u32) -> Result<bool> {
     capture::record_event::<Guest>(event, &named(client()?, stream)?, flags & 1 != 0)
 }
 
-/// Has a stream wait for an event in a capture, and says whether there is one.
+/// Makes a stream wait for an event in a capture, and returns whether there is one.
 pub fn wait_event(stream: u64, event: u64, flags: u32) -> Result<bool> {
     if !capture::any_event::<Guest>() {
         return Ok(false);
@@ -171,7 +172,8 @@ pub fn copy(client: &Client, copy: Copy3D) -> Result<Work> {
     Ok(Work::Copy(Box::new(copy)))
 }
 
-/// Makes a fill a node, if its stream records, and says whether: of rows `pitch` bytes apart, of a value of so many bytes.
+/// Makes a fill a node, if its stream is captured, and returns whether it is: of rows `pitch` bytes apart, of a value
+/// of so many bytes.
 pub fn fill(
     client: &Client,
     stream: u64,
@@ -194,7 +196,7 @@ pub fn fill(
     })
 }
 
-/// Makes operations with words a node, if their stream records, and says whether.
+/// Makes operations with words a node, if their stream is captured, and returns whether it is.
 pub fn mem_ops(
     client: &Client,
     stream: u64,
@@ -212,7 +214,7 @@ pub fn mem_ops(
     })
 }
 
-/// Makes a call of the program a node, if its stream records, and says whether.
+/// Makes a call of the program a node, if its stream is captured, and returns whether it is.
 pub fn host(
     client: &Client,
     stream: u64,
@@ -399,9 +401,10 @@ impl Gpu for Guest {
                 Ok(_) => {
                     return now.lowered.replace(client, index, &steps[index].work, call);
                 }
-                // The host's driver has another copy done in place only between memory of the same kinds as before, and what is of one kind
-                // natively can be of two there: allocations lie in chunks, variables of modules do not. So all is made anew, but not yet:
-                // other nodes may name memory that is gone, until the program has changed them too.
+                // The host's driver updates a copy in place only between memory of the same kinds, and memory of one
+                // kind natively can be of two there: allocations lie in chunks, variables of modules do not. So the
+                // whole graph is made anew, but later: other nodes may name memory that is gone, until the program has
+                // changed them too.
                 Err(CUDA_ERROR_INVALID_VALUE) if matches!(steps[index].work, Work::Copy(_)) => {
                     now.is_old = true;
                     return Ok(());
@@ -420,7 +423,8 @@ impl Gpu for Guest {
         {
             return Ok(());
         }
-        // Until all of it is made anew, the host may have some of both. If that fails, the next launch is to do what the graph did before.
+        // Until the whole graph is made anew, the host may have some of both. If that fails, the next launch must do
+        // the work of the graph before.
         now.is_old = true;
         exec.renew(client, &mut now, steps)
     }

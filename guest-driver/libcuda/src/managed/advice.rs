@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a program has said of managed memory, and is told again when it asks. It moves nothing.
+//! A program's advice about managed memory, which it can read back. It moves nothing.
 
 use gpgpu_protocol::cuda::*;
 
-/// `CU_DEVICE_CPU`, and what an answer has for the host.
+/// `CU_DEVICE_CPU`, and the host's number in an answer.
 pub const HOST: i32 = -1;
 /// `CU_DEVICE_INVALID`: nowhere, or not everywhere the same.
 pub const NOWHERE: i32 = -2;
@@ -36,14 +36,14 @@ pub type Place = (CUmemLocationType, i32);
 /// No place.
 const NONE: Place = (CU_MEM_LOCATION_TYPE_INVALID, NOWHERE);
 
-/// What was said of one block.
+/// The advice for one block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Advice {
     /// It is mostly read.
     pub read_mostly: bool,
     /// Where it should be.
     pub preferred: Option<Place>,
-    /// Who is going to use it: devices, in order, and [`HOST`].
+    /// The announced users: devices, in order, and [`HOST`].
     pub accessed_by: Vec<i32>,
     /// Where it was prefetched to last.
     pub prefetched: Option<Place>,

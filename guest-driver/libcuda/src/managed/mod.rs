@@ -8,15 +8,15 @@
 //!
 //! **No lock and nothing else that the service thread needs is held by a thread that touches managed memory**, or both would wait for ever:
 //! - the store's lock is held by code that touches no managed memory (`store.rs`);
-//! - who sends a block to the device reads pages that are here. Where the program has taken one of them away, the service thread answers
-//!   that by a page of zeros, and for that it waits for nobody;
+//! - a thread that sends a block to the device reads pages that are here. If the program has unmapped one of them, the
+//!   service thread answers with a page of zeros, and waits for no other thread for that;
 //! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one that reads or writes it
 //!   here;
 //! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken;
-//! - the objects and pointers that the process knows are looked up under locks that nobody holds while arguments are read or results written,
-//!   and each context's own stream is made with its first allocation;
-//! - what kernels have printed is left to the program's next call, for a thread may hold the C library's stream while it writes managed memory
-//!   to it.
+//! - the process's objects and pointers are looked up under locks that no thread holds while arguments are read or
+//!   results written, and each context's own stream is made with its first allocation;
+//! - the output of kernels is left to the program's next call, because a thread may hold the C library's stream while
+//!   it writes managed memory to it.
 
 mod advice;
 mod requests;
@@ -65,7 +65,7 @@ const PAGE: usize = store::PAGE as usize;
 /// How often another place is looked for, where this process has something at the device's.
 const TRIES: usize = 4;
 
-/// All managed memory, and what belongs to it.
+/// All managed memory, and its state.
 struct Managed {
     store: Store,
     /// The contexts that may have work under way, each with a stream for the library's own copies once it needs one.
@@ -76,7 +76,7 @@ static MANAGED: Mutex<Managed> = Mutex::new(Managed {
     store: Store::new(),
     contexts: Vec::new(),
 });
-/// Blocks have come to where they were going.
+/// Blocks have arrived.
 static MOVED: Condvar = Condvar::new();
 /// Whether there was ever managed memory.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -91,20 +91,20 @@ pub fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// Says whether launches have something to do.
+/// Sets whether launches have an action.
 fn tell(managed: &Managed) {
     before::want(managed.store.owed());
 }
 
-/// Waits until others have moved what they are moving.
+/// Waits until other threads have moved their blocks.
 fn wait(managed: MutexGuard<'static, Managed>) -> MutexGuard<'static, Managed> {
     MOVED.wait(managed).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Does something in a context, as the library's own.
 ///
-/// An error of an earlier command of the program's may come in place of the answer. It is kept for the program, and what was to be done is done
-/// again.
+/// An error of an earlier command of the program's may come in place of the answer. It is kept for the program, and the
+/// operation is repeated.
 fn within<T>(client: &Client, context: u64, what: impl Fn() -> Result<T>) -> Result<T> {
     let was_own = before::set_own(true);
     let done = thread::push_context(context).and_then(|()| {
@@ -175,7 +175,7 @@ pub fn forget_stream(stream: u64) {
     }
 }
 
-/// Forgets an allocation, and takes its pages away, once nobody moves a block of it.
+/// Forgets an allocation, and unmaps its pages, once no thread moves a block of it.
 fn take_away(
     mut managed: MutexGuard<'static, Managed>,
     start: u64,
@@ -214,13 +214,14 @@ fn map(start: u64, bytes: usize) -> bool {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: MAP_FIXED_NOREPLACE maps nothing over what is there already.
+    // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping.
     let mapped = unsafe { libc::mmap(start as *mut libc::c_void, bytes, protection, flags, -1, 0) };
     if mapped == libc::MAP_FAILED {
         return false;
     }
     if mapped as u64 != start {
-        // SAFETY: a kernel from before MAP_FIXED_NOREPLACE took the address as a wish; the mapping was just made, and nobody has it.
+        // SAFETY: a kernel from before MAP_FIXED_NOREPLACE took the address as a hint; the mapping was just made, and
+        // no other code has it.
         unsafe { libc::munmap(mapped, bytes) };
         return false;
     }
@@ -238,7 +239,7 @@ fn place(service: &Service, start: u64, span: usize) -> bool {
     if service.uffd.register(start, span as u64).is_ok() {
         return true;
     }
-    // SAFETY: the mapping was just made, and nobody has it.
+    // SAFETY: the mapping was just made, and no other code has it.
     unsafe { libc::munmap(start as *mut libc::c_void, span) };
     false
 }
@@ -342,7 +343,7 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
     let span = bytes.next_multiple_of(PAGE);
     let reached = is_reached(client, context, base);
     if reached != Ok(true) {
-        // SAFETY: the mapping was just made, and nobody has it.
+        // SAFETY: the mapping was just made, and no other code has it.
         unsafe { libc::munmap(start as *mut libc::c_void, span) };
         client.post(&request::gpgpuFreeIdle { dptr: base })?;
         reached?;
@@ -412,7 +413,7 @@ pub fn free(client: &Client, range: &Range) -> Result {
     client.call(&request::cuMemFree_v2 { dptr }).map(drop)
 }
 
-/// Brings to the device what `wants` names of each allocation, and waits for others who are doing so.
+/// Moves the blocks in `wants` of each allocation to the device, and waits for other threads that move some.
 fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) {
     let mut managed = managed();
     loop {
@@ -452,7 +453,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
     contexts.sort_unstable();
     contexts.dedup();
     for job in copied() {
-        // What the program writes from here on waits until the block is on the device, and is not lost.
+        // Writes of the program wait from here on until the block is on the device, and are not lost.
         uffd.protect(job.start, job.span, true);
     }
     let mut failed = Vec::new();
@@ -487,7 +488,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
     MOVED.notify_all();
 }
 
-/// A stream is about to be given work: what the work may use goes to the device.
+/// A stream is about to receive work: the blocks that the work may use move to the device.
 pub fn before_work(stream: u64) {
     if before::is_own() {
         return;
@@ -509,14 +510,15 @@ pub fn before_library(operation: &Operation, arguments: &[u8]) {
     }
 }
 
-/// A copy or a fill of a stream is about to name memory: what is managed of it goes to the device, whatever it is attached to.
+/// A copy or a fill of a stream is about to name memory: its managed blocks move to the device, whatever their
+/// attachment.
 pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
     if !any() || before::is_own() {
         return;
     }
     {
         let mut managed = managed();
-        // What the stream may use goes with all else of the stream.
+        // Blocks that the stream may use move with the other blocks of the stream.
         let mut others = false;
         for of in managed.store.within(address, bytes as u64) {
             if of.is_for(stream) {

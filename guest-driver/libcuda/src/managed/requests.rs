@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a program asks for: allocations, streams that own them, advice, prefetches.
+//! A program's requests: allocations, attachment to streams, advice, prefetches.
 
 use std::ffi::c_void;
 
@@ -74,11 +74,11 @@ fn attach(
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let mut managed = managed();
-    // A page of several variables stays everyone's: what one of them is attached to is not the others'.
+    // A page of several variables stays global: the attachment of one of them does not hold for the others.
     let own = managed.store.within(address, range.bytes);
     for of in own.filter(|of| !of.is_shared) {
         of.attach = to;
-        // The change comes in the stream's order: who reads the memory here before that waits for the stream.
+        // The change comes in the stream's order: a thread that reads the memory here before that waits for the stream.
         if !of.used.contains(&id) {
             of.used.push(id);
         }
@@ -87,7 +87,7 @@ fn attach(
     Ok(())
 }
 
-/// A place that a program names, as it is told of it.
+/// A location that a program names, as the program reads it back.
 fn place(location: CUmemLocation, unknown: CUresult) -> Result<Place> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_DEVICE => {
@@ -267,7 +267,7 @@ impl Batch {
             }
         }
         graph::refuse(client, id)?;
-        // What is discarded may keep its contents: there is no other use of its memory.
+        // Discarded memory may keep its contents, because it has no other use.
         for ((address, bytes), place) in ranges.into_iter().zip(to) {
             bring(client, address, bytes, place, id)?;
         }
@@ -337,7 +337,7 @@ streams! {
         Batch { addresses: dptrs, sizes, count }.carry_out(Some(places), flags, shape, hStream)
     }
 
-    /// `cuMemDiscardBatchAsync`: what is discarded keeps its contents, which CUDA allows.
+    /// `cuMemDiscardBatchAsync`: discarded memory keeps its contents, which CUDA allows.
     cuMemDiscardBatchAsync, cuMemDiscardBatchAsync_ptsz(dptrs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, flags: u64, hStream: CUstream) |shape| {
         Batch { addresses: dptrs, sizes, count }.carry_out(None, flags, shape, hStream)
     }

@@ -30,10 +30,10 @@ const BOUNCE: usize = 8 * BLOCK as usize;
 
 /// How page faults are heard of and answered.
 pub struct Service {
-    /// What tells of them.
+    /// The source of the faults.
     pub uffd: Uffd,
     client: &'static Client,
-    /// The memory that what comes from the device goes through: pages that nobody waits for, so that a transfer meets no page fault.
+    /// The buffer for data from the device: pages without page faults, so that a transfer meets none.
     bounce: Mutex<Bounce>,
 }
 
@@ -115,7 +115,7 @@ impl Service {
     }
 
     fn serve(&'static self) {
-        // What this thread gives the GPU is the library's own.
+        // This thread's GPU work is the library's own.
         before::set_own(true);
         let mut settled = None;
         loop {
@@ -191,7 +191,7 @@ impl Service {
             let Some(of) = managed.store.get(job.allocation) else {
                 return;
             };
-            // A page of variables is everyone's; what else there is has one part.
+            // A page of variables is global; other memory has one part.
             context = of.parts.first().map_or(0, |part| part.context);
             (of.attach, std::mem::take(&mut of.used), contexts)
         };
@@ -228,7 +228,7 @@ impl Service {
         }
     }
 
-    /// Brings blocks here, and wakes who waits for them.
+    /// Brings blocks here, and wakes the threads that wait for them.
     pub fn fetch(&self, job: &Job) {
         let span = job.span as usize;
         {
@@ -239,7 +239,7 @@ impl Service {
                 self.read(job, to);
                 to
             } else {
-                // SAFETY: the memory is as long as the longest job, and nobody writes to it.
+                // SAFETY: the memory is as long as the longest job, and no thread writes to it.
                 unsafe { std::slice::from_raw_parts(bounce.zeros, span) }
             };
             let (first, others) = contents.split_at(span.min(BLOCK as usize));
@@ -260,7 +260,7 @@ impl Service {
         MOVED.notify_all();
     }
 
-    /// Reads what the device has of a job; what it has not is zero.
+    /// Reads the device's part of a job; the rest is zero.
     fn read(&self, job: &Job, to: &mut [u8]) {
         match job.parts.as_slice() {
             [whole] if whole.start == job.start => to[whole.bytes as usize..].fill(0),

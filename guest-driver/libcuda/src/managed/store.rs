@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where managed memory is: on the device or here, block by block.
 //!
-//! Nothing in this file touches managed memory or sends anything. So who holds the store's lock never waits for the thread that answers
-//! page faults, which needs that lock.
+//! No function in this file touches managed memory or sends a request. So the holder of the store's lock never waits
+//! for the thread that answers page faults, which needs that lock.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use super::advice::Advice;
 
-/// How long a block is, in bytes; the last one of an allocation is as long as what is left.
+/// The length of a block, in bytes; the last one of an allocation is the remainder.
 pub const BLOCK: u64 = 2 << 20;
 
 /// Bytes of a page.
@@ -20,7 +20,7 @@ const MOST_AT_ONCE: usize = 8;
 /// Where a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
-    /// Nobody has used it: zeros here, and zeros on the device.
+    /// Unused so far: zeros here, and zeros on the device.
     Fresh,
     /// On the device; no page is here.
     Device,
@@ -44,7 +44,7 @@ impl Block {
         !matches!(self, Self::Device | Self::Fetching | Self::Outdated)
     }
 
-    /// Whether somebody moves it right now.
+    /// Whether a thread moves it right now.
     fn is_moving(self) -> bool {
         matches!(
             self,
@@ -53,7 +53,7 @@ impl Block {
     }
 }
 
-/// Who may use an allocation.
+/// The permitted users of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
     /// Any stream: `CU_MEM_ATTACH_GLOBAL`.
@@ -78,7 +78,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// What of it lies in the `bytes` bytes at `start`.
+    /// The part of it in the `bytes` bytes at `start`.
     pub fn within(&self, start: u64, bytes: u64) -> Option<Self> {
         let end = (self.start + self.bytes).min(start + bytes);
         let start = self.start.max(start);
@@ -103,13 +103,14 @@ pub struct Allocation {
     pub parts: Vec<Part>,
     /// Whether other variables may have parts of its page.
     pub is_shared: bool,
-    /// What it goes back to when its stream ends.
+    /// The attachment that it returns to when its stream ends.
     pub own: Attach,
-    /// Who may use it now.
+    /// The present attachment.
     pub attach: Attach,
-    /// Streams that were given work with it beside those that may use it by attachment: who reads it here waits for them.
+    /// Streams with work that names it, beside those that may use it by attachment: a thread that reads it here waits
+    /// for them.
     pub used: Vec<u64>,
-    /// What the program has said of each block.
+    /// The program's advice for each block.
     pub advice: Vec<Advice>,
     /// Whether it is pinned memory.
     pub is_pinned: bool,
@@ -122,7 +123,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// An allocation that nobody has used.
+    /// An unused allocation.
     pub fn new(start: u64, bytes: u64, base: u64, context: u64, attach: Attach) -> Self {
         let count = bytes.div_ceil(BLOCK) as usize;
         Self {
@@ -244,15 +245,15 @@ pub struct Job {
     pub start: u64,
     /// The bytes of their pages.
     pub span: u64,
-    /// What of it the device has.
+    /// The device's part of it.
     pub parts: Vec<Part>,
     /// Whether bytes are copied; if not, they are zeros here, or on the device already.
     pub is_copied: bool,
-    /// Whether the pages of the first block are to be write-protected. Those of the others always are.
+    /// Whether to write-protect the pages of the first block. Those of the others always are.
     pub protect: bool,
 }
 
-/// What a fault comes to.
+/// The action for a fault.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Blocks are to be brought here. Then [`Store::set`] says so.
@@ -263,7 +264,7 @@ pub enum Answer {
     Zero(u64),
     /// It is to be tried again.
     Again,
-    /// Whoever moves the block wakes who waits.
+    /// The thread that moves the block wakes the waiters.
     Later,
 }
 
@@ -351,15 +352,15 @@ impl Store {
         of.is_some_and(|of| of.blocks.iter().any(|block| block.is_moving()))
     }
 
-    /// Blocks that have come to where they are going.
+    /// Blocks that have arrived.
     pub fn set(&mut self, job: &Job, to: Block) {
         if let Some(of) = self.all.get_mut(&job.allocation) {
             of.set(job.blocks.clone(), to);
         }
     }
 
-    /// Begins to bring to the device what `wants` names of each allocation. Gives what there is to do, and whether others are
-    /// doing some of it.
+    /// Begins to move the blocks in `wants` of each allocation to the device. Returns the jobs, and whether other
+    /// threads move some of them.
     pub fn send(&mut self, wants: impl Fn(&Allocation) -> Range<usize>) -> (Vec<Job>, bool) {
         let (mut jobs, mut others) = (Vec::new(), false);
         for of in self.all.values_mut() {
@@ -390,8 +391,8 @@ impl Store {
         (jobs, others)
     }
 
-    /// Blocks have come here. The first one is what somebody waits for. Of the others, those that are outdated are to be taken away again, which
-    /// is given.
+    /// Blocks have come here. The first one has a waiter. Of the others, the returned ones are outdated and must be
+    /// removed again.
     pub fn arrived(&mut self, job: &Job, first: Block) -> Vec<Job> {
         let mut outdated = Vec::new();
         if let Some(of) = self.all.get_mut(&job.allocation) {
@@ -408,7 +409,7 @@ impl Store {
         outdated
     }
 
-    /// Begins to bring some blocks here, to be read alone. Gives what there is to do, and whether others are moving some of it.
+    /// Begins to bring some blocks here, for reading. Returns the jobs, and whether other threads move some of them.
     pub fn fetch(&mut self, start: u64, wanted: Range<usize>) -> (Vec<Job>, bool) {
         let (mut jobs, mut others) = (Vec::new(), false);
         let Some(of) = self.all.get_mut(&start).filter(|of| !of.is_pinned) else {
@@ -440,7 +441,7 @@ impl Store {
         (jobs, others)
     }
 
-    /// What an access comes to that waits.
+    /// The action for an access that waits.
     ///
     /// More than the block itself is brought only where writes to it would be `seen`.
     pub fn answer(&mut self, address: u64, writes: bool, is_protected: bool, seen: bool) -> Answer {
@@ -467,7 +468,7 @@ impl Store {
                     ..of.job(run, is_copied)
                 })
             }
-            // What is written is no longer on the device as well.
+            // The written data is no longer on the device as well.
             (Block::Clean, true) => {
                 of.set(index..index + 1, Block::Dirty);
                 let (start, span) = of.place(&(index..index + 1));
@@ -481,7 +482,7 @@ impl Store {
         }
     }
 
-    /// The program has taken a page away that was here: what the device has of its block is no longer true.
+    /// The program has unmapped a page that was here: the device's copy of its block is no longer valid.
     pub fn was_taken(&mut self, page: u64) -> Option<(u64, u64)> {
         let of = self.at(page)?;
         let index = ((page - of.start) / BLOCK) as usize;
@@ -492,7 +493,7 @@ impl Store {
         Some(of.place(&(index..index + 1)))
     }
 
-    /// A stream ends: what was attached to it goes back to what it was made as.
+    /// A stream ends: memory attached to it returns to the attachment of its allocation.
     pub fn forget_stream(&mut self, stream: u64) {
         for of in self.all.values_mut() {
             if of.attach == Attach::Single(stream) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which side has which pages of managed memory, under what programs do.
+//! The sides that have the pages of managed memory, under the accesses of programs.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn block(store: &mut Store, index: usize) -> Block {
 }
 
 #[test]
-fn what_nobody_has_used_is_copied_nowhere() {
+fn unused_memory_is_not_copied() {
     let mut store = store(3 * BLOCK + 5, Attach::Global);
     assert_eq!(store.owed(), 4);
     assert_eq!(store.send(everything), (Vec::new(), false));
@@ -28,7 +28,7 @@ fn what_nobody_has_used_is_copied_nowhere() {
 }
 
 #[test]
-fn what_was_only_read_does_not_travel_back() {
+fn memory_that_was_only_read_does_not_travel_back() {
     let mut store = store(BLOCK, Attach::Global);
     store.send(everything);
     let Answer::Fetch(job) = store.answer(AT + 7, false, false, true) else {
@@ -109,7 +109,7 @@ fn a_streams_memory_and_the_programs_stay_where_they_are() {
 fn nothing_is_taken_for_zeros_that_is_on_its_way() {
     let mut store = store(BLOCK, Attach::Global);
     let Answer::Fetch(job) = store.answer(AT, true, false, true) else {
-        panic!("nobody has used it");
+        panic!("unexpected use");
     };
     assert!(!job.is_copied && !job.protect);
     store.set(&job, Block::Dirty);

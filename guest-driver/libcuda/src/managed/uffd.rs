@@ -10,7 +10,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-/// The device by which it is opened, from Linux 6.1 on: who may open it needs no privilege.
+/// The device by which it is opened, from Linux 6.1 on: a process that may open it needs no privilege.
 const DEVICE: &str = "/dev/userfaultfd";
 
 const NEW: c_ulong = 0xaa00;
@@ -104,13 +104,13 @@ pub struct Fault {
     pub address: u64,
     /// Whether it writes.
     pub writes: bool,
-    /// Whether the page is there, but for reading alone.
+    /// Whether the page is there, but read-only.
     pub is_protected: bool,
     /// The thread that waits.
     pub thread: u32,
 }
 
-/// What page faults of registered memory come by.
+/// The source of page faults of registered memory.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
@@ -161,7 +161,7 @@ impl Uffd {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
-            // SAFETY: the descriptor was just made, and is nobody else's.
+            // SAFETY: the descriptor was just made, and no other code has it.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
             has_protection: false,
         })
@@ -191,7 +191,7 @@ impl Uffd {
         self.fd.as_raw_fd()
     }
 
-    /// Whether writes to what is there can be seen too.
+    /// Whether writes to present pages can be seen too.
     pub fn has_protection(&self) -> bool {
         self.has_protection
     }
@@ -245,8 +245,8 @@ impl Uffd {
         }
     }
 
-    /// Puts pages into a range that has none, without waking who waits for them: write-protected, if that is asked. A page that is there
-    /// stays as it is.
+    /// Maps pages in a range that has none, without waking threads that wait for them: write-protected, if requested.
+    /// An existing page stays as it is.
     pub fn fill(&self, start: u64, from: &[u8], protect: bool) {
         let protect = if protect && self.has_protection {
             COPY_WRITE_PROTECT
@@ -277,7 +277,7 @@ impl Uffd {
         }
     }
 
-    /// Puts a page of zeros where none is, and says whether there was none. Nobody is woken.
+    /// Maps a page of zeros if there is no page, and returns whether there was none. Wakes no thread.
     pub fn zero(&self, page: u64) -> bool {
         let mut argument = ZeroArgument {
             start: page,
@@ -296,7 +296,7 @@ impl Uffd {
         }
     }
 
-    /// Has writes to the pages of a range wait, or no more. Nobody is woken.
+    /// Makes writes to the pages of a range wait, or ends that. Wakes no thread.
     pub fn protect(&self, start: u64, bytes: u64, protect: bool) {
         if !self.has_protection {
             return;

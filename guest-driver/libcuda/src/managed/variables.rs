@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Variables of modules and libraries that are in managed memory (`__managed__`).
 //!
-//! The host's driver has them in memory of its own, at an address that it chose. This process maps pages at the same address, and
-//! blocks move as those of an allocation do.
+//! The host's driver has them in memory of its own, at an address of its choice. This process maps pages at the same
+//! address, and blocks move as those of an allocation do.
 
 use std::sync::{Mutex, PoisonError, atomic::Ordering};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2. Those of arrays are among them.
+//! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2, functions of arrays included.
 //!
 //! They are for contexts that `cuCtxCreate` of that time made, of which there is none in a 64-bit process: there the driver makes no such
 //! context ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other each of these functions fails with `CUDA_ERROR_INVALID_CONTEXT`, whatever it is given. So
@@ -34,7 +34,7 @@ fn refused_of<T>(handle: *mut T) -> Result {
 const FLAGS: u32 = 0xff;
 
 cuda! {
-    /// `cuCtxCreate` as in CUDA before 3.2: for what that had, there is no memory in a 64-bit process.
+    /// `cuCtxCreate` as in CUDA before 3.2: a 64-bit process has no memory in that form.
     fn cuCtxCreate(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) {
         client()?;
         pctx.required()?;

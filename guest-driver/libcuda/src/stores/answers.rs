@@ -67,8 +67,8 @@ impl<const N: usize> Answers<N> {
         self.store(which, value);
     }
 
-    /// Has `host` change something: what it makes untrue (a bit for each answer) is forgotten, whatever comes of it,
-    /// and what is asked for meanwhile is not kept.
+    /// Has `host` change something: the outdated answers (a bit for each) are forgotten, whatever the result, and
+    /// queries made meanwhile are not cached.
     pub fn change<T>(&self, untrue: u32, host: impl FnOnce() -> T) -> T {
         let mut now = self.changes();
         *now += 1;
@@ -93,7 +93,7 @@ impl<const N: usize> Answers<N> {
         Ok(())
     }
 
-    /// Makes answer `to` what answer `from` is.
+    /// Makes answer `to` equal to answer `from`.
     pub fn copy(&self, from: usize, to: usize) {
         let _now = self.changes();
         if let Some(value) = self.get(from) {

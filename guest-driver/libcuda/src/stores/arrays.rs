@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays, textures and surfaces: what they were made as.
+//! Arrays, textures and surfaces: their descriptions.
 
 use std::{
     collections::HashMap,
@@ -12,44 +12,44 @@ use gpgpu_protocol::{api::ArrayForm, cuda::*};
 /// An array.
 #[derive(Debug, Clone, Copy)]
 pub struct ArrayData {
-    /// What it is.
+    /// Its description.
     pub form: ArrayForm,
     /// The id of its context.
     pub context: u64,
-    /// The id of what it is a level or a plane of, or 0.
+    /// The id of the object that it is a level or a plane of, or 0.
     pub parent: u64,
 }
 
 /// A mipmapped array.
 #[derive(Debug, Clone, Copy)]
 pub struct MipmappedData {
-    /// What it is.
+    /// Its description.
     pub form: ArrayForm,
     /// The id of its context.
     pub context: u64,
-    /// How many levels it has.
+    /// The number of its levels.
     pub levels: u32,
 }
 
-/// What a texture object was made of.
+/// The source of a texture object.
 #[derive(Debug, Clone, Copy)]
 pub struct TextureData {
-    /// What it reads.
+    /// Its resource.
     pub resource: CUDA_RESOURCE_DESC,
     /// How.
     pub texture: CUDA_TEXTURE_DESC,
-    /// As what; all zero for nothing else.
+    /// Its view; all zero without one.
     pub view: CUDA_RESOURCE_VIEW_DESC,
 }
 
-/// What is known.
+/// The state.
 #[derive(Debug, Default)]
 pub struct Table {
     /// Arrays, by id.
     pub arrays: HashMap<u64, ArrayData>,
     /// Mipmapped arrays, by id.
     pub mipmapped: HashMap<u64, MipmappedData>,
-    /// Levels and planes, by what they are of and their number.
+    /// Levels and planes, by their owner and their number.
     pub parts: HashMap<(u64, u32), u64>,
     /// Texture objects, by context and value: each context counts anew.
     pub textures: HashMap<(u64, u64), TextureData>,
@@ -57,12 +57,12 @@ pub struct Table {
     pub surfaces: HashMap<(u64, u64), CUDA_RESOURCE_DESC>,
 }
 
-/// The arrays of the process, and what kernels read and write them by.
+/// The arrays of the process, and the texture and surface objects.
 #[derive(Debug, Default)]
 pub struct Arrays(Mutex<Table>);
 
 impl Arrays {
-    /// What is known, for one at a time.
+    /// The state, under a lock.
     pub fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the process knows of a context.
+//! The process's state of a context.
 
 use std::sync::atomic::AtomicU32;
 
@@ -25,13 +25,13 @@ pub mod answer {
     pub const SHARED_CONFIG: usize = 6;
     /// `cuCtxGetLimit`, by limit from here on.
     pub const LIMITS: usize = 8;
-    /// What is known of the context's legacy stream, from here on.
+    /// The state of the context's legacy stream, from here on.
     pub const LEGACY_STREAM: usize = 20;
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = 24;
 }
 
-/// What the process knows of a context.
+/// The process's state of a context.
 #[derive(Debug)]
 pub struct ContextData {
     /// Its device.
@@ -42,8 +42,8 @@ pub struct ContextData {
     pub home: Option<u64>,
     /// How often `cuCtxAttach` was called more than `cuCtxDetach`.
     pub attached: AtomicU32,
-    /// What launches in it may have.
+    /// The permitted properties of its launches.
     pub limits: Limits,
-    /// What the host said of it, by the numbers of [`answer`].
+    /// The host's answers about it, by the numbers of [`answer`].
     pub answers: Answers<{ answer::COUNT }>,
 }

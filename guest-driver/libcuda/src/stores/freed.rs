@@ -2,11 +2,12 @@
 //! Device memory that the program freed and may soon want again: small allocations are made and freed without leaving
 //! the process.
 //!
-//! What is kept is freed for the program: no call takes its address any more. Like the driver's own, which keeps small
-//! allocations in blocks of 2 MiB, it stays reachable for kernels until it is given back.
+//! Kept memory is freed for the program: no call takes its address any more. Like the driver's own, which keeps small
+//! allocations in blocks of 2 MiB, it stays reachable for kernels until it is returned.
 //!
-//! Memory that was freed in a stream's order is kept for that stream alone: what the stream does with it next comes after
-//! the free. The host hears of the free when the memory is given back: later in the stream's order, or at once where the stream is idle.
+//! Memory that was freed in a stream's order is kept for that stream alone: its next use by the stream comes after the
+//! free. The host learns of the free when the memory is returned: later in the stream's order, or at once if the stream
+//! is idle.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -67,7 +68,7 @@ impl Kept {
         self.ordered -= home.ordered(length);
     }
 
-    /// Takes what is of the homes that `is_wanted` says.
+    /// Takes the memory of the homes for which `is_wanted` holds.
     fn extract(&mut self, is_wanted: impl Fn(&Home) -> bool) -> Vec<(u64, Home)> {
         let taken: Vec<_> = self
             .by_length
@@ -88,7 +89,7 @@ impl Kept {
     }
 }
 
-/// Who may have kept memory again.
+/// The owners that may keep memory again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Home {
     /// The context that the memory is of.
@@ -105,15 +106,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of a stream and a pool, by their ids. The legacy default stream has none: a free in it waits for other streams, and they
-    /// wait for the free, so the host has to hear of it.
+    /// The home of a stream and a pool, by their ids. The legacy default stream has none: a free in it waits for other
+    /// streams, and they wait for the free, so the host has to know of it.
     pub fn of(stream: u64, pool: u64) -> Option<Self> {
         (stream > CU_STREAM_PER_THREAD as u64).then_some(Self { stream, pool })
     }
 }
 
 impl Home {
-    /// That of memory which `cuMemAlloc` gives in a context.
+    /// The home of memory that `cuMemAlloc` gives in a context.
     pub fn of_context(context: u64) -> Self {
         Self {
             context,
@@ -178,7 +179,7 @@ impl Freed {
         before.is_some_and(|(start, (length, _))| address - start < *length as u64)
     }
 
-    /// Takes what is of these homes, to be given back or forgotten.
+    /// Takes the memory of these homes, to return or forget it.
     fn extract(&self, is_wanted: impl Fn(&Home) -> bool) -> Vec<(u64, Home)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -199,7 +200,7 @@ impl Freed {
     ///
     /// # Errors
     ///
-    /// What earlier work of the context came to: as natively, memory is freed when nothing uses it any more.
+    /// The result of the context's earlier work: as natively, memory is freed when it is no longer in use.
     pub fn free(&self, connection: &Connection, range: &Range) -> Result<bool> {
         let (context, address, bytes) = (range.context, range.start, range.bytes as usize);
         if connection.ring().is_none() || context != thread::current_context() {
@@ -230,8 +231,8 @@ impl Freed {
             && self.keep(home, range.start, range.bytes as usize)
     }
 
-    /// The program uses an address that it may have freed: what the host says of it must be true. `true` if memory was given
-    /// back in a stream's order.
+    /// The program uses an address that it may have freed: the host's answer must be true. `true` if memory was
+    /// returned in a stream's order.
     #[inline]
     pub fn disown(&self, connection: &Connection, address: u64) -> bool {
         self.holds(address) && self.give_back(connection)
@@ -251,15 +252,15 @@ impl Freed {
         give_back(connection, self.extract(|_| true), is_idle)
     }
 
-    /// Gives back what is kept for a stream, which is about to end. `true` if there was something.
+    /// Returns the memory that is kept for a stream that is about to end. `true` if there was any.
     pub fn leave_stream(&self, connection: &Connection, stream: u64) -> bool {
         let is_there = |home: &Home| home.order.is_some_and(|place| place.stream == stream);
         give_back(connection, self.extract(is_there), |_| false)
     }
 }
 
-/// Gives blocks back. Those of streams that are `idle` are free at once; the others when their stream has come to that. `true` if there
-/// are such.
+/// Returns blocks. Those of streams that are `idle` are free at once; the others when their stream reaches the free.
+/// `true` if there are such.
 fn give_back(
     connection: &Connection,
     blocks: Vec<(u64, Home)>,
@@ -268,7 +269,7 @@ fn give_back(
     let mut any_ordered = false;
     let mut idle = HashMap::new();
     for (dptr, home) in blocks {
-        // What the context's end has freed already is no loss.
+        // Blocks that the context's end has freed already are no loss.
         let stream = home.order.map(|place| place.stream);
         let busy = stream.filter(|of| !*idle.entry(*of).or_insert_with(|| is_idle(*of)));
         match busy {
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_freed_is_given_out_again_to_its_context_only() {
+    fn freed_memory_is_reused_in_its_context_only() {
         let spare = Freed::default();
         let (one, two) = (Home::of_context(1), Home::of_context(2));
         let length = length_for(600);
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_in_a_streams_order_is_that_streams_and_pools() {
+    fn memory_freed_in_order_is_reused_in_its_stream_and_pool_only() {
         let spare = Freed::default();
         let home = |stream, pool| Home {
             context: 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the process knows of functions, and of kernels of libraries.
+//! The process's state of functions, and of kernels of libraries.
 
 use std::{
     ffi::CString,
@@ -23,13 +23,13 @@ use super::{
     occupancy::{Occupancy, reconfigure},
 };
 
-/// How many attributes there are.
+/// The number of attributes.
 pub const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
 
 /// Each attribute's value, and behind these the value that the program set last.
 type Attributes = Answers<{ 2 * ATTRIBUTES }>;
 
-/// What the process knows of a function, or of a kernel of a library.
+/// The process's state of a function, or of a kernel of a library.
 #[derive(Debug)]
 pub struct FunctionData {
     /// The name, as CUDA gives it out: it stays where it is for as long as the module lives.
@@ -38,7 +38,7 @@ pub struct FunctionData {
     pub context: u64,
     /// The module or library that it comes from.
     pub parent: u64,
-    /// Where each parameter stands.
+    /// The place of each parameter.
     pub params: Box<[ParamInfo]>,
     /// The same, as graphs have it: offsets and bytes.
     pub layout: Arc<[(usize, usize)]>,
@@ -54,11 +54,11 @@ pub struct FunctionData {
     loaded: AtomicBool,
     /// Whether it may print: 0 if that was not asked yet, or else one of [`SILENT`] and [`PRINTS`].
     printing: AtomicU8,
-    /// What fits on a multiprocessor.
+    /// The occupancy of a multiprocessor.
     pub occupancy: Occupancy,
-    /// What launches with attributes the host has taken.
+    /// The forms of launches with attributes that the host has accepted.
     pub accepted: Accepted,
-    /// What launches of the older kind take.
+    /// The settings of launches of the older kind.
     pub older: Kept,
 }
 
@@ -67,7 +67,7 @@ const SILENT: u8 = 1;
 /// It may print.
 const PRINTS: u8 = 2;
 
-/// What an attribute is in an answer.
+/// The number of an attribute in an answer.
 fn word(value: i32) -> u64 {
     u64::from(value as u32)
 }
@@ -174,7 +174,7 @@ impl FunctionData {
         self.sets.load(Ordering::Acquire)
     }
 
-    /// The attributes on a device. What was set of the kernel since holds for its functions too.
+    /// The attributes on a device. Later settings of the kernel hold for its functions too.
     #[inline]
     fn attributes(&self, device: CUdevice) -> Option<&Attributes> {
         if let Some(base) = &self.base {
@@ -238,7 +238,7 @@ impl FunctionData {
         if !connection.is_corrupted() && answers.get(set) == Some(word(value)) {
             return Ok(());
         }
-        // These two concern nothing but themselves, and are afterwards what they were set to.
+        // These two concern only themselves, and then have the value that was set.
         let plain = [
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
             CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
@@ -273,7 +273,7 @@ impl FunctionData {
         }
     }
 
-    /// Whether the host has said that it is loaded: what was loaded once stays loaded.
+    /// Whether the host has said that it is loaded: a loaded function stays loaded.
     pub fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pinned host memory: what the program allocated, and its own pages that it registered.
+//! Pinned host memory: the program's allocations, and its own pages that it registered.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What launches may have, and which the host has taken.
+//! The limits of launches, and the forms that the host has accepted.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -15,7 +15,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a device with these attributes; where the host did not say, 0, which no launch keeps.
+    /// Those of a device with these attributes; 0, which no launch keeps, if the host did not report one.
     pub fn of(attribute: impl Fn(CUdevice_attribute) -> Option<i32>) -> Self {
         let limits = |attributes: [CUdevice_attribute; 3]| {
             attributes.map(|which| attribute(which).map_or(0, |limit| limit as u32))
@@ -136,7 +136,7 @@ mod tests {
     fn pitfall_47_only_the_shape_that_the_host_took_is_taken_again() {
         let accepted = Accepted::default();
         let taken = cooperative();
-        // Other tests may set something meanwhile, and what is accepted is forgotten.
+        // Other tests may set something meanwhile, which clears the accepted forms.
         let before = loop {
             let before = configuration();
             accepted.note(0, &taken, before);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the process knows of a library.
+//! The process's state of a library.
 
 use std::{collections::HashMap, sync::Mutex};
 
-/// What the process knows of a library.
+/// The process's state of a library.
 #[derive(Debug, Default)]
 pub struct LibraryData {
     /// Its kernels that were asked for, by their names.

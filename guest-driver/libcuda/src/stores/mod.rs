@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the process knows: one store for each kind of thing, which the [client](crate::client) has.
+//! The process's state: one store for each kind of object, which the [client](crate::client) has.
 //!
 //! A store asks the host by the connection alone, and knows nothing of the functions that use it.
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the process knows of a module.
+//! The process's state of a module.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
 };
 
-/// What the process knows of a module.
+/// The process's state of a module.
 #[derive(Debug)]
 pub struct ModuleData {
     /// The context that it was loaded into.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the process knows of the objects that it made.
+//! The process's state of the objects that it made.
 
 use std::{ops::Deref, sync::Arc, thread::LocalKey};
 
@@ -17,16 +17,16 @@ use super::{
     module::ModuleData,
 };
 
-/// What the process knows of a stream.
+/// The process's state of a stream.
 #[derive(Debug, Default)]
 pub struct StreamData {
     /// The id of its context.
     pub context: u64,
-    /// What the host said of it: [`crate::stream`] has the numbers.
+    /// The host's answers about it: [`crate::stream`] has the numbers.
     pub answers: Answers<3>,
 }
 
-/// An object, by what the process knows of it.
+/// An object, by the process's state of it.
 #[derive(Debug, Clone)]
 pub enum Known {
     /// An event.
@@ -61,7 +61,7 @@ impl Known {
         }
     }
 
-    /// The id of the context that it is in; `None` for what is in all.
+    /// The id of the context that it is in; `None` for objects of all contexts.
     pub fn context(&self) -> Option<u64> {
         match self {
             Self::Plain { context } => Some(*context),
@@ -91,7 +91,7 @@ impl Entry for Known {
     }
 }
 
-/// The table of objects, and what there is of them in CUDA's driver API.
+/// The table of objects, and their numbers by kind in CUDA's driver API.
 #[derive(Debug, Default)]
 pub struct Objects(Handles<Known>);
 
@@ -149,7 +149,7 @@ impl Objects {
         .flatten()
     }
 
-    /// What is known of a context, if it lives.
+    /// The state of a context, if it lives.
     pub fn context(&self, id: u64) -> Option<Arc<ContextData>> {
         match self.get(id) {
             Some(Known::Context(context)) => Some(context),

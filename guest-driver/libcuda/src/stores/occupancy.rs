@@ -27,7 +27,7 @@ pub enum Question {
         /// Of a block.
         threads: i32,
     },
-    /// What grid and block for the most threads: `cuOccupancyMaxPotentialBlockSize`.
+    /// The grid and block for the most threads: `cuOccupancyMaxPotentialBlockSize`.
     BlockSize {
         /// Dynamic shared memory of a block, in bytes.
         shared: usize,
@@ -38,7 +38,7 @@ pub enum Question {
     },
 }
 
-/// Counts what changes how much fits, of whatever function: attributes, preferences, limits.
+/// Counts changes that affect the occupancy of any function: attributes, preferences, limits.
 static CONFIGURATION: AtomicU64 = AtomicU64::new(0);
 
 /// A number that is another one after each such change.
@@ -47,11 +47,11 @@ pub fn configuration() -> u64 {
     CONFIGURATION.load(Ordering::Acquire)
 }
 
-/// Has `host` change what may change how much fits.
+/// Has `host` make a change that may affect occupancy.
 pub fn reconfigure<T>(host: impl FnOnce() -> T) -> T {
     CONFIGURATION.fetch_add(1, Ordering::AcqRel);
     let result = host();
-    // What was asked for meanwhile may be from before.
+    // An answer that was queried meanwhile may be from before.
     CONFIGURATION.fetch_add(1, Ordering::AcqRel);
     result
 }

@@ -12,7 +12,7 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-/// What kind of memory a range is.
+/// The kind of memory of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Device memory: an allocation or a module's global.
@@ -28,7 +28,7 @@ pub enum Kind {
     },
 }
 
-/// What gave the program its memory.
+/// The origin of the program's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A call that allocates or registers.
@@ -73,7 +73,7 @@ pub struct Range {
     pub bytes: u64,
     /// The context that was current when it was made.
     pub context: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Where it comes from.
     pub origin: Origin,
@@ -119,7 +119,7 @@ impl Range {
 /// How many ranges each thread keeps at hand.
 const RECENT: usize = 8;
 
-/// What a thread found last, in which state of the map.
+/// A thread's last look-up, and the map's state at that time.
 struct Recent {
     state: u64,
     ranges: [Range; RECENT],
@@ -154,7 +154,7 @@ impl Recent {
 /// A number for each state of each map: no two maps ever have the same.
 static STATES: AtomicU64 = AtomicU64::new(1);
 
-/// The map. Each thread keeps what it found last, so most look-ups take no lock.
+/// The map. Each thread keeps its last look-up, so most look-ups take no lock.
 #[derive(Debug, Default)]
 pub struct Pointers {
     map: RwLock<Map>,
@@ -331,7 +331,7 @@ impl Pointers {
 
     /// The range that `address` lies in, by the program's address or by the device's.
     pub fn find(&self, address: u64) -> Option<Range> {
-        // The state is read before the map: what changes meanwhile outdates what is found.
+        // The state is read before the map: a change meanwhile outdates the look-up.
         let state = self.state.load(Ordering::Acquire);
         if state == 0 {
             return None;
@@ -372,11 +372,11 @@ impl Pointers {
             .then(|| self.read(|map| map.span(range, address, bytes)))?
     }
 
-    /// What host memory the `bytes` bytes at `address` overlap that is pinned already.
+    /// The pinned host memory that the `bytes` bytes at `address` overlap.
     pub fn overlapping_host(&self, address: u64, bytes: u64) -> Option<Kind> {
         self.read(|map| {
             let before = map.ranges.range(..address.saturating_add(bytes)).rev();
-            // Ranges do not overlap each other, so of those of host memory the nearest one tells.
+            // Ranges do not overlap each other, so the nearest range of host memory decides.
             before
                 .map(|(_, range)| range)
                 .find(|range| matches!(range.kind, Kind::Host { .. }))
@@ -385,8 +385,8 @@ impl Pointers {
         })
     }
 
-    /// A number that no other range of this process has or had, for the one that starts at `start`. The host's is not
-    /// it: what is one allocation there can hold several of the program's, one after the other or side by side.
+    /// A number that no other range of this process has or had, for the one that starts at `start`. It is not the
+    /// host's: one allocation there can hold several of the program's, one after the other or side by side.
     pub fn buffer_id(&self, start: u64) -> Option<u64> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if let Some(id) = self.read(|map| map.ids.get(&start).copied()) {
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_at_hand_is_of_its_map_and_of_its_state() {
+    fn a_threads_last_look_up_belongs_to_its_map_and_state() {
         let (one, other) = (Pointers::default(), Pointers::default());
         for start in 0..2 * RECENT as u64 {
             one.insert(device(start * 0x1000, 0x100));

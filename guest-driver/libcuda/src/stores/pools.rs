@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory pools: which there are, which of them a device has and who was let in.
+//! Memory pools: all pools, the current pools of devices, and granted access.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ pub struct Pools {
     table: Mutex<Table>,
     /// Whether something was ever freed in a stream's order: then memory can come back by itself.
     pub any_freed: AtomicBool,
-    /// How many devices there are.
+    /// The number of devices.
     devices: usize,
 }
 
@@ -43,7 +43,7 @@ pub enum Sharing {
     Imported(Blob),
 }
 
-/// What is known of pools.
+/// The state of pools.
 #[derive(Debug, Default)]
 pub struct Table {
     /// The pools that were made or imported.
@@ -64,7 +64,7 @@ impl Pools {
         }
     }
 
-    /// What is known of pools, for one at a time.
+    /// The state of pools, under a lock.
     pub fn table(&self) -> MutexGuard<'_, Table> {
         self.table
             .lock()

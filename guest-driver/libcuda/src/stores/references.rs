@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface references: what a program has set of them.
+//! Texture and surface references: a program's settings of them.
 
 use std::{
     collections::HashMap,
@@ -12,15 +12,15 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-/// What the handles of references have in common, apart from other numbers that a program may take for one.
+/// A part that all handles of references share, and that other numbers of a program hardly have.
 const MARK: u64 = 0x7ef0_0000_0000;
 /// From one handle to the next.
 const STEP: u64 = 16;
 
-/// How a texture reference reads, and what.
+/// The sampling and the resource of a texture reference.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// What it reads. The format and the channels count whatever is bound.
+    /// Its resource. The format and the channels count whatever is bound.
     pub resource: TextureResource,
     /// How.
     pub form: TextureForm,
@@ -47,7 +47,7 @@ impl Default for Reading {
     }
 }
 
-/// What a reference is.
+/// The kind of a reference.
 #[derive(Debug)]
 pub enum State {
     /// Of a texture.
@@ -63,7 +63,7 @@ pub struct Reference {
     pub module: u64,
     /// Its name in the module.
     pub name: String,
-    /// What the program has set.
+    /// The program's settings.
     pub state: State,
 }
 
@@ -99,7 +99,8 @@ impl References {
         self.table().find(module, name, is_surface)
     }
 
-    /// Takes a reference in; its handle. Of a module's, that of before, if another thread has just asked for it.
+    /// Adds a reference; returns its handle. For a module's reference, the existing handle if another thread has just
+    /// added it.
     pub fn insert(&self, reference: Reference) -> u64 {
         let mut table = self.table();
         let is_surface = matches!(reference.state, State::Surface(_));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the program shares: which physical memory it has made for that, and what it has opened of others.
+//! The program's shared objects: its shareable physical memory, and the objects of others that it has opened.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,7 +34,8 @@ impl Shareable {
         ids.insert(id);
     }
 
-    /// How often memory of others is open, by its address. What is noted of it [elsewhere](super::pointers) changes under this lock.
+    /// How often memory of others is open, by its address. Its record [elsewhere](super::pointers) changes under this
+    /// lock.
     pub fn open(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -71,7 +71,7 @@ pub fn description_of(array: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<(cudaChannelFor
     ))
 }
 
-/// What the driver says of an array.
+/// The driver's description of an array.
 pub fn describe(driver: &Driver, array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
     if array.is_null() {
         return Err(error::INVALID_RESOURCE_HANDLE);

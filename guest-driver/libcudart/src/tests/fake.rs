@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A driver for tests: it keeps per thread what was asked of it, and answers as it is told to.
+//! A driver for tests: it records calls by thread, and returns the prepared answers.
 #![allow(clippy::too_many_arguments)]
 
 use gpgpu_protocol::cuda::*;
@@ -9,12 +9,12 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
-    /// What the driver was asked, oldest first.
+    /// The calls of the driver, oldest first.
     pub static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-    /// What the next call that may fail answers.
+    /// The result of the next call that may fail.
     pub static NEXT: Cell<CUresult> = const { Cell::new(CUDA_SUCCESS) };
     static CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
-    /// The parameters of every node, as words of `CUgraphNodeParams`: what a query answers, and what was set last.
+    /// The parameters of every node, as words of `CUgraphNodeParams`: the result of a query, and the last setting.
     pub static NODE: Cell<[u64; 32]> = const { Cell::new([0; 32]) };
 }
 
@@ -26,7 +26,7 @@ fn say(call: String) -> CUresult {
     NEXT.replace(CUDA_SUCCESS)
 }
 
-/// What was asked since the last time.
+/// The calls since the last query.
 pub fn asked() -> Vec<String> {
     CALLS.take()
 }

@@ -130,8 +130,7 @@ const fn line(x: c_uint) -> dim3 {
     dim3 { x, y: 1, z: 1 }
 }
 
-/// What nvcc makes a program register: an image with one kernel and one variable, at the addresses
-/// of `statics`.
+/// The registrations of nvcc's code: an image with one kernel and one variable, at the addresses of `statics`.
 struct Program {
     handle: *mut *mut c_void,
     kernel: *const c_void,

@@ -331,7 +331,7 @@ fn node<const N: usize>(kind: u64, of: [u64; N]) -> [u64; 32] {
     words
 }
 
-/// What the runtime says of a node of which the driver says this.
+/// The runtime's description of a node that the driver describes so.
 fn told(native: [u64; 32]) -> [u64; 32] {
     let mut to = [u64::MAX; 32];
     NODE.set(native);
@@ -343,7 +343,7 @@ fn told(native: [u64; 32]) -> [u64; 32] {
     }
 }
 
-/// What the driver gets if a node is set so.
+/// The driver's parameters if a node is set so.
 fn set(given: [u64; 32]) -> [u64; 32] {
     assert_eq!(cudaGraphNodeSetParams(handle(1), &given), 0);
     match given[0] {

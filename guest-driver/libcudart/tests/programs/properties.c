@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-/* Prints every byte of what the runtime says of device 0: the same for any two runtimes. */
+/* Prints every byte of the runtime's properties of device 0. They are the same for any two runtimes. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>

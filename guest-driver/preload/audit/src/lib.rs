@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tells the dynamic linker to take our libraries, and the preload what a program loads late.
+//! Makes the dynamic linker take our libraries, and notifies the preload of objects that a program loads late.
 //!
 //! `gpgpu-run` names `libgpgpu_audit.so` in `LD_AUDIT` (rtld-audit(7)). glibc's dynamic linker then calls it
 //!
@@ -21,14 +21,14 @@
 //!    -Wl,-u,la_objopen -Wl,-u,la_objclose -Wl,-u,la_objsearch -Wl,--gc-sections -Wl,-z,now libgpgpu_audit.a
 //! ```
 //!
-//! It defines no `la_symbind` or `la_pltenter`, so that calls between libraries cost what they always do:
-//! 2.7 ns bound lazily, measured with glibc 2.36 and 2.41. Before glibc 2.35 any audit library adds some 20 ns to such a
-//! call (2.31), unless `LD_BIND_NOW` is set. A `dlopen` takes 13 µs longer for each object, and 60 µs for one of 31 MB,
-//! for the preload's search through its symbols' names.
+//! It defines no `la_symbind` or `la_pltenter`, so calls between libraries cost the same as without it: 2.7 ns bound
+//! lazily, measured with glibc 2.36 and 2.41. Before glibc 2.35 any audit library adds some 20 ns to such a call
+//! (2.31), unless `LD_BIND_NOW` is set. A `dlopen` takes 13 µs longer for each object, and 60 µs for one of 31 MB, for
+//! the preload's search through its symbols' names.
 //!
-//! Other ways were worse. Whoever interposes `dlopen` comes before the file is mapped or after its constructors ran, and
-//! does not see `DT_RPATH`. A jump in the place of the debugger's hook in the dynamic linker would come in time, at no
-//! cost for calls with any glibc, but would fight with debuggers and see no searches.
+//! Other ways were worse. An interposed `dlopen` comes before the file is mapped or after its constructors ran, and
+//! does not see `DT_RPATH`. A jump in place of the debugger's hook in the dynamic linker would come in time, at no cost
+//! for calls with any glibc, but would conflict with debuggers and see no searches.
 //!
 //! The dynamic linker holds its lock during each of these calls, so that only one runs at a time.
 
@@ -56,7 +56,7 @@ const AS_GIVEN: c_uint = 1;
 /// The part of glibc's `struct link_map` that is public.
 #[repr(C)]
 pub struct LinkMap {
-    /// What to add to the file's addresses.
+    /// The load bias of the file's addresses.
     pub base: usize,
     /// The file's path.
     pub name: *const c_char,
@@ -67,7 +67,7 @@ pub struct LinkMap {
 /// A function that the preload offers: it takes an object's load address and its path.
 pub type Hook = unsafe extern "C" fn(usize, *const c_char);
 
-/// What the preload offers, once it is ready: null until then. Each is a [`Hook`].
+/// The preload's interface, once it is ready: null until then. Each is a [`Hook`].
 #[repr(C)]
 pub struct Hooks {
     /// Called when an object was mapped.
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn la_objsearch(
     if flag != AS_GIVEN || folder == 0 || name.is_null() {
         return name;
     }
-    // SAFETY: the name is a terminated string; the buffer is this call's alone, and the linker has copied what an
-    // earlier call returned.
+    // SAFETY: the name is a terminated string; the buffer is this call's alone, and the linker has copied the result of
+    // an earlier call.
     unsafe {
         let length = string_length(name);
         let start = after_last_slash(name, length);
@@ -196,8 +196,8 @@ unsafe fn preload_found(map: &LinkMap, length: usize) {
         };
         HOOKS.store(hooks as *mut Hooks, Ordering::Relaxed);
         copy(PATH.0.get().cast(), map.name.cast(), start);
-        // A dollar sign would be taken for a token by the dynamic linker: such a folder is served by LD_LIBRARY_PATH
-        // alone. One beyond the buffer's end stands for it, so that the search ends here and no name ever fits.
+        // The dynamic linker would take a dollar sign for a token: LD_LIBRARY_PATH alone serves such a folder. A length
+        // beyond the buffer's end stands for it, so that the search ends here and no name ever fits.
         let has_token = (0..start).any(|at| read(map.name, at) == b'$');
         FOLDER_LENGTH.store(if has_token { PATH_MAX } else { start }, Ordering::Relaxed);
     }
@@ -245,7 +245,7 @@ unsafe fn is_library_name(name: *const c_char, length: usize) -> bool {
 /// One byte. Volatile, here and below, because the compiler would make a call to the C library of a loop otherwise.
 ///
 /// # Safety
-/// The byte is there.
+/// The byte exists.
 unsafe fn read(text: *const c_char, at: usize) -> u8 {
     // SAFETY: the caller's promise.
     unsafe { text.add(at).cast::<u8>().read_volatile() }

@@ -31,7 +31,7 @@ struct Symbol {
 /// The address of a symbol that the object defines; the object may be unrelocated.
 ///
 /// # Safety
-/// The entry is that of a mapped object whose dynamic section and tables are sound.
+/// The entry is a mapped object's whose dynamic section and tables are sound.
 pub unsafe fn find(map: &LinkMap, name: &[u8]) -> Option<usize> {
     // SAFETY: the caller's promise. The section ends with DT_NULL; the GNU hash table's layout is: the number of
     // buckets, the first symbol in it, the number of 64-bit words of a filter, a shift, the filter, the buckets, the

@@ -37,7 +37,8 @@ const CONNECTION: &str = "VIRTIO_GPGPU";
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Options {
-    /// Say what kind of program it is and what would happen, and run nothing
+    /// Print the kind of the program, the libraries, the device, the variables, and whether the program would run; run
+    /// nothing
     #[arg(long)]
     check: bool,
 
@@ -193,7 +194,7 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
     }
 }
 
-/// What the host serves of NVIDIA's libraries, in words: a line each.
+/// The host's copies of NVIDIA's libraries, in words: a line each.
 fn served(folder: &Path) -> Vec<String> {
     let unknown = |why: &str| vec![format!("not known: {why}")];
     let Ok(libcuda) = CString::new(folder.join("libcuda.so.1").as_os_str().as_bytes()) else {
@@ -241,7 +242,7 @@ fn works_without_device(kind: &Kind) -> bool {
     matches!(kind, Kind::NotElf | Kind::Musl)
 }
 
-/// What to do about a missing device; `None` if there is one.
+/// The remedy for a missing device; `None` if there is one.
 fn no_device() -> Option<String> {
     let connected = env::var_os(CONNECTION).is_some_and(|value| !value.is_empty());
     (!connected && !Path::new(DEVICE).exists()).then(|| {
@@ -271,7 +272,7 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
     env::split_paths(&folders)
         .map(|folder| folder.join(name))
         .find(|path| runs(path))
-        .ok_or_else(|| Failure(127, format!("{shown} was not found along PATH")))
+        .ok_or_else(|| Failure(127, format!("{shown} was not found in PATH")))
 }
 
 /// The folder of our libraries, as an absolute path: the program may change its working folder.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The attributes of cuBLASLt's descriptors: how wide each is, and the value of one that nobody has set.
+//! The attributes of cuBLASLt's descriptors: their sizes and their default values.
 //!
 //! Both sides go by these tables. The guest keeps descriptors by them, and the worker hands the library no attribute that they lack: an
 //! attribute that the library takes for an address of the host would let a guest choose that address.
@@ -7,19 +7,19 @@
 /// A kind of descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// `cublasLtMatmulDesc_t`: what a product does.
+    /// `cublasLtMatmulDesc_t`: a product.
     Operation,
     /// `cublasLtMatrixLayout_t`: how a matrix lies in memory.
     Layout,
-    /// `cublasLtMatmulPreference_t`: what an algorithm may need.
+    /// `cublasLtMatmulPreference_t`: the bounds on an algorithm.
     Preference,
-    /// `cublasLtMatrixTransformDesc_t`: what a transformation does.
+    /// `cublasLtMatrixTransformDesc_t`: a transformation.
     Transform,
     /// `cublasLtEmulationDesc_t`: how floating-point arithmetic is emulated.
     Emulation,
 }
 
-/// What an attribute's value is.
+/// The type of an attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// A number.
@@ -37,7 +37,7 @@ pub struct Attribute {
     pub number: u16,
     /// Its size in bytes, at most 8.
     pub bytes: u8,
-    /// What its value is.
+    /// The type of its value.
     pub holds: Holds,
     /// Its value in a new descriptor.
     pub default: u64,
@@ -102,12 +102,12 @@ pub const GROUPED_ARRAYS: [u16; 3] = [9, 10, 11];
 /// `CUBLASLT_MATMUL_PREF_SEARCH_MODE`: whether the algorithms are given.
 pub const SEARCH_MODE: u16 = 0;
 
-// By age, and so by number: a program compiled with an old header has room for the first ones alone. The numbers that are left out are
-// nobody's, or of CUDA 11.
+// By age, and so by number: a program compiled with an old header has room for the first ones only. The missing numbers
+// are unused, or of CUDA 11.
 const OPERATION: &[Attribute] = attributes! {
     // The compute type, the scale type, and where scalars are.
     0 i32; 1 i32; 2 i32;
-    // What is done to A, B and C; the triangle: all of it; the epilogue: none.
+    // The operations on A, B and C; the triangle: all of it; the epilogue: none.
     3 i32; 4 i32; 5 i32; 6 i32 = 2; 7 i32 = 1;
     // The bias, and the epilogue's second matrix.
     8 device; 10 i64; 11 device; 12 i64; 13 i64;
@@ -119,7 +119,7 @@ const OPERATION: &[Attribute] = attributes! {
     22 i32 = 0xffff_ffff; 23 device; 24 device; 25 i8; 26 i32 = 0xffff_ffff;
     // Counters of chunks, in CUDA 12 alone.
     27 i32; 28 i32; 29 device; 30 device;
-    // Modes of factors, and factors of what is written.
+    // Modes of the scaling factors of inputs and outputs.
     31 i32; 32 i32; 33 i32; 34 i32; 35 i32; 36 device; 37 i32;
     38 emulation;
     // Strides of alpha and beta; whether a batch's size may change results: not set.
@@ -145,7 +145,7 @@ const PREFERENCE: &[Attribute] = attributes! {
 };
 
 const TRANSFORM: &[Attribute] = attributes! {
-    // The scale type, where scalars are, what is done to A and B.
+    // The scale type, the place of scalars, the operations on A and B.
     0 i32; 1 i32; 2 i32; 3 i32;
 };
 
@@ -176,7 +176,7 @@ const BYTES: usize = 256;
 /// The words of 8 bytes in them.
 const WORDS: usize = BYTES / 8;
 
-/// Attributes of a class by number and by place, and the values that nobody has set: calls look at all of a descriptor.
+/// Attributes of a class by number and by place, and the default values: calls read all of a descriptor.
 struct Tables {
     /// Indices; [`Tables::NO_INDEX`] for no attribute.
     by_number: [u8; NUMBERS],
@@ -261,7 +261,7 @@ impl Class {
         &self.tables().defaults[..self.packed()]
     }
 
-    /// The same in words; what is behind the last value is zeros.
+    /// The same in words; zeros follow the last value.
     pub fn default_words(self) -> &'static [[u8; 8]] {
         self.tables().defaults.as_chunks().0
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLASLt (cublasLt.h).
 //!
-//! Descriptors live in the guest. A call that uses some carries all that they say, and its scalars, in one argument, whose bytes are [`form`]'s:
-//! all such rows are written by hand on both sides. [`attributes`] has what descriptors are made of.
+//! Descriptors live in the guest. A call carries the content of its descriptors, and its scalars, in one argument,
+//! whose bytes are [`form`]'s: all such rows are written by hand on both sides. [`attributes`] lists the parts of
+//! descriptors.
 //!
 //! The host can keep the descriptors of a product that comes again, as a plan. Later calls carry the plan's id in their place.
 

@@ -59,7 +59,7 @@ pub const MOST_ELEMENTS: u64 = 1 << 24;
 /// The most tensors of a variant pack.
 pub const MOST_OPERANDS: usize = 1 << 12;
 
-/// Whether a type of descriptors is that of an operation.
+/// Whether a type of descriptors is an operation.
 const fn is_operation(of: i32) -> bool {
     matches!(of, 10..=14 | 19 | 20 | 22 | 23 | 25..=31 | 33 | 35..=37 | 39..=50)
 }
@@ -83,7 +83,7 @@ pub fn takes(name: i32, of: i32) -> Option<bool> {
         406 => 34,
         1302 => 8,
         1304 => 9,
-        // What an operation is: a convolution, pointwise, a product, a reduction, resampling, random numbers, a softmax.
+        // The kinds of operations: convolution, pointwise, product, reduction, resampling, random numbers, softmax.
         702 | 708 | 714 => 1,
         750 => 0,
         1523 => 18,
@@ -101,7 +101,7 @@ pub fn takes(name: i32, of: i32) -> Option<bool> {
         // Of paged caches, normalisations, reshaping, bands, random numbers and scaled blocks.
         1950..=1953 | 2002..=2014 | 2101..=2110 | 2200 | 2201 | 2250 | 2251 => kind::TENSOR,
         2256 | 2257 | 2270 | 2271 | 2310 | 2311 | 2313 | 2500..=2502 | 2600..=2602 => kind::TENSOR,
-        // Of attention, experts, masks, softmax, and what moves elements.
+        // Attention, experts, masks, softmax, and moves of elements.
         2800..=2810 | 2815..=2817 | 2820..=2829 | 2851..=2864 | 2870..=2873 | 2875 => kind::TENSOR,
         2902..=2907 | 2952..=2955 | 3000..=3006 | 3008 | 3009 | 3100..=3105 => kind::TENSOR,
         3200 | 3201 | 3300 | 3301 | 3400..=3402 | 3410..=3412 => kind::TENSOR,
@@ -138,8 +138,8 @@ pub const VALUE_BYTES: usize = 32;
 pub struct Values(Vec<(i64, u8)>);
 
 impl Values {
-    /// Adds a tensor by its number and its type. One whose type is not known is as wide as the widest, and one that is there already as
-    /// wide as the wider of both.
+    /// Adds a tensor by its number and its type. An unknown type counts as the widest, and a known tensor as the wider
+    /// of both types.
     pub fn add(&mut self, id: i64, data: Option<i32>) {
         let bytes = data.and_then(data_bytes).unwrap_or(VALUE_BYTES) as u8;
         match self.0.binary_search_by_key(&id, |of| of.0) {
@@ -158,7 +158,7 @@ impl Values {
         }
     }
 
-    /// The bytes of a tensor that is there by value; `None` for one that is on the device.
+    /// The bytes of a tensor by value; `None` for one on the device.
     pub fn bytes(&self, id: i64) -> Option<usize> {
         let at = self.0.binary_search_by_key(&id, |of| of.0).ok()?;
         Some(self.0[at].1.into())
@@ -174,7 +174,7 @@ impl Values {
         writer.into_bytes()
     }
 
-    /// What [`Values::write`] wrote.
+    /// The values that [`Values::write`] wrote.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ impl Pack {
         }
     }
 
-    /// What [`Pack::write`] wrote.
+    /// The pack that [`Pack::write`] wrote.
     ///
     /// # Errors
     ///

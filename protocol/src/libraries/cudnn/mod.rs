@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuDNN (cudnn.h).
 //!
-//! Rows with `guest` are composed in the guest, or send what changed. Scaling factors are always at host addresses: of 4 bytes, or of 8
-//! where the tensors are of double precision, which the guest knows; `in[8]` has room for either. Descriptors of the old API have a
-//! class each; those of the backend have one for all, and [`backend`] says how their attributes travel.
+//! Rows with `guest` are composed in the guest, or send only changes. Scaling factors are always at host addresses: of
+//! 4 bytes, or of 8 if the tensors are of double precision, which the guest knows; `in[8]` has room for either.
+//! Descriptors of the old API have a class each; those of the backend share one, and [`backend`] describes how their
+//! attributes travel.
 
 pub mod backend;
 
 use super::Statuses;
 
-/// What functions return (`cudnnStatus_t`).
+/// The functions' results (`cudnnStatus_t`).
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
@@ -31,7 +32,7 @@ pub mod status {
     pub const INTERNAL_ERROR: u32 = 4000;
     /// Memory ran out.
     pub const ALLOC_FAILED: u32 = 4003;
-    /// The GPU failed, or what the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs is gone.
     pub const EXECUTION_FAILED: u32 = 5000;
 }
 

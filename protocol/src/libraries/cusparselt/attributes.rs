@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The attributes of cuSPARSELt's descriptors: how wide each is, and what it holds.
+//! The attributes of cuSPARSELt's descriptors: their sizes and types.
 //!
 //! Both sides go by these tables. The worker hands the library no attribute that they lack: an attribute that the library takes for an
 //! address of the host would let a guest choose that address.
 
-/// What attributes belong to.
+/// The owners of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// `cusparseLtMatDescriptor_t`: a matrix.
@@ -15,7 +15,7 @@ pub enum Class {
     Selection,
 }
 
-/// What an attribute's value is.
+/// The type of an attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// A number.
@@ -33,7 +33,7 @@ pub enum Holds {
 pub struct Attribute {
     /// Its size in bytes: 4 or 8.
     pub bytes: u8,
-    /// What its value is.
+    /// The type of its value.
     pub holds: Holds,
 }
 
@@ -43,7 +43,7 @@ pub const ALPHA_VECTOR: usize = 5;
 pub const BETA_VECTOR: usize = 6;
 /// `CUSPARSELT_MATMUL_BIAS_POINTER`.
 pub const BIAS: usize = 8;
-/// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`, `…SPLIT_K`, `…SPLIT_K_MODE` and `…SPLIT_K_BUFFERS`: what a search finds.
+/// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`, `…SPLIT_K`, `…SPLIT_K_MODE` and `…SPLIT_K_BUFFERS`: the results of a search.
 pub const FOUND: [usize; 4] = [0, 3, 4, 5];
 
 /// How many a matrix has.
@@ -88,7 +88,7 @@ const OF_PRODUCT: [Attribute; PRODUCT] = [
     number(8),
     ADDRESS,
     ADDRESS,
-    // How A, B, C, D and what D is divided by are scaled, and by what.
+    // The modes and the factors of the scaling of A, B, C, D and of the divisor of D.
     number(4),
     number(4),
     number(4),

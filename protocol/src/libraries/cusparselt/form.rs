@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How the calls of cuSPARSELt travel: descriptors whole, with the call that uses them.
 //!
-//! The types here are what a guest keeps in a program's structures, and what a worker reads of a request.
+//! The types here are a guest's content of a program's structures, and a worker's content of a request.
 
 use super::attributes::{ALPHA_VECTOR, BETA_VECTOR, Class, MATRIX, PRODUCT, SELECTION};
 use crate::codec::{Malformed, Reader, Writer};
 
-/// What was set of a class's attributes.
+/// The attributes of a class that were set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Set<const N: usize> {
@@ -91,7 +91,7 @@ pub struct Matrix {
     pub order: i32,
     /// Its `cusparseLtSparsity_t`, or [`DENSE`].
     pub sparsity: u32,
-    /// What was set of it.
+    /// The attributes that were set.
     pub set: Set<MATRIX>,
 }
 
@@ -107,7 +107,7 @@ pub struct Product {
     pub compute: i32,
     /// No more than room.
     pub room: i32,
-    /// What was set of it.
+    /// The attributes that were set.
     pub set: Set<PRODUCT>,
 }
 
@@ -117,7 +117,7 @@ pub struct Product {
 pub struct Selection {
     /// The product.
     pub product: Product,
-    /// What was set of it.
+    /// The attributes that were set.
     pub set: Set<SELECTION>,
 }
 
@@ -130,7 +130,7 @@ pub enum Scalar {
     At(u64),
 }
 
-/// What is in a byte string.
+/// The content of a byte string.
 pub trait Form: Sized {
     /// Writes it.
     fn put(&self, writer: &mut Writer);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let of = selection();
         let bytes = of.bytes();
         assert_eq!(Selection::get(&bytes), Ok(of));

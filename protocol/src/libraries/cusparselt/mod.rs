@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSPARSELt (cusparseLt.h).
 //!
-//! Descriptors and selections of an algorithm live in the program's own structures, as natively. A call that uses one carries all that it says, in one
-//! argument, whose bytes are [`form`]'s: such rows are written by hand on both sides. Handles and plans are objects of the host's. A call that
-//! makes or sets a descriptor asks the host once whether the library accepts what it says.
+//! Descriptors and selections of an algorithm live in the program's own structures, as natively. A call carries the
+//! whole content of those that it uses, in one argument, whose bytes are [`form`]'s: such rows are written by hand on
+//! both sides. Handles and plans are objects of the host's. A call that makes or sets a descriptor asks the host once
+//! whether the library accepts the content.
 //!
-//! [`attributes`] has what can be set. Alpha and beta are always single-precision numbers: at host addresses, or vectors in device memory if an attribute of
-//! the product says so.
+//! [`attributes`] lists the settings. Alpha and beta are always single-precision numbers: at host addresses, or vectors
+//! in device memory if an attribute of the product says so.
 
 pub mod attributes;
 pub mod form;

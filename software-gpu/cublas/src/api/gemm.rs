@@ -112,7 +112,7 @@ impl Products {
         })
     }
 
-    /// Whether an integer product can be had: words of four values in `a` and `b`.
+    /// Whether an integer product is possible: words of four values in `a` and `b`.
     pub fn has_whole_words(&self) -> bool {
         let is_whole = |i: usize| {
             let at_words = match self.places[i] {
@@ -125,7 +125,8 @@ impl Products {
         is_whole(0) && is_whole(1)
     }
 
-    /// Computes them in the handle's stream: `A` is what `a` and `b` hold, `C` what `c` holds, and `S` what the scalars are.
+    /// Computes them in the handle's stream: `A` is the type of `a` and `b`, `C` that of `c`, and `S` that of the
+    /// scalars.
     pub fn run<N: Number, S: Load<N>, A: Load<N>, C: Store<N>>(
         self,
         handle: &Handle,
@@ -201,7 +202,7 @@ impl Products {
     }
 }
 
-// The second type of each is what is computed with.
+// The second type of each is the type of the computation.
 family! {
     [cublasSgemm_v2 f32: f32, cublasDgemm_v2 f64: f64, cublasCgemm_v2 C32: C32, cublasZgemm_v2 C64: C64, cublasHgemm f16: f32]
     (

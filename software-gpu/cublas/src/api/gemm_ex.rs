@@ -15,7 +15,7 @@ use crate::types::{Compute, Result, Status};
 use super::family;
 use super::gemm::{Places, Products};
 
-// The combinations of `cublasGemmEx`'s table: how to compute, what `a` and `b` hold, what `c` holds.
+// The combinations of `cublasGemmEx`'s table: the computation, and the types of `a` and `b`, and of `c`.
 fn run(
     handle: &Handle,
     products: Products,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, what is set for them, and what the library says of itself.
+//! Handles, their settings, and functions about the library itself.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -134,7 +134,7 @@ pub extern "C" fn cublasGetStatusName(status: c_int) -> *const c_char {
     describe(status).0.as_ptr()
 }
 
-/// What a status means.
+/// The text of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
     describe(status).1.as_ptr()

@@ -56,7 +56,7 @@ fn gemv<N: Field>(
     if a.rows == 0 || a.columns == 0 {
         return Ok(());
     }
-    // What the operation does to the shape it also does to the lengths.
+    // The operation changes the lengths as it changes the shape.
     let (rows, columns) = operation.stored(a.rows, a.columns);
     let (x, y) = (vector(x.0, columns, x.1), vector(y.0, rows, y.1));
     let read = move |memory: &Memory| Ok(Dense::read::<N>(memory, a)?.apply(operation));

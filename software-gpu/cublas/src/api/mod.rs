@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The cuBLAS API, one file per family, every function under NVIDIA's own name. Integers stand where C has enumerations.
+//! The cuBLAS API, one file per family, every function under NVIDIA's own name. Integers replace C's enumerations.
 #![allow(non_snake_case)]
 // cuBLAS's functions have as many arguments as they have.
 #![allow(clippy::too_many_arguments)]

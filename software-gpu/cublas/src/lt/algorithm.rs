@@ -15,7 +15,7 @@ use super::{give, on_device};
 
 /// The number of the algorithm.
 const ID: u32 = 1;
-/// What its bytes begin with.
+/// The first word of its bytes.
 const MARK: u32 = 0x0061_4c74;
 
 /// A `cublasLtMatmulAlgo_t`.
@@ -132,8 +132,7 @@ fn check(
             return Err(Status::InvalidValue);
         }
         let found = Found::new(algorithm);
-        // The algorithm's bytes stay what they are.
-        // SAFETY: not NULL, so a result by the API's contract.
+        // The algorithm's bytes do not change. SAFETY: not NULL, so a result by the API's contract.
         unsafe {
             (&raw mut (*result).workspace).write_unaligned(found.workspace);
             (&raw mut (*result).state).write_unaligned(found.state);
@@ -271,7 +270,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoInit(
     })
 }
 
-/// What an algorithm can do. Two tiles are named, though a CPU has none.
+/// The capabilities of an algorithm. Two tiles are named, although a CPU has none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulAlgoCapGetAttribute(
     algorithm: Argument<Algorithm>,

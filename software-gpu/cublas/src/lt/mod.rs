@@ -3,7 +3,7 @@
 //!
 //! - [`descriptor`]: descriptors and their attributes;
 //! - [`algorithm`]: the one algorithm that there is, and the questions about it;
-//! - [`product`]: what a product is, and computing it;
+//! - [`product`]: products, and computing them;
 //! - [`transform`]: copies of matrices in another order.
 #![allow(non_snake_case)]
 // cuBLASLt's functions have as many arguments as they have.
@@ -62,7 +62,7 @@ extern "C" fn cublasLtGetStatusName(status: c_int) -> *const c_char {
     describe(status).0.as_ptr()
 }
 
-/// What a status means.
+/// The text of a status.
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetStatusString(status: c_int) -> *const c_char {
     describe(status).1.as_ptr()

@@ -22,7 +22,7 @@ use super::{on_device, scalar};
 /// How a matrix, or a batch of them, lies in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
-    /// What its elements are (`cudaDataType_t`).
+    /// The type of its elements (`cudaDataType_t`).
     pub data: c_int,
     by_rows: bool,
     rows: i64,
@@ -72,7 +72,7 @@ impl Layout {
         operation.stored(self.rows, self.columns)
     }
 
-    /// How many matrices there are.
+    /// The number of matrices.
     pub fn count(&self) -> i64 {
         self.count
     }
@@ -127,7 +127,7 @@ impl Layout {
     }
 }
 
-/// What becomes of a sum before it is written.
+/// The epilogue of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activation {
     None,
@@ -209,7 +209,7 @@ pub fn check_types(compute: c_int, scale: c_int, data: [c_int; 4]) -> Result {
     Types::new(compute, scale, data).map(drop)
 }
 
-/// A product, without addresses but those of its descriptor.
+/// A product, without addresses except those of its descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
     types: Types,
@@ -224,7 +224,7 @@ impl Product {
     /// A product as its descriptors say it.
     ///
     /// # Errors
-    /// `InvalidValue` if the matrices do not fit each other, `NotSupported` for what is not computed here.
+    /// `InvalidValue` if the matrices do not fit each other, `NotSupported` for an unsupported combination.
     pub fn new(operation: Raw, layouts: [Raw; 4]) -> Result<Self> {
         let of = read(Class::Operation, operation)?;
         let mut made = [Layout::new(layouts[0])?; 4];

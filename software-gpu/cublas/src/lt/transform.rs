@@ -19,7 +19,7 @@ use super::descriptor::{Class, Raw, read};
 use super::product::Layout;
 use super::{on_device, scalar};
 
-/// A matrix that goes in: where it is, how it lies there, and what is done to it.
+/// An input matrix: its place, its layout, and the operation on it.
 #[derive(Debug, Clone, Copy)]
 struct Input {
     address: u64,

@@ -49,7 +49,7 @@ export! {
         descriptor.set(name, value)
     }
 
-    /// An attribute of a finalised descriptor. Descriptors become like those of the caller's.
+    /// An attribute of a finalised descriptor. Descriptors are set to those of the caller's.
     fn cudnnBackendGetAttribute(
         descriptor: Raw, name: c_int, kind: c_int, asked: i64, number: Answer<i64>, to: Answer<u8>,
     ) {

@@ -11,7 +11,7 @@ use crate::handle::{Convolution, Filter, Raw, factors, find, said};
 use crate::tensor::{Tensor, channels_last, packed};
 use crate::types::{Result, Status, require};
 
-/// What an algorithm takes (`cudnnConvolutionFwdAlgoPerf_t`).
+/// The resources of an algorithm (`cudnnConvolutionFwdAlgoPerf_t`).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Performance {
@@ -29,7 +29,7 @@ const ALGORITHM: c_int = 0;
 /// How many cuDNN has.
 const ALGORITHMS: c_int = 8;
 
-/// A convolution, its filters as a tensor, and the sizes of what comes out.
+/// A convolution, its filters as a tensor, and the sizes of the output.
 fn plan(
     x: &Tensor,
     filter: Raw,
@@ -73,7 +73,7 @@ fn rank(asked: c_int, count: Answer<c_int>, to: Answer<Performance>, millisecond
 }
 
 export! {
-    /// The sizes of what comes out of a convolution of two dimensions.
+    /// The output sizes of a convolution of two dimensions.
     fn cudnnGetConvolution2dForwardOutputDim(
         convolution: Raw, x: Raw, filter: Raw, n: Answer<c_int>, c: Answer<c_int>, h: Answer<c_int>,
         w: Answer<c_int>,
@@ -86,7 +86,7 @@ export! {
         Ok(())
     }
 
-    /// The sizes of what comes out.
+    /// The output sizes.
     fn cudnnGetConvolutionNdForwardOutputDim(
         convolution: Raw, x: Raw, filter: Raw, count: c_int, to: Answer<c_int>,
     ) {

@@ -116,7 +116,7 @@ export! {
         set(tensor, data, sizes, strides)
     }
 
-    /// What was set.
+    /// The settings.
     fn cudnnGetTensorNdDescriptor(
         tensor: Raw, asked: c_int, data: Answer<c_int>, count: Answer<c_int>,
         sizes: Answer<c_int>, strides: Answer<c_int>,
@@ -128,7 +128,7 @@ export! {
         give(strides, asked, &tensor.strides)
     }
 
-    /// What was set, of a tensor of four dimensions.
+    /// The settings of a tensor of four dimensions.
     fn cudnnGetTensor4dDescriptor(
         tensor: Raw, data: Answer<c_int>, n: Answer<c_int>, c: Answer<c_int>, h: Answer<c_int>,
         w: Answer<c_int>, nStride: Answer<c_int>, cStride: Answer<c_int>, hStride: Answer<c_int>,
@@ -173,7 +173,7 @@ export! {
         set_filter(filter, data, format, list(sizes, count)?)
     }
 
-    /// What was set.
+    /// The settings.
     fn cudnnGetFilterNdDescriptor(
         filter: Raw, asked: c_int, data: Answer<c_int>, format: Answer<c_int>, count: Answer<c_int>,
         sizes: Answer<c_int>,
@@ -221,7 +221,7 @@ export! {
         })
     }
 
-    /// What was set.
+    /// The settings.
     fn cudnnGetConvolutionGroupCount(convolution: Raw, groups: Answer<c_int>) {
         groups.set(said::<Convolution>(convolution)?.groups as c_int)
     }
@@ -235,7 +235,7 @@ export! {
         })
     }
 
-    /// What was set.
+    /// The settings.
     fn cudnnGetConvolutionMathType(convolution: Raw, math: Answer<c_int>) {
         math.set(said::<Convolution>(convolution)?.math)
     }
@@ -268,7 +268,7 @@ export! {
         })
     }
 
-    /// What was set.
+    /// The settings.
     fn cudnnGetActivationDescriptor(
         descriptor: Raw, mode: Answer<c_int>, nan: Answer<c_int>, coefficient: Answer<f64>,
     ) {

@@ -34,7 +34,7 @@ export! {
         })
     }
 
-    /// The sizes of what comes out of pooling.
+    /// The output sizes of pooling.
     fn cudnnGetPoolingNdForwardOutputDim(descriptor: Raw, x: Raw, count: c_int, to: Answer<c_int>) {
         let (x, of): (Tensor, Pool) = (said(x)?, said(descriptor)?);
         require(usize::try_from(count) == Ok(x.sizes.len()) && x.sizes.len() >= 3)?;

@@ -143,7 +143,7 @@ fn ormqr<T: Number>(
     })
 }
 
-/// What every function says that it needs. Nothing here uses it, but its callers must bring it.
+/// The size of every function's workspace. It is not used here, but callers must provide it.
 pub const WORKSPACE: c_int = 64;
 
 /// A workspace's size, once the shape is a matrix's.

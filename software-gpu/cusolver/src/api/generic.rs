@@ -10,7 +10,7 @@ use crate::types::{Fill, Operation, Result, Status, require};
 
 use super::{eigen, factor, matrix, singular, vector};
 
-/// What callers must bring on the device and on the host, in bytes.
+/// The workspaces that callers must provide on the device and on the host, in bytes.
 const DEVICE: usize = 256;
 const HOST: usize = 96;
 
@@ -51,7 +51,8 @@ fn sizes(params: Raw, right: bool, device: Answer<usize>, host: Answer<usize>) -
     host.set(HOST)
 }
 
-/// The workspaces of a call. NVIDIA's computes in both: what is on the host is written from its first to its last byte here.
+/// The workspaces of a call. NVIDIA's library computes in both: the host's is written from its first to its last byte
+/// here.
 fn workspaces(params: Raw, device: usize, host: *mut c_void, bytes: usize) -> Result {
     with(&PARAMS, params, |()| ())?;
     require(device >= DEVICE && bytes >= HOST && !host.is_null())?;
@@ -74,7 +75,7 @@ macro_rules! export {
 }
 
 export! {
-    /// What `cusolverDnXpotrf` needs.
+    /// The workspaces of `cusolverDnXpotrf`.
     fn cusolverDnXpotrf_bufferSize(params: Raw, uplo: c_int, n: i64, _dataTypeA: c_int, _A: *const c_void, lda: i64, _computeType: c_int,
         device: Answer<usize>, host: Answer<usize>) |_handle| {
         Fill::new(uplo)?;
@@ -99,7 +100,7 @@ export! {
         by_type!(dataTypeA, factor::potrs::<T>(handle, fill, a, b, info as u64))
     }
 
-    /// What `cusolverDnXgetrf` needs.
+    /// The workspaces of `cusolverDnXgetrf`.
     fn cusolverDnXgetrf_bufferSize(params: Raw, m: i64, n: i64, _dataTypeA: c_int, _A: *const c_void, lda: i64, _computeType: c_int,
         device: Answer<usize>, host: Answer<usize>) |_handle| {
         sizes(params, n >= 0 && m >= 0 && lda >= m.max(1), device, host)
@@ -123,7 +124,7 @@ export! {
         by_type!(dataTypeA, factor::getrs::<T>(handle, operation, a, pivots, true, b, info as u64))
     }
 
-    /// What `cusolverDnXgeqrf` needs.
+    /// The workspaces of `cusolverDnXgeqrf`.
     fn cusolverDnXgeqrf_bufferSize(params: Raw, m: i64, n: i64, _dataTypeA: c_int, _A: *const c_void, lda: i64, _dataTypeTau: c_int,
         _tau: *const c_void, _computeType: c_int, device: Answer<usize>, host: Answer<usize>) |_handle| {
         sizes(params, n >= 0 && m >= 0 && lda >= m.max(1), device, host)
@@ -138,7 +139,7 @@ export! {
         by_type!(dataTypeA, factor::geqrf::<T>(handle, a, tau as u64, info as u64))
     }
 
-    /// What `cusolverDnXsyevd` needs.
+    /// The workspaces of `cusolverDnXsyevd`.
     fn cusolverDnXsyevd_bufferSize(params: Raw, _jobz: c_int, uplo: c_int, n: i64, _dataTypeA: c_int, _A: *const c_void, lda: i64,
         _dataTypeW: c_int, _W: *const c_void, _computeType: c_int, device: Answer<usize>, host: Answer<usize>) |_handle| {
         Fill::new(uplo)?;
@@ -154,7 +155,7 @@ export! {
         by_type!(dataTypeA, eigen::syevd::<T>(handle, jobz, uplo, a, W as u64, info as u64))
     }
 
-    /// What `cusolverDnXgesvd` needs.
+    /// The workspaces of `cusolverDnXgesvd`.
     fn cusolverDnXgesvd_bufferSize(params: Raw, _jobu: c_schar, _jobvt: c_schar, m: i64, n: i64, _dataTypeA: c_int, _A: *const c_void, lda: i64,
         _dataTypeS: c_int, _S: *const c_void, _dataTypeU: c_int, _U: *const c_void, _ldu: i64, _dataTypeVT: c_int, _VT: *const c_void, _ldvt: i64,
         _computeType: c_int, device: Answer<usize>, host: Answer<usize>) |_handle| {

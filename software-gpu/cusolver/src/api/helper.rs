@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles and objects, what is set for them, and what the library says of itself.
+//! Handles and objects, their settings, and functions about the library itself.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
@@ -66,7 +66,7 @@ export! {
         value.set(*part.ok_or(Status::InvalidValue)?)
     }
 
-    /// The stream of what comes next.
+    /// The stream of later work.
     fn cusolverDnSetStream(handle: Raw, stream: *mut c_void) |handle| {
         handle.settings().stream = Name(stream);
         Ok(())
@@ -86,7 +86,7 @@ export! {
     /// Waits for the handle's work and ends it.
     fn cusolverSpDestroy(handle: Raw) { destroy(handle) }
 
-    /// The stream of what comes next.
+    /// The stream of later work.
     fn cusolverSpSetStream(handle: Raw, stream: *mut c_void) |handle| {
         handle.settings().stream = Name(stream);
         Ok(())
@@ -143,7 +143,7 @@ export! {
         rounds.set(with(&GESVDJ, info, |info| info.rounds)?)
     }
 
-    /// What is left beside the diagonal: less than was asked for.
+    /// The remainder beside the diagonal: less than the tolerance.
     fn cusolverDnXgesvdjGetResidual(handle: Raw, info: Raw, residual: Answer<f64>) |handle| {
         handle.answer(|_| Ok(()))?;
         residual.set(with(&GESVDJ, info, |info| info.tolerance)? / 2.0)

@@ -9,7 +9,7 @@ use crate::types::{Operation, require};
 
 use super::{all, family, matrix, vector};
 
-/// What callers must bring, in bytes.
+/// The workspace that callers must provide, in bytes.
 const WORKSPACE: usize = 256;
 
 family! {

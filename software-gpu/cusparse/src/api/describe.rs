@@ -104,7 +104,7 @@ fn stored(
     })
 }
 
-/// A function and its variant for what is only read.
+/// A function and its variant for read-only data.
 macro_rules! both {
     ($($(#[$m:meta])* fn $name:ident $constant:ident($($a:ident: $t:ty),* $(,)?) $body:block)*) => {
         export! {$(
@@ -145,7 +145,7 @@ both! {
         make(&SPARSE_MATRICES, out, stored(Format::Coo, (rows, columns), nnz, places, values, data)?)
     }
 
-    /// What a vector was described as.
+    /// The description of a vector.
     fn cusparseDnVecGet cusparseConstDnVecGet(name: Raw, size: Answer<i64>, values: Answer<u64>, data: Answer<c_int>) {
         let found = get(&VECTORS, name)?;
         size.set::<Status>(found.size)?;
@@ -153,7 +153,7 @@ both! {
         data.set(found.data)
     }
 
-    /// What a matrix was described as.
+    /// The description of a matrix.
     fn cusparseDnMatGet cusparseConstDnMatGet(name: Raw, rows: Answer<i64>, columns: Answer<i64>, ld: Answer<i64>, values: Answer<u64>,
         data: Answer<c_int>, order: Answer<c_int>) {
         let found = get(&MATRICES, name)?;
@@ -165,7 +165,7 @@ both! {
         order.set(1 + c_int::from(found.by_rows))
     }
 
-    /// What a sparse matrix was described as.
+    /// The description of a sparse matrix.
     fn cusparseCsrGet cusparseConstCsrGet(name: Raw, rows: Answer<i64>, columns: Answer<i64>, nnz: Answer<i64>, starts: Answer<u64>, at: Answer<u64>,
         values: Answer<u64>, startsType: Answer<c_int>, atType: Answer<c_int>, base: Answer<c_int>, data: Answer<c_int>) {
         let found = get(&SPARSE_MATRICES, name)?;
@@ -237,7 +237,7 @@ export! {
         })
     }
 
-    /// Which triangle counts (0), or what its diagonal is (1).
+    /// The used triangle (0), or the kind of its diagonal (1).
     fn cusparseSpMatSetAttribute(name: Raw, attribute: c_int, data: Argument<c_int>, size: usize) {
         let attribute = usize::try_from(attribute).ok().filter(|of| *of < 2).ok_or(Status::InvalidValue)?;
         require(size == size_of::<c_int>())?;
@@ -246,7 +246,7 @@ export! {
         with(&SPARSE_MATRICES, name, |matrix| matrix.attributes[attribute] = value)
     }
 
-    /// What was set.
+    /// The settings.
     fn cusparseSpMatGetAttribute(name: Raw, attribute: c_int, data: Answer<c_int>, size: usize) {
         let attribute = usize::try_from(attribute).ok().filter(|of| *of < 2).ok_or(Status::InvalidValue)?;
         require(size == size_of::<c_int>())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, what is set for them, and what the library says of itself.
+//! Handles, their settings, and functions about the library itself.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -35,7 +35,7 @@ export! {
         value.set(*part.ok_or(Status::InvalidValue)?)
     }
 
-    /// The stream of what comes next.
+    /// The stream of later work.
     fn cusparseSetStream(handle: Raw, stream: *mut c_void) |handle| {
         handle.settings().stream = Name(stream);
         Ok(())
@@ -65,7 +65,7 @@ pub extern "C" fn cusparseGetErrorName(status: c_int) -> *const c_char {
     name(status).as_ptr()
 }
 
-/// What a status means: its name.
+/// The name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseGetErrorString(status: c_int) -> *const c_char {
     name(status).as_ptr()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions of before the generic API, and their descriptions of matrices.
+//! Functions from before the generic API, and their descriptions of matrices.
 
 use std::ffi::{c_int, c_void};
 
@@ -33,7 +33,7 @@ export! {
     /// Whether the diagonal is taken for ones.
     fn cusparseSetMatDiagType(name: Raw, value: c_int) { set(name, 2, value, 1) }
 
-    /// What the first index is called.
+    /// The number of the first index.
     fn cusparseSetMatIndexBase(name: Raw, value: c_int) { set(name, 3, value, 1) }
 
     /// Where rows begin, by each element's row.
@@ -50,7 +50,7 @@ export! {
         })
     }
 
-    /// What `cusparseXcsrsort` needs.
+    /// The workspace of `cusparseXcsrsort`.
     fn cusparseXcsrsort_bufferSizeExt(handle: Raw, m: c_int, n: c_int, nnz: c_int, _rows: *const c_int, _columns: *const c_int, size: Answer<usize>) |handle| {
         let _ = handle;
         require(m >= 0 && n >= 0 && nnz >= 0)?;

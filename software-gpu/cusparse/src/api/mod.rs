@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The cuSPARSE API, one file per family, every function under NVIDIA's own name. Integers stand where C has enumerations.
+//! The cuSPARSE API, one file per family, every function under NVIDIA's own name. Integers replace C's enumerations.
 #![allow(non_snake_case)]
 // cuSPARSE's functions have as many arguments as they have.
 #![allow(clippy::too_many_arguments)]
@@ -25,5 +25,5 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// What every function says that it needs, in bytes. Nothing here uses it, but its callers must bring it.
+/// The size of every function's workspace, in bytes. It is not used here, but callers must provide it.
 pub(crate) const BUFFER: usize = 128;

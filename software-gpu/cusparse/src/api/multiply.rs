@@ -11,7 +11,7 @@ use crate::types::{Number, Operation, Result, Status, by_type, require};
 
 use super::{BUFFER, export};
 
-/// Whether what is multiplied is of the type that is computed in: nothing here converts.
+/// Whether the operands have the type of the computation: there is no conversion here.
 fn alike(compute: c_int, data: &[c_int]) -> Result {
     match data.iter().all(|data| *data == compute) {
         true => Ok(()),
@@ -55,7 +55,7 @@ fn spmv<T: Number>(
             sums[row] += value * xs[column];
         }
         let old = match beta == T::default() {
-            // What is there may be no number.
+            // The existing value may be no number.
             true => vec![T::default(); sums.len()],
             false => y.read(memory)?,
         };
@@ -120,7 +120,7 @@ fn spmm<T: Number>(
 }
 
 export! {
-    /// What `cusparseSpMV` needs.
+    /// The workspace of `cusparseSpMV`.
     fn cusparseSpMV_bufferSize(handle: Raw, opA: c_int, alpha: Argument<c_void>, matA: Raw, vecX: Raw, beta: Argument<c_void>, vecY: Raw, computeType: c_int,
         _alg: c_int, bufferSize: Answer<usize>) |handle| {
         let _ = (handle, alpha, beta);
@@ -135,7 +135,7 @@ export! {
         by_type!(computeType, spmv::<T>(handle, all, alpha, beta))
     }
 
-    /// What `cusparseSpMM` needs.
+    /// The workspace of `cusparseSpMM`.
     fn cusparseSpMM_bufferSize(handle: Raw, opA: c_int, opB: c_int, alpha: Argument<c_void>, matA: Raw, matB: Raw, beta: Argument<c_void>, matC: Raw,
         computeType: c_int, _alg: c_int, bufferSize: Answer<usize>) |handle| {
         let _ = (handle, alpha, beta);
@@ -150,7 +150,7 @@ export! {
         by_type!(computeType, spmm::<T>(handle, all, alpha, beta))
     }
 
-    /// What `cusparseSpVV` needs.
+    /// The workspace of `cusparseSpVV`.
     fn cusparseSpVV_bufferSize(handle: Raw, _opX: c_int, vecX: Raw, vecY: Raw, _result: *const c_void, _computeType: c_int, bufferSize: Answer<usize>) |handle| {
         let _ = handle;
         require(get(&SPARSE, vecX)?.size == get(&VECTORS, vecY)?.size)?;
@@ -191,7 +191,7 @@ export! {
         })
     }
 
-    /// What `cusparseSparseToDense` needs.
+    /// The workspace of `cusparseSparseToDense`.
     fn cusparseSparseToDense_bufferSize(handle: Raw, matA: Raw, matB: Raw, _alg: c_int, bufferSize: Answer<usize>) |handle| {
         let _ = handle;
         require(get(&SPARSE_MATRICES, matA)?.shape == get(&MATRICES, matB)?.shape)?;
@@ -213,14 +213,14 @@ export! {
         }))
     }
 
-    /// What the two functions that follow need.
+    /// The workspace of the two functions that follow.
     fn cusparseDenseToSparse_bufferSize(handle: Raw, matA: Raw, matB: Raw, _alg: c_int, bufferSize: Answer<usize>) |handle| {
         let _ = handle;
         require(get(&MATRICES, matA)?.shape == get(&SPARSE_MATRICES, matB)?.shape)?;
         bufferSize.set(BUFFER)
     }
 
-    /// Counts what is not zero: the sparse matrix knows it afterwards.
+    /// Counts the elements that are not zero: the sparse matrix knows the number afterwards.
     fn cusparseDenseToSparse_analysis(handle: Raw, matA: Raw, matB: Raw, _alg: c_int, _buffer: *mut c_void) |handle| {
         let (a, b) = (get(&MATRICES, matA)?, get(&SPARSE_MATRICES, matB)?);
         require(a.shape == b.shape && a.data == b.data)?;
@@ -231,7 +231,7 @@ export! {
         with(&SPARSE_MATRICES, matB, |matrix| matrix.count = count as i64)
     }
 
-    /// Writes what is not zero.
+    /// Writes the elements that are not zero.
     fn cusparseDenseToSparse_convert(handle: Raw, matA: Raw, matB: Raw, _alg: c_int, _buffer: *mut c_void) |handle| {
         let (a, b) = (get(&MATRICES, matA)?, get(&SPARSE_MATRICES, matB)?);
         require(a.shape == b.shape && a.data == b.data)?;

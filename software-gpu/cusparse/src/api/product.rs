@@ -76,7 +76,7 @@ export! {
     /// It ends.
     fn cusparseSpGEMM_destroyDescr(name: Raw) { end(&PRODUCTS, name) }
 
-    /// The size of the first buffer, or what is done with it: nothing.
+    /// The size of the first buffer; the second call does nothing with it.
     fn cusparseSpGEMM_workEstimation(handle: Raw, opA: c_int, opB: c_int, _alpha: *const c_void, matA: Raw, matB: Raw, _beta: *const c_void, matC: Raw,
         computeType: c_int, _alg: c_int, product: Raw, size: Size, buffer: *mut c_void) |handle| {
         let _ = handle;

@@ -72,7 +72,7 @@ export! {
     /// It ends.
     fn cusparseSpSV_destroyDescr(name: Raw) { end(&SYSTEMS, name) }
 
-    /// What the analysis needs.
+    /// The workspace of the analysis.
     fn cusparseSpSV_bufferSize(handle: Raw, opA: c_int, _alpha: *const c_void, matA: Raw, vecX: Raw, vecY: Raw, computeType: c_int, _alg: c_int,
         descr: Raw, bufferSize: Answer<usize>) |handle| {
         let _ = handle;

@@ -41,7 +41,7 @@ export! {
         matrix.set(Matrix::new((rows, columns, leading), alignment, data, order, true)?)
     }
 
-    /// Ends a matrix. Products that were described with it stay what they are.
+    /// Ends a matrix. Products that were described with it do not change.
     fn cusparseLtMatDescriptorDestroy(matrix: Answer<Matrix>) { end(matrix).map(drop) }
 
     /// Says how many matrices there are, and how far apart.
@@ -86,7 +86,7 @@ export! {
         product.set(of)
     }
 
-    /// What follows a product, and where its scalars are.
+    /// The epilogue of a product, and the place of its scalars.
     fn cusparseLtMatmulDescSetAttribute(
         handle: Argument<RawHandle>, product: Answer<Product>, number: c_int, data: Argument<u8>, size: usize,
     ) |handle| {

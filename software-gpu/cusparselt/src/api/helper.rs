@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, and what the library says of itself.
+//! Handles, and functions about the library itself.
 
 use std::ffi::{c_char, c_int};
 
@@ -37,7 +37,7 @@ pub extern "C" fn cusparseLtGetErrorName(status: c_int) -> *const c_char {
     name(status).as_ptr()
 }
 
-/// What a status means: its name.
+/// The name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseLtGetErrorString(status: c_int) -> *const c_char {
     name(status).as_ptr()

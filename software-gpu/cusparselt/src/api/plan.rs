@@ -13,13 +13,13 @@ use crate::types::{Result, Status, require};
 
 use super::{export, give, take};
 
-/// How many algorithms there are.
+/// The number of algorithms.
 const ALGORITHMS: c_int = 2;
 /// `CUSPARSELT_SPLIT_K_MODE_ONE_KERNEL`.
 const ONE_KERNEL: c_int = 1;
 
-/// What is selected, by the number of the attribute. All but the algorithm says how a product is computed on a GPU, and how long a search
-/// looks: here it changes nothing but the workspace.
+/// The selection, by the number of the attribute. All but the algorithm are about the computation on a GPU, and the
+/// length of a search: here they change nothing but the workspace.
 type Selected = [c_int; 6];
 
 /// The numbers of the attributes.
@@ -29,14 +29,14 @@ mod selected {
     pub const PARTS: usize = 3;
 }
 
-/// What is selected for a product. Its plans change it.
+/// The selection for a product. Its plans change it.
 #[derive(Debug)]
 pub struct Selection {
     inner: i64,
     selected: Mutex<Selected>,
 }
 
-/// A product with what is selected for it.
+/// A product with its selection.
 #[derive(Debug)]
 pub struct Plan {
     /// The product.
@@ -58,7 +58,7 @@ fn selection(from: Argument<Named<SELECTION>>) -> Result<Arc<Selection>> {
     found.ok_or(Status::InvalidValue)
 }
 
-/// The plan in a program's structure. Whose handle it was made with nobody asks: callers must not mix them.
+/// The plan in a program's structure. Its handle is not checked: callers must not mix handles.
 ///
 /// # Errors
 /// `InvalidValue` if it is none.
@@ -146,7 +146,7 @@ export! {
         Ok(())
     }
 
-    /// What is selected.
+    /// The selection.
     fn cusparseLtMatmulAlgGetAttribute(
         handle: Argument<RawHandle>, selection: Argument<Named<SELECTION>>, number: c_int, data: Answer<u8>, size: usize,
     ) |handle| {

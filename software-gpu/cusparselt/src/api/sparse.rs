@@ -11,7 +11,7 @@ use crate::types::{Result, Status, by_type, require, transposes};
 
 use super::{export, plan::plan};
 
-/// What the functions say that compression needs, in bytes. Nothing here uses it, but its callers must bring it.
+/// The size of the workspace of compression, in bytes. It is not used here, but callers must provide it.
 const BUFFER: u64 = 128;
 
 fn factor(matrix: Argument<Matrix>, is_first: c_int, operation: c_int) -> Result<Factor> {

@@ -571,7 +571,7 @@ impl Decoder<'_> {
         let t = Ty::new(Kind::Float, 64);
         let approximate = m.take("approx");
         if approximate {
-            // Only the upper half of the operand counts and only that of the result is given.
+            // Only the upper half of the operand counts, and only the upper half of the result is written.
             m.take("ftz");
             fn upper(x: f64) -> f64 {
                 f64::from_bits(x.to_bits() & 0xffff_ffff_0000_0000)

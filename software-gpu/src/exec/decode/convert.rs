@@ -8,7 +8,7 @@ use super::arithmetic::rounding;
 use super::{Decoder, Kind, Mods, Ty};
 use crate::ptx::{Error, Operand};
 
-/// What a conversion that has no loop of its own does; packed into [`Inst::imm`].
+/// The operation of a conversion without a loop of its own, packed into [`Inst::imm`].
 #[derive(Clone, Copy)]
 struct Plan {
     from: Ty,
@@ -174,7 +174,7 @@ fn convert(p: &Plan, raw: u64) -> u64 {
 }
 
 fn to_float(p: &Plan, v: Value) -> u64 {
-    // The value as a double and what that lost.
+    // The value as a double, and the lost part.
     let (s, e) = match v {
         Value::Float(x) => (x, 0.0),
         Value::Integer(i) => {

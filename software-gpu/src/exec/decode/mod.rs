@@ -311,7 +311,7 @@ impl<'m> Decoder<'m> {
         Ok(callee)
     }
 
-    /// What a call of the current function while it runs must not change.
+    /// The state that a recursive call of the current function must preserve.
     fn again(&self, f: &Function, shift: u32, variables: (u32, u32)) -> Again {
         let used = f.registers.iter().zip(&self.registers);
         let used = used.filter(|(_, place)| **place != NONE);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Textures and surfaces, by 64-bit handles (unified mode). A reference is a variable whose bytes are the handle of what is bound to it.
+//! Textures and surfaces, by 64-bit handles (unified mode). A reference is a variable whose bytes are the handle of the
+//! bound object.
 
 use super::super::program::{EnvFn, NONE, Op};
 use super::super::texture::run::{

@@ -27,7 +27,7 @@ impl Decoder<'_> {
         let Some((mask, rest)) = o.split_last() else {
             return self.error("operands expected");
         };
-        // Without `.sync` (PTX before 6.0) whoever is there takes part.
+        // Without `.sync` (PTX before 6.0) all active lanes take part.
         let (members, rest) = if sync {
             (self.source(mask, word)?, rest)
         } else {

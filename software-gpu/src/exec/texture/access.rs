@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Elements of images: where they lie, and what they hold.
+//! Elements of images: their places, and their contents.
 
 use super::super::FaultKind;
 use super::super::env::Env;
@@ -85,7 +85,7 @@ fn linear(channel: f32) -> f32 {
 }
 
 impl Sampler {
-    /// Whether what is read is integers.
+    /// Whether the read elements are integers.
     pub(super) fn gives_integers(&self, format: Format) -> bool {
         format.class != Class::Float && (self.integers || format.bytes == 4)
     }

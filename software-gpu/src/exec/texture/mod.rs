@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Textures and surfaces as kernels see them: what they read, and how.
+//! Textures and surfaces for kernels: their resources, and the rules of access.
 //!
 //! The rules are those of the CUDA C++ Programming Guide, "Texture Fetching", and of the PTX ISA.
 
@@ -10,7 +10,7 @@ mod sample;
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a channel holds.
+/// The type of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Unsigned integers.
@@ -21,10 +21,10 @@ pub enum Class {
     Float,
 }
 
-/// What an element is.
+/// The type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// What a channel holds.
+    /// The type of a channel.
     pub class: Class,
     /// Bytes of a channel: 1, 2 or 4.
     pub bytes: u8,
@@ -48,7 +48,7 @@ pub enum Place {
     Device(u64),
 }
 
-// SAFETY: the pointer is an address here; whoever follows it answers for the access.
+// SAFETY: the pointer is an address here; code that follows it answers for the access.
 unsafe impl Send for Place {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Place {}
@@ -70,7 +70,7 @@ pub struct Image {
     pub slice: usize,
 }
 
-/// What happens to a coordinate outside an image.
+/// The treatment of a coordinate outside an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
     /// The image repeats.
@@ -100,7 +100,7 @@ pub struct Sampler {
     pub seamless: bool,
     /// Whether two levels are weighted.
     pub linear_levels: bool,
-    /// What is added to a level.
+    /// The offset of a level.
     pub bias: f32,
     /// The least and the greatest level.
     pub levels: [f32; 2],
@@ -108,7 +108,7 @@ pub struct Sampler {
     pub border: [f32; 4],
 }
 
-/// What dimensions an array has beside x, y and z.
+/// The dimensions of an array beside x, y and z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
     /// The slices are layers.
@@ -123,7 +123,7 @@ pub struct Texture {
     pub levels: Vec<Image>,
     /// Its elements.
     pub format: Format,
-    /// What its slices are.
+    /// The kind of its slices.
     pub layout: Layout,
     /// How it reads.
     pub sampler: Sampler,
@@ -135,17 +135,17 @@ pub struct Texture {
 
 /// A surface object.
 pub struct Surface {
-    /// What it reads and writes.
+    /// Its resource.
     pub image: Image,
     /// Its elements.
     pub format: Format,
-    /// What its slices are.
+    /// The kind of its slices.
     pub layout: Layout,
     /// Holds the elements.
     pub keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What kind of coordinates an instruction has.
+/// The kind of an instruction's coordinates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Geometry {
     D1,

@@ -14,7 +14,7 @@ use super::{
     WHOLE_BIT,
 };
 
-/// What `list` of a decoded `tex` holds: four destinations, a layer, three coordinates, a level or six derivatives.
+/// The content of `list` of a decoded `tex`: four destinations, a layer, three coordinates, a level or six derivatives.
 pub(in super::super) const DESTINATIONS: usize = 4;
 pub(in super::super) const LAYER: usize = 4;
 pub(in super::super) const COORDINATES: usize = 5;
@@ -119,14 +119,13 @@ pub(in super::super) unsafe fn sample(
         }
     }
     if i.d != NONE {
-        // Nothing here is sparse: all of it is there.
-        // SAFETY: the caller's promise; `d` is a predicate.
+        // No texture here is sparse: all of it is resident. SAFETY: the caller's promise; `d` is a predicate.
         unsafe { set_pred(env.regs, i.d, mask, !0) };
     }
     Ok(())
 }
 
-/// What `txq` and `suq` ask for; the numbers go into `imm`.
+/// The queries of `txq` and `suq`; the numbers go into `imm`.
 const WIDTH: i64 = 0;
 const HEIGHT: i64 = 1;
 const DEPTH: i64 = 2;
@@ -214,15 +213,16 @@ pub(in super::super) unsafe fn surface_query(
     Ok(())
 }
 
-/// What an access of a surface does outside; the numbers go into `imm`.
+/// The effect of a surface's access outside; the numbers go into `imm`.
 pub(in super::super) const TRAP: i64 = 0;
 pub(in super::super) const CLAMP: i64 = 1;
 pub(in super::super) const ZERO: i64 = 2;
-/// Bits of `imm` of a surface's instruction: the geometry, what happens outside, and the bytes of a register's part.
+/// Bits of `imm` of a surface's instruction: the geometry, the effect outside, and the bytes of a register's part.
 pub(in super::super) const OUTSIDE_SHIFT: u32 = 4;
 pub(in super::super) const BYTES_SHIFT: u32 = 8;
 
-/// Where an access comes to: `None` if it does nothing. In `list` are the values, from `imm`'s count on the layer and coordinates.
+/// The place of an access: `None` if it does nothing. In `list` are the values, from `imm`'s count on the layer and
+/// coordinates.
 ///
 /// # Safety
 /// As for [`sample`].
@@ -295,7 +295,7 @@ pub(in super::super) unsafe fn surface_load(
 ) -> Result<(), Stop> {
     let (values, bytes) = (i.b as usize, (i.imm >> BYTES_SHIFT & 15) as usize);
     for lane in lanes(mask) {
-        // SAFETY: the caller's promise; what `reach` gives is inside the image, and aligned as its elements are.
+        // SAFETY: the caller's promise; the result of `reach` is inside the image, and aligned as its elements are.
         unsafe {
             let from = reach(env, i, lane, values, false)?;
             for (k, &to) in i.list[..values].iter().enumerate() {

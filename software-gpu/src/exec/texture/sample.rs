@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Sampling: from coordinates to what a texture says there.
+//! Sampling: from coordinates to the value of a texture.
 
 use super::super::env::Env;
 use super::super::program::Stop;
 use super::{Geometry, Image, Outside, Texture};
 
-/// The elements of one dimension that a coordinate comes to; `None` is the border.
+/// The elements of one dimension for a coordinate; `None` is the border.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     at: [Option<u32>; 2],
@@ -46,7 +46,7 @@ fn folded(x: f32, outside: Outside) -> f32 {
     }
 }
 
-/// Where a coordinate comes to in one dimension.
+/// The place of a coordinate in one dimension.
 fn pair(x: f32, size: u32, outside: Outside, normalized: bool, linear: bool) -> Pair {
     let (x, outside) = if normalized {
         (folded(x, outside) * size as f32, outside)
@@ -83,7 +83,7 @@ pub(super) enum Lod {
     Gradient([f32; 3], [f32; 3]),
 }
 
-/// What an instruction asks for.
+/// The query of an instruction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
     pub(super) geometry: Geometry,
@@ -127,7 +127,7 @@ fn direction(face: u32, s: f32, t: f32) -> [f32; 3] {
     }
 }
 
-/// A place in a level: what is left of the coordinates, and the slice.
+/// A place in a level: the remaining coordinates, and the slice.
 #[derive(Debug, Clone, Copy)]
 struct Spot {
     at: [f32; 3],
@@ -225,7 +225,7 @@ impl Texture {
         colour
     }
 
-    /// What is at a spot of one level, as numbers.
+    /// The value at a spot of one level, as numbers.
     fn weighted(
         &self,
         env: &mut Env<'_, '_>,
@@ -286,7 +286,7 @@ impl Texture {
             .clamp(0.0, (self.levels.len() - 1) as f32)
     }
 
-    /// What the texture says to an instruction of `tex`, and whether there is something.
+    /// The texture's value for an instruction of `tex`, and whether there is one.
     pub(super) fn sample(
         &self,
         env: &mut Env<'_, '_>,
@@ -334,7 +334,7 @@ impl Texture {
         bits
     }
 
-    /// What the texture has at a whole coordinate.
+    /// The texture's value at a whole coordinate.
     pub(super) fn fetch(
         &self,
         env: &mut Env<'_, '_>,

@@ -200,7 +200,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(.managed)` and the like. The others change nothing here.
+    /// `(.managed)` and similar. The others change nothing here.
     fn attribute(&mut self) -> Result<(), Error> {
         self.expect('(')?;
         while !self.accept(')') {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The decisions: which grants end, and who has the next.
+//! The decisions: which grants end, and which client is next.
 
 use super::*;
 
@@ -40,9 +40,9 @@ impl Schedule {
         self.time = self.mean_time().unwrap_or(self.time);
     }
 
-    /// How long a client's turn is, in nanoseconds. One that waits for each short piece of work gets in one turn what its VM is
-    /// behind, and so is due again after each turn of another VM. One of which nothing is known yet gets its share of a round of two. All others
-    /// have the longest.
+    /// The length of a client's turn, in nanoseconds. A client that waits for each short piece of work gets its VM's
+    /// arrears in one turn, and so is due again after each turn of another VM. A client without history gets its share
+    /// of a round of two. All others have the longest turn.
     fn turn(&self, member: &Member) -> u64 {
         let longest = self.longest_turn();
         let Some(vm) = self.vms.get(&member.vm) else {
@@ -90,7 +90,8 @@ impl Schedule {
             .map(|(number, vm)| (*number, vm.place.time))
     }
 
-    /// When the turn of a client that has the GPU ends: when another would be next. `None` if nobody waits.
+    /// The end of the turn of a client that has the GPU: the time at which another would be next. `None` if no client
+    /// waits.
     fn turn_end(&self, member: &Member) -> Option<u64> {
         let held = member.held.filter(|held| !held.is_open)?;
         let vm = self.vms.get(&member.vm)?;
@@ -100,7 +101,7 @@ impl Schedule {
             .filter(|member| member.waits())
             .peekable();
         waiting.peek()?;
-        // What was said stays true once it has come about.
+        // A promised end stays valid once it has passed.
         if let Some(until) = held.until.filter(|until| *until <= self.charged) {
             return Some(until);
         }
@@ -167,7 +168,7 @@ impl Schedule {
                     actions.push(Action::Revoke(name));
                 }
                 Some(held) => {
-                    // A client that says that it ends is told as well, for it may say so for ever.
+                    // A client that announces its end is revoked too, because it may announce it for ever.
                     if held.is_tail {
                         actions.push(Action::Revoke(name));
                     }

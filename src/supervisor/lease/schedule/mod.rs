@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Who has a GPU next: earliest eligible virtual deadline first, over measured GPU time.
+//! The order of GPU use: earliest eligible virtual deadline first, over measured GPU time.
 //!
 //! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The queue's is the mean of all active VMs',
 //! by weight: where a VM would be that has just its share. A VM is *eligible* unless it is ahead of the queue's time, and the eligible VM goes next whose
@@ -10,15 +10,16 @@
 //!
 //! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's share.
 //!
-//! While only one VM wants the GPU, its clients hold *open* grants at the same time, without an end. When others want it too, grants are revoked, and then
-//! one client at a time has a *paced* grant for [`TURN`] or [`LONG_TURN`], or for several turns in a row if its VM's weight brings them. The client is told when
-//! its turn ends. It says when only the last of its work is left on the GPU, and the next client's grant begins then: the GPU has no time without work
-//! between two turns.
+//! While only one VM wants the GPU, its clients hold *open* grants at the same time, without an end. When others want
+//! it too, grants are revoked. Then one client at a time has a *paced* grant for [`TURN`] or [`LONG_TURN`], or for
+//! several turns in a row if its VM's weight allows. The scheduler sends the client the end of its turn. The client
+//! reports when only the last of its work is left on the GPU, and the next client's grant begins then: the GPU is never
+//! without work between two turns.
 //!
 //! A client whose programs wait for each short piece of work would wait for a whole round of long turns for every share of its own. So its turns are shorter,
 //! and more of them come ([`Schedule::turn`]).
 //!
-//! This module knows neither threads nor clocks: it is told what happened and when, and says what to do.
+//! This module has no threads and no clock: its caller passes events with their times, and it returns actions.
 
 mod decide;
 
@@ -44,14 +45,14 @@ const BURSTS: u64 = 8;
 const SLACK: Duration = Duration::from_millis(2);
 /// How long a revoked lease may take to come back before others go on beside it, by the driver's own time slices.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// How long after several VMs wanted the GPU the one that is left has it open again: until then what it
-/// gives the GPU is kept short, for the others may be back.
+/// The time from the last contention until the remaining VM has the GPU open again. Until then its work stays short,
+/// because the others may come back.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A client's name here.
 pub type Client = u32;
 
-/// What is to be done.
+/// The actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Give the client a grant that others may have beside it, without an end.
@@ -60,7 +61,7 @@ pub enum Action {
     Pace(Client),
     /// Take the grant back.
     Revoke(Client),
-    /// Tell the client when its turn ends; `None` if nobody waits for the GPU.
+    /// Send the client the end of its turn; `None` if no client waits for the GPU.
     Until(Client, Option<u64>),
 }
 
@@ -83,7 +84,7 @@ struct Held {
     turn: u64,
     /// Its VM's virtual time at the end of the turn, if all of it is used.
     finish: u128,
-    /// When the client was told that its turn ends.
+    /// The end of the client's turn, as sent to it.
     until: Option<u64>,
     /// Since when it is to come back: it was taken back, or the client says that its turn ends.
     ends: Option<u64>,
@@ -105,8 +106,8 @@ struct Place {
 }
 
 impl Place {
-    /// Takes note of whether it is active. One that has become so is no more than a long turn behind `time`, by its weight;
-    /// no more than a short turn if it was away for longer than a long one.
+    /// Records whether it is active. A client that becomes active is at most a long turn behind `time`, by its weight;
+    /// at most a short turn if it was away for longer than a long one.
     fn update(&mut self, is_active: bool, time: u128, weight: u128, now: u64) {
         if is_active && !self.is_active {
             let is_back = self.went.is_some_and(|went| now <= went + nanos(LONG_TURN));
@@ -152,7 +153,7 @@ impl Vm {
     }
 }
 
-/// What is known of a VM beside who its clients are.
+/// The state of a VM apart from its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// Its weight.
@@ -196,7 +197,7 @@ pub struct Schedule {
     charged: u64,
     /// When several VMs wanted the GPU last.
     contended: Option<u64>,
-    /// What VMs had of the GPU since it was asked.
+    /// The VMs' GPU time since the last query.
     had: BTreeMap<usize, u64>,
 }
 
@@ -205,7 +206,7 @@ const fn nanos(duration: Duration) -> u64 {
 }
 
 impl Schedule {
-    /// What is known of a VM, now or from now on.
+    /// The state of a VM, created at its first use.
     pub fn set_vm(&mut self, vm: usize, terms: Terms) {
         let entry = self.vms.entry(vm).or_insert(Vm {
             place: Place::default(),
@@ -248,7 +249,7 @@ impl Schedule {
         }
     }
 
-    /// The client gives the GPU no more work in its turn, and what is left of it there is short.
+    /// The client gives the GPU no more work in its turn, and the rest of its work there is short.
     pub fn is_ending(&mut self, client: Client, now: u64) {
         self.charge(now);
         let member = self.clients.get_mut(&client);
@@ -260,7 +261,7 @@ impl Schedule {
         }
     }
 
-    /// The client has given back what it held, and nothing of it is on the GPU.
+    /// The client has returned its grant, and none of its work is on the GPU.
     pub fn came_back(&mut self, client: Client, now: u64) {
         self.charge(now);
         let Some(member) = self.clients.get_mut(&client) else {
@@ -270,14 +271,14 @@ impl Schedule {
         if let (Some(held), Some(vm)) = (member.held.take(), self.vms.get_mut(&member.vm))
             && !held.is_open
         {
-            // Where the end did not come because there was no more to do, it says nothing.
+            // A turn that did not end by a lack of work does not show the client's need.
             let had_more = held.ends.is_some() || held.until.is_some_and(|until| until <= now);
             let took = now.saturating_sub(held.since);
             vm.learn(if had_more { took.max(held.turn) } else { took });
         }
     }
 
-    /// What is left of a grant that did not come back in time is over.
+    /// The rest of a grant that did not come back in time is over.
     pub fn overrun_ended(&mut self, client: Client, now: u64) {
         self.charge(now);
         if let Some(member) = self.clients.get_mut(&client) {
@@ -293,19 +294,19 @@ impl Schedule {
         self.clients.values().any(is_paced)
     }
 
-    /// What each VM had of the GPU since this was asked last, in nanoseconds; not while it had it open.
+    /// Each VM's GPU time since the last query, in nanoseconds, except under open grants.
     pub fn take_had(&mut self) -> BTreeMap<usize, u64> {
         std::mem::take(&mut self.had)
     }
 
-    /// The clients that have overrun for longer than they may, in a VM that has had more than its share meanwhile. While
-    /// one that overruns gets no more than that, by the driver's time slices, nobody loses by it.
+    /// The clients that have overrun beyond their limit, in a VM that has had more than its share meanwhile. While one
+    /// that overruns gets no more than its share, by the driver's time slices, no VM loses by it.
     pub fn overrunning(&mut self, now: u64) -> Vec<Client> {
         self.charge(now);
         let is_over = |(name, member): (&Client, &Member)| {
             let limit = self.vms.get(&member.vm)?.overrun_limit?;
             let late = now.saturating_sub(member.overruns?) >= limit;
-            // Before it overran it was waited for, which nobody has to answer for with his life.
+            // The time before the overrun does not count against it.
             let margin = 2 * nanos(PATIENCE) + limit / 32;
             (late && self.excess(member.vm) > margin).then_some(*name)
         };
@@ -343,7 +344,7 @@ impl Schedule {
         Some(least + ahead.sum::<u128>() / self.active_weight().max(1))
     }
 
-    /// Charges what passed since the last time.
+    /// Charges the time since the last call.
     fn charge(&mut self, now: u64) {
         let passed = now.saturating_sub(self.charged);
         self.charged = self.charged.max(now);
@@ -380,7 +381,7 @@ impl Schedule {
         (nanos(ROUND) / vms.max(1) as u64).clamp(nanos(TURN), nanos(LONG_TURN))
     }
 
-    /// Whether no more than one VM wants or has the GPU.
+    /// Whether at most one VM wants or has the GPU.
     fn is_alone(&self) -> bool {
         let active = |member: &&Member| member.wants || member.is_on_gpu();
         let mut vms = self.clients.values().filter(active).map(|member| member.vm);

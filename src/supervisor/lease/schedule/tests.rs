@@ -23,7 +23,7 @@ fn weighing(weight: u32) -> Terms {
     }
 }
 
-/// What a client does all the time.
+/// The behaviour of a client.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     vm: usize,
@@ -63,7 +63,7 @@ struct Running {
     idle_since: Option<u64>,
 }
 
-/// What came of it, by client and by VM.
+/// The results, by client and by VM.
 #[derive(Debug, Default)]
 struct Outcome {
     worked: BTreeMap<Client, u64>,
@@ -97,7 +97,7 @@ impl Outcome {
 }
 
 impl Running {
-    /// One step of a client that has the GPU; says whether the scheduler is to look.
+    /// One step of a client that has the GPU; returns whether the scheduler must look.
     fn go_on(
         &mut self,
         id: Client,
@@ -278,7 +278,7 @@ fn shares_follow_weights() {
 }
 
 #[test]
-fn what_one_does_not_use_the_others_have() {
+fn unused_time_goes_to_the_others() {
     let mut loads = vec![load(0, MS), load(1, MS)];
     loads.push(Load {
         vm: 2,
@@ -480,7 +480,7 @@ fn one_that_waits_for_each_short_kernel_is_due_after_each_turn_of_another() {
         assert!(late <= 11 * MS, "{} µs", late / US);
         let worst = outcome.worst_wait(7);
         assert!(worst <= 22 * MS, "{} µs", worst / US);
-        // It has its share all the same, less what the changes to it take.
+        // It still has its share, less the time of the switches to it.
         let sum: u64 = outcome.by_vm.values().sum();
         let share = outcome.by_vm[&7] as f64 / sum as f64;
         assert!((0.08..0.14).contains(&share), "{share}");
@@ -537,7 +537,7 @@ fn overrun(vms: &[usize], limit: u64) -> (Schedule, u64) {
         schedule.set_vm(*vm, terms);
         schedule.join(client as Client, *vm);
         schedule.wants(client as Client, true, 10 * MS, now);
-        // Nobody gives anything back.
+        // No client returns its grant.
         let client = client as Client;
         while !grants(&mut schedule, now)
             .iter()

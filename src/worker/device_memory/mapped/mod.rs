@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The guest's own virtual memory: addresses that it reserves, physical memory that it makes, and what of that it maps where.
+//! The guest's own virtual memory: its reservations, its physical memory, and its mappings.
 //!
-//! The worker reserves windows of addresses of the driver and never gives them back; the guest's reservations lie in them. So an
-//! address that the guest unmaps and frees becomes nobody else's: a command that has found it meets the driver's error, and no
-//! memory of the worker's own. What is mapped is noted in [`super::ranges`] as all other memory is, and copies and fills are judged by that.
+//! The worker reserves windows of addresses of the driver and never returns them; the guest's reservations lie in them.
+//! So an address that the guest unmaps and frees is not reused: a command that has found it gets the driver's error,
+//! and does not reach memory of the worker's own. Mappings are recorded in [`super::ranges`] as all other memory is,
+//! and checks of copies and fills use that.
 //!
 //! Physical memory is counted by reference: the guest's references and its mappings. It is charged when it is made, and the charge
 //! goes with the last of them.
@@ -36,7 +37,7 @@ use crate::{
 
 /// Windows at most.
 const WINDOWS: usize = 4;
-/// Physical memories of one client at most, and as many mappings: what each costs the driver is the host's memory.
+/// The maximum number of a client's physical memories, and of its mappings: the driver's cost of each is host memory.
 const MOST: usize = 256 << 10;
 
 /// Physical memory, given back with the last reference to it.
@@ -78,7 +79,7 @@ impl Drop for Physical {
 #[derive(Debug)]
 struct Known {
     memory: Arc<Physical>,
-    /// What the guest is to release.
+    /// The physical memory that the guest releases.
     references: u32,
     mappings: u32,
 }
@@ -86,7 +87,7 @@ struct Known {
 #[derive(Debug)]
 struct Mapping {
     bytes: u64,
-    /// The guest's id of what is mapped.
+    /// The guest's id of the mapped memory.
     id: u64,
     memory: Arc<Physical>,
     /// It is being unmapped.
@@ -100,7 +101,7 @@ struct State {
     known: HashMap<u64, Known>,
     /// By their starts.
     mappings: BTreeMap<u64, Mapping>,
-    /// The ids of what others may have imported, by its number.
+    /// The ids of memory that others may have imported, by its number.
     exported: HashMap<u32, u64>,
 }
 
@@ -201,7 +202,7 @@ pub struct Mapped {
     /// Starts and bytes, for look-ups without a lock.
     windows: [OnceLock<(u64, u64)>; WINDOWS],
     state: Mutex<State>,
-    /// Held by who changes mappings while the driver works. Its command is narrow: others may wait for it.
+    /// Held while the driver changes mappings. The command is narrow: others may wait for it.
     turn: Mutex<()>,
 }
 
@@ -222,7 +223,7 @@ impl Mapped {
             .any(|(start, bytes)| address.wrapping_sub(*start) < *bytes)
     }
 
-    /// Adds a window; `false` if there is none to be had.
+    /// Adds a window; `false` if none is available.
     fn add_window(&self, state: &mut State) -> bool {
         let Some(place) = self.windows.iter().find(|place| place.get().is_none()) else {
             return false;
@@ -458,7 +459,7 @@ impl DeviceMemory {
                 source: Source::Mapped { access, .. },
                 ..
             }) => Ok(access.of(device)),
-            // NVIDIA's driver (580) says so of memory that was allocated, whoever may use it.
+            // The answer of NVIDIA's driver (580) for allocated memory, whatever the access.
             Some(_) => Ok(0),
             None => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -509,8 +510,8 @@ impl DeviceMemory {
         }
     }
 
-    /// [`DeviceMemory::place`] of what is mapped. What the memory's own device may not write to is nobody's to reach but by the
-    /// driver, which judges that.
+    /// [`DeviceMemory::place`] of a mapping. Memory that its own device may not write to is reached only by the driver,
+    /// which checks the access.
     pub(super) fn place_mapped(&self, address: u64, bytes: u64) -> Option<Place> {
         let range = self.ranges.find(address)?;
         let Source::Mapped { access, .. } = range.source else {
@@ -532,12 +533,13 @@ impl DeviceMemory {
         })
     }
 
-    /// [`DeviceMemory::export`] of what is mapped; `None` if it has not this number.
+    /// [`DeviceMemory::export`] of a mapping; `None` if its number differs.
     pub(super) fn export_mapped(
         &self,
         number: u32,
     ) -> Option<Result<(OwnedFd, u64, CUdevice), CUresult>> {
-        // Nothing of it is held beyond the lock: the last who lets go tells the holders, and they may be asking this.
+        // No reference outlives the lock: the last one to be dropped notifies the holders, and they may be calling
+        // this.
         let state = self.mapped.state();
         let memory = &state.known.get(state.exported.get(&number)?)?.memory;
         let fd = export(memory.handle);

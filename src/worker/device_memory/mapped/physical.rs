@@ -31,8 +31,9 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is there, and for a size that is no multiple of the granularity;
-    /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is invalid or in use, and for a size that is no multiple of the
+    /// granularity; `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's
+    /// code.
     pub fn create_physical(
         &self,
         id: u64,
@@ -69,7 +70,7 @@ impl DeviceMemory {
         let memory = Arc::new(memory);
         let mut state = self.mapped.state();
         if state.known.contains_key(&id) {
-            // Another thread was faster: who does that is not one of our libraries. The memory is dropped after the lock.
+            // Another thread was faster, which our libraries never cause. The memory is dropped after the lock.
             drop(state);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -129,7 +130,7 @@ impl DeviceMemory {
         })
     }
 
-    /// `cuMemRelease`: what is mapped stays.
+    /// `cuMemRelease`: mapped memory stays.
     ///
     /// # Errors
     ///
@@ -145,7 +146,8 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Physical memory as what `cuMemExportToShareableHandle` shares. As natively, what was released and is mapped can be shared too.
+    /// Physical memory as the object of `cuMemExportToShareableHandle`. As natively, released memory that is mapped can
+    /// be shared too.
     ///
     /// # Errors
     ///
@@ -209,7 +211,7 @@ impl DeviceMemory {
         Ok((guest_device, bytes))
     }
 
-    /// The guest imports what it has itself exported, under one more id.
+    /// The guest imports memory that it has exported itself, under one more id.
     ///
     /// # Errors
     ///

@@ -7,8 +7,9 @@ use gpgpu_protocol::cuda::*;
 
 use crate::worker::device_memory::{Device, DeviceMemory, reaper::LOOK};
 
-/// How often a question about a pool looks for what was freed. The program may have seen the end of a stream's work before the stream is
-/// idle for the driver: what it frees then is over a moment later, and is not to count. On a busy host the moment is some milliseconds.
+/// How often a query about a pool looks for freed memory. The program may have seen the end of a stream's work before
+/// the stream is idle for the driver: memory that it frees then is over a moment later, and must not count. On a busy
+/// host the moment is some milliseconds.
 const LOOKS: usize = 100;
 
 impl DeviceMemory {
@@ -39,7 +40,7 @@ impl DeviceMemory {
         self.mempools.create(mempool, device, most)
     }
 
-    /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed.
+    /// `cuMemPoolDestroy`: allocations from it stay until they are freed.
     ///
     /// # Errors
     ///
@@ -115,8 +116,8 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Lets another device, by the driver's number, use the memory of a pool. Nothing is taken away again: what another device
-    /// was let in to it can use as long as the process lives.
+    /// Gives another device, by the driver's number, access to the memory of a pool. Access is never withdrawn: another
+    /// device keeps it as long as the process lives.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Gives idle memory back, but for what pools are to keep.
+    /// Returns idle memory, except the memory that pools keep.
     fn trim_to_promise(&self, device: CUdevice) {
         self.promise(device);
         let found = self.known_device(device);

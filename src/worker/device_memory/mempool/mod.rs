@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory pools: what programs set for them and ask of them.
+//! Memory pools: their settings and their attributes.
 //!
-//! A pool has no memory of its own. Its allocations come out of the same chunks as all others; what it *keeps* is a number of
-//! idle bytes, which are given out again before the device gives more and which its release threshold bounds. All of it is void
-//! once memory runs out somewhere.
+//! A pool has no memory of its own. Its allocations come from the same chunks as all others. The memory that it *keeps*
+//! is a number of idle bytes, which are reused before the device gives more and which its release threshold bounds. The
+//! number becomes 0 once memory runs out somewhere.
 
 mod functions;
 
@@ -71,7 +71,7 @@ impl Pool {
         self.used + self.kept
     }
 
-    /// What was kept before memory ran out is there no more.
+    /// Memory that was kept before memory ran out is gone.
     fn look(&mut self, pressures: u64) {
         if self.pressures != pressures {
             self.pressures = pressures;
@@ -85,7 +85,7 @@ impl Pool {
     }
 }
 
-/// The pools, by id. What is said of `pressures` is how often the device's memory has run out, by
+/// The pools, by id. `pressures` is the number of times that the device's memory has run out, by
 /// [`super::pool::Pool::pressures`].
 #[derive(Debug, Default)]
 pub struct MemPools {
@@ -184,7 +184,7 @@ impl MemPools {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; what `gpu` says.
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the errors of `gpu`.
     pub fn device(
         &self,
         id: u64,
@@ -230,7 +230,7 @@ impl MemPools {
         Ok(())
     }
 
-    /// The allocation that was counted is there; or it is not.
+    /// The counted allocation exists; or it does not.
     pub fn settle(&self, id: u64, taken: u64, pressures: u64, is_there: bool) {
         if let Some(pool) = self.map().get_mut(&id) {
             pool.look(pressures);
@@ -270,7 +270,7 @@ impl MemPools {
         })
     }
 
-    /// Keeps no more than that `most` bytes are reserved.
+    /// Keeps so much that no more than `most` bytes are reserved.
     pub fn trim(&self, id: u64, most: u64) {
         if let Some(pool) = self.map().get_mut(&id) {
             pool.trim(most);
@@ -308,7 +308,7 @@ impl MemPools {
         })
     }
 
-    /// `cuMemPoolSetAttribute`: of a high mark only a reset, to what there is now.
+    /// `cuMemPoolSetAttribute`: a high mark can only be reset, to the current value.
     ///
     /// # Errors
     ///
@@ -387,12 +387,12 @@ mod tests {
         assert_eq!(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 3 * MIB);
         assert_eq!(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 9 * MIB);
         assert_eq!(ask(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 9 * MIB);
-        // Where memory runs out, what is only kept is gone.
+        // If memory runs out, kept memory is gone.
         assert_eq!(
             pools.get(id, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 1),
             Ok(2 * MIB)
         );
-        // So is what was given back before and is counted afterwards.
+        // So is memory that was returned before and counted afterwards.
         pools.set(id, threshold, u64::MAX, 1).unwrap();
         allocate(&pools, id, MIB).unwrap();
         pools.give_back(id, MIB, Some(0));
@@ -445,7 +445,7 @@ mod tests {
         assert!(pools.create(id, 3, 0).is_err());
         assert_eq!(pools.destroy(id), Ok(3));
         assert_eq!(pools.destroy(id), Err(CUDA_ERROR_INVALID_HANDLE));
-        // What is given back later counts nowhere.
+        // Memory that is returned later counts nowhere.
         pools.give_back(id, MIB, Some(0));
         for serial in 0..MOST as u64 {
             pools.create(object_id::<MemPool>(serial), 0, 0).unwrap();

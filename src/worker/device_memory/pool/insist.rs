@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory that is made where there is little: what is idle is given back first, here and in other processes.
+//! Allocation while memory is short: idle memory is returned first, here and in other processes.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     ///
-    /// That of the last `make`.
+    /// The error of the last `make`.
     pub fn insist<T>(
         &self,
         bytes: u64,
@@ -29,7 +29,7 @@ impl<B: Backend> Pool<B> {
         if patience == Patience::None {
             return made;
         }
-        // What another thread is giving back just now counts too.
+        // Memory that another thread is returning just now counts too.
         if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
             && (self.press() || *self.discards() != discards)
         {
@@ -38,8 +38,8 @@ impl<B: Backend> Pool<B> {
         if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) {
             made = make(Patience::ForOthers);
         }
-        // Whoever has imported what was given back drops it, but not at once; and what was freed just now may be in use in
-        // another thread for a moment.
+        // A process that has imported returned memory drops it a moment later; and memory that was freed just now may
+        // be in use in another thread for a moment.
         let began = Instant::now();
         let is_kept = || self.state().idle_bytes > 0 && began.elapsed() < PATIENCE;
         while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One device's memory: chunks of physical memory in a window of addresses, and allocations in them.
 //!
-//! A small allocation is carved out of a chunk that it shares with others; a large one has a chunk of its own. Behind each
-//! chunk lie addresses that lead nowhere, so that a kernel that runs off a chunk's end faults. A chunk that nothing uses
-//! any more is kept for a while, for what is allocated next, and is given back under pressure.
+//! A small allocation is a part of a chunk that it shares with others; a large one has a chunk of its own. The
+//! addresses behind each chunk are unmapped, so that a kernel that runs past a chunk's end faults. An unused chunk is
+//! kept for a while, for the next allocations, and is returned under pressure.
 //!
 //! No lock is held while the driver works, so an allocation that finds its place at once never waits for one that does not.
 
@@ -24,7 +24,7 @@ use gpgpu_protocol::cuda::*;
 use super::space::Space;
 use crate::worker::grace::Ticket;
 
-/// What allocations are aligned to, in bytes: CUDA promises 256 and gives 512.
+/// The alignment of allocations, in bytes: CUDA promises 256 and gives 512.
 pub const ALIGNMENT: u64 = 512;
 /// Allocations from this size on have a chunk of their own.
 pub const WHOLE_BYTES: u64 = 32 << 20;
@@ -33,18 +33,18 @@ const FIRST_SHARED_BYTES: u64 = 16 << 20;
 /// Shared chunks at most.
 const LARGEST_SHARED_BYTES: u64 = 64 << 20;
 
-/// What may be waited for where there is no memory.
+/// The events to wait for if there is no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Nothing: something else can be tried.
     None,
-    /// Other processes, to give back what they only keep.
+    /// Other processes, to return kept memory.
     ForOthers,
 }
 
-/// Others who hold chunks by descriptors.
+/// Other holders of chunks, by descriptors.
 pub trait Holders: std::fmt::Debug + Send + Sync {
-    /// The exports with these numbers are gone: nobody may keep their memory.
+    /// The exports with these numbers are gone: no process may keep their memory.
     fn drop_exports(&self, numbers: &[u32]);
 }
 
@@ -54,9 +54,9 @@ pub trait Memory {
     fn set_kept(&self, is_kept: bool);
 }
 
-/// What a pool has done by the driver.
+/// The driver's work for a pool.
 pub trait Backend {
-    /// What chunks are made of.
+    /// The source of chunks.
     type Memory: Memory;
 
     /// Makes `bytes` bytes of memory and maps them for these devices.
@@ -73,7 +73,7 @@ pub trait Backend {
     ) -> Result<Self::Memory, CUresult>;
     /// Unmaps memory; `false` if that fails, and the addresses must not be used again.
     fn unmap(&self, address: u64, bytes: u64) -> bool;
-    /// Lets one more device use what is mapped.
+    /// Gives one more device access to the mapping.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ pub trait Backend {
     fn now(&self) -> Option<Ticket> {
         None
     }
-    /// Whether nobody can use any more what was found in this memory before a time.
+    /// Whether all commands have ended that can have found this memory before a time.
     fn is_unused(&self, _since: Option<Ticket>, _address: u64, _bytes: u64) -> bool {
         true
     }
@@ -101,14 +101,14 @@ pub trait Backend {
     }
 }
 
-/// What a pool is made of.
+/// The configuration of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Where its window of addresses starts.
     pub start: u64,
     /// The window's bytes.
     pub bytes: u64,
-    /// What the sizes of chunks are multiples of, in bytes.
+    /// The unit of the sizes of chunks, in bytes.
     pub granularity: u64,
     /// How many bytes of chunks without allocations are kept.
     pub keep: u64,
@@ -159,7 +159,7 @@ struct State<M> {
     idle_bytes: u64,
     /// How many shared chunks were made.
     shared_made: u32,
-    /// Who may use the memory: the device itself, and those of whose contexts it was used.
+    /// The devices with access: the device itself, and those whose contexts have used it.
     devices: Vec<CUdevice>,
 }
 
@@ -213,8 +213,8 @@ impl<M: Memory> State<M> {
         Some(start)
     }
 
-    /// Takes the oldest idle chunks, of those that are unused, out of the tables until no more than `keep` bytes are idle. They
-    /// count as kept until the driver has them back.
+    /// Removes the oldest unused chunks from the tables until no more than `keep` bytes are idle. They count as kept
+    /// until the driver has them back.
     fn evict(
         &mut self,
         keep: u64,
@@ -413,7 +413,7 @@ impl<B: Backend> Pool<B> {
         Ok(address)
     }
 
-    /// Takes an allocation back that has `taken` bytes. What it was used for is over. Returns how many bytes are idle.
+    /// Takes an allocation of `taken` bytes back. Its use is over. Returns the number of idle bytes.
     pub fn free(&self, address: u64, taken: u64) -> u64 {
         let mut state = self.state();
         let Some((start, chunk)) = state.containing(address) else {
@@ -435,7 +435,7 @@ impl<B: Backend> Pool<B> {
         self.shape.keep.max(self.promised())
     }
 
-    /// How many bytes of idle chunks are to be kept as long as nobody lacks memory.
+    /// The number of bytes of idle chunks to keep while memory is not short.
     pub fn promised(&self) -> u64 {
         self.promised.load(Ordering::Relaxed)
     }
@@ -445,7 +445,8 @@ impl<B: Backend> Pool<B> {
         self.promised.store(bytes, Ordering::Relaxed);
     }
 
-    /// Gives all idle chunks back, for memory has run out somewhere; `false` if there were none. What was promised is void.
+    /// Returns all idle chunks, because memory has run out somewhere; `false` if there were none. Promises to keep
+    /// memory are void.
     pub fn press(&self) -> bool {
         self.pressures.fetch_add(1, Ordering::Relaxed);
         self.promise(0);
@@ -457,7 +458,7 @@ impl<B: Backend> Pool<B> {
         self.pressures.load(Ordering::Relaxed)
     }
 
-    /// Gives idle chunks back until no more than `keep` bytes are idle; `false` if there was nothing to give back.
+    /// Returns idle chunks until no more than `keep` bytes are idle; `false` if there was nothing to return.
     pub fn trim(&self, keep: u64) -> bool {
         let mut discards = self.discards();
         let gone = self.state().evict(keep, |start, chunk| {
@@ -529,7 +530,7 @@ impl<B: Backend> Pool<B> {
         };
         for (start, bytes) in chunks {
             let result = self.backend.grant(start, bytes, device);
-            // One that is gone by now is nobody's to use.
+            // A chunk that is gone by now must not be used.
             if result.is_err() && self.state().chunks.contains_key(&start) {
                 return result;
             }

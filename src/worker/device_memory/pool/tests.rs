@@ -20,18 +20,18 @@ const GRANULARITY: u64 = 2 * MIB;
 
 #[derive(Debug, Default)]
 struct Table {
-    /// What is mapped: bytes and devices, by address.
+    /// The mappings: bytes and devices, by address.
     mapped: BTreeMap<u64, (u64, Vec<CUdevice>)>,
-    /// What there is of the device's memory, in bytes.
+    /// The device's memory, in bytes.
     left: u64,
     creations: u32,
     refuses_device: Option<CUdevice>,
     /// Bytes that can be given back at any time.
     kept: u64,
     refuses_unmap: bool,
-    /// The exports that others were told to drop.
+    /// The dropped exports.
     released: Vec<u32>,
-    /// A command uses what was in the chunk here.
+    /// A command uses the memory of the chunk here.
     used: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Drop for Bytes {
     fn drop(&mut self) {
         let mut table = self.0.table();
         table.left += self.1;
-        // In one step: whoever looks never finds it both kept and free, nor neither.
+        // In one step: a reader never finds it both kept and free, nor neither.
         if self.2.load(Relaxed) {
             table.kept -= self.1;
         }
@@ -156,7 +156,7 @@ fn a_chunk_that_a_command_uses_stays_when_others_are_given_back() {
     assert!(pool.trim(0));
     assert_eq!(fake.table().mapped.keys().collect::<Vec<_>>(), [&first]);
     assert!(!pool.press());
-    // Whoever needs the memory waits a moment for the command to end.
+    // A process that needs the memory waits a moment for the command to end.
     let ends = std::thread::spawn({
         let fake = fake.clone();
         move || fake.table().used = None
@@ -202,7 +202,7 @@ fn pitfall_68_what_is_in_no_allocation_counts_as_kept_until_it_is_back() {
     pool.free(large, large_taken);
     assert!(pool.trim(0));
     assert_eq!(kept(), 0);
-    // What the driver does not take back is nobody's to have.
+    // Memory that the driver does not take back is unavailable.
     let (large, large_taken) = allocate(&pool, 40 * MIB).unwrap();
     pool.free(large, large_taken);
     fake.table().refuses_unmap = true;
@@ -212,7 +212,7 @@ fn pitfall_68_what_is_in_no_allocation_counts_as_kept_until_it_is_back() {
 }
 
 #[test]
-fn what_was_freed_is_at_hand_until_it_is_needed_elsewhere() {
+fn freed_memory_is_kept_until_it_is_needed_elsewhere() {
     let (fake, pool) = pool(256 * MIB, 256 * MIB);
     let (address, taken) = allocate(&pool, 128 * MIB).unwrap();
     assert_eq!(pool.try_allocate(taken), None);
@@ -293,7 +293,7 @@ fn an_export_is_named_by_a_number_that_is_told_when_it_is_gone_and_never_comes_b
     let (again, taken) = allocate(&pool, 64 * MIB).unwrap();
     assert_eq!(again, address);
     assert_ne!(pool.place(again, taken).unwrap().export, place.export);
-    // What nobody asked about is nobody's to forget.
+    // Only requested exports have to be dropped.
     let (unasked, taken) = allocate(&pool, 34 * MIB).unwrap();
     pool.free(unasked, taken);
     pool.trim(0);
@@ -392,7 +392,7 @@ proptest! {
                     pool.trim(keep);
                 }
             }
-            // What is not allocated is free, here or at the device.
+            // Memory that is not allocated is free, here or at the device.
             let held: u64 = live.iter().map(|(_, taken)| taken).sum();
             prop_assert_eq!(held + pool.free_bytes() + fake.table().left, MEMORY);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The gate's thread: it follows what the GPU does under a grant.
+//! The gate's thread: it follows the GPU's work under a grant.
 
 use super::*;
 
@@ -7,10 +7,10 @@ use super::*;
 pub(super) const GRACE: Duration = Duration::from_millis(1);
 /// How long it is kept for a program that took longer than that the last time.
 const SHORT_GRACE: Duration = Duration::from_micros(50);
-/// How often the GPU is looked at while nobody else wants it.
+/// How often to look at the GPU while no other VM wants it.
 const SAMPLE: Duration = Duration::from_millis(5);
-/// How long before the end of its work on the GPU a worker says that its turn ends, in nanoseconds: as long as it takes
-/// until another worker's first kernel is there.
+/// The time before the end of its work on the GPU at which a worker announces the end of its turn, in nanoseconds: as
+/// long as another worker's first kernel takes to arrive.
 const LEAD: u64 = 120_000;
 /// A wait for the GPU that is longer than this is slept through but for its last part, in nanoseconds: a timer of the host may be
 /// two milliseconds late.
@@ -53,7 +53,7 @@ impl<W: Work> Gate<W> {
         false
     }
 
-    /// Nobody else wants the GPU: sees how busy it is, and that it is wanted back.
+    /// No other VM wants the GPU: measures its use, and notices a revocation.
     fn watch(&self, live: u32) {
         let mut seen = self.given.load(SeqCst);
         let mut last = Instant::now();
@@ -87,7 +87,7 @@ impl<W: Work> Gate<W> {
                 }
                 self.dozing.store(0, SeqCst);
                 last = Instant::now();
-                // What woke this thread may be over soon.
+                // The reason of this thread's wake-up may be over soon.
                 self.mark_at.store(0, SeqCst);
                 continue;
             } else {
@@ -113,7 +113,7 @@ impl<W: Work> Gate<W> {
         add(self.vm_busy_ns, time);
     }
 
-    /// Others want the GPU too: keeps what is on its way short.
+    /// Others want the GPU too: bounds the work in flight.
     fn pace(&self, live: u32) {
         let is_watched = self.lease.most.load(SeqCst) != 0;
         let mut next: Option<(u64, W::Mark)> = None;
@@ -189,7 +189,7 @@ impl<W: Work> Gate<W> {
         self.is_revoked(live) && has_work && self.is_as_expected(monotonic())
     }
 
-    /// Whether what is on the GPU may take as long as is expected: not if nothing is known, nor if it has taken twice as long.
+    /// Whether the GPU's work may take its expected time: not if nothing is known, nor if it has taken twice as long.
     fn is_as_expected(&self, now: u64) -> bool {
         let under_way = self
             .entered
@@ -216,7 +216,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Lets a moment pass until the GPU may have come to the command with this number.
+    /// Waits a moment until the GPU may have reached the command with this number.
     fn relax(&self, count: u64, now: u64) {
         let left = self.left(count, now);
         if left > LONG {
@@ -231,7 +231,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Waits for what is under way, where the supervisor sees for how long.
+    /// Waits for work in flight, visible to the supervisor.
     fn pass(&self, commands: u64) {
         let lease = self.lease;
         lease.pass_commands.store(commands as u32, SeqCst);
@@ -274,7 +274,7 @@ impl<W: Work> Gate<W> {
                 self.resumed();
                 return true;
             }
-            // A thread that waits for the lease or for room has just been told that there is some.
+            // A thread that waits for the lease or for room has just been notified.
             let has_waiting = self.waiting.load(SeqCst) + self.lease.wants.load(SeqCst) > 0;
             let is_quiet = since.elapsed() > grace && !has_waiting;
             let is_over = is_quiet || had_work && self.is_too_late(0, monotonic());
@@ -292,8 +292,8 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Lets nothing pass any more, waits for what is under way and says that it is over; and before that, if it is
-    /// expected to be over at once, that the turn ends.
+    /// Closes the gate, waits for work in flight and reports its end; and before that, if it is expected to be over at
+    /// once, the end of the turn.
     fn give_back(&self, live: u32, is_ending: bool) {
         {
             let mut returned = self.lock();
@@ -313,7 +313,7 @@ impl<W: Work> Gate<W> {
                 self.lease.ending.store(number(live), SeqCst);
                 (self.ring_bell)();
             }
-            // Of commands under an open grant nobody has counted which are done.
+            // The progress of commands under an open grant is not counted.
             let learns = is_ending || (mode(live) == grant::PACED && self.is_revoked(live));
             self.pass(given - done);
             self.finish(given, done, learns);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The gate before one GPU: what gives it work passes here, and passes while the worker holds the GPU's lease.
+//! The gate of one GPU: commands that give it work pass here, while the worker holds the GPU's lease.
 //!
-//! The supervisor grants and revokes by a word that both map ([`Lease`]). While nobody else wants the GPU, passing costs a few
-//! atomic operations on this process's own memory and one read of that word. Under a paced grant a thread of the gate follows the commands on
-//! the GPU by events behind some of them ([`follow`]), lets no more be on its way than the slice says, and gives the lease back when there is nothing to
-//! do or the turn ends. When a grant is revoked nothing passes any more, and the lease is back once the GPU has done what it was given.
+//! The supervisor grants and revokes by a word that both map ([`Lease`]). While no other VM wants the GPU, passing
+//! costs a few atomic operations on this process's own memory and one read of that word. Under a paced grant a thread
+//! of the gate follows the commands on the GPU by events behind some of them ([`follow`]), bounds the work in flight to
+//! the slice, and returns the lease when there is no work or the turn ends. When a grant is revoked the gate closes,
+//! and the lease is returned once the GPU has done its work.
 
 mod follow;
 
@@ -27,8 +28,8 @@ use crate::{
     worker::{grace, rest},
 };
 
-/// How long commands wait for those before them to finish, at first. A kernel may be waiting for what a later command does,
-/// so it is not for ever: after this one more passes, after twice this another, and so on.
+/// The first time-out of commands that wait for earlier ones to finish. A kernel may wait for a later command, so they
+/// must not wait for ever: after this time one more passes, after twice this another, and so on.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long before the GPU has nothing more to do the next command may be given, however long it takes, in nanoseconds: as
 /// long as a thread takes to wake up.
@@ -39,14 +40,14 @@ const FIRST_WORK: u64 = 300_000;
 /// As many marks as there are at a time.
 const MARKS: usize = 8;
 
-/// What the gate asks of the GPU.
+/// The gate's interface to the GPU.
 pub trait Work: Sync {
     /// A mark behind commands.
     type Mark: Send;
 
     /// Waits until the GPU has done all that this process has given it.
     fn drain(&self);
-    /// Marks the end of what this thread has just given to the GPU, if that can be.
+    /// Marks the end of this thread's latest GPU work, if possible.
     fn mark(&self) -> Option<Self::Mark>;
     /// Whether the GPU has passed a mark.
     fn has_passed(&self, mark: &Self::Mark) -> bool;
@@ -85,7 +86,7 @@ pub struct Gate<W: Work> {
     /// The number of the next command behind which there is to be a mark, and how far the next but one is from there.
     mark_at: AtomicU64,
     stride: AtomicU64,
-    /// The marks that nobody has looked at, with the number of their commands.
+    /// The unread marks, with the numbers of their commands.
     marks: Mutex<VecDeque<(u64, W::Mark)>>,
     /// Threads that wait until fewer commands are on their way.
     waiting: AtomicU32,
@@ -132,7 +133,7 @@ pub fn weigh(commands: u64) {
 pub struct Inside<'a, W: Work>(&'a Gate<W>);
 
 impl<W: Work> Inside<'_, W> {
-    /// Whether the grant is for as long as nobody else wants the GPU, and no kernel's time is limited.
+    /// Whether the grant lasts as long as no other VM wants the GPU, and no kernel's time is limited.
     pub fn is_open(&self) -> bool {
         mode(self.0.live.load(SeqCst)) == grant::OPEN && self.0.lease.most.load(SeqCst) == 0
     }
@@ -141,7 +142,7 @@ impl<W: Work> Inside<'_, W> {
 impl<W: Work> Drop for Inside<'_, W> {
     fn drop(&mut self) {
         let gate = self.0;
-        // What counts for several has passed as one.
+        // A command that counts for several has passed as one.
         let weight = WEIGHT.replace(1);
         if weight > 1 {
             gate.entered.fetch_add(weight - 1, SeqCst);
@@ -216,7 +217,7 @@ impl<W: Work> Gate<W> {
             }
             if waited.is_none() {
                 waited = Some(Instant::now());
-                // Who waits here keeps nothing from ending.
+                // A thread that waits here delays the end of no object.
                 _paused = Some(grace::pause());
                 self.resumed();
             }
@@ -236,13 +237,13 @@ impl<W: Work> Gate<W> {
         drop(self.changed.wait_while(self.lock(), held));
     }
 
-    /// Lets nothing pass, whatever the grant says, until [`Self::let_go`]. What is inside goes on.
+    /// Closes the gate, whatever the grant, until [`Self::let_go`]. Threads inside continue.
     pub fn hold(&self) {
         self.held.store(true, SeqCst);
         self.nudge();
     }
 
-    /// Has threads that wait look once more at what they wait for.
+    /// Makes waiting threads check their conditions again.
     pub fn nudge(&self) {
         let _returned = self.lock();
         self.changed.notify_all();
@@ -256,13 +257,13 @@ impl<W: Work> Gate<W> {
         self.changed.notify_all();
     }
 
-    /// Waits until nobody is inside and the GPU has done what it was given. For a gate that is held.
+    /// Waits until no thread is inside and the GPU has done its work. For a held gate.
     pub fn drain(&self) {
         self.wait_until_empty();
         self.work.drain();
     }
 
-    /// Waits until nobody is inside. For a gate that lets nothing pass.
+    /// Waits until no thread is inside. For a closed gate.
     fn wait_until_empty(&self) {
         let mut turns = 0_u32;
         while self.is_inside() {
@@ -275,14 +276,14 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Passes if the lease is here, however much is under way: for what only orders work.
+    /// Passes if the lease is here, however much is in flight: for commands that only order work.
     pub fn pass_by(&self) -> Option<Inside<'_, W>> {
         self.pass_if(|_, _| true)
     }
 
     /// Passes if the lease is here and `may` says so of the grant and of the number of commands before this one.
     fn pass_if(&self, may: impl FnOnce(u32, u64) -> bool) -> Option<Inside<'_, W>> {
-        // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
+        // Counted before the look at the grant: a thread that returns it reads the count after it has closed the gate.
         let before = self.entered.fetch_add(1, SeqCst);
         let live = self.live.load(SeqCst);
         let closed = live == 0 || self.lease.grant.load(SeqCst) != live || self.held.load(SeqCst);
@@ -312,8 +313,8 @@ impl<W: Work> Gate<W> {
         self.entered.load(SeqCst) != self.given.load(SeqCst)
     }
 
-    /// Gives the GPU something by `give`, for a thread that is inside. Returns a mark that the GPU passes once it has done what came before:
-    /// none if another thread may have given it something between the two.
+    /// Gives the GPU work by `give`, for a thread that is inside. Returns a mark that the GPU passes once it has done
+    /// the work before: none if another thread may have given it work between the two.
     pub fn behind_mark<T>(&self, give: impl FnOnce() -> T) -> (T, Option<W::Mark>) {
         let entered = self.entered.load(SeqCst);
         let is_alone = entered == self.given.load(SeqCst) + 1;
@@ -377,7 +378,7 @@ impl<W: Work> Gate<W> {
         let mut returned = self.lock();
         while !self.held.load(SeqCst) {
             let (word, live) = (self.lease.grant.load(SeqCst), self.live.load(SeqCst));
-            // What was waited for under another grant says nothing about this one.
+            // A wait under another grant does not count for this one.
             if word != last {
                 (last, patience) = (word, PATIENCE);
             }
@@ -403,7 +404,7 @@ impl<W: Work> Gate<W> {
                 }
                 continue;
             }
-            // It may be that the gate's thread still waits for what came before: a kernel that waits for a later command.
+            // The gate's thread may still wait for earlier work: a kernel that waits for a later command.
             let is_over = mode(word) == grant::CLOSED && live != 0;
             if !is_over && self.take(word, &mut returned) != 0 {
                 continue;
@@ -418,8 +419,8 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Takes a grant that nobody has taken yet or that was widened, if this is one. One that was revoked before anyone took it is
-    /// given back at once.
+    /// Takes a grant that is new or was widened, if this is one. A grant that was revoked before it was taken is
+    /// returned at once.
     fn take(&self, word: u32, returned: &mut u32) -> u32 {
         if number(word) == *returned {
             return 0;
@@ -432,9 +433,9 @@ impl<W: Work> Gate<W> {
         }
         let entered = self.entered.load(SeqCst);
         let window = self.set_window(mode(word));
-        // One command passes in each turn, however long it takes. And what an earlier grant left on the GPU may be waiting
-        // for the next command: that one passes. If it had to wait for room, it would for ever, for turns are shorter than
-        // its patience.
+        // One command passes in each turn, however long it takes. Work of an earlier grant on the GPU may be waiting
+        // for the next command, which therefore passes. If it had to wait for room, it would wait for ever, because
+        // turns are shorter than its time-out.
         let is_idle = self.given.load(SeqCst) == self.done.load(SeqCst);
         let forced = if is_idle { 1 } else { window };
         self.forced.store(entered + forced, SeqCst);
@@ -484,7 +485,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// The oldest mark that nobody has looked at.
+    /// The oldest unread mark.
     fn next_mark(&self) -> Option<(u64, W::Mark)> {
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         marks.pop_front()

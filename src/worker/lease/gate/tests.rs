@@ -98,8 +98,8 @@ impl Setup {
         futex::wake(&self.lease.grant);
     }
 
-    /// A grant for a turn, and others after it until a thread has passed: on a busy machine a turn may be over before the thread is
-    /// there. Says which was the last.
+    /// A grant for a turn, and others after it until a thread has passed: on a busy machine a turn may be over before
+    /// the thread is there. Returns the last one.
     fn turns(&self, first: u32, passed: &Receiver<()>) -> u32 {
         let mut number = first;
         if self.lease.grant.load(SeqCst) != number | grant::PACED {
@@ -483,7 +483,7 @@ fn a_graph_counts_for_as_many_commands_as_it_has() {
 #[test]
 fn a_gate_is_open_while_nobody_else_waits_and_no_kernel_is_limited() {
     let setup = Setup::new();
-    // The gate's thread may wait for what has passed, once for each command at most, before it sees the next grant.
+    // The gate's thread may wait for passed commands, once for each at most, before it sees the next grant.
     for _ in 0..4 {
         setup.done.send(()).unwrap();
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The backend's descriptors, which hold each other, and the execution of plans.
 //!
-//! A variant pack holds addresses of device memory, but for tensors that an operation
-//! has by value: there cuDNN reads the value at an address of the host's. No address that the guest chose may be read so. Therefore each
-//! descriptor's [`Node`] notes the tensors that may be by value in what was made of it; it only ever notes more. A variant pack is
-//! made here for each execution: what the plan may have by value is in memory of this process, and nothing else is.
+//! A variant pack holds addresses of device memory, except for tensors that an operation has by value: for those cuDNN
+//! reads the value at a host address. It must not read at an address that the guest chose. Therefore each descriptor's
+//! [`Node`] records the tensors that may be by value in descriptors made of it, and never removes a record. A variant
+//! pack is made here for each execution: values of tensors that the plan may have by value are in memory of this
+//! process, and no others.
 //!
-//! cuDNN takes one type of descriptors for another, and ones that are not finalised, which change later. Neither comes to it from here.
+//! cuDNN accepts one type of descriptors as another, and descriptors that are not finalised, which change later. This
+//! module passes neither on.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -26,14 +28,14 @@ use gpgpu_protocol::{
 
 use crate::worker::libraries::{Call, Outcome, handles::lock};
 
-/// What is known of a descriptor of the backend.
+/// The state of a descriptor of the backend.
 #[derive(Debug, Default)]
 struct Node {
     /// Its type.
     kind: i32,
     /// Whether it is finalised: from then on it stays as it is.
     is_final: bool,
-    /// What the library said of the first attribute that it refused when nobody waited for the answer.
+    /// The library's status for the first refused attribute whose answer had no waiter.
     refused: Option<u32>,
     /// The tensors that may be by value in it.
     values: Values,
@@ -46,7 +48,7 @@ struct Node {
 }
 
 impl Node {
-    /// Notes what an attribute says, whether the library takes it or not.
+    /// Records an attribute, whether the library accepts it or not.
     fn note(&mut self, name: i32, elements: &[u8]) {
         let mut first = [0; 8];
         let length = elements.len().min(8);
@@ -59,7 +61,7 @@ impl Node {
         }
     }
 
-    /// Adds what it says as a tensor to what may be by value.
+    /// Adds the tensors of an attribute to those that may be by value.
     fn settle(&mut self) {
         if self.is_by_value {
             for id in self.ids.drain(..) {
@@ -123,14 +125,14 @@ impl Nodes {
 struct Locked<'a>(Vec<(u64, MutexGuard<'a, Node>)>);
 
 impl Locked<'_> {
-    /// One of them, which is there.
+    /// One of them, if it exists.
     fn of(&mut self, id: u64) -> &mut Node {
         let at = self.0.binary_search_by_key(&id, |node| node.0);
         &mut self.0[at.expect("it was locked")].1
     }
 }
 
-/// Room for elements that a library reads or writes: aligned for any type, with some behind what is asked for.
+/// Room for elements that a library reads or writes: aligned for any type, with some surplus.
 struct Room(Vec<[u64; 2]>);
 
 impl Room {
@@ -233,7 +235,8 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
             found.ok_or(status::BAD_PARAM)
         };
         let mut room = match of {
-            // What says where something is on the host, and what is another descriptor's whole contents, of which nothing is known.
+            // Attributes that name the place of a value on the host, and attributes with another descriptor's whole
+            // contents, which are unknown.
             element::POINTER | element::CHAR => return Err(status::NOT_SUPPORTED),
             element::HANDLE => Room::of(raw_of(Class::CudnnHandle)?.into_iter()),
             element::DESCRIPTOR => {
@@ -264,7 +267,7 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     };
     match set() {
         Ok(()) => Ok(SUCCESS),
-        // Who waits for nothing is told when the descriptor is finalised.
+        // The finalisation reports errors of settings without a waiter.
         Err(status) if is_posted as i32 != 0 => {
             let node = nodes.of(id);
             if !node.is_final {
@@ -285,7 +288,7 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     };
     let (session, id) = (call.session, call.word(0));
     let of = of as i32;
-    // Addresses of this process are nobody else's.
+    // Addresses of this process stay in it.
     if matches!(of, element::POINTER | element::HANDLE) {
         return Ok(status::NOT_SUPPORTED);
     }
@@ -382,7 +385,7 @@ struct HostPack<'a> {
 }
 
 impl<'a> HostPack<'a> {
-    /// Makes one of what came for an argument, for a plan.
+    /// Makes one from an argument's encoding, for a plan.
     fn new(call: &'a Call<'a>, at: usize, plan: u64) -> Result<Self, u32> {
         let pack = Pack::read(call.bytes(at)).map_err(|_| status::BAD_PARAM)?;
         let nodes = call.session.graphs.find([plan].into_iter());
@@ -495,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_by_value_stays_so() {
+    fn a_tensor_that_may_be_by_value_stays_so() {
         let mut node = Node::default();
         node.note(name::TENSOR_ID, &7_i64.to_le_bytes());
         node.note(name::TENSOR_IS_BY_VALUE, &[1]);

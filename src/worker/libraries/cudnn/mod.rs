@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuDNN: what takes more than a row of its table.
+//! cuDNN: functions for which a row of its table is not enough.
 
 mod backend;
 
@@ -64,7 +64,7 @@ impl Call<'_> {
         self.call_library(name, &WORDS[..words.len()], words)
     }
 
-    /// What a tensor's descriptor says: its type, how many dimensions it has, their sizes and strides.
+    /// A tensor's descriptor: its type, the number of its dimensions, their sizes and strides.
     fn tensor(&self, raw: u64) -> Result<[i32; 18], u32> {
         let mut said = [0_i32; 18];
         let to = (&raw mut said).cast::<i32>();
@@ -89,7 +89,7 @@ fn version(call: &mut Call<'_>, _words: &[u64]) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// What takes arrays of one number for each dimension: cuDNN has room for so many.
+/// The arrays with one number for each dimension: cuDNN has room for so many.
 fn by_dimensions(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let function = call.function;
     for kind in function.kinds {
@@ -111,15 +111,16 @@ fn set_rnn_data(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(call.cudnn("cudnnSetRNNDataDescriptor", words))
 }
 
-/// Gives back where a weight and a bias are, and what the library wrote into their descriptors: all at once, as programs ask for all
-/// of a network's.
+/// Returns the places of a weight and a bias, and the library's settings of their descriptors: all at once, as programs
+/// ask for all of a network's.
 fn weight_params(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let [handle, rnn, layer, size, space, id, m, b, _] = *words else {
         return Ok(status::INTERNAL_ERROR);
     };
     let mut found = [0_u64; 2];
     let to = &raw mut found as u64;
-    // Who wants one of the two has no descriptor for the other, and then there must be no place for its address.
+    // A caller that wants one of the two has no descriptor for the other, and then there must be no place for its
+    // address.
     let place = |tensor, to| if tensor == 0 { 0 } else { to };
     let (weight, bias) = (place(m, to), place(b, to + 8));
     let all = [handle, rnn, layer, size, space, id, m, weight, b, bias];
@@ -129,7 +130,7 @@ fn weight_params(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     }
     let mut reply: Vec<u8> = found.iter().flat_map(|word| word.to_le_bytes()).collect();
     for (tensor, address) in [m, b].into_iter().zip(found) {
-        // What has no address says nothing, and a caller may want one of the two alone.
+        // An entry without an address is empty; a caller may want one of the two alone.
         let said = match (tensor, address) {
             (0, _) | (_, 0) => [0; 18],
             _ => match call.tensor(tensor) {
@@ -151,7 +152,8 @@ struct Sequences {
 }
 
 impl Sequences {
-    /// Reads what came: the number of sequences, the numbers of labels, the lengths, and the labels. `None` if that is not it.
+    /// Decodes the number of sequences, the numbers of labels, the lengths, and the labels. `None` for another
+    /// encoding.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<4>();
         let mut values = values.iter().map(|bytes| i32::from_le_bytes(*bytes));

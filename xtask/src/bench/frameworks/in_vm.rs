@@ -17,8 +17,8 @@ const CPUS: u32 = 8;
 const SECONDS: u64 = 240;
 const ALL_SECONDS: u64 = 420;
 
-/// The commands that make the guest's root one that runs the host's Python: the host's root, shared for reading, with
-/// the guest's own devices, and with what is installed in the guest at `/mnt`.
+/// The commands that turn the guest's root into one that runs the host's Python: the host's root, shared read-only,
+/// with the guest's own devices, and with the installation in the guest at `/mnt`.
 const ROOT: &str = "mkdir /host && mount -t virtiofs {tag} /host -o ro && for d in dev proc sys; do mount --rbind /$d /host/$d; done \
                     && mount -t tmpfs tmpfs /host/tmp && mount --bind / /host/mnt && cp -r /frameworks /host/tmp/";
 
@@ -26,7 +26,7 @@ const ROOT: &str = "mkdir /host && mount -t virtiofs {tag} /host -o ro && for d 
 ///
 /// # Errors
 ///
-/// There is no VM, or it does not come to their end.
+/// There is no VM, or it ends before them.
 pub fn measure(bench: &Bench<'_>) -> Result<Vec<Program>> {
     let native: Vec<Line<Vec<f64>>> = bench.lines(Way::Native, "models.py", &PROGRAMS)?;
     let (qemu, ..) = bench.kit.vm.as_ref().context("no VM was prepared")?;
@@ -71,7 +71,7 @@ pub fn measure(bench: &Bench<'_>) -> Result<Vec<Program>> {
         .collect();
     if ours.is_empty() {
         bail!(
-            "the programs said nothing in the guest:\n{}",
+            "the programs printed nothing in the guest:\n{}",
             tail(&said, 15)
         );
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
 //!
-//! Five parts: rows of calls and steps, alternately; programs that must come to the native numbers; some of them in a VM; two VMs that train at once; and PyTorch's
-//! own database of operators, of which each combination that passes natively should give the same.
+//! Five parts: rows of calls and steps, alternately; programs that must give the native numbers; some of them in a VM;
+//! two VMs that train at once; and PyTorch's own database of operators, of which each combination that passes natively
+//! should give the same.
 
 mod in_vm;
 mod operators;
@@ -36,7 +37,7 @@ use shares::WEIGHTS;
 /// The part that boots a VM. It takes minutes, so that it is asked for by its name alone.
 pub const VM: &str = "vm";
 
-/// What rows should reach, ours divided by native, by the beginnings of their names.
+/// The goals of rows, ours divided by native, by the beginnings of their names.
 const GOALS: [(&str, f64); 20] = [
     ("cublasGemmEx, 64", 0.05),
     ("cublasLtMatmul, 64", 0.05),
@@ -116,7 +117,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// What a script prints. One that runs out of time, or dies, has said something until then.
+    /// A script's output. One that runs out of time, or dies, has printed lines before.
     fn run(&self, way: Way, script: &str, arguments: &[&str]) -> Result<String> {
         self.run_part(way, "all", script, arguments)
     }
@@ -149,7 +150,7 @@ impl Bench<'_> {
     ) -> Result<String> {
         let left = self.end.saturating_duration_since(Instant::now()).as_secs();
         if left == 0 {
-            bail!("left out, for the time was up");
+            bail!("left out: time limit reached");
         }
         let mut command = limited(python, left);
         command.arg(self.scripts.join(script)).args(arguments);
@@ -165,7 +166,7 @@ impl Bench<'_> {
         output.seek(SeekFrom::Start(0))?;
         output.read_to_string(&mut text)?;
         if text.is_empty() {
-            bail!("{script} said nothing and ended with {status}");
+            bail!("{script} printed nothing and ended with {status}");
         }
         Ok(text)
     }
@@ -180,22 +181,22 @@ impl Bench<'_> {
         let lines = said.lines().filter(|line| line.starts_with('{'));
         lines
             .map(|line| {
-                serde_json::from_str(line).with_context(|| format!("{script} said {line:?}"))
+                serde_json::from_str(line).with_context(|| format!("{script} printed {line:?}"))
             })
             .collect()
     }
 
-    /// What is installed: versions and the GPU.
+    /// The installed versions and the GPU.
     fn facts(&self) -> Result<BTreeMap<String, String>> {
         const ASK: &str = "import json, torch, importlib.metadata as m\n\
              def v(n):\n try: return m.version(n)\n except Exception: return ''\n\
              print(json.dumps({'device': torch.cuda.get_device_name(0), 'cuda': torch.version.cuda or '', 'torch': torch.__version__, \
              'triton': v('triton'), 'torchvision': v('torchvision'), 'cupy': v('cupy-cuda13x')}))";
         let said = capture(Command::new(&self.python).args(["-c", ASK]))?;
-        serde_json::from_str(said.trim()).context("PyTorch does not say what it is")
+        serde_json::from_str(said.trim()).context("PyTorch does not report its version")
     }
 
-    /// What small calls of the libraries cost a program in C++.
+    /// The cost of small calls of the libraries to a program in C++.
     fn calls(&self, way: Way, options: &Options) -> Result<Vec<Line<f64>>> {
         let program = programs::dir(&self.kit.stage).join("library-calls");
         let mut command = match way {
@@ -224,7 +225,7 @@ impl Bench<'_> {
         lines.collect()
     }
 
-    /// Measures the rows alternately, and again while there is time; some is kept for what comes after them.
+    /// Measures the rows alternately, and again while there is time; some time is kept for the parts after them.
     fn rows(
         &self,
         options: &Options,
@@ -240,7 +241,7 @@ impl Bench<'_> {
         let began = Instant::now();
         for round in 0..rounds {
             let spent = began.elapsed();
-            // Another round has to take no longer than what is left.
+            // Another round must fit into the rest of the time.
             let left = self.end.saturating_duration_since(Instant::now());
             if round > 0 && spent / round as u32 + kept > left {
                 break;

@@ -15,7 +15,7 @@ use super::{Bench, Way};
 /// The most processes that share the database's operators, each way.
 const MOST_PARTS: usize = 6;
 
-/// What of the database of operators gives the same.
+/// The comparison of the database of operators.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Operators {
     #[serde(rename = "passed natively")]
@@ -62,7 +62,7 @@ pub fn compare(bench: &Bench<'_>) -> Result<Operators> {
         &["compare", &native, &ours, &parts],
     )?;
     let line = said.lines().rev().find(|line| line.starts_with('{'));
-    serde_json::from_str(line.unwrap_or_default()).context("operators.py compares nothing")
+    serde_json::from_str(line.unwrap_or_default()).context("operators.py compared nothing")
 }
 
 fn run(
@@ -85,7 +85,7 @@ impl Operators {
     pub fn text(&self) -> String {
         let left = match self.left {
             0 => String::new(),
-            left => format!("; {left} were left out, for the time was up"),
+            left => format!("; {left} left out: time limit reached"),
         };
         format!(
             "{} of {} combinations that pass natively give the same{left}",

@@ -27,7 +27,7 @@ pub fn is_frameworks(path: &Path) -> bool {
     path.to_string_lossy().ends_with(SUFFIX)
 }
 
-/// A program, and whether it comes to the native numbers.
+/// A program, and whether it gives the native numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     pub(super) name: String,

@@ -14,14 +14,14 @@ pub const WEIGHTS: [u32; 2] = [1, 3];
 /// The steps of the VM with weight 1.
 const STEPS: usize = 100;
 
-/// What `training.py` says.
+/// The output of `training.py`.
 #[derive(Deserialize)]
 struct Trained {
     weights: String,
     done: Vec<f64>,
 }
 
-/// What a VM came to.
+/// The result of a VM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     weight: u32,
@@ -29,7 +29,7 @@ pub struct Share {
     /// How long it took alone, and beside the other.
     alone_seconds: f64,
     seconds: f64,
-    /// Of the GPU's time while both trained, by its steps and what one takes alone.
+    /// The share of the GPU's time while both trained, from its steps and the time of one alone.
     share: f64,
     /// Whether the model has the same weights, bit by bit, as after training alone.
     is_same: bool,
@@ -73,7 +73,7 @@ fn train(
     let steps = (STEPS * weight as usize).to_string();
     let (folder, count) = (folder.to_string_lossy(), count.to_string());
     let said = bench.run_in(vm, "training.py", &[&steps, &folder, &count])?;
-    serde_json::from_str(said.trim()).with_context(|| format!("training.py said {said:?}"))
+    serde_json::from_str(said.trim()).with_context(|| format!("training.py printed {said:?}"))
 }
 
 fn seconds(of: &Trained) -> f64 {

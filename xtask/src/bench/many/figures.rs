@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is computed from what the loads say: shares, windows, fairness. Times are in microseconds of the monotonic clock.
+//! Figures computed from the loads' output: shares, windows, fairness. Times are in microseconds of the monotonic
+//! clock.
 
 /// How much was done by when, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +31,7 @@ pub fn sum_between(series: &[Series], from: f64, to: f64) -> f64 {
     series.iter().map(|one| one.between(from, to)).sum()
 }
 
-/// Jain's index of fairness: 1 where all have the same, 1/n where one has all. Nobody having anything is fair.
+/// Jain's index of fairness: 1 if all have the same, 1/n if one has all. It is fair if none has anything.
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
@@ -40,8 +41,8 @@ pub fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// The least Jain's index of what `share` gives for each of `count`, over every window of `length` that begins a step
-/// after the one before, between two times. Where no window fits, of the whole time.
+/// The least Jain's index of `share`'s result for each of `count`, over every window of `length`, a new one each step,
+/// between two times. If no window fits, of the whole time.
 pub fn least_jain(
     count: usize,
     (from, to): (f64, f64),
@@ -62,7 +63,7 @@ pub fn least_jain(
     least
 }
 
-/// How far the shares are from the weights at most, as a part of what the weights say.
+/// The largest deviation of a share from its weight, relative to the weight.
 pub fn weight_error(shares: &[f64], weights: &[f64]) -> f64 {
     let (all, whole): (f64, f64) = (shares.iter().sum(), weights.iter().sum());
     if all <= 0.0 {

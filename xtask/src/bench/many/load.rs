@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Running many `load` programs at once, and reading what they say.
+//! Running many `load` programs at once, and reading their output.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,10 +18,10 @@ use crate::process::{self, Proc, describe, tail};
 const READY: Duration = Duration::from_secs(90);
 /// From the moment when all are ready to their start.
 const LEAD: Duration = Duration::from_millis(100);
-/// How much longer than they should they may take to end what they have queued.
+/// The extra time that they may take to finish their queued work.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// A load: what one process of a VM does.
+/// A load: the work of one process of a VM.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The arguments for the program `load`, without those for the time.
@@ -37,7 +37,7 @@ impl Load {
     }
 }
 
-/// What one process said.
+/// The output of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     /// Units done by when.
@@ -68,7 +68,7 @@ enum Line {
     },
 }
 
-/// What all processes of a run said, with the time over which they all worked.
+/// The output of all processes of a run, with the time over which they all worked.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     /// One for each process, in the order in which they were given.
@@ -136,7 +136,7 @@ pub fn run(
             Ok(News::Line(..)) => {}
             Ok(News::End(index)) => return Err(failed(index, "ended before it was ready")),
             Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-            Err(_) => bail!("{waiting} processes of {name} do not get ready"),
+            Err(_) => bail!("{waiting} processes of {name} are not ready in time"),
         }
     }
     let start = SystemTime::now() + LEAD;
@@ -161,7 +161,7 @@ pub fn run(
                 }
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-            Err(_) => bail!("{running} processes of {name} do not end"),
+            Err(_) => bail!("{running} processes of {name} do not end in time"),
         }
     }
     let begin = |said: &Said| said.done.0.first().map_or(0.0, |(time, _)| *time);
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_load_says_is_understood() {
+    fn a_loads_output_is_parsed() {
         let mut said = Said::default();
         for line in [
             "noise",

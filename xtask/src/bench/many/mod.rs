@@ -35,10 +35,10 @@ use report::{Results, VmRow};
 use service::{Features, Service};
 pub use service::{Role, Usage};
 
-/// Between two looks at what the service says of its VMs.
+/// The interval of the queries of the service's page.
 const SCRAPE: Duration = Duration::from_millis(100);
 
-/// Who shares the GPU out.
+/// The scheduler: the driver, or the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// The driver, between processes of this machine without us.
@@ -63,23 +63,23 @@ impl Side {
     }
 }
 
-/// What one VM does: so many processes with the same load.
+/// The work of one VM: so many processes with the same load.
 #[derive(Clone, Debug)]
 pub struct Vm {
     /// A name for the tables.
     pub name: &'static str,
-    /// What each process does.
+    /// The work of each process.
     pub load: Load,
-    /// What tells how much of the GPU's time a unit takes, where the load leaves gaps even when it is alone.
+    /// The load that gives the GPU time of a unit, if this one leaves gaps even when it is alone.
     pub reference: Option<Load>,
-    /// How many processes.
+    /// The number of processes.
     pub processes: usize,
 }
 
-/// What a run of several VMs showed.
+/// The result of a run of several VMs.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// For each VM what each of its processes did, in units by time.
+    /// For each VM the progress of each of its processes, in units by time.
     pub done: Vec<Vec<Series>>,
     /// For each VM the waits of its first process: median, 99th percentile and longest, in microseconds.
     pub waits: Vec<[f64; 3]>,
@@ -112,7 +112,7 @@ pub struct Stand<'a> {
     pub quick: bool,
     /// Whether on an NVIDIA GPU.
     pub real: bool,
-    /// What the service can do.
+    /// The service's features.
     pub features: Features,
     /// Whether the loads run as plain processes too.
     native: bool,
@@ -252,7 +252,7 @@ fn monotonic() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the call writes one timespec, which is there.
+    // SAFETY: the call writes one timespec, which exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 * 1e-3
 }
@@ -308,7 +308,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
             continue;
         }
         if Instant::now() >= end {
-            let note = format!("{}: left out, for the time was up", scenario.name);
+            let note = format!("{}: left out: time limit reached", scenario.name);
             results.errors.push(note);
             continue;
         }

@@ -23,7 +23,7 @@ pub fn is_many(path: &Path) -> bool {
     path.to_string_lossy().ends_with(SUFFIX)
 }
 
-/// What a row should reach, on the side that a VM meets by default.
+/// A row's goal, on the side that a VM gets by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judge {
     /// At least this.
@@ -35,13 +35,13 @@ pub enum Judge {
 /// One figure, for each side on which it was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is.
+    /// The name.
     pub name: String,
     /// Its unit; empty for ratios.
     pub unit: String,
     /// By the side's name.
     pub values: BTreeMap<String, f64>,
-    /// What the scheduled side should reach.
+    /// The goal of the scheduled side.
     pub goal: Option<String>,
     /// Whether it does.
     pub met: Option<bool>,
@@ -86,17 +86,17 @@ impl Row {
 /// One of the VMs with unlike loads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VmRow {
-    /// What it does.
+    /// The work.
     pub name: String,
     /// How many processes do that.
     pub processes: usize,
-    /// What each of them was told.
+    /// The command line of each of them.
     pub arguments: Vec<String>,
     /// Units of work a second, alone on the machine without us.
     pub alone_native: f64,
     /// Units of work a second, alone through us.
     pub alone_ours: f64,
-    /// What it gets done beside the others, as a part of what it gets done alone; by the side's name.
+    /// Its work beside the others, relative to its work alone, by the side's name.
     pub parts: BTreeMap<String, f64>,
     /// The part of the time that the GPU worked for it, as the service has it; by the side's name.
     pub accounted: BTreeMap<String, f64>,
@@ -147,9 +147,9 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// The VMs with unlike loads.
     pub vms: Vec<VmRow>,
-    /// What the service's processes use with many VMs, by role.
+    /// The use of the service's processes with many VMs, by role.
     pub roles: Vec<Role>,
-    /// What could not be measured.
+    /// Failed measurements.
     pub errors: Vec<String>,
     /// How long all of it took.
     pub seconds: f64,
@@ -232,7 +232,7 @@ impl Results {
             table.add_rows(rows);
             table
         };
-        // What matters most comes last, where a terminal ends.
+        // The most important part comes last, because a terminal shows the end.
         self.plain().into_iter().map(draw).rev().collect()
     }
 }

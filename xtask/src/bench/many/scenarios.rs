@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is run, and the rows that come of it.
+//! The scenarios, and the rows that they fill.
 
 use anyhow::{Context, Result};
 
@@ -9,34 +9,34 @@ use super::report::{Judge, Row};
 use super::service::{Role, Terms, Usage};
 use super::{Shown, Side, Stand, Vm, VmRow};
 
-/// How long a window is over which the VMs' shares are compared, and how far the next one is, in microseconds.
+/// The length of a window in which the VMs' shares are compared, and the step to the next one, in microseconds.
 const WINDOW: f64 = 2e6;
 const STEP: f64 = 100e3;
-/// How many VMs are connected in the crowd, and how many of them work.
+/// The connected VMs of the crowd, and the working ones among them.
 const CROWD: usize = 64;
 const ACTIVE: usize = 16;
 /// The socket of the first VM that has another weight than the rest.
 const WEIGHTED: usize = 8;
 const WEIGHTS: [u32; 3] = [100, 200, 400];
-/// The VM that has nearly all the weight, as the one before the last; the last has nearly none, and may not overrun for long.
+/// The weight of the last VM but one: nearly all. The last VM has nearly none, and may not overrun for long.
 const HEAVY: u32 = 10_000;
 const OVERRUN_LIMIT: &str = "500ms";
-/// How many processes of it have an endless kernel.
+/// The processes of that VM with an endless kernel.
 const ENDLESS: usize = 16;
-/// How often the side with and the one without a scheduler take turns.
+/// The turns of the side with a scheduler and of the side without.
 const PAIRS: usize = 8;
 
 /// One part of the measurement.
 pub struct Scenario {
     /// For the option that chooses.
     pub name: &'static str,
-    /// What the user sees while it runs.
+    /// The name for the user while it runs.
     pub title: &'static str,
     /// Adds its rows.
     pub run: fn(&mut Measured) -> Result<()>,
 }
 
-/// All of them. What one VM alone gets done comes first: the others compare with it.
+/// All of them. The work of one VM alone comes first: the others compare with it.
 pub const ALL: [Scenario; 7] = [
     Scenario {
         name: "alone",
@@ -96,7 +96,7 @@ pub fn terms(real: bool) -> Vec<Terms> {
     all
 }
 
-/// What has been measured so far.
+/// The measurements so far.
 pub struct Measured<'a> {
     stand: &'a Stand<'a>,
     /// Iterations of the kernel in a millisecond.
@@ -105,12 +105,12 @@ pub struct Measured<'a> {
     pub rows: Vec<Row>,
     /// The VMs with unlike loads.
     pub vms: Vec<VmRow>,
-    /// What the service's processes use with many VMs.
+    /// The use of the service's processes with many VMs.
     pub roles: Vec<Role>,
 }
 
 impl<'a> Measured<'a> {
-    /// Nothing yet.
+    /// Without any row.
     pub fn new(stand: &'a Stand<'a>, iterations: f64) -> Self {
         Self {
             stand,
@@ -211,12 +211,12 @@ impl<'a> Measured<'a> {
 /// A quarter of the blocks that an H200 holds at a time.
 const QUARTER: &str = "264";
 
-/// The GPU time of each VM as parts of what it gets done alone.
+/// The GPU time of each VM relative to its work alone.
 fn part(shown: &Shown, alone: &[f64], vm: usize, from: f64, to: f64) -> f64 {
     sum_between(&shown.done[vm], from, to) / ((to - from) * 1e-6) / alone[vm]
 }
 
-/// Writes down the VMs' parts of each window, for a look at the one that is least fair.
+/// Writes the VMs' parts of each window to a file, to show the least fair one.
 fn note_windows(stand: &Stand<'_>, side: Side, shown: &Shown, alone: &[f64]) -> Result<()> {
     let (from, to) = shown.span;
     let windows = (0..).map(|number| from + f64::from(number) * STEP);
@@ -303,7 +303,7 @@ impl Measured<'_> {
         let rates: Vec<f64> = self.vms.iter().map(rate).collect();
         (!rates.is_empty() && rates.iter().all(|rate| *rate > 0.0))
             .then_some(rates)
-            .context("what each gets done alone was not measured")
+            .context("the VMs' rates alone were not measured")
     }
 }
 
@@ -452,7 +452,7 @@ fn wait(measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Endless kernels begin while nobody else wants the GPU; half a second later a VM with nearly all the weight comes.
+/// Endless kernels begin while no other VM wants the GPU; half a second later a VM with nearly all the weight comes.
 fn overrun(measured: &mut Measured) -> Result<()> {
     let stand = measured.stand;
     let first = terms(stand.real).len() - 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The service under many VMs: what it is started with, what it says of them, and what its processes use.
+//! The service under many VMs: its start, its report on them, and the use of its processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,14 +14,14 @@ use crate::bench::measure::{descendants, role};
 use crate::process::capture;
 use crate::runner::{Backend, Gpu};
 
-/// What the back end can do, as its help says.
+/// The back end's features, by its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// It shares the GPU out, unless it is told not to.
+    /// It schedules the GPU, unless it is told not to.
     pub scheduler: bool,
     /// It reads a policy.
     pub policy: bool,
-    /// It says what its VMs use.
+    /// It reports the use of its VMs.
     pub metrics: bool,
 }
 
@@ -65,7 +65,7 @@ impl Terms {
 pub struct Service {
     /// Its processes and sockets.
     pub backend: Backend,
-    /// Where it says what its VMs use.
+    /// The address of that report.
     pub metrics: Option<PathBuf>,
 }
 
@@ -120,16 +120,16 @@ fn policy(dir: &Path, vms: &[Terms]) -> String {
         .collect()
 }
 
-/// What the processes of one role use.
+/// The use of the processes of one role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Role {
     /// The role.
     pub role: String,
-    /// How many processes.
+    /// The number of processes.
     pub processes: usize,
-    /// Their resident memory, each by itself, in MiB; what they share counts in each.
+    /// Their resident memory, each by itself, in MiB; shared memory counts in each.
     pub rss_mib: f64,
-    /// Their part of resident memory, in MiB; what several share is divided between them.
+    /// Their part of resident memory, in MiB; shared memory is divided between its users.
     pub pss_mib: f64,
     /// Percent of one processor, in user and kernel mode.
     pub cpu_percent: f64,
@@ -164,7 +164,7 @@ impl Usage {
         }
     }
 
-    /// What each role used from `before` until this moment, and what memory it has now.
+    /// The use of each role from `before` until this moment, and its memory now.
     pub fn since(&self, before: &Self) -> Vec<Role> {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
         let mut roles: BTreeMap<&str, Role> = BTreeMap::new();
@@ -190,7 +190,7 @@ impl Usage {
     }
 }
 
-/// The seconds of GPU time that each VM has had, out of what the service says.
+/// The seconds of GPU time that each VM has had, from the service's report.
 pub fn gpu_seconds(text: &str) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for line in text.lines() {
@@ -210,7 +210,7 @@ pub fn gpu_seconds(text: &str) -> BTreeMap<String, f64> {
     all
 }
 
-/// What the service says now, over its socket.
+/// The service's report now, over its socket.
 pub fn scrape(socket: &Path) -> Result<String> {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket)

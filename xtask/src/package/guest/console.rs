@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What an administrator does in a guest that takes jobs on its console, and what users see there.
+//! An administrator's commands in a guest that takes jobs on its console, and their results for users.
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::disk::{MEMBER, OUTSIDER};
 use crate::demo;
-use crate::initramfs::Job;
+use crate::initramfs::{Job, complaints};
 use crate::kit::Kit;
 use crate::process::tail;
 use crate::programs::{Programs, Run};
@@ -43,7 +43,7 @@ impl Way {
     }
 }
 
-/// The programs, and what they come to.
+/// The programs, and their checksums.
 pub struct Expected {
     /// All of them.
     pub runs: Vec<Run>,
@@ -103,7 +103,7 @@ impl Guest {
         }
     }
 
-    /// Runs a line of the shell as root for so many seconds at most; what it says of it.
+    /// Runs a line of the shell as root for so many seconds at most; returns its report.
     fn job(&mut self, limit: u64, command: &str) -> Result<JobReport> {
         let job = self.next(limit, command);
         let done = self.machine.begin(&job);
@@ -111,7 +111,7 @@ impl Guest {
             .with_context(|| format!("in the guest: {command}"))
     }
 
-    /// Runs a line of the shell as root, and returns what it printed.
+    /// Runs a line of the shell as root, and returns its output.
     pub fn run_for(&mut self, limit: u64, command: &str) -> Result<String> {
         let report = self.job(limit, command)?;
         match report.rc {
@@ -133,7 +133,7 @@ impl Guest {
         self.run_for(SHORT, command)
     }
 
-    /// Runs a line of the shell that must print nothing; `what` says what it means if it does.
+    /// Runs a line of the shell that must print nothing; `what` is the error if it does.
     pub fn nothing(&mut self, command: &str, what: &str) -> Result<()> {
         let printed = self.run(command)?;
         ensure!(printed.is_empty(), "{what}:\n{printed}");
@@ -183,7 +183,7 @@ impl Guest {
         }
     }
 
-    /// The device belongs to the group, and nobody else may use it.
+    /// The device belongs to the group, and no other user may use it.
     pub fn is_for_members(&mut self, expected: &Expected) -> Result<()> {
         self.run("udevadm settle")?;
         let owners = self.run("stat --format='%A %U %G' /dev/virtio-gpgpu*")?;
@@ -197,7 +197,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Runs programs as a member of the group. Each must come to what it comes to natively.
+    /// Runs programs as a member of the group. Each must give its native result.
     pub fn computes(&mut self, way: Way, runs: &[Run], expected: &Expected) -> Result<()> {
         let mut outcomes = Vec::new();
         for run in runs {
@@ -231,7 +231,7 @@ impl Guest {
         Ok(Work { job, times })
     }
 
-    /// Waits until all these runs have come to a right result.
+    /// Waits until all these runs have given a right result.
     pub fn finish(&mut self, work: &Work) -> Result<()> {
         let report = self.machine.finish(&work.job)?;
         let right = report.output.matches("status=ok").count();
@@ -300,15 +300,14 @@ fn command(user: &str, way: Way, run: &Run) -> String {
     way.command(user, &program)
 }
 
-/// Whether a line of the console is the kernel's, which has a time in brackets, and complains. Those of a guest that runs are also
-/// reported from its kernel log.
+/// Whether a line of the console is a complaint of the kernel. The kernel's lines have a time in brackets. A running guest also
+/// reports the complaints in its kernel's log.
 fn is_complaint(line: &str) -> bool {
     let has_time = line.split('[').any(|part| {
         let time = part.split("] ").next().unwrap_or_default().trim();
         part.contains("] ") && time.parse::<f64>().is_ok()
     });
-    let complaints = ["WARNING:", "BUG:", "Oops", "Call Trace", "Kernel panic"];
-    has_time && complaints.iter().any(|one| line.contains(one))
+    has_time && complaints().any(|one| line.contains(one))
 }
 
 #[cfg(test)]
@@ -321,6 +320,7 @@ mod tests {
         assert!(is_complaint(
             "\u{1b}[0m[   14.735174] WARNING: CPU: 0 PID: 1"
         ));
+        assert!(is_complaint("[    1.500000] Kernel panic - not syncing"));
         assert!(!is_complaint("[   14.735174] virtio_gpgpu: loading"));
         assert!(!is_complaint(
             "WARNING: apt does not have a stable interface"

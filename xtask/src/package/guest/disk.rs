@@ -20,11 +20,12 @@ const PREFIX: &str = "disk-";
 /// Where the folders of this machine are while the disk is made.
 pub const FILES: &str = "/run/files";
 
-/// A user of the guest who is to use the device, and one who is not.
+/// A user of the guest who may use the device, and one who may not.
 pub const MEMBER: &str = "alice";
 pub const OUTSIDER: &str = "bob";
 
-/// What is on the serial console in place of a login: the jobs, as root, from the end of the boot on. A shutdown need not wait for it.
+/// The service on the serial console in place of a login: the jobs, as root, from the end of the boot on. A shutdown
+/// need not wait for it.
 const UNIT: &str = "\
 [Unit]
 Description=Jobs from the serial console
@@ -44,7 +45,7 @@ TimeoutStopSec=5
 WantedBy=default.target
 ";
 
-/// What the service runs.
+/// The script of the service.
 const SCRIPT: &str = "\
 . /etc/gpgpu-functions
 stty -echo
@@ -59,8 +60,8 @@ dmesg --console-level warn
 systemctl --no-block poweroff
 ";
 
-/// Makes the root that of a machine of its own, and writes it to a disk of a size. What only this needs is below `/run`, which is no
-/// part of the root.
+/// Turns the root into that of a machine, and writes it to a disk of a size. Files for this step only are below `/run`,
+/// which is no part of the root.
 const MAKE: &str = r#"
 cd /
 rm -f usr/sbin/policy-rc.d
@@ -80,7 +81,7 @@ mount --bind / run/whole
 mkfs.ext4 -q -d run/whole run/made/disk
 "#;
 
-/// A disk that can be written to, and what boots it. It goes when this is dropped.
+/// A writable disk, and the kernel that boots it. It is removed when this is dropped.
 pub struct Disk {
     dir: tempfile::TempDir,
 }
@@ -97,7 +98,7 @@ impl Disk {
     ) -> Result<Self> {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
-        // Those of a run that was killed: of those that run, only one has the cache.
+        // Those of a killed run: of the runs in progress, only one has the cache.
         for entry in fs::read_dir(parent)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PREFIX) {
                 fs::remove_dir_all(entry.path())?;
@@ -113,7 +114,7 @@ impl Disk {
             .collect();
         let mut folders = vec![(dir.path(), "/run/made")];
         folders.extend(places.iter().map(|(from, to)| (*from, to.as_str())));
-        // A user who is not this one has to find the disk: QEMU's under libvirt.
+        // Another user has to find the disk: QEMU's under libvirt.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let machine = Machine::start(clean, &folders, log)?;
         for user in [MEMBER, OUTSIDER] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The guest's packages in a Debian guest under QEMU, whose device is served by the staged back end on the software GPU: what an
-//! administrator and users do there, from the first installation to the purge.
+//! The guest's packages in a Debian guest under QEMU, whose device is served by the staged back end on the software
+//! GPU: the steps of an administrator and of users there, from the first installation to the purge.
 
 pub mod console;
 pub mod disk;
@@ -33,13 +33,13 @@ const PYTORCH: u64 = 900;
 /// Where a guest has the shared folder of Python packages.
 const SHARED: &str = "/mnt";
 
-/// Where DKMS writes what the compiler says.
+/// DKMS's log of the compiler's output.
 const MAKE_LOG: &str = "/var/lib/dkms/virtio-gpgpu/*/build/make.log";
 
-/// Where what the guest had before the packages came is noted.
+/// The list of the guest's files from before the packages.
 const BEFORE: &str = "/root/before";
 
-/// What a system that runs changes beside what the packages bring.
+/// Files that a running system changes, in addition to the packages' own.
 const SYSTEM: [&str; 14] = [
     "/etc/passwd-",
     "/etc/subgid-",

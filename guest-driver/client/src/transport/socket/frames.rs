@@ -69,7 +69,7 @@ pub fn answer<A: FromBytes + IntoBytes>(slot: &Claimed<'_>) -> A {
     answer
 }
 
-/// Fails unless the device has answered that it did what was asked.
+/// Fails unless the device has answered that it executed the request.
 pub fn check(answered: u32) -> Result<(), Failure> {
     if answered == status::OK {
         Ok(())

@@ -443,7 +443,7 @@ impl Transport for Socket {
         let (mut sent, mut failed, mut outcome) = (0, false, Ok(0));
         loop {
             while !failed && sent < total && flights.len() < MAX_FLIGHTS {
-                // Who has parts under way waits for those, not for blocks that others may have for good.
+                // A transfer with parts in flight waits for those, not for blocks that others may hold for good.
                 let block = if flights.is_empty() {
                     self.block()
                 } else if let Some(block) = self.spare_block() {
@@ -459,7 +459,7 @@ impl Transport for Socket {
                 }
                 sent += bytes;
             }
-            // What is under way is waited for also after a failure: its blocks are the device's until then.
+            // Parts in flight are waited for also after a failure: their blocks are the device's until then.
             let Some(flight) = flights.pop_front() else {
                 return outcome;
             };

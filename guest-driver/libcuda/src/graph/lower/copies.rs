@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The ends of copies: what the worker reaches, and pageable memory, for which there is a copy of this process's own.
+//! The ends of copies: memory that the worker reaches, and pageable memory, for which this process has a copy of its
+//! own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -173,7 +174,7 @@ impl Drop for Shadow {
     }
 }
 
-/// Frees what could not be freed before.
+/// Frees memory that could not be freed before.
 pub fn forget_shadows() {
     let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
     for address in left {
@@ -181,7 +182,7 @@ pub fn forget_shadows() {
     }
 }
 
-/// Appends what a copy becomes.
+/// Appends the steps of a copy.
 pub fn copy(
     client: &Client,
     copy: &Copy3D,

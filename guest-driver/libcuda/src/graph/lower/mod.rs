@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From a graph's steps to those that travel.
 //!
-//! A copy from or to pageable memory becomes one between pinned memory of this library's own and the device, with a call before or
-//! behind it that copies between that and the program's memory. So the program's bytes are read, or written, when the launch comes to the
-//! node, once each launch, as natively.
+//! A copy from or to pageable memory becomes one between pinned memory of this library's own and the device, with a
+//! call before or behind it that copies between that and the program's memory. So the program's bytes are read, or
+//! written, when the launch reaches the node, once each launch, as natively.
 
 mod copies;
 mod steps;
@@ -25,7 +25,7 @@ pub use steps::{launch_config, launch_step};
 /// Addresses and bytes.
 type Names = SmallVec<[(u64, usize); 2]>;
 
-/// What is known of a list that the host has.
+/// The state of a list that the host has.
 #[derive(Default)]
 pub struct Lowered {
     /// The step that each of the graph's became last, and whether it became only that.
@@ -39,7 +39,8 @@ pub struct Lowered {
     has_events: bool,
     /// Whether a kernel of it may print.
     prints: bool,
-    /// What memory each of the graph's steps names, if it is a copy, a fill or operations with words: addresses and bytes.
+    /// The memory that each of the graph's steps names, if it is a copy, a fill or operations with words: addresses and
+    /// bytes.
     names: Vec<Names>,
 }
 
@@ -55,7 +56,7 @@ impl Lowered {
         self.prints
     }
 
-    /// What memory a launch names beside what kernels use: addresses and bytes.
+    /// The memory that a launch names beside that of kernels: addresses and bytes.
     pub fn names(&self) -> impl Iterator<Item = &(u64, usize)> {
         self.names.iter().flatten()
     }
@@ -74,7 +75,7 @@ impl Lowered {
         }
     }
 
-    /// Notes what a step becomes beside what travels, and gives the event that it records and the memory that it names.
+    /// Records the library's part of a step, and returns the event that it records and the memory that it names.
     fn note(&mut self, client: &Client, work: &Work, calls: &[Call]) -> Result<(u64, Names)> {
         let event = recorded(work);
         self.has_calls |= !calls.is_empty();
@@ -83,7 +84,8 @@ impl Lowered {
         Ok((event, names(work)?))
     }
 
-    /// The step that one of the graph's has to become, if it was one and is one: its number, what it is, and its calls.
+    /// The new form of one of the graph's steps, if it was one step and stays one: its number, its content, and its
+    /// calls.
     pub fn single(
         &self,
         client: &Client,
@@ -110,7 +112,7 @@ impl Lowered {
         calls: Vec<Call>,
     ) -> Result {
         (self.events[index], self.names[index]) = self.note(client, work, &calls)?;
-        // What is under way may have the old ones to make still; then they stay until it has.
+        // Launches in flight may still have the old ones to make; they stay until then.
         self.calls[index] = calls;
         Ok(())
     }
@@ -127,7 +129,7 @@ fn prints(client: &Client, work: &Work) -> Result<bool> {
     }
 }
 
-/// What memory a step names beside what kernels use.
+/// The memory that a step names beside that of kernels.
 fn names(work: &Work) -> Result<Names> {
     let mut names = Names::new();
     match work {
@@ -177,7 +179,7 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
     Ok((list, lowered))
 }
 
-/// Appends what a step becomes.
+/// Appends a node's steps.
 fn one(
     client: &Client,
     step: &Step,
@@ -189,7 +191,7 @@ fn one(
         Work::Kernel(kernel) => launch_step(kernel)?,
         Work::Fill(fill) => fill_step(fill),
         Work::MemOps(of) => words_step(client, of),
-        // What does not happen calls nobody.
+        // A step that does not happen has no call.
         Work::Copy(of) if !step.enabled && is_near(client, of)? => nothing(),
         Work::Copy(of) => {
             copy(client, of, after, list, calls)?;

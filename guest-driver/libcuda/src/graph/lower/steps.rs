@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What travels for each kind of work.
+//! The encoded form of each kind of work.
 
 use gpgpu_graphs::node::{Copy3D, Fill, Kernel, MemOps};
 use gpgpu_protocol::{
@@ -43,7 +43,7 @@ pub fn launch_config(kernel: &Kernel) -> Result<LaunchConfig> {
     })
 }
 
-/// A launch, as it travels; nobody waits for it.
+/// A launch, as it travels; it has no waiter.
 ///
 /// # Errors
 ///

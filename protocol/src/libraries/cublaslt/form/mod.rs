@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How the calls of cuBLASLt travel: descriptors whole, with the call that uses them.
 //!
-//! A descriptor is the attributes that differ from their defaults, by number. An algorithm is the library's own bytes, which nobody
-//! here looks into. The guest writes a request out of the packed values of its descriptors and can leave addresses out
-//! ([`Sink`]), for calls that differ in nothing else are of one form. The worker reads all into values of its own.
+//! A descriptor is the attributes that differ from their defaults, by number. An algorithm is the library's own bytes,
+//! which no code here interprets. The guest writes a request from the packed values of its descriptors and can leave
+//! addresses out ([`Sink`]): calls that differ in nothing else are of one form. The worker decodes all into values of
+//! its own.
 
 mod products;
 mod questions;
@@ -33,13 +34,13 @@ pub const SCALAR: usize = 16;
 /// An algorithm's bytes.
 pub type Algorithm = [u8; ALGORITHM];
 
-/// Takes what a request is made of, word by word.
+/// Takes the parts of a request, word by word.
 pub trait Sink {
-    /// What decides whether the library accepts the call.
+    /// A part that decides whether the library accepts the call.
     fn value(&mut self, word: u64);
     /// A device address.
     fn address(&mut self, address: u64);
-    /// What does not decide.
+    /// A part that does not decide.
     fn rest(&mut self, word: u64);
 
     /// Bytes that decide; their number is a multiple of 8.
@@ -50,7 +51,8 @@ pub trait Sink {
     }
 }
 
-/// Of an address, what can decide: its alignment, up to so many bytes as a power of two, and whether it is NULL.
+/// The part of an address that can decide: its alignment, up to so many bytes as a power of two, and whether it is
+/// NULL.
 #[inline]
 fn alignment(address: u64, most: u32) -> u64 {
     u64::from(address.trailing_zeros().min(most)) << 1 | u64::from(address == 0)
@@ -79,7 +81,7 @@ impl<'a> Formed<'a> {
         self.form
     }
 
-    /// Has the number depend on what travels beside the request.
+    /// Lets the number depend on data that travels beside the request.
     #[inline]
     pub fn count_in(&mut self, word: u64) {
         // Each step is one to one: requests that differ in one word have different numbers.
@@ -270,7 +272,7 @@ impl Scalar {
     fn get(reader: &mut Reader<'_>, place: Place) -> Result<Self, Malformed> {
         if !reader.get::<bool>()? {
             let address = reader.word()?;
-            // NULL is nowhere; the library says what it thinks of that.
+            // NULL has no place; the library decides.
             return match place == Place::Device || address == 0 {
                 true => Ok(Self::At(address)),
                 false => Err(Malformed::Range),

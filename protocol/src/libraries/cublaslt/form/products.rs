@@ -173,7 +173,7 @@ pub fn put_transformation<T: AsRef<[u8]>>(
 /// A transformation as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transformation {
-    /// What it is.
+    /// Its kind.
     pub operation: Descriptor,
     /// Of A, B and C.
     pub layouts: [Option<Descriptor>; 3],

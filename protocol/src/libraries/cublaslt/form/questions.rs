@@ -32,11 +32,11 @@ pub fn put_question<T: AsRef<[u8]>>(
 pub struct Question {
     /// The product.
     pub descriptors: Descriptors,
-    /// What an algorithm may need.
+    /// The bounds on an algorithm.
     pub preference: Option<Descriptor>,
     /// The most results: 1 to [`MAX_RESULTS`].
     pub wanted: usize,
-    /// What the results begin with, at most as many as are wanted.
+    /// The head of the results, at most as many as requested.
     pub given: Vec<Algorithm>,
 }
 

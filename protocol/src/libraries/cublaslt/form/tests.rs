@@ -100,7 +100,7 @@ fn a_product_arrives_as_it_was_written() {
     assert!(Product::get(&[bytes, vec![0; 8]].concat()).is_err());
 }
 
-/// A product that names a plan comes to the same as one that has it with it, and is of the same form.
+/// A product that names a plan equals one that contains it, and has the same form.
 #[test]
 fn a_plan_and_its_operands_are_the_product() {
     let parts = Parts::new();
@@ -131,7 +131,7 @@ fn a_plan_and_its_operands_are_the_product() {
 }
 
 #[test]
-fn what_decides_is_the_form_and_nothing_else_is() {
+fn only_deciding_parts_are_in_the_form() {
     let parts = Parts::new();
     let (_, form) = parts.written();
     let form_with = |change: &dyn Fn(&mut Parts)| {
@@ -291,7 +291,7 @@ fn the_other_requests_arrive_as_they_were_written() {
 }
 
 #[test]
-fn what_differs_from_the_defaults_is_written_however_short_the_descriptor() {
+fn attributes_other_than_defaults_are_written_however_short_the_descriptor() {
     let mut state = 1_u64;
     let mut random = move || {
         state = state

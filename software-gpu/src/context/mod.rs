@@ -35,7 +35,7 @@ pub static CONTEXTS: Table<Context> = Table::new(0xc0);
 static LIVE: Mutex<Vec<(u64, Weak<Context>)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    // Without a destructor: what a program calls while a thread or the process ends still finds its context.
+    // Without a destructor: calls of a program while a thread or the process ends still find its context.
     static STACK: RefCell<Stack> = const { RefCell::new(Stack::new()) };
     static DEFAULT_STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
 }
@@ -62,10 +62,10 @@ pub struct Primary {
 
 /// A context.
 pub struct Context {
-    /// A number that is never used again: what objects refer to. A green context has that of its primary context, for what is made in it
-    /// goes with that one.
+    /// A number that is never reused, by which objects refer to it. A green context has that of its primary context,
+    /// which owns objects made in it.
     pub id: u64,
-    /// Its own number: what its streams refer to.
+    /// Its own number, by which its streams refer to it.
     pub own: u64,
     /// The handle.
     pub handle: u64,
@@ -79,21 +79,21 @@ pub struct Context {
     pub cache_config: AtomicU32,
     /// `cuCtxGetSharedMemConfig`.
     pub shared_config: AtomicU32,
-    /// What it is a part of, if it is a green context.
+    /// Its primary context, if it is a green context.
     pub green: Option<Green>,
     // The green contexts that are parts of this one.
     greens: Mutex<Vec<Weak<Context>>>,
     destroyed: AtomicBool,
-    // What it takes of the device's memory, until it is torn down.
+    // Its device memory, until it is torn down.
     charge: Mutex<Option<Charge>>,
     limits: Mutex<[usize; 10]>,
-    /// What its kernels have printed.
+    /// The output of its kernels.
     pub printed: Arc<Printed>,
     heap: Arc<Heap>,
     legacy: Arc<Stream>,
-    // What all work that is queued from now on waits for (`cuCtxWaitEvent`).
+    // The dependencies of all later work (`cuCtxWaitEvent`).
     behind: Mutex<Vec<Arc<Ticket>>>,
-    /// What [`Context::mark`] gave and has not ended: whoever waits for the context waits for it too.
+    /// Marks of [`Context::mark`] that have not ended: waits for the context wait for them too.
     marks: Mutex<Vec<Arc<Ticket>>>,
     // Held while work is queued: the order of the calls is the order between streams.
     streams: Mutex<Vec<Weak<Stream>>>,
@@ -187,12 +187,12 @@ impl Context {
         greens.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Itself; of a green context, what it is a part of.
+    /// Itself; for a green context, its primary context.
     pub fn home(&self) -> &Self {
         self.green.as_ref().map_or(self, |of| &of.home)
     }
 
-    /// What its kernels do beside their memory.
+    /// The effects of its kernels beside memory.
     pub fn effects(&self) -> OfContext {
         OfContext {
             printed: Arc::clone(&self.printed),
@@ -206,7 +206,7 @@ impl Context {
         own.unwrap_or(MULTIPROCESSORS)
     }
 
-    /// Ends a green context, when its work is done. Its streams can be used no more.
+    /// Ends a green context, when its work is done. Its streams can no longer be used.
     pub fn end_green(&self) {
         if self.destroyed.swap(true, Ordering::AcqRel) {
             return;
@@ -243,7 +243,7 @@ impl Context {
         Ok(primary.handle)
     }
 
-    /// Releases the primary context; the last release destroys what it holds.
+    /// Releases the primary context; the last release destroys its objects.
     pub fn release_primary(driver: &'static Driver, device: CUdevice, all: bool) -> Result {
         let mut primary = driver.primary(device);
         if primary.retained == 0 {
@@ -259,13 +259,13 @@ impl Context {
             && let Some(context) = CONTEXTS.get(primary.handle)
         {
             context.tear_down(driver);
-            // The next one has its own, unless it is told otherwise again.
+            // The next one has its own, unless it is set again.
             primary.flags = 0;
         }
         Ok(())
     }
 
-    /// Whether it can be used no more.
+    /// Whether it can no longer be used.
     pub fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
     }
@@ -347,7 +347,7 @@ impl Context {
         Ok(stream)
     }
 
-    // What work that is queued now in a stream of `order` must wait for.
+    // The dependencies of work that is queued now in a stream of `order`.
     fn before(&self, streams: &mut Vec<Weak<Stream>>, order: Order) -> Vec<Arc<Ticket>> {
         match order {
             Order::NonBlocking => Vec::new(),
@@ -393,7 +393,7 @@ impl Context {
         lock(&self.behind).push(ticket);
     }
 
-    /// What must end for `stream` to be idle.
+    /// The work that must end for `stream` to be idle.
     fn tickets(&self, stream: &Arc<Stream>) -> Vec<Arc<Ticket>> {
         let mut tickets: Vec<_> = stream.pending().into_iter().collect();
         if stream.order == Order::Legacy {
@@ -445,7 +445,7 @@ pub fn queue(
     Ok(of(stream)?.queue(stream, after, Work::Normal(Box::new(work))))
 }
 
-/// Queues work that runs even after a fault, which it is told.
+/// Queues work that runs even after a fault, with its code.
 pub fn queue_always(
     stream: &Arc<Stream>,
     work: impl FnOnce(u32) + Send + 'static,
@@ -485,7 +485,7 @@ pub fn wait_for(context: u64, ticket: &Ticket) -> Result {
     driver::get()?.fault()
 }
 
-/// Puts out what kernels of the context with that id have printed.
+/// Writes the output of kernels of the context with that id.
 pub fn put_out(context: u64) {
     if let Ok(context) = by_id(context) {
         context.printed.put_out();
@@ -503,7 +503,7 @@ pub fn wait_for_all() {
     }
 }
 
-/// Waits for the work of the context with an id, if it is there.
+/// Waits for the work of the context with an id, if it exists.
 pub fn wait_for_context(id: u64) {
     if let Ok(context) = by_id(id) {
         context.wait();
@@ -553,7 +553,7 @@ fn with_stack<T>(f: impl FnOnce(&mut Stack) -> T) -> Result<T> {
         .map_err(|_| CUDA_ERROR_DEINITIALIZED)
 }
 
-/// The context that a stream is in; `None` for a default stream, and for what is none.
+/// The context of a stream; `None` for a default stream, and for an invalid one.
 pub fn of_stream(handle: CUstream) -> Option<Arc<Context>> {
     of(&*STREAMS.get(handle as u64)?).ok()
 }

@@ -36,7 +36,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
-    /// There may be a job, for who polls.
+    /// There may be a job, for threads that poll.
     has_jobs: AtomicBool,
 }
 
@@ -55,13 +55,14 @@ const STACK_BYTES: usize = 8 << 20;
 /// More idle threads than this end.
 const MAX_IDLE: usize = 8;
 
-/// The most threads. A VM has no more chains under way on its control and its command queue together, and a client no more requests in
-/// its ring, so a job never waits for another one to end, of which it might be the condition. One more is for [`Ordered`].
+/// The maximum number of threads. A VM has no more chains in flight on its control and its command queue together, and
+/// a client no more requests in its ring, so a job never waits for another one to end, which may wait for it. One more
+/// is for [`Ordered`].
 const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE + SLOTS + 1;
 
 impl Pool {
-    /// Runs a job on an idle thread, or on a new one. Where the host has no thread to give, it runs here and now, and is told so: it
-    /// must not block then.
+    /// Runs a job on an idle thread, or on a new one. If the host has no thread, it runs here and now, and is told so:
+    /// it must not block then.
     pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
         let mut locked = self.lock();
         locked.jobs.push_back(Box::new(job));
@@ -116,7 +117,7 @@ impl Pool {
                 drop(locked);
                 self.poll();
                 locked = self.lock();
-                // Who has added a job since relies on this thread, which looks for it next.
+                // A thread that has added a job since relies on this thread, which looks for it next.
                 (locked.is_polling, may_poll) = (false, false);
             } else if locked.idle >= MAX_IDLE {
                 locked.threads -= 1;
@@ -170,7 +171,7 @@ impl Ordered {
         self.lock().is_running
     }
 
-    /// Runs a job behind those that are not done. As with [`Pool::run`], it is told whether it may block.
+    /// Runs a job behind unfinished ones. As with [`Pool::run`], it is told whether it may block.
     pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
         let mut line = self.lock();
         line.jobs.push_back(Box::new(job));

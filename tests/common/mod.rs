@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The common part of the tests: the back end under test, its GPU, the stage, and waits.
+
+// Each test uses a part of it.
+#![allow(dead_code)]
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// A watchdog for events that never come: long enough for the slowest machine.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The back end of the bundle whose `tests` folder this program lies in, or the one that cargo built with it.
+pub fn program() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let bundle = own.parent().and_then(Path::parent).unwrap();
+    Some(bundle.join("bin/vhost-device-gpgpu"))
+        .filter(|program| program.exists())
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
+}
+
+/// Whether to run on a GPU instead of the software GPU.
+pub fn on_gpu() -> bool {
+    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
+}
+
+/// The folder with the guest's programs and libraries. Without it, the test is skipped.
+pub fn stage() -> Option<PathBuf> {
+    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
+    if stage.is_none() {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+    }
+    stage
+}
+
+/// Waits until `look` finds something.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} never comes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
