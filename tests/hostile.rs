@@ -50,7 +50,7 @@ use vm_memory::{Bytes, GuestAddress};
 use zerocopy::IntoBytes;
 
 use client::{Client, command};
-use guest::{Guest, Vmm};
+use guest::Vmm;
 use host::{Host, Random, on_gpu};
 
 const MIB: u64 = 1 << 20;
