@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn without_folders_nothing_is_there_and_the_message_says_what_has_it() {
+    fn without_folders_no_library_loads_and_the_message_names_its_package() {
         let none = Libraries::default();
         let missing = Missing::Library(Library::Cublas);
         assert_eq!(
@@ -468,7 +468,7 @@ mod tests {
             "libcublas.so.13 or libcublas.so.12 is in none of --libraries /a:/b; PyPI's nvidia-cublas or nvidia-cublas-cu12 has it"
         );
         let said = absence(Library::Curand, &[]);
-        assert!(said.contains("no folder was named"), "{said}");
+        assert!(said.contains("--libraries names no folder"), "{said}");
     }
 
     #[test]
