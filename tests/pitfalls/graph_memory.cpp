@@ -209,3 +209,5 @@ PITFALL(68, graphs_with_memory_stay_as_they_were_made) {
     CK(cuGraphDestroy(other));
     CK(cuGraphDestroy(third));
 }
+
+PITFALL_MAIN
