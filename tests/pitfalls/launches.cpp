@@ -366,6 +366,12 @@ PITFALL(48, answers_follow_what_is_set) {
     CUkernel kernel;
     CK(cuLibraryLoadData(&library, kernels_fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0));
     CK(cuLibraryGetKernel(&kernel, library, "dynamic_shared"));
+    // A kernel's handle is good for questions of occupancy, but for no attribute of functions.
+    int grids[2] = {}, blocks[2] = {}, registers = 0;
+    CK(cuOccupancyMaxPotentialBlockSize(&grids[0], &blocks[0], shared, nullptr, 0, 256));
+    CK(cuOccupancyMaxPotentialBlockSize(&grids[1], &blocks[1], (CUfunction)kernel, nullptr, 0, 256));
+    EXPECT(grids[0] == grids[1] && blocks[0] == blocks[1], "%d of %d, %d of %d", grids[0], blocks[0], grids[1], blocks[1]);
+    CK_IS(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, (CUfunction)kernel), CUDA_ERROR_INVALID_HANDLE);
     CUdeviceptr out = device_words(1);
     auto run = [&](CUfunction function, unsigned bytes) {
         unsigned words = bytes / 4;

@@ -31,6 +31,13 @@ PITFALL(39, tensor_maps_say_what_they_were_made_of) {
     EXPECT(!memcmp(&one, &same, sizeof one), "equal maps differ");
     EXPECT(memcmp(&one, &wider, sizeof one), "unequal maps are the same");
     EXPECT(memcmp(&one, &moved, sizeof one), "maps of two tensors are the same");
+    // The alignment of a map counts for kernels alone: programs keep maps in objects of theirs.
+    alignas(64) char room[sizeof(CUtensorMap) + 64];
+    auto *anywhere = reinterpret_cast<CUtensorMap *>(room + 16);
+    CK(tiled(anywhere, tensor, 16, CU_TENSOR_MAP_SWIZZLE_NONE));
+    EXPECT(!memcmp(&one, anywhere, sizeof one), "the map of another place differs");
+    CK(cuTensorMapReplaceAddress(anywhere, (void *)other));
+    EXPECT(!memcmp(&moved, anywhere, sizeof one), "the map with another address differs");
     CK(cuTensorMapReplaceAddress(&one, (void *)other));
     EXPECT(!memcmp(&one, &moved, sizeof one), "the map with another address is not that tensor's");
 

@@ -128,15 +128,14 @@ fn potential_block_size(
     let warp = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
     let per_processor = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
     let processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-    let request = request::cuFuncGetAttribute {
-        pi: true,
-        attrib: CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-        hfunc: func,
+    let most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+    let most = match client.objects.get(func) {
+        // NVIDIA's driver tells an attribute of a kernel by no function's handle.
+        Some(Known::Kernel(kernel)) => kernel.attribute(client, func, device, most)?,
+        Some(Known::Function(function)) => function.attribute(client, func, 0, most)?,
+        _ => return Err(CUDA_ERROR_INVALID_HANDLE),
     };
-    let mut most = client
-        .call(&request)?
-        .pi
-        .min(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?);
+    let mut most = most.min(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?);
     if limit > 0 {
         most = most.min(limit);
     }

@@ -43,9 +43,12 @@ pub(super) fn parameter(
 }
 
 export! {
-    /// `cuFuncGetAttribute`.
+    /// `cuFuncGetAttribute`. NVIDIA's driver takes no kernel's handle here (seen with 580).
     context fn cuFuncGetAttribute(value: Pointer<c_int>, attribute: CUfunction_attribute, function: CUfunction) |cx| {
         value.required()?;
+        if KERNELS.get(function as u64).is_some() {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
         value.set(Function::named(function as u64, &cx)?.attribute(attribute)?)
     }
 

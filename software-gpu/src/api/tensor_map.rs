@@ -124,8 +124,9 @@ impl Tensor {
     }
 }
 
+/// Where a map is to be: at any alignment, as with NVIDIA's driver.
 fn place(map: Pointer<c_void>) -> Result<Pointer<c_void>> {
-    require(!map.is_null() && map.address().is_multiple_of(64))?;
+    require(!map.is_null())?;
     Ok(map)
 }
 
