@@ -602,6 +602,8 @@ PITFALL(36, streams_may_end_before_their_capture) {
             CUgraphExec exec;
             CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
             CK(cuMemsetD32(x, 0, 2));
+            // The stream does not wait for the legacy one.
+            CK(cuCtxSynchronize());
             CK(cuGraphLaunch(exec, origin));
             CK(cuStreamSynchronize(origin));
             unsigned got[2] = {};

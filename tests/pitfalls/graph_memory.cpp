@@ -133,6 +133,7 @@ PITFALL(68, memory_of_a_graph_is_used_again) {
     CUgraphExec exec = instantiate(graph);
     for (int i = 0; i < 3; i++) {
         CK(cuMemsetD32(out, 0, 4));
+        CK(cuCtxSynchronize());
         launch(exec, stream);
         unsigned got[4] = {};
         CK(cuMemcpyDtoH(got, out, sizeof got));
