@@ -30,6 +30,8 @@ mod libraries;
 mod load;
 #[path = "hostile/mappings.rs"]
 mod mappings;
+#[path = "hostile/recordings.rs"]
+mod recordings;
 #[path = "hostile/shares.rs"]
 mod shares;
 #[path = "hostile/solvers.rs"]

@@ -52,7 +52,8 @@ pub fn start(policy: &str) -> Option<Host> {
     Host::with(policy, 1)
 }
 
-fn find(name: &str) -> &'static Function {
+/// The function with this name.
+pub fn find(name: &str) -> &'static Function {
     let mut all = functions();
     all.find(|of| of.operation.name == name).unwrap()
 }
@@ -126,7 +127,7 @@ pub fn create(client: &mut Client<'_>, serial: u64, context: u64) -> u64 {
 }
 
 /// A product of square matrices of single precision, of which none is transposed.
-fn product(handle: u64, [a, b, c]: [u64; 3]) -> [u64; 14] {
+pub fn product(handle: u64, [a, b, c]: [u64; 3]) -> [u64; 14] {
     [handle, 0, 0, N, N, N, ONE, a, N, b, N, ZERO, c, N]
 }
 

@@ -108,8 +108,9 @@ impl Call<'_> {
                 return self.call_recorded(recorder, &words);
             }
             let meanwhile = workspace.or(state.workspace);
-            self.tell_stream(class, entry, recorder.raw(), meanwhile)?;
-            let outcome = self.call_recorded(recorder, &words);
+            let told = self.tell_stream(class, entry, recorder.raw(), meanwhile);
+            let outcome = told.and_then(|()| self.call_recorded(recorder, &words));
+            // Also behind a workspace that the library has refused: the recorder's stream ends.
             self.tell_stream(class, entry, own, state.workspace)?;
             outcome
         })?;
