@@ -116,3 +116,30 @@ fn each_name_that_a_framework_imports_is_there() {
     assert!(names > 4000, "{names} names");
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
+
+/// A program may know a library by the name that linkers use. It gets the newest of our versions, and no genuine one
+/// that the guest has elsewhere.
+#[test]
+fn each_library_has_its_name_without_a_version() {
+    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+        return;
+    };
+    let folder = stage.join("lib/virtio-gpgpu");
+    let mut newest = BTreeMap::<String, u32>::new();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if let Some((plain, version)) = name.rsplit_once(".so.")
+            && let Ok(version) = version.parse()
+        {
+            let newest = newest.entry(plain.to_owned()).or_insert(version);
+            *newest = version.max(*newest);
+        }
+    }
+    assert!(newest.len() > 10, "{newest:?}");
+    for (plain, version) in newest {
+        let target = fs::read_link(folder.join(format!("{plain}.so")));
+        let right = format!("{plain}.so.{version}");
+        assert_eq!(target.unwrap(), Path::new(&right));
+    }
+}

@@ -259,9 +259,13 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
             link(paths, &release, library, major, &stage)?;
         }
     }
-    // NVIDIA's driver has these names too, and some programs open no other.
-    for name in ["libcuda.so", "libnvidia-ml.so"] {
-        link_to(&format!("{name}.1"), &stage.shims().join(name))?;
+    // NVIDIA's driver and toolkit have these names too, and some programs open no other, or this one first.
+    let newest = |of: &Linked| (of.name, of.majors.last().copied().unwrap_or_default());
+    for (name, major) in [("libcuda.so", "1")]
+        .into_iter()
+        .chain(LINKED.iter().map(newest))
+    {
+        link_to(&format!("{name}.{major}"), &stage.shims().join(name))?;
     }
     link_audit(paths, &release, &stage.shims().join("libgpgpu_audit.so"))?;
     let common = [
