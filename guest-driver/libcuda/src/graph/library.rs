@@ -15,7 +15,7 @@ use gpgpu_protocol::{
     codec::Blob,
     cuda::*,
     libraries::{
-        Class, Function, Kind,
+        Class, Function, Kind, Library,
         call::{self, Value},
         function, functions,
     },
@@ -188,8 +188,9 @@ fn recorded(
     arguments: &[u8],
 ) -> (Result<Made>, Option<Arc<Allocation>>) {
     let first = ask(client, op, arguments, None);
+    let is_cublas = matches!(function(op), Some((Library::Cublas, _)));
     let memory = match &first {
-        Ok(first) if first.result == CUDA_SUCCESS && first.memory > 0 => first.memory,
+        Ok(first) if is_cublas && first.result == CUDA_SUCCESS && first.memory > 0 => first.memory,
         _ => return (first, None),
     };
     let again = || {
