@@ -339,22 +339,27 @@ impl<G: Gpu> Inner<G> {
 
     /// These nodes, and all that they wait for.
     pub fn ancestors(&self, of: &[u64]) -> HashSet<u64, RandomState> {
-        self.before(of, |_| true)
+        self.before(of, |_| true, |_| false)
     }
 
     /// These nodes, and all that are over when these are: those before an edge that waits for a part are not.
     pub fn ended_with(&self, of: &[u64]) -> HashSet<u64, RandomState> {
-        self.before(of, CUgraphEdgeData::is_whole)
+        self.before(of, CUgraphEdgeData::is_whole, |_| false)
     }
 
+    /// Follows edges back from these nodes until `is_enough` says so of one.
     fn before(
         &self,
         of: &[u64],
         follows: impl Fn(&CUgraphEdgeData) -> bool,
+        mut is_enough: impl FnMut(u64) -> bool,
     ) -> HashSet<u64, RandomState> {
         let mut seen: HashSet<u64, _> = of.iter().copied().collect();
         let mut next: Vec<u64> = of.to_vec();
         while let Some(node) = next.pop() {
+            if is_enough(node) {
+                break;
+            }
             let Some(node) = self.nodes.get(&node) else {
                 continue;
             };
@@ -615,17 +620,20 @@ impl<G: Gpu> Inner<G> {
         bytes: usize,
     ) -> Option<Arc<Memory>> {
         let fits = |of: &Memory| of.context == context && of.bytes >= bytes;
-        if !self
-            .graphs
-            .get(&graph)?
-            .freed
-            .iter()
-            .any(|(_, of)| fits(of))
-        {
+        let freed = self.graphs.get(&graph)?.freed.iter();
+        let mut left: HashSet<u64, RandomState> = freed
+            .filter(|(_, of)| fits(of))
+            .map(|(node, _)| *node)
+            .collect();
+        if left.is_empty() {
             return None;
         }
         let whole = after.iter().filter(|(_, edge)| edge.is_whole());
-        let ended = self.ended_with(&whole.map(|(node, _)| *node).collect::<Vec<_>>());
+        let whole: Vec<u64> = whole.map(|(node, _)| *node).collect();
+        // Mostly they are near: a loop does not look through all passes before.
+        let ended = self.before(&whole, CUgraphEdgeData::is_whole, |node| {
+            left.remove(&node) && left.is_empty()
+        });
         let freed = &mut self.graphs.get_mut(&graph)?.freed;
         let free = freed.iter().enumerate();
         let (place, _) = free
