@@ -139,6 +139,10 @@ pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malf
     Ok(bytes.to_vec())
 }
 
+/// What an empty array's address leads to: some functions read the first value of an array that has none, as cuFFT of a transform without
+/// dimensions does.
+static NOTHING: [u64; 16] = [0; 16];
+
 /// A call under way.
 struct Call<'a> {
     session: &'a Session,
@@ -219,6 +223,7 @@ impl Call<'_> {
         let mut words = Vec::with_capacity(self.values.len());
         for (kind, value) in self.function.kinds.iter().zip(&mut self.values) {
             words.push(match (*kind, value) {
+                (_, Value::Bytes(bytes, false)) if bytes.is_empty() => NOTHING.as_ptr() as u64,
                 (_, Value::Bytes(bytes, _)) => bytes.as_mut_ptr() as u64,
                 (Kind::Object(_), Value::Word(0)) => 0,
                 (Kind::Object(class) | Kind::Handle(class), Value::Word(id)) => {
