@@ -57,9 +57,9 @@ fn many<I: gpgpu_stand_in::memory::Plain + Into<i64>>(
     kind: Type,
     batch: I,
 ) -> Result<Made> {
-    let rank = count(rank)?;
     // NVIDIA's reads the first size also where there is none.
     std::hint::black_box(sizes.get::<Status>()?);
+    let rank = count(rank)?;
     let wide = |of: Argument<I>| -> Result<Vec<i64>> {
         let values: Vec<I> = of.array::<Status>(rank)?;
         Ok(values.into_iter().map(Into::into).collect())
