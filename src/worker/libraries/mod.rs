@@ -139,8 +139,8 @@ pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malf
     Ok(bytes.to_vec())
 }
 
-/// What an empty array's address leads to: some functions read the first value of an array that has none, as cuFFT of a transform without
-/// dimensions does.
+/// The target of an empty array's address. Some functions read the first value all the same, as cuFFT does of a
+/// transform without dimensions.
 static NOTHING: [u64; 16] = [0; 16];
 
 /// A call under way.
