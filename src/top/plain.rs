@@ -3,8 +3,6 @@
 
 use std::fmt::Write;
 
-use bytesize::ByteSize;
-
 use super::rates::{Client, Rates, Vm};
 
 /// The columns' names and widths; the first takes the rest.
@@ -35,9 +33,20 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Bytes with a binary unit.
+/// Bytes with the binary unit in which they are a small number: bytesize shows a byte less than a GiB as 1024.0 MiB.
 pub fn bytes(bytes: u64) -> String {
-    ByteSize::b(bytes).display().iec().to_string()
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1 << 10 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    while value >= 1023.95 && units.len() > 0 {
+        value /= 1024.0;
+        unit = units.next();
+    }
+    format!("{value:.1} {}", unit.unwrap_or(&"PiB"))
 }
 
 /// A rate, with a suffix where it is large.
@@ -155,7 +164,8 @@ mod tests {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1 << 30), "1.0 GiB");
-        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
+        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
         assert_eq!(rate(0.0), "0");
         assert_eq!(rate(9999.0), "9999");
         assert_eq!(rate(123_456.0), "123.5k");
