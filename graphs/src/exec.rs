@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Executable graphs: a list of steps, in an order in which they can be done. Graphs that are nodes lie in it flat.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use gpgpu_protocol::cuda::*;
 use smallvec::SmallVec;
@@ -73,6 +76,8 @@ pub struct Exec<G: Gpu> {
     pub(crate) places: Map<usize>,
     /// Whether it allocates or frees memory.
     has_memory: bool,
+    /// The allocations of other graphs that it frees.
+    foreign: Vec<Arc<Allocation>>,
     state: Mutex<State>,
     objects: Option<Arc<Held<G>>>,
 }
@@ -204,6 +209,24 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
+/// The allocations that these steps free and none of them makes.
+fn foreign(steps: &[Step]) -> Vec<Arc<Allocation>> {
+    let own: HashSet<_> = steps
+        .iter()
+        .filter_map(|step| match &step.work {
+            Work::Alloc(of) => Some(Arc::as_ptr(of)),
+            _ => None,
+        })
+        .collect();
+    steps
+        .iter()
+        .filter_map(|step| match &step.work {
+            Work::Free(of) if !own.contains(&Arc::as_ptr(of)) => Some(Arc::clone(of)),
+            _ => None,
+        })
+        .collect()
+}
+
 /// Instantiates a graph, and gives the handle.
 pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 {
@@ -234,6 +257,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         let id = inner.new_id();
         let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
         let has_memory = steps.iter().any(is_memory);
+        let foreign = foreign(&steps);
         inner.graph(graph)?.exec = Some(handle);
         let state = State {
             steps: Arc::new(steps),
@@ -246,6 +270,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
                 of,
                 places,
                 has_memory,
+                foreign,
                 state: Mutex::new(state),
                 objects,
             }),
@@ -264,7 +289,8 @@ impl<G: Gpu> Exec<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if memory that it allocates was not freed, or if it frees memory that no launch has allocated; the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` if memory that it allocates was not freed, or if it frees memory that no launch has
+    /// allocated; the driver's.
     pub fn launch(&self, stream: CUstream, per_thread: bool) -> Result {
         let state = self.state();
         let steps = &state.steps;
@@ -280,20 +306,13 @@ impl<G: Gpu> Exec<G> {
                 _ => None,
             })
         };
-        let freed = || {
-            memory.iter().filter_map(|step| match &step.work {
-                Work::Free(of) => Some(of),
-                _ => None,
-            })
-        };
         if self.flags & AUTO_FREE_ON_LAUNCH != 0 {
             allocated().for_each(|of| {
                 of.end();
             });
         }
         // All or none.
-        let is_own = |freed: &Arc<Allocation>| allocated().any(|of| Arc::ptr_eq(of, freed));
-        if allocated().any(|of| of.is_live()) || freed().any(|of| !of.is_live() && !is_own(of)) {
+        if allocated().any(|of| of.is_live()) || self.foreign.iter().any(|of| !of.is_live()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         G::launch(&self.of, steps, stream, per_thread)?;
@@ -304,10 +323,12 @@ impl<G: Gpu> Exec<G> {
                 _ => {}
             }
         }
-        // A node may free what another, which has no order with it, allocates.
-        freed().for_each(|of| {
-            of.end();
-        });
+        // A free may come before its allocation in the list, if no edge orders them.
+        for step in memory {
+            if let Work::Free(of) = &step.work {
+                of.end();
+            }
+        }
         if let Some(objects) = &self.objects {
             // A launch keeps them, whatever becomes of the graph meanwhile.
             let held = Arc::clone(objects);
