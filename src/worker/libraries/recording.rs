@@ -28,7 +28,24 @@ pub struct Recorded {
     pub commands: Result<u64, Refused>,
 }
 
-/// A part that a call is to become.
+impl Recorded {
+    /// The code for the client: why there is no part.
+    pub fn ended(&self) -> CUresult {
+        self.commands.map_or_else(|of| of.code, |_| CUDA_SUCCESS)
+    }
+
+    /// The part's launches, copies and fills, as the reply has them.
+    pub fn count(&self) -> u32 {
+        self.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// The bytes that the library allocated.
+    pub fn memory(&self) -> u64 {
+        self.commands.map_or_else(|of| of.memory, |_| 0)
+    }
+}
+
+/// The part that a call becomes.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Its id.

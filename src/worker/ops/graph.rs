@@ -206,15 +206,13 @@ pub fn gpgpuGraphRecord(
         op: (),
         arguments: (),
         result: recorded.answer.result,
-        ended: recorded
-            .commands
-            .map_or_else(|of| of.code, |_| CUDA_SUCCESS),
-        commands: recorded.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32,
+        ended: recorded.ended(),
+        commands: recorded.count(),
         reply: Blob(recorded.answer.into_reply()),
     })
 }
 
-/// The same with a workspace for the call, or with how much memory the library allocated.
+/// The same, with a workspace for the call. The reply has the bytes that the library allocated.
 pub fn gpgpuGraphRecordWith(
     session: &Session,
     request: request::gpgpuGraphRecordWith,
@@ -233,11 +231,9 @@ pub fn gpgpuGraphRecordWith(
         workspace: (),
         bytes: (),
         result: recorded.answer.result,
-        ended: recorded
-            .commands
-            .map_or_else(|of| of.code, |_| CUDA_SUCCESS),
-        commands: recorded.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32,
-        memory: recorded.commands.map_or_else(|of| of.memory, |_| 0),
+        ended: recorded.ended(),
+        commands: recorded.count(),
+        memory: recorded.memory(),
         reply: Blob(recorded.answer.into_reply()),
     })
 }
