@@ -58,7 +58,7 @@ fn more(usage: &mut Usage, at: usize, bytes: u64) {
     usage[at + 1] = usage[at + 1].max(usage[at]);
 }
 
-/// Device memory of allocation nodes of one graph. Nodes whose allocations follow each other have it in turn.
+/// Device memory of allocation nodes of one graph. Nodes whose allocations follow each other use it in turn.
 #[derive(Debug)]
 pub struct Memory {
     /// The address.
@@ -104,8 +104,9 @@ impl Drop for Memory {
     }
 }
 
-/// The allocation of a node. It has its address from the node's making on, and is there for as long as a node or an executable graph
-/// may use it. What is *live* then, allocated by a launch and not freed since, is the program's to free.
+/// The allocation of a node. It has its address from the node's creation on, and exists as long as a node or an
+/// executable graph may use it. An allocation that is *live* then, because no free followed its launch, is the program's
+/// to free.
 #[derive(Debug)]
 pub struct Allocation {
     /// Bytes: at most those of its memory.
@@ -119,7 +120,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// The allocation of a node of this graph, in memory that nobody else uses then.
+    /// The allocation of a node of this graph, in memory that no other node uses at that time.
     pub fn new(graph: u64, bytes: usize, memory: Arc<Memory>) -> Self {
         Self {
             bytes,
@@ -140,8 +141,8 @@ impl Allocation {
         self.memory.device
     }
 
-    /// A node of a graph is about to free it. Gives the memory that nodes behind that one may have: the graph's own alone, as another
-    /// graph's launches have their own order.
+    /// A node of a graph is about to free it. Returns the memory for nodes behind that one, if it is the allocation's own
+    /// graph: launches of another graph have an order of their own.
     ///
     /// # Errors
     ///

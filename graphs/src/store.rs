@@ -610,8 +610,8 @@ impl<G: Gpu> Inner<G> {
         Ok(ordered)
     }
 
-    /// Takes memory of the graph's own for a node behind these, of which so many bytes are enough: the smallest that all nodes which use it
-    /// are done with by then.
+    /// Takes memory of the graph for a node behind these. It is the smallest memory of at least so many bytes whose other
+    /// users have ended by then.
     pub(crate) fn take_freed(
         &mut self,
         graph: u64,

@@ -37,8 +37,8 @@ fn with<T>(handle: Handle, body: impl FnOnce(&host::Device) -> Result<T>) -> Res
     body(known.device(place)?)
 }
 
-/// A VM's GPU is of no fabric. Those since Hopper say so, and PyTorch complains of one of these that does not; older ones do not know
-/// what a fabric is.
+/// Reports that a VM's GPU is in no fabric. PyTorch warns about a GPU since Hopper that does not report this. Older GPUs do
+/// not support the query.
 pub(crate) fn fabric(major: i32, info: Out<FabricV3>) -> Result {
     info.required()?;
     // The second version is shorter.

@@ -11,7 +11,7 @@ use crate::memory::{Memory, Outcome};
 pub struct Work {
     driver: &'static Driver,
     context: Name,
-    /// What it is a part of, if it is a green one.
+    /// The primary context of a green one; otherwise the context itself.
     home: Name,
 }
 
@@ -40,7 +40,7 @@ impl Work {
         work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static,
     ) -> Result<(), Code> {
         let context = self.driver.current().unwrap_or(self.context);
-        // What is made in a primary context is good in its green ones, and the other way round.
+        // An object of a primary context is valid in its green contexts, and the other way round.
         if context != self.context && self.driver.home() != Some(self.home) {
             return Err(INVALID_CONTEXT);
         }

@@ -49,12 +49,12 @@ impl Drop for Part {
     }
 }
 
-/// Why there is no part.
+/// The reason for the absence of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// The error.
     pub code: CUresult,
-    /// The bytes of device memory that was to be allocated by launches.
+    /// The bytes of device memory that the recorded work would allocate.
     pub memory: u64,
 }
 
@@ -107,7 +107,7 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
                 unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut of).cast()) }?;
                 memory += of.bytesize as u64;
             }
-            // With its allocation, which is refused.
+            // Its allocation is refused already.
             kind::MEM_FREE if memory > 0 => {}
             _ => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.into()),
         }

@@ -115,7 +115,7 @@ pub fn stream(operation: &Operation, arguments: &[u8]) -> Option<u64> {
     stream_of(of, &call::get(of, arguments).ok()?)
 }
 
-/// What the host made of a call that was to be recorded.
+/// The host's reply to a recorded call.
 struct Made {
     part: u64,
     result: CUresult,
@@ -126,7 +126,7 @@ struct Made {
     memory: u64,
 }
 
-/// Has the host record a call.
+/// Sends a call to the host for recording.
 fn ask(client: &Client, op: u16, arguments: &[u8], workspace: Option<&Allocation>) -> Result<Made> {
     let part = client.new_id::<GraphPart>();
     let (op, arguments) = (op.into(), Blob(arguments.to_vec()));
@@ -172,15 +172,16 @@ fn ask(client: &Client, op: u16, arguments: &[u8], workspace: Option<&Allocation
     })
 }
 
-/// The workspace that cuBLAS takes for itself, in bytes, by the GPU's architecture: `cublasSetWorkspace` names it.
+/// The size of cuBLAS's own workspace in bytes, which depends on the GPU's architecture (`cublasSetWorkspace`).
 fn default_workspace(context: u64) -> Result<u64> {
     let info = crate::device::device(Guest::device(context)?)?;
     let major = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     Ok(if major >= 9 { 32 << 20 } else { 4 << 20 })
 }
 
-/// Has the host record a call. cuBLAS, where a handle has no workspace of the program's, allocates one by nodes of the captured graph. This is
-/// done here: the graph has memory for it, which the call has as its workspace. So graphs that run at once do not share it, as natively.
+/// Records a call on the host. If a handle has no workspace of the program's, cuBLAS allocates one by nodes of the
+/// captured graph. This function does the same: the workspace of the call is memory of the captured graph. So graphs that
+/// run at the same time do not share it, as natively.
 fn recorded(
     client: &Client,
     stream: &Stream,
