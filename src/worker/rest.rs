@@ -2,9 +2,10 @@
 //! Rest: while the VMM has stopped the VM, nothing of this worker writes to the guest's memory.
 //!
 //! These write there: the GPU, at the addresses that the guest process registered; threads that give the GPU work, as
-//! the driver may make a copy itself; and threads that answer in the ring, which are its own thread and those that
-//! execute its waits. So the gates close, the ring's thread stops between two commands or at a gate, other answers
-//! wait, and the GPU does its pending work. Everything else continues: it reaches the staging area at most.
+//! the driver may make a copy itself; and threads that write to the ring, which are its own thread, those that execute
+//! its waits, and those that wake it. So the gates close, the ring's thread stops between two commands or at a gate,
+//! other writes to the ring wait, and the GPU does its pending work. Everything else continues: it reaches the staging
+//! area at most.
 //!
 //! A host callback runs in the guest. The GPU may be waiting for one until the VM continues. So callbacks are held, and
 //! the worker is at rest as soon as every stream is idle or [waits for one](super::callbacks). The device process does
@@ -35,10 +36,10 @@ pub struct Writer {
     changed: Condvar,
 }
 
-/// Answers in the ring of threads that are not the ring's.
+/// Writes to the ring of threads that are not the ring's: answers, and the flag of the ring's sleep.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Whether they wait. Held while a thread writes one.
+    /// Whether they wait. Held during each of them.
     wait: Mutex<bool>,
     changed: Condvar,
 }
@@ -48,20 +49,20 @@ impl Answers {
         self.wait.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an answer, as soon as it may be written.
+    /// Writes to the ring, as soon as this is allowed.
     pub fn write(&self, write: impl FnOnce()) {
         let waited = self.changed.wait_while(self.lock(), |wait| *wait);
         let _held = waited.unwrap_or_else(PoisonError::into_inner);
         write();
     }
 
-    /// None is written any more.
-    fn stop(&self) {
+    /// Nothing is written any more.
+    pub(super) fn stop(&self) {
         *self.lock() = true;
     }
 
-    /// They may be written.
-    fn go_on(&self) {
+    /// Allows writes.
+    pub(super) fn go_on(&self) {
         *self.lock() = false;
         self.changed.notify_all();
     }
@@ -79,6 +80,11 @@ thread_local! {
 /// If this is the ring's thread: it waits at a gate, and writes nothing.
 pub fn pause() -> Option<Paused<'static>> {
     WRITER.get().map(Writer::pause)
+}
+
+/// Whether this is the ring's thread.
+pub fn is_rings_thread() -> bool {
+    WRITER.get().is_some()
 }
 
 impl Writer {

@@ -68,7 +68,7 @@ pub struct Session {
     pub ring: OnceLock<Ring>,
     /// The thread that serves it.
     pub writer: &'static Writer,
-    /// Its answers that other threads write to the ring.
+    /// Writes of other threads to the ring.
     pub answers: Answers,
     /// The gates that hold its work back while other VMs have the GPU.
     pub gates: Gates,

@@ -37,7 +37,7 @@ pub fn gpgpuRingWake(
     _: request::gpgpuRingWake,
     _: Data,
 ) -> Outcome<reply::gpgpuRingWake> {
-    ring(session)?.wake();
+    ring(session)?.wake(session);
     Ok(reply::gpgpuRingWake {})
 }
 
@@ -57,7 +57,7 @@ pub fn gpgpuRingRelaxed(
     _: request::gpgpuRingRelaxed,
     _: Data,
 ) -> Outcome<reply::gpgpuRingRelaxed> {
-    ring(session)?.relax();
+    ring(session)?.relax(session);
     Ok(reply::gpgpuRingRelaxed {})
 }
 
@@ -115,7 +115,7 @@ pub fn gpgpuFenceStatus(
 ) -> Outcome<reply::gpgpuFenceStatus> {
     let ring = ring(session)?;
     // The caller has waited for long; if the flag of the ring has been overwritten, this repairs it.
-    ring.wake();
+    ring.wake(session);
     let over = ring.is_over(session, request.slot, request.sequence, request.position)?;
     Ok(reply::gpgpuFenceStatus {
         over: over.into(),

@@ -36,7 +36,7 @@ use super::{
     Command, Commands, counts,
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
-    lease,
+    lease, rest,
     session::{Data, Session, Way},
     threads::Pool,
     wait,
@@ -169,10 +169,18 @@ impl Ring {
         session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Wakes the thread. A guest process on this machine does so itself.
-    pub fn wake(&self) {
-        self.area.sleeping().store(0, Ordering::Release);
-        futex::wake(self.area.sleeping());
+    /// Wakes the ring's thread, once this worker may write to the guest's memory. A guest process on this machine does so
+    /// itself.
+    pub fn wake(&self, session: &Session) {
+        if rest::is_rings_thread() {
+            // It is awake.
+            return;
+        }
+        let sleeping = self.area.sleeping();
+        session
+            .answers
+            .write(|| sleeping.store(0, Ordering::Release));
+        futex::wake(sleeping);
     }
 
     fn serve(
@@ -385,10 +393,10 @@ impl Ring {
     }
 
     /// The driver may miss that the device sleeps, from now on.
-    pub fn relax(&self) {
+    pub fn relax(&self, session: &Session) {
         self.is_relaxed.store(true, Ordering::Relaxed);
         // A thread that sleeps would not look again.
-        self.wake();
+        self.wake(session);
     }
 
     /// Takes an answer that did not fit its slot.

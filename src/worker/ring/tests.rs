@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A wide ring, on [`crate::cuda::double`].
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{
+    fs,
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc},
+};
 
 use gpgpu_protocol::{api::request, layout::status, ring::Producer};
 
@@ -75,7 +79,7 @@ impl Guest {
     /// Appends commands, and says where they end.
     fn send(&mut self, slot: u32, sequence: u32, commands: &[u8]) -> u64 {
         assert!(self.producer.append(slot, sequence, 1, commands));
-        self.ring().wake();
+        self.ring().wake(self.rig.session);
         self.producer.tail()
     }
 
@@ -171,11 +175,37 @@ fn pitfall_79_a_relaxed_ring_needs_no_wake_up_while_the_device_falls_asleep() {
         let is_served = poll_for(Duration::from_millis(20), || {
             slot.answered(sequence).is_some()
         });
-        guest.ring().wake();
+        guest.ring().wake(guest.rig.session);
         assert_eq!(guest.answer(1, sequence), (CUDA_SUCCESS, 0));
         is_served
     });
     assert!(served, "nothing without a wake-up");
+}
+
+/// The commands of a paused VM may have the ring's thread woken. GPGPU-DEV-65.
+#[test]
+fn pitfall_88_a_wake_up_writes_nothing_until_it_may() {
+    let guest = Guest::new(true);
+    let (ring, session) = (guest.ring(), guest.rig.session);
+    let sleeping = guest.area.sleeping();
+    while sleeping.load(Ordering::Relaxed) == 0 {
+        thread::yield_now();
+    }
+    session.answers.stop();
+    let (say, number) = mpsc::channel();
+    let waker = thread::spawn(move || {
+        say.send(nix::unistd::gettid()).unwrap();
+        ring.wake(session);
+    });
+    let stat = format!("/proc/self/task/{}/stat", number.recv().unwrap());
+    let waits = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+    while !waits() && !waker.is_finished() {
+        thread::yield_now();
+    }
+    assert_eq!(sleeping.load(Ordering::Relaxed), 1);
+    assert!(!waker.is_finished());
+    session.answers.go_on();
+    waker.join().unwrap();
 }
 
 #[test]
