@@ -56,7 +56,8 @@ mod order {
     pub const HELD: u16 = 7;
     /// Later OPENs, but for orders, are held under this key; 0: they are answered.
     pub const OPEN_HOLD: u16 = 8;
-    /// So many reads of the configuration show no magic.
+    /// After the next stop, so many reads of the configuration show no magic. Reads before it are those of a driver that
+    /// looks for another device in its place, at times of its own.
     pub const NO_MAGIC: u16 = 9;
     /// From now on it is another device, of this number: it has no client, forgets the chains that it holds, and shows the number.
     pub const REPLACE: u16 = 10;
@@ -110,6 +111,7 @@ pub struct Device {
     closes: u32,
     notifications: u32,
     stops: u32,
+    no_magic_once_stopped: u32,
     no_magic: AtomicU32,
     no_version: AtomicU32,
     slow_stop: u32,
@@ -132,6 +134,7 @@ impl Device {
             closes: 0,
             notifications: 0,
             stops: 0,
+            no_magic_once_stopped: 0,
             no_magic: AtomicU32::new(0),
             no_version: AtomicU32::new(0),
             slow_stop: 0,
@@ -159,7 +162,7 @@ impl Device {
             order::CLIENTS => return Ok(self.clients.len() as u32),
             order::REGIONS => return Ok(self.clients.values().sum()),
             order::STOPS => return Ok(self.stops),
-            order::NO_MAGIC => self.no_magic.store(argument, Ordering::Relaxed),
+            order::NO_MAGIC => self.no_magic_once_stopped = argument,
             order::NO_VERSION => self.no_version.store(argument, Ordering::Relaxed),
             order::SLOW_STOP => self.slow_stop = argument,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
@@ -407,6 +410,8 @@ impl VhostUserBackendMut for Device {
     fn stop_vring(&mut self, queue: u32) -> io::Result<()> {
         if queue as usize == CONTROL_QUEUE {
             self.stops += 1;
+            let no_magic = std::mem::take(&mut self.no_magic_once_stopped);
+            self.no_magic.store(no_magic, Ordering::Relaxed);
             println!("stopped, {} clients open", self.clients.len());
             // Orders about answers outlive a reset, so that a test can make the reset fail.
             self.clients.clear();
