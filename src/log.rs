@@ -160,17 +160,16 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        io,
-        sync::{Arc, Mutex},
-    };
+    use std::{io, sync::Arc};
+
+    use gpgpu_locks::Mutex;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
     impl io::Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
+            self.0.lock().extend(bytes);
             Ok(bytes.len())
         }
 
@@ -199,7 +198,7 @@ mod tests {
             .fmt_fields(Sentence)
             .finish();
         tracing::subscriber::with_default(text, log);
-        let text = String::from_utf8(std::mem::take(&mut lines.0.lock().unwrap())).unwrap();
+        let text = String::from_utf8(std::mem::take(&mut lines.0.lock())).unwrap();
         assert!(
             text.ends_with("a.sock: client 3 (\"x\") died\n") && !text.contains("killed"),
             "{text}"
@@ -212,7 +211,7 @@ mod tests {
             .event_format(Object::new("supervisor"))
             .finish();
         tracing::subscriber::with_default(json, log);
-        let json = lines.0.lock().unwrap();
+        let json = lines.0.lock();
         let line: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(line["message"], "a.sock: client 3 (\"x\") died");
         assert_eq!((&line["level"], &line["vm"]), (&"WARN".into(), &"a".into()));

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Executable graphs: a list of steps, in an order in which they can be done. Graphs that are nodes lie in it flat.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, sync::Arc};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 use smallvec::SmallVec;
 
@@ -282,7 +280,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
 impl<G: Gpu> Exec<G> {
     /// Its steps, under a lock that excludes changes and launches.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Launches it.

@@ -4,11 +4,12 @@
 use std::{
     ffi::c_void,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 
 use crate::{Gpu, Result};
@@ -20,7 +21,7 @@ type Usage = [u64; 4];
 static USAGE: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
 
 fn with_usage<T>(device: CUdevice, change: impl FnOnce(&mut Usage) -> T) -> T {
-    let mut all = USAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = USAGE.lock();
     let device = device.max(0) as usize;
     if all.len() <= device {
         all.resize(device + 1, [0; 4]);

@@ -5,12 +5,13 @@ use std::{
     any::Any,
     collections::{HashMap, HashSet, VecDeque},
     sync::{
-        Arc, LazyLock, Mutex, PoisonError, Weak,
+        Arc, LazyLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use foldhash::fast::RandomState;
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 use smallvec::SmallVec;
 
@@ -150,7 +151,7 @@ impl<G: Gpu> Store<G> {
 
     /// Calls `act` on it. Objects that it drops end afterwards.
     pub fn with<T>(&self, body: impl FnOnce(&mut Inner<G>) -> T) -> T {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let result = body(&mut inner);
         let captures = &inner.captures;
         self.captures.store(captures.open.len(), Ordering::Release);

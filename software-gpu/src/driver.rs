@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The driver's state in this process: from `cuInit` to a fault, a fork or the exit.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_ASSERT, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_HARDWARE_STACK_ERROR,
     CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_INVALID_VALUE,
@@ -135,7 +136,7 @@ impl Driver {
     /// If there is no such device: the caller has checked it.
     pub fn primary(&self, device: CUdevice) -> MutexGuard<'_, Primary> {
         let primary = &self.primaries[device as usize];
-        primary.lock().unwrap_or_else(PoisonError::into_inner)
+        primary.lock()
     }
 
     /// The fault that ended the use of the device, as an error.

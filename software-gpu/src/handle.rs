@@ -3,7 +3,9 @@
 //! stale, foreign or invented one is an error and not a crash.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use gpgpu_locks::RwLock;
 
 use crate::config::Config;
 
@@ -61,7 +63,7 @@ impl<T> Table<T> {
 
     /// Adds the object that `make` builds from its own handle, and returns both.
     pub fn insert_with(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.slots.write();
         let index = match table.free.pop_front() {
             Some(index) => index,
             None => {
@@ -82,7 +84,7 @@ impl<T> Table<T> {
     /// The object that `handle` names, if it is alive.
     pub fn get(&self, handle: u64) -> Option<Arc<T>> {
         let (index, generation) = self.split(handle)?;
-        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.slots.read();
         let slot = table.slots.get(index)?;
         if slot.generation != generation {
             check_stale(handle, generation < slot.generation);
@@ -94,7 +96,7 @@ impl<T> Table<T> {
     /// As [`Self::get`], where CUDA permits the handle of an ended object.
     pub fn find(&self, handle: u64) -> Option<Arc<T>> {
         let (index, generation) = self.split(handle)?;
-        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.slots.read();
         let slot = table.slots.get(index)?;
         (slot.generation == generation)
             .then(|| slot.object.clone())
@@ -104,7 +106,7 @@ impl<T> Table<T> {
     /// Removes and returns the object that `handle` names.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let (index, generation) = self.split(handle)?;
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.slots.write();
         let slot = table.slots.get_mut(index)?;
         if slot.generation != generation {
             check_stale(handle, generation < slot.generation);
@@ -118,7 +120,7 @@ impl<T> Table<T> {
 
     /// Every live object.
     pub fn all(&self) -> Vec<Arc<T>> {
-        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.slots.read();
         table
             .slots
             .iter()
@@ -131,7 +133,7 @@ impl<T> Table<T> {
         let Some((index, generation)) = self.split(handle) else {
             return;
         };
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.slots.write();
         if let Some(slot) = table.slots.get_mut(index)
             && slot.generation == generation
         {
@@ -141,7 +143,7 @@ impl<T> Table<T> {
 
     /// Removes every object for which `gone` is true.
     pub fn remove_where(&self, gone: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.slots.write();
         let mut removed = Vec::new();
         for index in 0..table.slots.len() {
             let slot = &mut table.slots[index];

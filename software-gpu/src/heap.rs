@@ -5,8 +5,8 @@
 //! allocated parts are recorded outside of it, so that kernels cannot change the record.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY};
 
 use crate::api::pool;
@@ -110,7 +110,7 @@ impl Heap {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// `CU_LIMIT_MALLOC_HEAP_SIZE`.

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_FUNC_ATTRIBUTE_BINARY_VERSION, CU_FUNC_ATTRIBUTE_CACHE_MODE_CA,
     CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
@@ -38,10 +39,6 @@ pub static FUNCTIONS: Table<Function> = Table::new(0xf0);
 pub static LIBRARIES: Table<Library> = Table::new(0x1b);
 /// All kernels of libraries.
 pub static KERNELS: Table<Kernel> = Table::new(0x4e);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A module in a context.
 pub struct Module {
@@ -251,7 +248,7 @@ impl Module {
             FUNCTIONS.remove(*function);
         }
         drop_variables(&self.variables);
-        for (_, reference) in lock(&self.references).drain() {
+        for (_, reference) in self.references.lock().drain() {
             reference::remove(reference);
         }
         context::put_out(self.context);
@@ -276,7 +273,7 @@ impl Module {
             .loaded
             .global_address(name)
             .ok_or(CUDA_ERROR_NOT_FOUND)?;
-        let mut references = lock(&self.references);
+        let mut references = self.references.lock();
         let handle = references.entry(name.to_owned());
         Ok(*handle.or_insert_with(|| make(address)))
     }
@@ -354,7 +351,7 @@ impl Library {
 
     /// The module that it is in `context`, placed there now if it was not.
     pub fn module(&self, context: &Context) -> Result<Arc<Module>> {
-        let mut modules = lock(&self.modules);
+        let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&context.id) {
             return Ok(module.clone());
         }
@@ -376,7 +373,7 @@ impl Library {
         for kernel in &self.kernels {
             KERNELS.remove(*kernel);
         }
-        for (_, module) in lock(&self.modules).drain() {
+        for (_, module) in self.modules.lock().drain() {
             module.unload();
         }
     }
@@ -387,7 +384,7 @@ pub fn forget_context(context: u64) {
     MODULES.remove_where(|m| m.context == context);
     FUNCTIONS.remove_where(|f| f.context == context);
     for library in LIBRARIES.all() {
-        lock(&library.modules).remove(&context);
+        library.modules.lock().remove(&context);
     }
 }
 
@@ -410,12 +407,12 @@ impl Kernel {
 
     /// `cuKernelGetAttribute`.
     pub fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
-        get_attribute(&self.image, self.info(), &lock(&self.attributes), attribute)
+        get_attribute(&self.image, self.info(), &self.attributes.lock(), attribute)
     }
 
     /// `cuKernelSetAttribute`.
     pub fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result {
-        set_attribute(self.info(), &mut lock(&self.attributes), attribute, value)
+        set_attribute(self.info(), &mut self.attributes.lock(), attribute, value)
     }
 }
 
@@ -435,18 +432,18 @@ impl Function {
 
     /// A copy of the settings.
     pub fn settings(&self) -> Attributes {
-        lock(&self.attributes).clone()
+        self.attributes.lock().clone()
     }
 
     /// `cuFuncGetAttribute`.
     pub fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
-        let settings = lock(&self.attributes);
+        let settings = self.attributes.lock();
         get_attribute(self.loaded.module(), self.info(), &settings, attribute)
     }
 
     /// `cuFuncSetAttribute`.
     pub fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result {
-        set_attribute(self.info(), &mut lock(&self.attributes), attribute, value)
+        set_attribute(self.info(), &mut self.attributes.lock(), attribute, value)
     }
 
     /// Dynamic shared memory that a launch may ask for, in bytes.

@@ -2,7 +2,8 @@
 //! The output of a context's kernels that was not written yet: of a full buffer the oldest goes.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpgpu_locks::{Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 struct State {
@@ -37,7 +38,7 @@ impl Printed {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// `CU_LIMIT_PRINTF_FIFO_SIZE`.
@@ -47,7 +48,7 @@ impl Printed {
 
     /// Writes it all to the process's standard output, behind the process's own output.
     pub fn put_out(&self) {
-        let _putting = self.putting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _putting = self.putting.lock();
         let texts = {
             let mut state = self.lock();
             state.bytes = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Texture and surface references. Each is a variable of a module, whose bytes are the handle of the object that is bound to it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 
 use crate::api::texture;
@@ -138,10 +137,6 @@ pub struct SurfaceReference {
     state: Mutex<(u64, u64)>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl TextureReference {
     /// Makes one; its handle.
     pub fn create(slot: Slot) -> u64 {
@@ -155,12 +150,12 @@ impl TextureReference {
 
     /// How it reads.
     pub fn reading(&self) -> Reading {
-        lock(&self.state).0
+        self.state.lock().0
     }
 
     /// Changes how it reads.
     pub fn change(&self, change: impl FnOnce(&mut Reading)) -> Result {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         change(&mut state.0);
         // The bound object may be gone by now, and another one is bound next.
         let _ = self.make(&mut state);
@@ -172,7 +167,7 @@ impl TextureReference {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE`: the earlier binding stays.
     pub fn bind(&self, change: impl FnOnce(&mut Reading)) -> Result {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let before = state.0;
         change(&mut state.0);
         let made = self.make(&mut state);
@@ -209,7 +204,7 @@ impl SurfaceReference {
 
     /// The array that is bound, or 0.
     pub fn array(&self) -> u64 {
-        lock(&self.state).0
+        self.state.lock().0
     }
 
     /// Binds an array.
@@ -226,7 +221,7 @@ impl SurfaceReference {
             ..CUDA_RESOURCE_DESC::default()
         };
         let new = texture::create_surface(self.slot.context, resource)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.slot.set(new);
         SURFACES.remove(state.1);
         *state = (array, new);
@@ -237,10 +232,10 @@ impl SurfaceReference {
 /// Ends a reference, with the object that it was for kernels.
 pub fn remove(handle: u64) {
     if let Some(texture) = TEXTURE_REFERENCES.remove(handle) {
-        TEXTURES.remove(lock(&texture.state).1);
+        TEXTURES.remove(texture.state.lock().1);
     }
     if let Some(surface) = SURFACE_REFERENCES.remove(handle) {
-        SURFACES.remove(lock(&surface.state).1);
+        SURFACES.remove(surface.state.lock().1);
     }
 }
 

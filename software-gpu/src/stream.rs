@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::cuda::{CUDA_SUCCESS, CUresult};
 
 use crate::driver::{self, new_id};
@@ -38,10 +39,6 @@ pub enum Order {
     NonBlocking,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The end of a piece of work, which others wait for.
 #[derive(Debug, Default)]
 pub struct Ticket {
@@ -67,19 +64,16 @@ impl Ticket {
         if self.is_done() {
             return;
         }
-        let mut guard = lock(&self.lock);
+        let mut guard = self.lock.lock();
         while !self.is_done() {
-            guard = self
-                .changed
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
+            guard = self.changed.wait(guard);
         }
     }
 
     /// The work has ended.
     pub(crate) fn finish(&self) {
         let _ = self.time.set(Instant::now());
-        let _guard = lock(&self.lock);
+        let _guard = self.lock.lock();
         self.done.store(true, Ordering::Release);
         self.changed.notify_all();
     }
@@ -173,30 +167,29 @@ impl Stream {
 
     /// A copy of its attributes.
     pub fn attributes(&self) -> Attributes {
-        *lock(&self.attributes)
+        *self.attributes.lock()
     }
 
     /// Sets its attributes.
     pub fn set_attributes(&self, attributes: Attributes) {
-        *lock(&self.attributes) = attributes;
+        *self.attributes.lock() = attributes;
     }
 
     /// Waits until there is room for more work.
     pub fn wait_for_room(&self) {
         let full = |queue: &mut Queue| queue.items.len() >= MAX_QUEUED;
-        let queue = self.room.wait_while(lock(&self.queue), full);
-        drop(queue.unwrap_or_else(PoisonError::into_inner));
+        drop(self.room.wait_while(self.queue.lock(), full));
     }
 
     /// The last work queued, unless it has ended.
     pub fn pending(&self) -> Option<Arc<Ticket>> {
-        lock(&self.queue).tail.clone().filter(|t| !t.is_done())
+        self.queue.lock().tail.clone().filter(|t| !t.is_done())
     }
 
     /// Queues `work` behind the stream's work and behind `after`.
     pub fn push(self: &Arc<Self>, after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.tail = Some(ticket.clone());
         queue.items.push_back(Item {
             ticket: ticket.clone(),
@@ -215,7 +208,7 @@ impl Stream {
     fn drain(&self) {
         loop {
             let item = {
-                let mut queue = lock(&self.queue);
+                let mut queue = self.queue.lock();
                 match queue.items.pop_front() {
                     Some(item) => {
                         if queue.items.len() + 1 == MAX_QUEUED {
@@ -280,7 +273,7 @@ impl Pool {
     }
 
     fn submit(&'static self, stream: Arc<Stream>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.streams.push_back(stream);
         if state.streams.len() <= state.idle {
             self.changed.notify_one();
@@ -292,7 +285,7 @@ impl Pool {
             .spawn(|| self.work());
         if spawned.is_err() {
             // No thread is available: the existing ones will run it, or the caller does if there is none.
-            let stream = lock(&self.state).streams.pop_back();
+            let stream = self.state.lock().streams.pop_back();
             if let Some(stream) = stream {
                 stream.drain();
             }
@@ -300,20 +293,17 @@ impl Pool {
     }
 
     fn work(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(stream) = state.streams.pop_front() {
                 drop(state);
                 stream.drain();
                 drop(stream);
-                state = lock(&self.state);
+                state = self.state.lock();
                 continue;
             }
             state.idle += 1;
-            state = self
-                .changed
-                .wait_while(state, |s| s.streams.is_empty())
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait_while(state, |s| s.streams.is_empty());
             state.idle -= 1;
         }
     }
@@ -332,7 +322,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let note = |n: i32| {
             let seen = seen.clone();
-            Work::Always(Box::new(move |_| seen.lock().unwrap().push(n)))
+            Work::Always(Box::new(move |_| seen.lock().push(n)))
         };
         let blocked = first.push(
             Vec::new(),
@@ -343,7 +333,7 @@ mod tests {
         assert!(!blocked.is_done() && !a.is_done() && !b.is_done());
         open.send(()).unwrap();
         b.wait();
-        assert_eq!(*seen.lock().unwrap(), [1, 2]);
+        assert_eq!(*seen.lock(), [1, 2]);
         assert!(first.pending().is_none());
     }
 }

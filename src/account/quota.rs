@@ -10,12 +10,13 @@ use std::{
     fs::File,
     os::fd::AsRawFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{cuda::*, futex};
 
 use super::{GPUS, Holding, Ledger, Shared, TermsView};
@@ -56,7 +57,7 @@ fn set_lock(file: &File, gpu: usize, kind: libc::c_int, command: libc::c_int) ->
 
 impl<'a> Turn<'a> {
     fn take(file: &'a File, gpu: usize) -> Result<Self, CUresult> {
-        let thread = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = TURN.lock();
         set_lock(file, gpu, libc::F_WRLCK, libc::F_SETLKW).map_err(|error| {
             tracing::error!("The VM's ledger cannot be locked: error {error}");
             CUDA_ERROR_OUT_OF_MEMORY
@@ -99,7 +100,7 @@ impl Held {
 
 impl Inner {
     fn held(&self) -> MutexGuard<'_, [Held; GPUS]> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Changes the held memory of a GPU, and notifies the VM's other processes.

@@ -211,14 +211,14 @@ fn pitfall_70_all_of_the_limit_can_be_had_and_no_more() {
             scope.spawn(move || {
                 start.wait();
                 while let Ok(charge) = quota.reserve(0, GRANULE) {
-                    held.lock().unwrap().push(charge);
+                    held.lock().push(charge);
                 }
             });
         }
     });
-    assert_eq!(held.lock().unwrap().len(), 100);
+    assert_eq!(held.lock().len(), 100);
     assert_eq!(ledger.used(0), 100 * GRANULE);
-    held.lock().unwrap().clear();
+    held.lock().clear();
     assert_eq!(ledger.used(0), 0);
 }
 

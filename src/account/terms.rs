@@ -9,11 +9,13 @@ use std::{
     fs::File,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use gpgpu_locks::Mutex;
 
 use super::{GPUS, GRANULE, Sample, Shared, Words, readings::Readings};
 
@@ -86,10 +88,7 @@ impl Terms {
 
     /// Sets whether the VM may read sensors. If not, no value of a sensor remains when this returns.
     pub fn allow_sensors(&self, are_allowed: bool) {
-        let mut may_sense = self
-            .may_sense
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut may_sense = self.may_sense.lock();
         *may_sense = are_allowed;
         let word = u64::from(are_allowed);
         if self.words.sensors.swap(word, Ordering::Relaxed) > word {
@@ -101,10 +100,7 @@ impl Terms {
 
     /// Publishes a GPU's sensors to the VM, if it may read them.
     pub fn show(&self, gpu: usize, sample: &Sample) {
-        let may_sense = self
-            .may_sense
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let may_sense = self.may_sense.lock();
         if *may_sense && let Some(readings) = self.words.readings.get(gpu) {
             readings.write(Some(sample));
         }

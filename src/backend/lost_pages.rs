@@ -14,11 +14,12 @@ use std::{
     io,
     num::NonZeroUsize,
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::layout::PAGE_BYTES;
 use nix::sys::{
     mman::{MapFlags, ProtFlags, mmap},
@@ -85,9 +86,7 @@ static RESTORED: AtomicU64 = AtomicU64::new(0);
 static MEMORIES: Mutex<Vec<Weak<GuestMemoryMmap>>> = Mutex::new(Vec::new());
 
 fn memories() -> MutexGuard<'static, Vec<Weak<GuestMemoryMmap>>> {
-    MEMORIES
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    MEMORIES.lock()
 }
 
 /// Installs the handler, for the whole process.
@@ -195,9 +194,7 @@ pub fn restore() {
         }
     }
     static LIMIT: Mutex<Option<LogLimit>> = Mutex::new(None);
-    let mut limit = LIMIT
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut limit = LIMIT.lock();
     if restored > 0 && limit.get_or_insert_default().allow() {
         tracing::error!(
             "{restored} guest pages unavailable (backing store full or host memory error); requests that need them failed"
@@ -305,8 +302,9 @@ fn replace_page(address: usize, bytes: usize) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::{os::unix::fs::FileExt, sync::Condvar};
+    use std::os::unix::fs::FileExt;
 
+    use gpgpu_locks::Condvar;
     use vm_memory::{Bytes, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 
     use super::*;
@@ -320,9 +318,7 @@ pub(super) mod tests {
     static FEWER: Condvar = Condvar::new();
 
     fn devices() -> MutexGuard<'static, usize> {
-        DEVICES
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        DEVICES.lock()
     }
 
     /// Held by a test of a device: while there is one, no test here runs.
@@ -344,9 +340,7 @@ pub(super) mod tests {
 
     /// Held by a test here: beside it no other runs, and no test of a device.
     fn alone() -> MutexGuard<'static, usize> {
-        FEWER
-            .wait_while(devices(), |devices| *devices > 0)
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        FEWER.wait_while(devices(), |devices| *devices > 0)
     }
 
     fn region(file: &File, at: u64, pages: u64) -> GuestRegionMmap {

@@ -14,12 +14,13 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::layout::{Config, MAX_QUEUE_SIZE, NUM_QUEUES};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::VhostUserBackend;
@@ -71,9 +72,7 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Vm> {
         let _turn = self.turn.lock();
         // A panic in one thread must not end the VM: the state is as good as it was.
-        self.vm
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.vm.lock()
     }
 
     /// Lets `act` change the device's state, and handles the consequences.
@@ -271,7 +270,7 @@ impl VhostUserBackend for Backend {
 
     fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
         // The library asks once for each thread, of which there is one.
-        self.exit.lock().ok()?.take()
+        self.exit.lock().take()
     }
 
     fn stop_vring(&self, queue: u32) -> io::Result<()> {

@@ -4,10 +4,11 @@
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
+use gpgpu_locks::Mutex;
 use vhost_user_backend::VringEpollHandler;
 use vmm_sys_util::{
     epoll::EventSet,
@@ -99,10 +100,7 @@ impl Watch for Loop {
     }
 
     fn tick(&self, wanted: bool) {
-        let mut timer = self
-            .timer
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut timer = self.timer.lock();
         // Setting a timer fails only for times that are not valid.
         let _ = if wanted {
             timer.reset(TICK, Some(TICK))

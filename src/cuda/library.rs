@@ -12,9 +12,11 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::OnceLock,
     time::Instant,
 };
+
+use gpgpu_locks::Mutex;
 
 /// One of NVIDIA's libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -229,7 +231,7 @@ impl Libraries {
     }
 
     fn symbol(&self, library: Library, name: &'static str) -> Result<*const c_void, Missing> {
-        let lock = || self.symbols.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.symbols.lock();
         let known = lock().get(&(library, name)).copied();
         let found = match known {
             Some(found) => found,

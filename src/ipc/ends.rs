@@ -8,9 +8,10 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::fs::FileExt,
     },
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::layout::{MAX_ANSWER_BYTES, MAX_RUNS};
 use nix::{
     errno::Errno,
@@ -146,10 +147,7 @@ impl WorkerEnd {
     /// # Errors
     /// [`Error::Malformed`] if the device process is not of this build.
     pub fn recv(&self) -> Result<Option<ToWorker>> {
-        let mut buffer = self
-            .buffer
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut buffer = self.buffer.lock();
         let taken = Files::AllOrNone(MAX_MAP_FILES + 1);
         let received = match frame::recv_next(self.socket.as_fd(), &mut buffer, taken) {
             Ok(received) => received,

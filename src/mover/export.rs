@@ -7,9 +7,10 @@
 use std::{
     collections::HashMap,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use crate::cuda::driver;
@@ -31,7 +32,7 @@ impl Imported {
     }
 
     fn by_vm(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
-        self.by_vm.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_vm.lock()
     }
 
     /// Lets a VM import so many bytes more, if it may.

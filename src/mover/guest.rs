@@ -15,12 +15,13 @@ use std::{
     os::fd::OwnedFd,
     ptr::NonNull,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{cuda::*, layout::PAGE_BYTES};
 use nix::sys::{
     mman::{MapFlags, ProtFlags, mmap, munmap},
@@ -268,9 +269,7 @@ pub struct Piece {
 
 impl Chunks {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 
     /// Adds the pieces of a run, one for each chunk, and the holds that keep them registered. Only one thread asks for
@@ -319,10 +318,7 @@ impl Chunks {
                 return Ok(Arc::clone(&entry.chunk));
             }
         }
-        let mut hopeless = file
-            .hopeless
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut hopeless = file.hopeless.lock();
         if hopeless.is_some_and(|since| since.elapsed() < HOPELESS) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }

@@ -5,10 +5,9 @@
 //! next. A VM that had nothing to move for a while starts where the others are: unused time is lost. Within a VM the
 //! channels take turns: a VM has its share once, however many channels it has.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, VecDeque};
+
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 
 /// A byte at weight 1, in the unit of virtual times: far more than any weight, so that no VM's bytes are free.
 const SCALE: u128 = 1 << 32;
@@ -76,7 +75,7 @@ impl<T> Default for Turns<T> {
 
 impl<T> Turns<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// A VM's weight is this from now on; before the first word of it, it is 1.
@@ -116,10 +115,7 @@ impl<T> Turns<T> {
             if let Some(what) = state.take() {
                 return what;
             }
-            state = self
-                .more
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.more.wait(state);
         }
     }
 

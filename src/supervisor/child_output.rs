@@ -15,11 +15,12 @@ use std::{
     fs::File,
     io::{self, PipeReader, Read, Write},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use gpgpu_locks::Mutex;
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::{
@@ -80,10 +81,6 @@ pub struct ChildOutputs {
 /// The number of [`Shared::end`] among the outputs.
 const END: u64 = 0;
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ChildOutputs {
     /// Starts the thread.
     ///
@@ -117,7 +114,7 @@ impl ChildOutputs {
         output: PipeReader,
         log: PipeReader,
     ) -> io::Result<()> {
-        let mut state = locked(&self.shared.state);
+        let mut state = self.shared.state.lock();
         for (pipe, is_output) in [(output, true), (log, false)] {
             state.last += 1;
             let key = state.last;
@@ -141,7 +138,7 @@ impl ChildOutputs {
 
     /// A process is a VM's from now on.
     pub fn assign(&self, process: u32, limit: &Limit) {
-        let mut state = locked(&self.shared.state);
+        let mut state = self.shared.state.lock();
         for output in state.outputs.values_mut() {
             if output.process == process {
                 output.limit = Arc::clone(limit);
@@ -151,7 +148,7 @@ impl ChildOutputs {
 
     /// A process is gone. The rest of its output is read; other holders of its pipes are ignored.
     pub fn forget(&self, process: u32) {
-        let mut state = locked(&self.shared.state);
+        let mut state = self.shared.state.lock();
         state.outputs.retain(|_, output| {
             if output.process == process {
                 let _ = (0..LAST_READS).find(|_| output.hear() != Heard::Some);
@@ -176,7 +173,7 @@ impl Shared {
                 // Interrupted.
                 continue;
             };
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             for event in &events[..count] {
                 let key = event.data();
                 if key == END {
@@ -234,7 +231,7 @@ impl ChildOutput {
         let line = std::mem::take(&mut self.line);
         let (role, process) = (self.role, self.process);
         let missed = {
-            let mut limit = locked(&self.limit);
+            let mut limit = self.limit.lock();
             if !limit.allow() {
                 return;
             }
@@ -279,7 +276,7 @@ mod tests {
         assert_eq!(output.line.len(), LINE_BYTES);
         writer.write_all(&[b'\n'; 1000]).unwrap();
         assert_eq!(output.hear(), Heard::Some);
-        let missed = locked(&output.limit).take_missed();
+        let missed = output.limit.lock().take_missed();
         assert!(missed > 900, "{missed} of 1000 lines");
         drop(writer);
         assert_eq!(output.hear(), Heard::End, "that was all");
@@ -304,7 +301,7 @@ mod tests {
         let (log, _log_writer) = io::pipe().unwrap();
         outputs.add(("Worker", 7), output, log).unwrap();
         let hears = |outputs: &ChildOutputs| {
-            let mut state = locked(&outputs.shared.state);
+            let mut state = outputs.shared.state.lock();
             let outputs = state.outputs.values_mut();
             outputs.map(ChildOutput::hear).collect::<Vec<_>>()
         };
@@ -312,6 +309,6 @@ mod tests {
         // Another process has the other ends, and keeps them.
         let _kept = writer.try_clone().unwrap();
         outputs.forget(7);
-        assert!(locked(&outputs.shared.state).outputs.is_empty());
+        assert!(outputs.shared.state.lock().outputs.is_empty());
     }
 }

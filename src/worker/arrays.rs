@@ -5,11 +5,9 @@
 //! parameters: the worker keeps each with its context, and the driver hears of none that is not there. Its values are counted
 //! anew in each context.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, HashSet};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Array, ArrayForm, MipmappedArray},
     cuda::*,
@@ -53,7 +51,7 @@ pub struct Textures(Mutex<HashSet<(u64, Kind, u64)>>);
 
 impl Textures {
     fn lock(&self) -> MutexGuard<'_, HashSet<(u64, Kind, u64)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Whether there is room for one more.
@@ -99,7 +97,7 @@ pub struct Arrays(Mutex<Table>);
 
 impl Arrays {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes an array's device.

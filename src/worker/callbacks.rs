@@ -7,12 +7,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::cuda::*;
 
 use super::{
@@ -77,10 +75,6 @@ pub struct Callbacks {
     are_used: AtomicBool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl State {
     /// The stream's last callback.
     fn last_in(&self, place: Place) -> Option<u64> {
@@ -128,14 +122,14 @@ impl Callbacks {
             return launch(0);
         };
         let serial = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             state.last_serial += 1;
             let serial = state.last_serial;
             state.pending.insert(serial, place);
             serial
         };
         let (launched, mark) = gates.behind_mark(|| launch(serial));
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let mut unneeded: Vec<Behind> = state.block(place, serial, mark).into_iter().collect();
         if launched.is_err() {
             unneeded.extend(state.forget(serial));
@@ -156,9 +150,9 @@ impl Callbacks {
         place: Option<Place>,
         record: impl FnOnce() -> Result<(), CUresult>,
     ) -> Result<(), CUresult> {
-        let mut events = locked(&self.events);
+        let mut events = self.events.lock();
         // Looked up first: the present entry is from before the event.
-        let serial = place.and_then(|place| locked(&self.state).last_in(place));
+        let serial = place.and_then(|place| self.state.lock().last_in(place));
         match serial {
             Some(serial) => events.insert(event, serial),
             None if events.is_empty() => None,
@@ -184,18 +178,18 @@ impl Callbacks {
         place: Option<Place>,
         wait: impl FnOnce() -> Result<(), CUresult>,
     ) -> Result<(), CUresult> {
-        let mut events = locked(&self.events);
+        let mut events = self.events.lock();
         let serial = events.get(&event).copied();
         let Some((serial, place)) = serial.zip(place) else {
             return wait();
         };
-        if !locked(&self.state).pending.contains_key(&serial) {
+        if !self.state.lock().pending.contains_key(&serial) {
             events.remove(&event);
             return wait();
         }
         let (waited, mark) = gates.behind_mark(wait);
         let unneeded = match waited {
-            Ok(()) => locked(&self.state).block(place, serial, mark),
+            Ok(()) => self.state.lock().block(place, serial, mark),
             Err(_) => mark,
         };
         drop(events);
@@ -222,7 +216,7 @@ impl Callbacks {
     /// The stream has reached a callback: passes it to the guest and waits until it has run. `serial` is the number
     /// from [`Self::launch`]; 0 for a callback of a graph.
     pub fn run(&self, callback: u64, serial: u64, status: CUresult) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.last_own += 1;
         let own = state.last_own;
         state.due.push_back((callback, status));
@@ -239,29 +233,26 @@ impl Callbacks {
     /// Waits for the next callback that is due.
     pub fn next(&self) -> (u64, CUresult) {
         self.set_used();
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(due) = state.due.pop_front() {
                 return due;
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state);
         }
     }
 
     /// The guest has run a callback: the one that it was given first, of several with this number. While they are held, waits.
     pub fn done(&self, callback: u64) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         while state.held {
             drop(state);
             // Dropped without the lock: they may have to wait.
             let _outside = grace::pause();
             let _resting = rest::pause();
             let held = |state: &mut State| state.held;
-            drop(self.changed.wait_while(locked(&self.state), held));
-            state = locked(&self.state);
+            drop(self.changed.wait_while(self.state.lock(), held));
+            state = self.state.lock();
         }
         let first = state.running.iter().position(|of| of.callback == callback);
         let over = match first.map(|at| state.running.remove(at).serial) {
@@ -275,12 +266,12 @@ impl Callbacks {
 
     /// Lets no callback be over until [`Self::let_go`].
     pub fn hold(&self) {
-        locked(&self.state).held = true;
+        self.state.lock().held = true;
     }
 
     /// Callbacks may be over again.
     pub fn let_go(&self) {
-        locked(&self.state).held = false;
+        self.state.lock().held = false;
         self.changed.notify_all();
     }
 
@@ -288,7 +279,7 @@ impl Callbacks {
     /// while callbacks are held and nothing passes the gates.
     pub fn blocked(&self) -> Option<Blocked> {
         let (blocks, mut blocked) = {
-            let state = locked(&self.state);
+            let state = self.state.lock();
             if state.running.is_empty() {
                 return None;
             }
@@ -302,7 +293,7 @@ impl Callbacks {
         // The driver is asked without the lock: it may hold one of its own while it calls here.
         let trusts_events = !self.distrusts_events.load(Ordering::SeqCst);
         let passed = blocks.iter().filter(|block| {
-            let is_own = || locked(&self.state).pending.get(&block.serial) == Some(&block.place);
+            let is_own = || self.state.lock().pending.get(&block.serial) == Some(&block.place);
             (trusts_events || is_own()) && block.mark.has_passed()
         });
         blocked.passed.extend(passed.map(|block| block.place));
@@ -311,7 +302,7 @@ impl Callbacks {
 
     /// A context has ended, and everything in it.
     pub fn forget_context(&self, context: u64) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.pending.retain(|_, place| place.context != context);
         let State {
             blocks, pending, ..

@@ -33,14 +33,14 @@ fn pitfall_57_streams_that_come_to_one_callback_wait_for_a_run_each() {
             over.send(()).unwrap();
         });
     }
-    while locked(&callbacks.state).due.len() < 2 {
+    while callbacks.state.lock().due.len() < 2 {
         thread::yield_now();
     }
     for left in [1, 0] {
         assert_eq!(callbacks.next(), (7, CUDA_SUCCESS));
         callbacks.done(7);
         is_over.recv().unwrap();
-        assert_eq!(locked(&callbacks.state).running.len(), left);
+        assert_eq!(callbacks.state.lock().running.len(), left);
     }
 }
 

@@ -5,8 +5,7 @@
 //! nothing then (seen on an H200, driver 580.159.04). A guest's program knows of no capture here: it records in its own process. So captures and
 //! these calls exclude each other.
 
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
-
+use gpgpu_locks::{RwLock, RwLockWriteGuard};
 use gpgpu_protocol::cuda::*;
 
 use crate::cuda::driver;
@@ -25,11 +24,11 @@ pub fn synchronize() -> Result<(), CUresult> {
 
 /// Runs an operation about a whole context, once no stream is captured.
 pub fn outside<T>(body: impl FnOnce() -> T) -> T {
-    let _none = CAPTURES.read().unwrap_or_else(PoisonError::into_inner);
+    let _none = CAPTURES.read();
     body()
 }
 
 /// Lets this thread capture a stream, until it is dropped: once no thread waits for a context.
 pub fn capture() -> RwLockWriteGuard<'static, ()> {
-    CAPTURES.write().unwrap_or_else(PoisonError::into_inner)
+    CAPTURES.write()
 }

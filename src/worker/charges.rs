@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory that is charged for the guest's contexts and the images in them.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 
 use super::{device_memory::DeviceMemory, places::Places};
@@ -39,58 +37,54 @@ pub struct Charges {
     libraries: Mutex<HashMap<u64, Arc<Places>>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Charges {
     /// Keeps a charge until its owner is gone, or the context that the owner is or is in.
     pub fn keep(&self, owner: Owner, context: u64, charge: Option<Charge>) {
         if let Some(charge) = charge {
             let held = Held { context, charge };
-            locked(&self.held).entry(owner).or_default().push(held);
+            self.held.lock().entry(owner).or_default().push(held);
         }
     }
 
     /// The charge of an owner, in bytes.
     pub fn bytes(&self, owner: Owner) -> u64 {
-        let all = locked(&self.held);
+        let all = self.held.lock();
         let held = all.get(&owner).into_iter().flatten();
         held.map(|held| held.charge.bytes()).sum()
     }
 
     /// The owner is gone.
     pub fn forget(&self, owner: Owner) {
-        let gone = locked(&self.held).remove(&owner);
+        let gone = self.held.lock().remove(&owner);
         drop(gone);
     }
 
     /// Records the charge of a library where it is used.
     pub fn keep_library(&self, library: u64, places: Arc<Places>) {
-        locked(&self.libraries).insert(library, places);
+        self.libraries.lock().insert(library, places);
     }
 
     /// The charge of a library where it is used; `None` if there is none.
     pub fn library(&self, library: u64) -> Option<Arc<Places>> {
-        locked(&self.libraries).get(&library).cloned()
+        self.libraries.lock().get(&library).cloned()
     }
 
     /// The library is gone.
     pub fn forget_library(&self, library: u64) {
-        let gone = locked(&self.libraries).remove(&library);
+        let gone = self.libraries.lock().remove(&library);
         drop(gone);
     }
 
     /// A context is gone, and all that was in it.
     pub fn forget_context(&self, context: u64) {
         let mut gone = Vec::new();
-        let mut all = locked(&self.held);
+        let mut all = self.held.lock();
         for charges in all.values_mut() {
             gone.extend(charges.extract_if(.., |held| held.context == context));
         }
         all.retain(|_, charges| !charges.is_empty());
         drop(all);
-        let libraries: Vec<_> = locked(&self.libraries).values().cloned().collect();
+        let libraries: Vec<_> = self.libraries.lock().values().cloned().collect();
         for library in libraries {
             library.leave(context);
         }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The part of the client's device memory that the device process knows, so that a mover can reach it.
 
-use std::{
-    collections::HashMap,
-    os::fd::AsFd,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, os::fd::AsFd};
+
+use gpgpu_locks::{Mutex, MutexGuard};
 
 use super::device_memory::{DeviceMemory, Holders, Place};
 use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
@@ -45,7 +43,7 @@ impl Exports {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Names a place for a command's data, and its export where that is new; `None` if it is no place any more.

@@ -43,13 +43,14 @@ use std::{
     cell::Cell,
     marker::PhantomData,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::api::{Library, Module, Object, object_kind};
 
 /// The objects that a command continues to use while it waits.
@@ -129,7 +130,7 @@ struct Slot {
 
 impl Slot {
     fn names(&self) -> MutexGuard<'_, Vec<Name>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 }
 
@@ -142,7 +143,7 @@ struct Mine {
 }
 
 fn slots() -> MutexGuard<'static, Vec<Arc<Slot>>> {
-    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+    SLOTS.lock()
 }
 
 impl Mine {
@@ -267,7 +268,7 @@ pub struct Unload(Ticket);
 static UNLOADS: (Mutex<Vec<u64>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
 fn unloads() -> MutexGuard<'static, Vec<u64>> {
-    UNLOADS.0.lock().unwrap_or_else(PoisonError::into_inner)
+    UNLOADS.0.lock()
 }
 
 impl Unload {

@@ -8,11 +8,9 @@
 //! A green context is a context of the client's table whose entry is in the primary context. Its streams are in it; all else that is made while it
 //! is current goes with the primary context ([`Common::current`](super::common::Common::current)), as with the driver.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Context, MultiprocessorSplit, Multiprocessors, REMAINING},
     cuda::*,
@@ -80,7 +78,7 @@ pub struct Greens(Mutex<Table>);
 
 impl Greens {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes a green context of a GPU.

@@ -41,7 +41,7 @@ fn create(green: u64, split: MultiprocessorSplit, groups: &[u32]) -> request::gp
 /// A client whose first context is the device's primary one, and has a green one.
 fn rig() -> Rig {
     let rig = Rig::new();
-    let mut primary = rig.session.primary.lock().unwrap();
+    let mut primary = rig.session.primary.lock();
     primary.insert(0, rig.contexts[0]);
     drop(primary);
     rig.works(create(GREEN, SPLIT, &[0]), 0);

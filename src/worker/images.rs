@@ -7,9 +7,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 /// The most bytes of images on their way, or arrived and not yet loaded, at a time.
@@ -126,25 +127,18 @@ impl Drop for Loading<'_> {
 
 impl Images {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 
     fn count(&self) -> MutexGuard<'_, usize> {
-        self.loading
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.loading.lock()
     }
 
     /// Waits until one more image may be loaded.
     pub fn loading(&self) -> Loading<'_> {
         let mut count = self.count();
         while *count >= MAX_LOADING {
-            count = self
-                .loaded
-                .wait(count)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            count = self.loaded.wait(count);
         }
         *count += 1;
         Loading(self)

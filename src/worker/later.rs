@@ -4,12 +4,9 @@
 //! Their destruction is a post, so its caller waits for nothing. Where another thread's command may use one, a thread of the
 //! worker's own destroys it when that has ended.
 
-use std::{
-    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{sync::OnceLock, thread, time::Duration};
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Event, Object, Stream},
     cuda::*,
@@ -89,7 +86,7 @@ impl Later {
     }
 
     fn doomed(&self) -> MutexGuard<'_, Vec<Doomed>> {
-        self.doomed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.doomed.lock()
     }
 
     /// Destroys an object of which [`super::objects::Objects::end`] gave the entry: now, or later.
@@ -139,7 +136,7 @@ impl Later {
             let mut doomed = self.doomed();
             while doomed.is_empty() {
                 pause = SHORTEST_PAUSE;
-                doomed = (self.more.wait(doomed)).unwrap_or_else(PoisonError::into_inner);
+                doomed = self.more.wait(doomed);
             }
             drop(doomed);
             match self.sweep() {

@@ -6,13 +6,14 @@ use std::{
     os::fd::OwnedFd,
     ptr::NonNull,
     sync::{
-        Arc, MutexGuard,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use gpgpu_locks::MutexGuard;
 use gpgpu_protocol::{
     api::{
         Array, BoxCopy, BoxEnd, Context, Event, Function, GraphExec, GraphStep, LaunchConfig,

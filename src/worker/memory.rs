@@ -8,10 +8,10 @@ use std::{
     num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
-    sync::{Condvar, Mutex, RwLock, RwLockWriteGuard},
     time::Duration,
 };
 
+use gpgpu_locks::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use gpgpu_protocol::{
     api::Context,
     cuda::*,
@@ -167,16 +167,12 @@ impl State {
 }
 
 impl Regions {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn state(&self) -> gpgpu_locks::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     fn pinned(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Pinned>> {
-        self.pinned
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.pinned.write()
     }
 
     /// Maps a region, at the guest's own address if that is free here. Returns a [`status`].
@@ -234,8 +230,7 @@ impl Regions {
             let is_there = common.objects.entry::<Context>(registration.context);
             if registration.is_ending || is_there.is_none() {
                 // Another thread lets it go, or ends its context.
-                let waited = self.changed.wait_timeout(state, LOOK);
-                (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                (state, _) = self.changed.wait_timeout(state, LOOK);
                 continue;
             }
             drop(state);
@@ -306,10 +301,7 @@ impl Regions {
 
     /// Whether all `bytes` bytes at a device's address are registered memory.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
-        let pinned = self
-            .pinned
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let pinned = self.pinned.read();
         let before = pinned.range(..=address).next_back();
         before.is_some_and(|(start, range)| {
             let offset = address - start;
@@ -319,10 +311,7 @@ impl Regions {
 
     /// How many bytes are pinned in all.
     pub fn pinned_bytes(&self) -> u64 {
-        let pinned = self
-            .pinned
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let pinned = self.pinned.read();
         pinned
             .values()
             .fold(0, |sum, range| sum.saturating_add(range.bytes))
@@ -330,10 +319,7 @@ impl Regions {
 
     /// The context that registered memory goes with, if the address is in such memory.
     pub fn context_of(&self, address: u64) -> Option<u64> {
-        let pinned = self
-            .pinned
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let pinned = self.pinned.read();
         let (start, range) = pinned.range(..=address).next_back()?;
         (address - start < range.bytes).then_some(range.context)
     }

@@ -57,8 +57,7 @@ mod shares;
 mod start;
 mod threads;
 
-use std::sync::Mutex;
-
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{Completion, Property, Request, is, operation, request},
     codec::{Malformed, Reader},
@@ -141,9 +140,7 @@ pub use start::{Refusal, cache_variables};
 /// Whether a line that the guest has caused may be logged now.
 fn may_log() -> bool {
     static LIMIT: Mutex<Option<LogLimit>> = Mutex::new(None);
-    let mut limit = LIMIT
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut limit = LIMIT.lock();
     limit.get_or_insert_default().allow()
 }
 

@@ -7,11 +7,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+use gpgpu_locks::{Mutex, RwLock};
 use gpgpu_protocol::{
     api::{
         Array, Context, Event, Function, Kernel, Library, MemPool, MipmappedArray, Module, Object,
@@ -197,20 +198,9 @@ pub struct Objects {
     threads_streams: AtomicBool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Objects {
     fn write<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
-        change(
-            &mut self
-                .table
-                .write()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        )
+        change(&mut self.table.write())
     }
 
     /// Whether `id` can become a new object of kind `K`.
@@ -235,10 +225,7 @@ impl Objects {
     }
 
     fn check_new_kind(&self, kind: u8, id: u64) -> Result<(), CUresult> {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         let known = table.entries.contains_key(&id);
         if object_kind(id) != kind || id >= RESERVED || known {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -270,7 +257,7 @@ impl Objects {
         }
         let entry = self.hide(id).ok_or(missing::<K>())?;
         if K::KIND == Stream::KIND {
-            locked(&self.apart).retain(|(stream, _)| *stream != id);
+            self.apart.lock().retain(|(stream, _)| *stream != id);
         }
         Ok(entry)
     }
@@ -391,7 +378,7 @@ impl Objects {
     pub fn remove_context(&self, context: u64) {
         self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
         self.ends.fetch_add(1, Ordering::AcqRel);
-        locked(&self.apart).retain(|(_, of)| *of != context);
+        self.apart.lock().retain(|(_, of)| *of != context);
         self.set_finished(context);
     }
 
@@ -408,20 +395,14 @@ impl Objects {
     }
 
     fn find(&self, id: u64) -> Option<Entry> {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
         Some(of.entry.clone())
     }
 
     /// The id of the context that an object is in, or 0; `None` if there is no such object, or it is about to end.
     pub fn live_context_of(&self, id: u64) -> Option<u64> {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
         Some(of.entry.context)
     }
@@ -429,10 +410,7 @@ impl Objects {
     /// Whether objects, given by their ids, live and have these handles of the driver's: a client may have ended one and made another under
     /// its id.
     pub fn are_still<'a>(&self, mut objects: impl Iterator<Item = &'a (u64, u64)>) -> bool {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         objects.all(|(id, raw)| {
             let found = table.entries.get(id).filter(|of| of.ending == 0);
             found.is_some_and(|of| of.entry.raw == *raw)
@@ -441,10 +419,7 @@ impl Objects {
 
     /// The context of an object, even of one that is about to end; 0 if it is in none.
     pub fn context_of(&self, id: u64) -> u64 {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         table.entries.get(&id).map_or(0, |of| of.entry.context)
     }
 
@@ -461,10 +436,7 @@ impl Objects {
 
     /// The ids of a context's streams, and the driver's handles.
     pub fn streams_of(&self, context: u64) -> Vec<(u64, u64)> {
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         let streams = table
             .entries
             .iter()
@@ -482,10 +454,7 @@ impl Objects {
         let is_one = |(id, of): &(&u64, &Place)| {
             object_kind(**id) == Context::KIND && of.entry.context == context
         };
-        let table = self
-            .table
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.table.read();
         let found = table.entries.iter().filter(is_one);
         found.map(|(id, _)| *id).collect()
     }
@@ -534,23 +503,23 @@ impl Objects {
 
     /// Notes a stream that the legacy stream does not wait for.
     pub fn set_apart(&self, stream: u64, context: u64) {
-        locked(&self.apart).push((stream, context));
+        self.apart.lock().push((stream, context));
     }
 
     /// The streams of a context that the legacy stream does not wait for; `None` if there is work of streams that
     /// have no name any more.
     pub fn streams_apart(&self, context: u64) -> Option<Vec<u64>> {
-        if locked(&self.unfinished).contains(&context) {
+        if self.unfinished.lock().contains(&context) {
             return None;
         }
-        let apart = locked(&self.apart);
+        let apart = self.apart.lock();
         let here = apart.iter().filter(|(_, of)| *of == context);
         Some(here.map(|(id, _)| *id).collect())
     }
 
     /// A stream of a context is destroyed before its work is done.
     pub fn set_unfinished(&self, context: u64) {
-        let mut unfinished = locked(&self.unfinished);
+        let mut unfinished = self.unfinished.lock();
         if !unfinished.contains(&context) {
             unfinished.push(context);
         }
@@ -558,7 +527,7 @@ impl Objects {
 
     /// All work of a context is done.
     pub fn set_finished(&self, context: u64) {
-        locked(&self.unfinished).retain(|other| *other != context);
+        self.unfinished.lock().retain(|other| *other != context);
     }
 
     /// A function, or a kernel in its place.

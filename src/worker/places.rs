@@ -5,11 +5,9 @@
 //! there, and then it takes memory for the library's variables and code once more. Each use that can be the first says so here
 //! before the driver is called.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::{common::Common, device_memory::DeviceMemory, ops::image::Needs};
@@ -39,7 +37,7 @@ impl Places {
     }
 
     fn charged(&self) -> MutexGuard<'_, Vec<(u64, Option<Charge>)>> {
-        self.charged.lock().unwrap_or_else(PoisonError::into_inner)
+        self.charged.lock()
     }
 
     /// Charges the library in a context before it is used there; nothing if it was before.

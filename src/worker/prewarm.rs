@@ -6,11 +6,9 @@
 //! this retention over. If a guest begins with something else, or does nothing for some seconds, the worker releases
 //! it.
 
-use std::{
-    sync::{Condvar, Mutex, MutexGuard},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Context, Object},
     cuda::*,
@@ -106,15 +104,11 @@ impl<C: Contexts> Prewarm<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.shared.lock()
     }
 
     fn wait<'a>(&self, shared: MutexGuard<'a, Shared>) -> MutexGuard<'a, Shared> {
-        self.changed
-            .wait(shared)
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.changed.wait(shared)
     }
 
     fn settle(&self, shared: &mut Shared, state: State) {
@@ -182,10 +176,7 @@ impl<C: Contexts> Prewarm<C> {
                         shared.state = State::Unwanted;
                         continue;
                     }
-                    self.changed
-                        .wait_timeout(shared, left)
-                        .unwrap_or_else(|poisoned| poisoned.into_inner())
-                        .0
+                    self.changed.wait_timeout(shared, left).0
                 }
                 (State::Held(_), None) => self.wait(shared),
                 (State::Unwanted, _) => {
@@ -302,11 +293,11 @@ mod tests {
 
     impl Contexts for Scripted {
         fn retain(&self, _: CUdevice) -> Result<u64, CUresult> {
-            self.outcome.lock().unwrap().recv().unwrap()
+            self.outcome.lock().recv().unwrap()
         }
 
         fn release(&self, _: CUdevice) {
-            self.released.lock().unwrap().send(()).unwrap();
+            self.released.lock().send(()).unwrap();
         }
     }
 

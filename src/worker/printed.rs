@@ -13,12 +13,13 @@ use std::{
     io::{self, Read},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread,
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     cuda::{CUDA_ERROR_ASSERT, CUresult},
     layout::answer,
@@ -79,10 +80,6 @@ impl Pipes {
     }
 }
 
-fn locked(text: &Mutex<Text>) -> MutexGuard<'_, Text> {
-    text.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Printed {
     /// From now on this process's standard output and standard error are the guest's.
     ///
@@ -124,7 +121,7 @@ impl Printed {
             return;
         };
         let mut buffer = [0; 4096];
-        let mut text = locked(&self.text);
+        let mut text = self.text.lock();
         for (index, mut pipe) in pipes.iter().enumerate() {
             let mut seen = 0;
             // A kernel that prints without end must not keep others from their answers.
@@ -168,7 +165,7 @@ impl Printed {
 
     /// Takes text, of standard output and of standard error; returns whether there is more.
     pub fn take(&self) -> ([Vec<u8>; 2], bool) {
-        let mut text = locked(&self.text);
+        let mut text = self.text.lock();
         let taken = text.0.each_mut().map(|text| {
             let rest = text.split_off(text.len().min(AT_ONCE));
             std::mem::replace(text, rest)

@@ -6,11 +6,12 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
 };
 
 use gpgpu_image::prints::Prints;
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 
 use super::images::Image;
 
@@ -49,7 +50,7 @@ pub struct Printing {
 
 impl Printing {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The module or library `object` was loaded from an image, for devices of these compute capabilities. If too many
@@ -84,8 +85,7 @@ impl Printing {
         let mut state = self.lock();
         loop {
             let Some(next) = state.waiting.pop_front() else {
-                let waited = self.changed.wait(state);
-                state = waited.unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
                 continue;
             };
             drop(state);
@@ -106,7 +106,6 @@ impl Printing {
     fn ask(&self, object: u64, of: impl FnOnce(&Prints) -> bool) -> bool {
         let is_open = |state: &mut State| matches!(state.known.get(&object), Some(Known::NotYet));
         let state = self.changed.wait_while(self.lock(), is_open);
-        let state = state.unwrap_or_else(PoisonError::into_inner);
         matches!(state.known.get(&object), Some(Known::Prints(prints)) if of(prints))
     }
 

@@ -14,13 +14,12 @@
 use std::{
     cell::Cell,
     io,
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 
 use super::session::Session;
 use crate::ipc;
@@ -46,13 +45,12 @@ pub struct Answers {
 
 impl Answers {
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wait.lock()
     }
 
     /// Writes to the ring, as soon as this is allowed.
     pub fn write(&self, write: impl FnOnce()) {
-        let waited = self.changed.wait_while(self.lock(), |wait| *wait);
-        let _held = waited.unwrap_or_else(PoisonError::into_inner);
+        let _held = self.changed.wait_while(self.lock(), |wait| *wait);
         write();
     }
 
@@ -89,7 +87,7 @@ pub fn is_rings_thread() -> bool {
 
 impl Writer {
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writes.lock()
     }
 
     /// This thread is the ring's.
@@ -127,10 +125,8 @@ impl Writer {
 
     /// Waits until the thread has stopped, for a while.
     fn has_stopped(&self, limit: Duration) -> bool {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), limit, |writes| *writes);
-        let (writes, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let stops = |writes: &mut bool| *writes;
+        let (writes, _) = self.changed.wait_timeout_while(self.lock(), limit, stops);
         !*writes
     }
 }
@@ -139,8 +135,7 @@ impl Drop for Paused<'_> {
     fn drop(&mut self) {
         let writer = self.0;
         let may_not = |_: &mut bool| writer.is_to_stop.load(Relaxed);
-        let woken = writer.changed.wait_while(writer.lock(), may_not);
-        *woken.unwrap_or_else(PoisonError::into_inner) = true;
+        *writer.changed.wait_while(writer.lock(), may_not) = true;
     }
 }
 

@@ -5,11 +5,11 @@
 //! take a sample if those are too old.
 
 use std::{
-    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{Sensor, SensorValue},
     cuda::*,
@@ -78,7 +78,7 @@ impl Sensors {
     }
 
     fn may_ask(&self) -> bool {
-        let mut pace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pace = self.0.lock();
         pace.take(Instant::now())
     }
 }

@@ -6,11 +6,12 @@ use std::{
     ffi::c_void,
     ops::Deref,
     sync::{
-        Mutex, OnceLock,
+        OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{Hello, Operation},
     cuda::*,

@@ -20,13 +20,14 @@ use std::{
     fs::File,
     os::fd::{AsRawFd, OwnedFd},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::{
     api::{Event, Object, object_kind},
     cuda::*,
@@ -107,10 +108,6 @@ struct Registered {
 struct Record {
     pair: usize,
     number: u32,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A lock on the byte of a slot.
@@ -217,7 +214,7 @@ impl Page {
     fn address(&self, context: u64, word: &AtomicU32) -> Result<u64, CUresult> {
         let start = std::ptr::from_ref::<Board>(self.board()).addr();
         let offset = (word.as_ptr().addr() - start) as u64;
-        let mut registered = locked(&self.registered);
+        let mut registered = self.registered.lock();
         if let Some(registered) = *registered {
             return match registered.is_ending {
                 true => Err(CUDA_ERROR_NOT_SUPPORTED),
@@ -242,7 +239,7 @@ impl Page {
 
     /// Records in a stream, in the thread's current context.
     fn record(&self, stream: CUstream) -> Result<Record, CUresult> {
-        let _recording = locked(&self.recording);
+        let _recording = self.recording.lock();
         let pairs = &self.board().pairs[self.slot * PAIRS..][..PAIRS];
         let is_free = |pair: &Pair| {
             let given = pair.given.load(Ordering::Relaxed);
@@ -289,9 +286,7 @@ impl Drop for Page {
         let Some(board) = self.board.take() else {
             return;
         };
-        let registered = self.registered.get_mut();
-        let registered = *registered.unwrap_or_else(PoisonError::into_inner);
-        if let Some(registered) = registered {
+        if let Some(registered) = *self.registered.get_mut() {
             let pointer = std::ptr::from_ref::<Board>(&board).cast_mut().cast();
             let ended = self.common.enter(registered.context).and_then(|()| {
                 // SAFETY: this was registered, and no record or wait of this process is under way.
@@ -344,7 +339,7 @@ impl SharedEvents {
         if object_kind(id) != Event::KIND || id >> 56 != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let mut events = locked(&self.events);
+        let mut events = self.events.lock();
         if events.contains_key(&id) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -361,15 +356,13 @@ impl SharedEvents {
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such event.
     pub fn page(&self, id: u64) -> Result<Arc<Page>, CUresult> {
-        let found = locked(&self.events).get(&id).cloned();
+        let found = self.events.lock().get(&id).cloned();
         found.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Whether an event is one that the client has made.
     pub fn is_own(&self, id: u64) -> bool {
-        locked(&self.events)
-            .get(&id)
-            .is_some_and(|page| page.is_own)
+        self.events.lock().get(&id).is_some_and(|page| page.is_own)
     }
 
     /// Makes an event under the guest's id.
@@ -399,7 +392,7 @@ impl SharedEvents {
         if !self.start() {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let mut opened = locked(&self.opened);
+        let mut opened = self.opened.lock();
         let known = opened.get(name).and_then(Weak::upgrade);
         let page = match known {
             Some(page) => page,
@@ -420,9 +413,9 @@ impl SharedEvents {
     ///
     /// As [`Self::page`].
     pub fn destroy(&self, id: u64) -> Result<(), CUresult> {
-        let page = locked(&self.events).remove(&id);
+        let page = self.events.lock().remove(&id);
         let page = page.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        locked(&self.watched).retired.push(page);
+        self.watched.lock().retired.push(page);
         self.changed.notify_all();
         Ok(())
     }
@@ -491,7 +484,7 @@ impl SharedEvents {
 
     /// From now on the worker checks whether a record is over, and whether its maker lives. The page stays until it is.
     fn watch(&self, page: Arc<Page>, record: Record) {
-        let mut watched = locked(&self.watched);
+        let mut watched = self.watched.lock();
         let same = |(other, of): &(Arc<Page>, Record)| Arc::ptr_eq(other, &page) && *of == record;
         if watched.records.iter().rev().take(8).any(same) {
             return;
@@ -513,7 +506,7 @@ impl SharedEvents {
 
     /// Checks records in flight, and releases unused pages.
     fn look(&self) {
-        let mut watched = locked(&self.watched);
+        let mut watched = self.watched.lock();
         loop {
             watched
                 .records
@@ -526,29 +519,26 @@ impl SharedEvents {
             if !gone.is_empty() {
                 drop(watched);
                 // While no page is opened: the descriptor of a page is closed before there is another one.
-                let opened = locked(&self.opened);
+                let opened = self.opened.lock();
                 drop(gone);
                 drop(opened);
-                watched = locked(&self.watched);
+                watched = self.watched.lock();
                 continue;
             }
             let is_idle = watched.records.is_empty() && watched.retired.is_empty();
             watched = match is_idle {
-                true => (self.changed.wait(watched)).unwrap_or_else(PoisonError::into_inner),
-                false => {
-                    let waited = self.changed.wait_timeout(watched, LOOK);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
+                true => self.changed.wait(watched),
+                false => self.changed.wait_timeout(watched, LOOK).0,
             };
         }
     }
 
     /// Every page.
     fn pages(&self) -> Vec<Arc<Page>> {
-        let events = locked(&self.events);
+        let events = self.events.lock();
         let mut pages: Vec<_> = events.values().cloned().collect();
         drop(events);
-        let watched = locked(&self.watched);
+        let watched = self.watched.lock();
         pages.extend(watched.records.iter().map(|(page, _)| Arc::clone(page)));
         pages.extend(watched.retired.iter().cloned());
         pages
@@ -556,7 +546,7 @@ impl SharedEvents {
 
     fn each_registered(&self, context: u64, change: impl Fn(&mut Option<Registered>)) {
         for page in self.pages() {
-            let mut registered = locked(&page.registered);
+            let mut registered = page.registered.lock();
             if registered.is_some_and(|registered| registered.context == context) {
                 change(&mut registered);
             }

@@ -11,12 +11,13 @@ use std::{
     collections::VecDeque,
     hint,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{layout::MAX_QUEUE_SIZE, ring::SLOTS};
 
 /// Told whether it runs on a thread of the pool; if not, it must not block.
@@ -98,7 +99,7 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         let state = &self.shared.state;
-        state.lock().unwrap_or_else(PoisonError::into_inner)
+        state.lock()
     }
 
     fn serve(&self) {
@@ -124,8 +125,7 @@ impl Pool {
                 return;
             } else {
                 locked.idle += 1;
-                let woken = self.shared.work.wait(locked);
-                locked = woken.unwrap_or_else(PoisonError::into_inner);
+                locked = self.shared.work.wait(locked);
                 locked.idle -= 1;
             }
         }
@@ -163,7 +163,7 @@ impl Ordered {
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock()
     }
 
     /// Whether one is not done.

@@ -10,8 +10,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use gpgpu_locks::{Mutex, MutexGuard};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,7 +26,7 @@ static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 const GRACE: Duration = Duration::from_secs(5);
 
 fn live() -> MutexGuard<'static, BTreeSet<i32>> {
-    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+    LIVE.lock()
 }
 
 /// Whether Ctrl-C, SIGTERM or SIGHUP arrived.

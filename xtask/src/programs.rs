@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+
+use gpgpu_locks::Mutex;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -169,12 +170,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
         gencode: &programs.gencode,
         step: &step,
     };
-    let next = || {
-        queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-    };
+    let next = || queue.lock().pop_front();
     let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers)

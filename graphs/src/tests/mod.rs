@@ -6,11 +6,12 @@ mod memory;
 use std::{
     ffi::c_void,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use crate::{
@@ -34,7 +35,7 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 /// Captures forbid other threads things, so the tests come one after the other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 impl Gpu for Fake {

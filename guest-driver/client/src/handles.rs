@@ -9,13 +9,11 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
     marker::PhantomData,
     mem::ManuallyDrop,
-    sync::{
-        RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     thread::LocalKey,
 };
 
+use gpgpu_locks::RwLock;
 use gpgpu_protocol::api::object_kind;
 
 /// The state of an object. Its clone must be cheap: each thread has one of its last look-up.
@@ -140,21 +138,11 @@ impl<E> Default for Handles<E> {
 
 impl<E: Entry> Handles<E> {
     fn read<T>(&self, look: impl FnOnce(&Table<E>) -> T) -> T {
-        look(
-            &self
-                .table
-                .read()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        )
+        look(&self.table.read())
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Table<E>) -> T) -> T {
-        change(
-            &mut self
-                .table
-                .write()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        )
+        change(&mut self.table.write())
     }
 
     #[inline]

@@ -3,10 +3,9 @@
 //!
 //! `VIRTIO_GPGPU_LOG` sets the level: `off`, `error` (the default), `info`, `debug` or `trace`.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::{collections::HashSet, sync::OnceLock};
+
+use gpgpu_locks::Mutex;
 
 /// How much a message matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +50,7 @@ pub fn say(level: Level, message: impl FnOnce() -> String) {
 /// Says why a function is not carried out, the first time that it is called.
 pub fn refuse(function: &'static str, why: &str) {
     static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut named = NAMED.lock();
     if named.get_or_insert_default().insert(function) {
         say(Level::Error, || format!("{function} {why}"));
     }

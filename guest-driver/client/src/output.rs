@@ -9,11 +9,10 @@
 
 use std::{
     ffi::c_void,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
+
+use gpgpu_locks::{Mutex, MutexGuard};
 
 use crate::thread;
 
@@ -60,7 +59,7 @@ impl Output {
 
     /// The right to take text and put it out.
     pub fn take(&self) -> MutexGuard<'_, ()> {
-        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taking.lock()
     }
 
     /// Waits until the text that other threads have taken is written: it may be from the caller's own work.

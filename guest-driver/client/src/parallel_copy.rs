@@ -5,12 +5,14 @@
 
 use std::{
     sync::{
-        Condvar, Mutex, MutexGuard, OnceLock,
+        OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
+
+use gpgpu_locks::{Condvar, Mutex};
 
 use crate::signals;
 
@@ -32,7 +34,7 @@ const SPIN: Duration = Duration::from_micros(30);
 pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
     if bytes >= WORTH_IT
         && let Some(helpers) = Helpers::get()
-        && let Ok(_only) = helpers.caller.try_lock()
+        && let Some(_only) = helpers.caller.try_lock()
     {
         return helpers.copy(Job {
             dst: dst as usize,
@@ -74,12 +76,6 @@ struct Helpers {
     joined: AtomicUsize,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Helpers {
     fn get() -> Option<&'static Self> {
         static HELPERS: OnceLock<Helpers> = OnceLock::new();
@@ -106,7 +102,7 @@ impl Helpers {
     }
 
     fn copy(&self, job: Job) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         self.next.store(0, Ordering::Relaxed);
         state.job = Some(job);
         state.serial += 1;
@@ -116,7 +112,7 @@ impl Helpers {
         self.changed.notify_all();
         self.take_chunks(job);
         // No helper joins any more; those who have are on their last chunk.
-        locked(&self.state).job = None;
+        self.state.lock().job = None;
         while self.joined.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
             // Another thread may need this core to get there.
@@ -148,12 +144,9 @@ impl Helpers {
             while self.published.load(Ordering::Acquire) as u64 == seen && start.elapsed() < SPIN {
                 std::hint::spin_loop();
             }
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             while state.serial == seen {
-                state = self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+                state = self.changed.wait(state);
             }
             seen = state.serial;
             let Some(job) = state.job else { continue };

@@ -6,13 +6,11 @@
 //! fails.
 
 use std::{
-    sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::{
     cuda::*,
     futex,
@@ -86,12 +84,6 @@ pub enum Waited {
     Elsewhere,
     /// It is over, and its answer is to be fetched by the command queue. The slot is the request's until [`Ring::fetched`].
     Kept,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Ring {
@@ -180,7 +172,7 @@ impl Ring {
         ask: impl FnMut() -> Result<(), Failure>,
     ) -> Option<Result<Ticket, Failure>> {
         let slot = {
-            let mut slots = locked(&self.slots);
+            let mut slots = self.slots.lock();
             if slots.len() <= SLOTS / 2 {
                 return None;
             }
@@ -248,21 +240,18 @@ impl Ring {
 
     #[inline]
     fn claim(&self) -> u32 {
-        let mut slots = locked(&self.slots);
+        let mut slots = self.slots.lock();
         loop {
             if let Some(slot) = slots.pop() {
                 return slot;
             }
-            slots = self
-                .slot_free
-                .wait(slots)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            slots = self.slot_free.wait(slots);
         }
     }
 
     #[inline]
     fn free(&self, slot: u32) {
-        locked(&self.slots).push(slot);
+        self.slots.lock().push(slot);
         self.slot_free.notify_one();
     }
 
@@ -323,7 +312,7 @@ impl Ring {
     /// Takes a data block that is free, or whose copy is over.
     #[inline]
     pub fn take_block(&self) -> Option<u32> {
-        let mut blocks = locked(&self.blocks);
+        let mut blocks = self.blocks.lock();
         let found = blocks.iter().position(|block| {
             !block.taken && block.pending.is_none_or(|ticket| self.is_over(ticket))
         })?;
@@ -340,7 +329,7 @@ impl Ring {
     /// Gives a block back, at once or when the copy out of it is over.
     #[inline]
     pub fn give_block(&self, block: u32, pending: Option<Ticket>) {
-        locked(&self.blocks)[block as usize % BLOCKS] = Block {
+        self.blocks.lock()[block as usize % BLOCKS] = Block {
             taken: false,
             pending,
         };

@@ -3,12 +3,10 @@
 
 use std::{
     cell::Cell,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::api::{Operation, Property};
 
 use crate::thread;
@@ -152,7 +150,7 @@ impl Work {
             ..found
         }));
         if is_settled {
-            *lock(&self.settled) = SettledStream {
+            *self.settled.lock() = SettledStream {
                 stream,
                 context: found.context,
                 given: self.given(),
@@ -168,7 +166,7 @@ impl Work {
             context: thread::current_context(),
             given: self.given(),
         };
-        *lock(&self.settled) == settled
+        *self.settled.lock() == settled
     }
 
     /// Whether a stream is known to have nothing to do: this thread has found it idle, and nothing was sent since.
@@ -227,12 +225,8 @@ impl Work {
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        lock(&self.idle)
+        self.idle.lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

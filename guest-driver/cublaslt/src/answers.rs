@@ -3,10 +3,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use gpgpu_library::Status;
+use gpgpu_locks::{Mutex, MutexGuard};
 
 /// The most answers that are kept. One of a heuristic has a hundred bytes for each algorithm, and is asked with five hundred.
 const MOST: usize = 1 << 12;
@@ -19,7 +20,7 @@ type Answers = HashMap<Box<[u64]>, Answer>;
 fn known() -> MutexGuard<'static, Answers> {
     static KNOWN: OnceLock<Mutex<Answers>> = OnceLock::new();
     let known = KNOWN.get_or_init(Mutex::default);
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+    known.lock()
 }
 
 /// The library's answer to a query: the cached one, or that of `ask`.

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls on a handle, with the data that travels with them.
 
-use std::{
-    cell::Cell,
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::{cell::Cell, collections::VecDeque};
 
 use gpgpu_library::{
     Object, Status,
     forward::Request,
     handle::{self, Handle},
 };
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     codec::Writer,
     libraries::{
@@ -36,7 +33,7 @@ const FOREIGN: usize = 1 << 10;
 /// Notes a handle that our libcublas has made.
 fn insert_foreign(id: u64) {
     static KNOWN: Mutex<VecDeque<u64>> = Mutex::new(VecDeque::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     if known.len() >= FOREIGN
         && let Some(oldest) = known.pop_front()
     {

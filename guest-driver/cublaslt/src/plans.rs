@@ -8,10 +8,7 @@
 
 use std::{
     cell::RefCell,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use gpgpu_library::{
@@ -19,6 +16,7 @@ use gpgpu_library::{
     forward::{self, Request, new_object},
     handle::sister,
 };
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::libraries::{
     Class, Function,
     Library::CublasLt,
@@ -98,7 +96,7 @@ struct Table(Vec<Place>);
 impl Drop for Table {
     fn drop(&mut self) {
         // The thread's part of libcuda may have ended before this: nothing is sent from here.
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = LEFT.lock();
         left.extend(
             self.0
                 .iter()
@@ -213,7 +211,7 @@ fn make(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Result<Option<Kept>
         REFUSED.store(true, Ordering::Relaxed);
         return Ok(None);
     }
-    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    let left = std::mem::take(&mut *LEFT.lock());
     left.into_iter().for_each(end);
     let Some(bytes) = parts.bytes() else {
         return Ok(None);

@@ -11,7 +11,7 @@ use std::{
     collections::{HashMap, HashSet},
     ffi::{c_int, c_void},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -21,6 +21,7 @@ use gpgpu_library::{
     forward::{self, Request},
     handle,
 };
+use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::{
     codec::Writer,
     libraries::{
@@ -66,15 +67,11 @@ enum Descriptor {
 
 static DESCRIPTORS: RwLock<Option<HashMap<u64, Arc<Descriptor>>>> = RwLock::new(None);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn find(of: Object) -> Result<Arc<Descriptor>, Status> {
     if of.is_null() {
         return Err(status::NULL_POINTER);
     }
-    let all = DESCRIPTORS.read().unwrap_or_else(PoisonError::into_inner);
+    let all = DESCRIPTORS.read();
     let found = all.as_ref().and_then(|all| all.get(&(of as u64)));
     found.cloned().ok_or(status::BAD_PARAM)
 }
@@ -84,7 +81,7 @@ type Accepted = HashSet<(i32, i32, i32, i64)>;
 
 fn accepted() -> MutexGuard<'static, Accepted> {
     static ACCEPTED: OnceLock<Mutex<Accepted>> = OnceLock::new();
-    locked(ACCEPTED.get_or_init(Mutex::default))
+    ACCEPTED.get_or_init(Mutex::default).lock()
 }
 
 /// The most of these that are remembered, and the most executions of a plan.
@@ -116,7 +113,7 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(
                 }
             }
         };
-        let mut all = DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = DESCRIPTORS.write();
         all.get_or_insert_default().insert(id, Arc::new(made));
         // SAFETY: promised by the caller.
         unsafe { give(descriptor, id as Object) }
@@ -131,7 +128,7 @@ pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Object) -> Status {
             return Err(status::NULL_POINTER);
         }
         let gone = {
-            let mut all = DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner);
+            let mut all = DESCRIPTORS.write();
             let gone = all
                 .as_mut()
                 .and_then(|all| all.remove(&(descriptor as u64)));
@@ -182,7 +179,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
         let elements = unsafe { elements(arrayOfElements, length) }?;
         let of = match *known {
             Descriptor::Pack(ref pack) => {
-                return locked(pack).set(attributeName, attributeType, elements);
+                return pack.lock().set(attributeName, attributeType, elements);
             }
             Descriptor::Plan(ref plan) if plan.get().is_none() => kind::PLAN,
             Descriptor::Other(of, ref is_final) if !is_final.load(Ordering::Relaxed) => of,
@@ -223,7 +220,7 @@ pub extern "C" fn cudnnBackendFinalize(descriptor: Object) -> Status {
         let id = descriptor as u64;
         match *find(descriptor)? {
             Descriptor::Pack(ref pack) => {
-                let mut pack = locked(pack);
+                let mut pack = pack.lock();
                 if pack.ids.len() != pack.pointers.len() {
                     return Err(status::BAD_PARAM);
                 }
@@ -271,7 +268,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
         };
         let length = bytes(attributeType, requested).ok_or(status::BAD_PARAM)?;
         let reply = if let Descriptor::Pack(pack) = &*known {
-            let words = locked(pack).get(attributeName, attributeType)?;
+            let words = pack.lock().get(attributeName, attributeType)?;
             if !elementCount.is_null() {
                 // SAFETY: promised by the caller.
                 unsafe { give(elementCount, words.len() as i64) }?;
@@ -328,7 +325,7 @@ fn with_written(
     let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     room.clear();
     let mut writer = Writer::on(room);
-    let form = locked(pack).write(&plan.values, &mut writer, |address, to| {
+    let form = pack.lock().write(&plan.values, &mut writer, |address, to| {
         // SAFETY: the program says by the pack that there is a value of the tensor's type.
         unsafe {
             std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len());
@@ -368,11 +365,11 @@ pub extern "C" fn cudnnBackendExecute(
                 with_written(plan, variantPack, |blob, form| {
                     let words = [handle as u64, executionPlan as u64, 0];
                     let request = request(function::EXECUTE, &words, blob);
-                    if locked(&plan.accepted).contains(&form) {
+                    if plan.accepted.lock().contains(&form) {
                         return request.post();
                     }
                     request.ask()?;
-                    let mut accepted = locked(&plan.accepted);
+                    let mut accepted = plan.accepted.lock();
                     if accepted.len() >= REMEMBERED {
                         accepted.clear();
                     }

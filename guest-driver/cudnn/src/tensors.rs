@@ -3,12 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
+use gpgpu_locks::RwLock;
 use gpgpu_protocol::libraries::{Class, Function, Kind, cudnn::is_double};
 
 /// `cudnnDataType_t` by descriptor.
@@ -18,7 +16,7 @@ static DOUBLES: AtomicUsize = AtomicUsize::new(0);
 
 /// A descriptor was set.
 pub fn note(id: u64, data: i32) {
-    let mut types = TYPES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut types = TYPES.write();
     let before = types.get_or_insert_default().insert(id, data);
     if is_double(data) {
         DOUBLES.fetch_add(1, Ordering::Relaxed);
@@ -30,7 +28,7 @@ pub fn note(id: u64, data: i32) {
 
 /// A descriptor has ended.
 pub fn forget(id: u64) {
-    let mut types = TYPES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut types = TYPES.write();
     let before = types.as_mut().and_then(|types| types.remove(&id));
     if before.is_some_and(is_double) {
         DOUBLES.fetch_sub(1, Ordering::Relaxed);
@@ -39,7 +37,7 @@ pub fn forget(id: u64) {
 
 /// The type of a descriptor's elements, if it was set.
 pub fn data(id: u64) -> Option<i32> {
-    let types = TYPES.read().unwrap_or_else(PoisonError::into_inner);
+    let types = TYPES.read();
     types.as_ref()?.get(&id).copied()
 }
 

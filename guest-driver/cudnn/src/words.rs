@@ -4,10 +4,7 @@
 use std::{
     cell::Cell,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use gpgpu_client::log::{self, Level};
@@ -16,6 +13,7 @@ use gpgpu_library::{
     forward::{Request, stream_id, tell_stream},
     handle::{self, sister},
 };
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     cuda::CUstream,
     libraries::{Function, SUCCESS, cudnn::status},
@@ -215,7 +213,7 @@ static CALLBACK: Mutex<Callback> = Mutex::new(Callback {
 /// `cudnnSetCallback`: the callback is kept and never called. cuDNN's log would be the host's, which is the operator's.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetCallback(mask: c_uint, udata: *mut c_void, fptr: *mut c_void) -> Status {
-    *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner) = Callback {
+    *CALLBACK.lock() = Callback {
         mask,
         data: udata as usize,
         function: fptr as usize,
@@ -234,7 +232,7 @@ pub unsafe extern "C" fn cudnnGetCallback(
     udata: *mut *mut c_void,
     fptr: *mut *mut c_void,
 ) -> Status {
-    let known = *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = *CALLBACK.lock();
     enter("cudnnGetCallback", || {
         // SAFETY: promised by the caller.
         unsafe {

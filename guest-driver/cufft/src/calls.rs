@@ -26,7 +26,7 @@ unsafe fn make(
     size: *mut usize,
 ) -> Result<(), Status> {
     let plan = plan::find(number)?;
-    let mut plan = plan::lock(&plan);
+    let mut plan = plan.lock();
     if plan.made().is_ok() {
         return Err(status::INVALID_PLAN);
     }
@@ -48,7 +48,7 @@ fn ask_size(
     words: impl FnOnce(u64) -> Vec<u64>,
 ) -> Result<(), Status> {
     let plan = plan::find(number)?;
-    let id = plan::lock(&plan).object()?;
+    let id = plan.lock().object()?;
     forward::send(function, &words(id))
 }
 
@@ -156,7 +156,7 @@ macro_rules! executions {
             enter(|| {
                 let plan = plan::find(plan)?;
                 // Under the lock: no other thread ends the plan, or takes its work area, before this is sent.
-                let plan = plan::lock(&plan);
+                let plan = plan.lock();
                 forward::send(FUNCTION, &[plan.made()?, $($a as u64),*])
             })
         }
@@ -204,7 +204,7 @@ properties! {
 pub unsafe extern "C" fn cufftGetSize(plan: Number, workSize: *mut usize) -> Status {
     enter(|| {
         let plan = plan::find(plan)?;
-        let id = plan::lock(&plan).made()?;
+        let id = plan.lock().made()?;
         forward::send(GET_SIZE, &[id, workSize as u64])
     })
 }
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn cufftXtSetWorkAreaPolicy(
 ) -> Status {
     enter(|| {
         let plan = plan::find(plan)?;
-        let mut plan = plan::lock(&plan);
+        let mut plan = plan.lock();
         let id = plan.object()?;
         forward::send(SET_POLICY, &[id, policy as u64, workSize as u64])?;
         if plan.made().is_ok() {

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicI32, Ordering},
     },
 };
@@ -15,6 +15,7 @@ use gpgpu_library::{
     handle,
     memory::DeviceMemory,
 };
+use gpgpu_locks::{Mutex, RwLock};
 use gpgpu_protocol::libraries::{Function, Library, cufft::status};
 
 use crate::{LIBRARY, PLAN};
@@ -69,7 +70,7 @@ pub fn add() -> Result<Number, Status> {
     let next = |last: Number| last.checked_add(1);
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     let number = last.map_err(|_| status::ALLOC_FAILED)? + 1;
-    let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut plans = PLANS.write();
     plans.insert(number, Arc::default());
     Ok(number)
 }
@@ -80,13 +81,8 @@ pub fn add() -> Result<Number, Status> {
 ///
 /// `CUFFT_INVALID_PLAN` if there is none.
 pub fn find(number: Number) -> Result<Arc<Mutex<Plan>>, Status> {
-    let plans = PLANS.read().unwrap_or_else(PoisonError::into_inner);
+    let plans = PLANS.read();
     plans.get(&number).cloned().ok_or(status::INVALID_PLAN)
-}
-
-/// A plan, for one thread at a time.
-pub fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
-    plan.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends a plan, and waits for its work.
@@ -95,12 +91,12 @@ pub fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
 ///
 /// `CUFFT_INVALID_PLAN` if there is none, or the library's result.
 pub fn end(number: Number) -> Result<(), Status> {
-    let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut plans = PLANS.write();
     let plan = plans.remove(&number);
     drop(plans);
     let plan = plan.ok_or(status::INVALID_PLAN)?;
     // Behind the lock: another thread may be using it.
-    let mut plan = lock(&plan);
+    let mut plan = plan.lock();
     if plan.id == 0 {
         return Ok(());
     }
@@ -256,7 +252,7 @@ mod tests {
     #[test]
     fn a_plan_without_a_transform_computes_nothing() {
         let plan = find(add().unwrap()).unwrap();
-        let mut plan = lock(&plan);
+        let mut plan = plan.lock();
         assert_eq!(plan.made(), Err(status::INVALID_PLAN));
         assert_eq!(plan.set_allocates(false), Ok(()));
         assert_eq!(plan.make(64), Ok(()));

@@ -41,7 +41,7 @@ pub extern "C" fn cufftDestroy(plan: Number) -> Status {
 pub extern "C" fn cufftSetStream(plan: Number, stream: CUstream) -> Status {
     enter(|| {
         let plan = plan::find(plan)?;
-        plan::lock(&plan).set_stream(stream as u64)
+        plan.lock().set_stream(stream as u64)
     })
 }
 
@@ -50,7 +50,7 @@ pub extern "C" fn cufftSetStream(plan: Number, stream: CUstream) -> Status {
 pub extern "C" fn cufftSetAutoAllocation(plan: Number, autoAllocate: i32) -> Status {
     enter(|| {
         let plan = plan::find(plan)?;
-        plan::lock(&plan).set_allocates(autoAllocate != 0)
+        plan.lock().set_allocates(autoAllocate != 0)
     })
 }
 
@@ -59,7 +59,7 @@ pub extern "C" fn cufftSetAutoAllocation(plan: Number, autoAllocate: i32) -> Sta
 pub extern "C" fn cufftSetWorkArea(plan: Number, workArea: *mut c_void) -> Status {
     enter(|| {
         let plan = plan::find(plan)?;
-        plan::lock(&plan).set_area(workArea as u64)
+        plan.lock().set_area(workArea as u64)
     })
 }
 
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn cufftXtSetWorkArea(plan: Number, workArea: *mut *mut c_
         }
         // SAFETY: promised by the caller, and not NULL.
         let area = unsafe { workArea.read() };
-        plan::lock(&plan).set_area(area as u64)
+        plan.lock().set_area(area as u64)
     })
 }
 

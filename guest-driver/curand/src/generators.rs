@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Creation, destruction and settings of generators.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::{collections::HashSet, sync::OnceLock};
 
 use gpgpu_library::{
     Object, Status,
     forward::{self, context, stream_id, tell_stream},
     handle,
 };
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     cuda::CUstream,
     libraries::{Function, Library, curand::status},
@@ -32,7 +30,7 @@ const DYNAMIC: i32 = 104;
 fn for_host() -> MutexGuard<'static, HashSet<u64>> {
     static ALL: OnceLock<Mutex<HashSet<u64>>> = OnceLock::new();
     let all = ALL.get_or_init(Mutex::default);
-    all.lock().unwrap_or_else(PoisonError::into_inner)
+    all.lock()
 }
 
 /// Whether a generator's numbers go to the host.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The tables for quasirandom sequences: constants of the host's library, which stay in the process once they were asked for.
 
-use std::{ffi::c_void, sync::Mutex, sync::PoisonError};
+use std::ffi::c_void;
 
 use gpgpu_library::{Status, forward::Request, forward::context};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::libraries::{
     Function, Library,
     curand::{DIMENSIONS, PIECE, status},
@@ -26,7 +27,7 @@ impl Table {
         set: Option<i32>,
         bytes: usize,
     ) -> Result<*const c_void, Status> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         let words = match *table {
             Some(words) => words,
             None => {

@@ -31,10 +31,9 @@ fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
 
 /// This process's state of objects, by id.
 mod known {
-    use std::{
-        collections::HashMap,
-        sync::{Mutex, MutexGuard, PoisonError},
-    };
+    use std::collections::HashMap;
+
+    use gpgpu_locks::{Mutex, MutexGuard};
 
     /// The state of the objects of a class.
     #[derive(Debug)]
@@ -48,7 +47,7 @@ mod known {
         }
 
         fn all(&self) -> MutexGuard<'_, Option<HashMap<u64, T>>> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            self.0.lock()
         }
 
         /// The state of an object, if known.

@@ -2,12 +2,10 @@
 //! The plans that the host has of this process. Programs need not end theirs, and some make one anew for each product in the same
 //! structure; the host has room for so many. Then the one that was used longest ago ends, which such a program has lost.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use gpgpu_library::Status;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::libraries::cusparselt::status;
 
 use crate::PLAN;
@@ -45,7 +43,7 @@ impl Plans {
 
 fn plans() -> MutexGuard<'static, Option<Plans>> {
     static PLANS: Mutex<Option<Plans>> = Mutex::new(None);
-    PLANS.lock().unwrap_or_else(PoisonError::into_inner)
+    PLANS.lock()
 }
 
 /// Notes a plan that is about to be made; gives the one that has to end before.

@@ -4,10 +4,10 @@
 use std::{
     collections::HashMap,
     ffi::{c_int, c_void},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use gpgpu_library::Status;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::libraries::{
     Function,
     Library::CusparseLt,
@@ -37,7 +37,7 @@ const SEARCHED: usize = 1 << 12;
 /// The results of searches, by selection.
 fn searched() -> MutexGuard<'static, Option<HashMap<u64, Found>>> {
     static FOUND: Mutex<Option<HashMap<u64, Found>>> = Mutex::new(None);
-    FOUND.lock().unwrap_or_else(PoisonError::into_inner)
+    FOUND.lock()
 }
 
 /// Records the result of a search.

@@ -5,12 +5,10 @@
 
 use std::{
     ffi::c_void,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{Library, Object, request},
     cuda::*,
@@ -249,13 +247,13 @@ cuda! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let handle = NEXT.fetch_add(1, Ordering::Relaxed);
-        NOTIFIED.lock().unwrap_or_else(PoisonError::into_inner).push((handle, device));
+        NOTIFIED.lock().push((handle, device));
         callback.set(handle as *mut c_void)
     }
 
     fn cuDeviceUnregisterAsyncNotification(device: CUdevice, callback: HostPtr) {
         crate::device::device(device)?;
-        let mut notified = NOTIFIED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notified = NOTIFIED.lock();
         let at = notified.iter().position(|of| *of == (callback.address() as usize, device));
         notified.swap_remove(at.ok_or(CUDA_ERROR_INVALID_VALUE)?);
         Ok(())

@@ -5,13 +5,10 @@
 //! of their own, which asks the worker for the next one and tells it when that is done: so no call
 //! of the program's threads ever waits behind a callback, nor a callback behind them.
 
-use std::{
-    collections::HashMap,
-    ffi::c_void,
-    sync::{Mutex, Once},
-};
+use std::{collections::HashMap, ffi::c_void, sync::Once};
 
 use gpgpu_client::log::{self, Level};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
@@ -61,12 +58,7 @@ unsafe impl Send for Callback {}
 static PENDING: Mutex<Option<HashMap<u64, Callback>>> = Mutex::new(None);
 
 fn pending<T>(body: impl FnOnce(&mut HashMap<u64, Callback>) -> T) -> T {
-    body(
-        PENDING
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .get_or_insert_default(),
-    )
+    body(PENDING.lock().get_or_insert_default())
 }
 
 fn serve(client: &'static Client) {

@@ -4,12 +4,13 @@
 use std::{
     ops::Deref,
     sync::{
-        Mutex, OnceLock,
+        OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use gpgpu_client::{Connection, forks, thread};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{Hello, request},
     cuda::*,
@@ -100,9 +101,7 @@ pub fn connect() -> Result<&'static Client> {
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
-    let _connecting = CONNECTING
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _connecting = CONNECTING.lock();
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }

@@ -2,11 +2,12 @@
 //! Contexts: which one is current is a matter of the guest's threads, so most of this is local.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard,
+    Arc,
     atomic::{AtomicU32, Ordering},
 };
 
 use gpgpu_graphs::capture;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Context, Object, request},
     cuda::*,
@@ -53,9 +54,7 @@ struct Primary {
 static PRIMARY: Mutex<Vec<Primary>> = Mutex::new(Vec::new());
 
 fn primaries(ordinal: CUdevice) -> MutexGuard<'static, Vec<Primary>> {
-    let mut table = PRIMARY
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut table = PRIMARY.lock();
     if table.len() <= ordinal as usize {
         table.resize(ordinal as usize + 1, Primary::default());
     }
@@ -73,9 +72,7 @@ fn has_current() -> Result {
 
 /// The flags of a primary context may have been changed by way of the context.
 pub fn forget_primary_flags() {
-    let mut table = PRIMARY
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut table = PRIMARY.lock();
     table.iter_mut().for_each(|primary| primary.flags = None);
 }
 
@@ -83,9 +80,7 @@ pub fn forget_primary_flags() {
 static ENDED: Mutex<Vec<(u64, CUdevice)>> = Mutex::new(Vec::new());
 
 fn ended(context: u64) -> Option<CUdevice> {
-    let table = ENDED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let table = ENDED.lock();
     table
         .iter()
         .find(|(id, _)| *id == context)
@@ -97,10 +92,7 @@ pub fn forget(client: &Client, context: u64) {
     if let Some(data) = client.objects.context(context)
         && data.primary
     {
-        ENDED
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push((context, data.device));
+        ENDED.lock().push((context, data.device));
     }
     client.objects.remove_context(context);
     coredump::forget_context(context);

@@ -2,9 +2,8 @@
 //! The settings of the GPU's core dumps. They are kept and told, as CUDA's documentation describes them; no core dump is ever written, for
 //! the host's driver would write it, on the host, of memory that is not this program's alone.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use gpgpu_client::log;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use crate::{
@@ -176,7 +175,7 @@ static SETTINGS: Mutex<(Settings, Vec<(u64, Settings)>)> =
     Mutex::new((Settings::new(), Vec::new()));
 
 fn settings() -> MutexGuard<'static, (Settings, Vec<(u64, Settings)>)> {
-    SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
+    SETTINGS.lock()
 }
 
 /// The current context, whose settings are read or set: all except those of dumps that are triggered by the user.

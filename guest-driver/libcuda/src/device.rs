@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Devices: nearly everything here is answered from the hello.
 
-use std::{ffi::c_char, sync::RwLock};
+use std::ffi::c_char;
 
+use gpgpu_locks::RwLock;
 use gpgpu_protocol::{
     api::{DeviceInfo, request},
     cuda::*,
@@ -122,14 +123,14 @@ cuda! {
             return host(false).map(drop);
         }
         let known = local(client, || {
-            let known = KNOWN.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let known = KNOWN.read();
             known.iter().find(|(from, to, _)| (*from, *to) == (dev, peerDev)).map(|(_, _, can)| *can)
         });
         if let Some(can) = known {
             return canAccessPeer.set(can);
         }
         let can = host(true)?;
-        KNOWN.write().unwrap_or_else(|poisoned| poisoned.into_inner()).push((dev, peerDev, can));
+        KNOWN.write().push((dev, peerDev, can));
         canAccessPeer.set(can)
     }
 

@@ -4,9 +4,10 @@
 use std::{
     collections::HashMap,
     ffi::{CString, c_char},
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{argument::OutPtr, client::client, cuda};
@@ -27,9 +28,7 @@ fn names() -> &'static Texts {
 fn description(code: CUresult) -> *const c_char {
     static ASKED: Mutex<Option<HashMap<CUresult, &'static CString>>> = Mutex::new(None);
     static PLAIN: OnceLock<Texts> = OnceLock::new();
-    let mut asked = ASKED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut asked = ASKED.lock();
     let asked = asked.get_or_insert_default();
     if let Some(text) = asked.get(&code) {
         return text.as_ptr();

@@ -12,7 +12,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use std::{
 
 use gpgpu_client::ring::{Patience, Ring};
 use gpgpu_graphs::capture;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Context, Event, Object, request},
     cuda::*,
@@ -74,9 +75,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 static VALUE: AtomicU32 = AtomicU32::new(1);
 
 fn table() -> MutexGuard<'static, Option<Table>> {
-    TABLE
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    TABLE.lock()
 }
 
 thread_local! {

@@ -11,12 +11,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{
         Context, MultiprocessorSplit, Multiprocessors, Object, REMAINING, Stream, object_kind,
@@ -46,10 +44,6 @@ static ENDED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 /// The multiprocessors of each descriptor, by its index in this list. CUDA has no function that ends one, so equal
 /// lists are stored once.
 static DESCRIPTORS: Mutex<Vec<Wanted>> = Mutex::new(Vec::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The first word of a resource of this library's.
 const MARK: u32 = 0x6770_6d73;
@@ -169,7 +163,7 @@ impl Wanted {
 
     /// The descriptor.
     fn describe(self) -> CUdevResourceDesc {
-        let mut all = lock(&DESCRIPTORS);
+        let mut all = DESCRIPTORS.lock();
         let known = all.iter().position(|of| *of == self);
         let place = known.unwrap_or_else(|| {
             all.push(self);
@@ -183,7 +177,7 @@ impl Wanted {
     fn find(descriptor: CUdevResourceDesc) -> Result<Self> {
         let number = descriptor as usize;
         let place = (number >> 4).checked_sub(1).filter(|_| number & 15 == 0);
-        let all = lock(&DESCRIPTORS);
+        let all = DESCRIPTORS.lock();
         let found = place.and_then(|place| all.get(place));
         found.cloned().ok_or(CUDA_ERROR_INVALID_VALUE)
     }
@@ -222,7 +216,7 @@ pub fn check_stream(stream: u64) -> Result {
     if !ANY_ENDED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    match &*lock(&ENDED) {
+    match &*ENDED.lock() {
         Some(ended) if ended.contains(&stream) => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
         _ => Ok(()),
     }
@@ -248,7 +242,7 @@ fn streams(client: &Client, context: u64) -> Vec<u64> {
 fn forget(client: &Client, green: u64) {
     let streams = streams(client, green);
     if !streams.is_empty() {
-        lock(&ENDED).get_or_insert_default().extend(streams);
+        ENDED.lock().get_or_insert_default().extend(streams);
         ANY_ENDED.store(true, Ordering::Relaxed);
     }
     context::forget(client, green);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Mutex};
+use std::{borrow::Cow, collections::BTreeSet};
 
 use gpgpu_client::{Connection, transport::Data};
 use gpgpu_image::{
     Contents,
     fatbin::{self, Entry, Kind},
 };
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{JitLog, JitOption, Request, request},
     codec::Blob,
@@ -161,9 +162,7 @@ const WORTH_ASKING: usize = 64 << 10;
 /// Whether this process has sent an image of this length before; from now on it has.
 fn sent_before(bytes: usize) -> bool {
     static LENGTHS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    let mut lengths = LENGTHS
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut lengths = LENGTHS.lock();
     !lengths.insert(bytes)
 }
 

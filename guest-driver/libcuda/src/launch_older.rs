@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches as before CUDA 4.0: a function keeps its block shape, its shared memory and its parameters, and a launch takes them.
 
-use std::{
-    ffi::c_void,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::{ffi::c_void, sync::OnceLock};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Function, Object},
     cuda::*,
@@ -63,7 +61,7 @@ pub struct Kept(OnceLock<Box<Mutex<Setup>>>);
 impl Kept {
     fn locked(&self) -> MutexGuard<'_, Setup> {
         let setup = self.0.get_or_init(Box::default);
-        setup.lock().unwrap_or_else(PoisonError::into_inner)
+        setup.lock()
     }
 }
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries: images that are in every context, and their kernels.
 
-use std::{
-    ffi::c_void,
-    sync::{Arc, Mutex},
-};
+use std::{ffi::c_void, sync::Arc};
 
 use gpgpu_protocol::{
     api::{Function, JitLog, Kernel, Library, Module, Object, request},
@@ -22,12 +19,6 @@ use crate::{
     stores::{function::FunctionData, module::ModuleData, objects::Known},
     texture_reference, thread,
 };
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 fn load<'a>(
     to: OutPtr<CUlibrary>,
@@ -59,7 +50,7 @@ fn load<'a>(
 
 fn kernel(client: &Client, library: u64, name: &str) -> Result<u64> {
     let data = client.objects.library(library)?;
-    let mut kernels = locked(&data.kernels);
+    let mut kernels = data.kernels.lock();
     if let Some(id) = kernels.get(name) {
         return Ok(*id);
     }
@@ -114,7 +105,7 @@ cuda! {
         let data = client.objects.library(id)?;
         globals::unload(client, id, || client.call(&request::cuLibraryUnload { library: id }).map(drop))?;
         client.objects.remove(id);
-        for dead in locked(&data.modules).values().chain(locked(&data.functions).values()) {
+        for dead in data.modules.lock().values().chain(data.functions.lock().values()) {
             client.objects.remove(*dead);
         }
         client.objects.retain(|_, object| !matches!(object, Known::Kernel(kernel) if kernel.parent == id));
@@ -148,7 +139,7 @@ cuda! {
         pMod.required()?;
         let context = current_context()?;
         let data = client.objects.library(Library::id(library))?;
-        let mut modules = locked(&data.modules);
+        let mut modules = data.modules.lock();
         if let Some(id) = modules.get(&context).filter(|id| client.objects.contains(**id)) {
             return pMod.set(Module::handle(*id));
         }
@@ -194,7 +185,7 @@ cuda! {
         let id = Kernel::id(kernel);
         let data = client.objects.function(id)?;
         let library = client.objects.library(data.parent)?;
-        let mut functions = locked(&library.functions);
+        let mut functions = library.functions.lock();
         if let Some(function) = functions.get(&(id, context)).filter(|id| client.objects.contains(**id)) {
             return pFunc.set(Function::handle(*function));
         }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The just-in-time linker: the worker links, and its output is kept here until the program ends the linker.
 
-use std::{
-    collections::HashMap,
-    ffi::c_void,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, ffi::c_void, sync::Arc};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{JitLog, request},
     cuda::*,
@@ -36,7 +33,7 @@ unsafe impl Sync for Link {}
 static LINKS: Mutex<Option<HashMap<u64, Arc<Link>>>> = Mutex::new(None);
 
 fn links() -> MutexGuard<'static, Option<HashMap<u64, Arc<Link>>>> {
-    LINKS.lock().unwrap_or_else(PoisonError::into_inner)
+    LINKS.lock()
 }
 
 fn find(state: *mut c_void) -> Result<(u64, Arc<Link>)> {
@@ -138,7 +135,7 @@ fn complete(state: *mut c_void, cubin: OutPtr<*mut c_void>, size: OutPtr<usize>)
         };
         client.call_with(&read, &[], chunk)?;
     }
-    let mut made = link.made.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut made = link.made.lock();
     let kept = made.insert(whole.into_boxed_slice());
     size.offer(length);
     cubin.set(kept.as_mut_ptr().cast())

@@ -10,11 +10,11 @@ use std::{
     ffi::{CString, c_char, c_void},
     fs,
     io::Write,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use gpgpu_client::put_out;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use crate::{
@@ -65,7 +65,7 @@ static LOG: Mutex<Log> = Mutex::new(Log {
 });
 
 fn log() -> MutexGuard<'static, Log> {
-    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+    LOG.lock()
 }
 
 thread_local! {

@@ -52,10 +52,7 @@ fn load<'a>(
 /// The function of a module with this name: found once, then known.
 fn function(client: &Client, hmod: u64, name: &str) -> Result<u64> {
     let module = client.objects.module(hmod)?;
-    let mut functions = module
-        .functions
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut functions = module.functions.lock();
     if let Some(id) = functions.get(name) {
         return Ok(*id);
     }

@@ -2,11 +2,9 @@
 //! Texture and surface references. A program's settings stay [here](crate::stores::references); the whole reference
 //! goes to the host when a resource is bound to it, and again when another setting of it changes then.
 
-use std::{
-    ffi::c_void,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{ffi::c_void, sync::Arc};
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{Array, ArrayForm, MipmappedArray, Module, Object, TextureResource, request},
     cuda::*,
@@ -30,10 +28,6 @@ const FLAGS: u32 = CU_TRSF_READ_AS_INTEGER
     | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION
     | CU_TRSF_SEAMLESS_CUBEMAP;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn found(handle: Handle) -> Result<(&'static Client, Arc<Reference>)> {
     let client = client()?;
     Ok((client, client.references.get(handle as u64)?))
@@ -42,7 +36,7 @@ fn found(handle: Handle) -> Result<(&'static Client, Arc<Reference>)> {
 /// The settings of a texture reference.
 fn reading(handle: Handle) -> Result<Reading> {
     match &found(handle)?.1.state {
-        State::Texture(state) => Ok(*lock(state)),
+        State::Texture(state) => Ok(*state.lock()),
         State::Surface(_) => Err(CUDA_ERROR_INVALID_HANDLE),
     }
 }
@@ -81,7 +75,7 @@ fn set<T>(
     let State::Texture(state) = &of.state else {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     };
-    let mut state = lock(state);
+    let mut state = state.lock();
     let mut new = *state;
     change(client, &mut new)?;
     let sent = send(client, &of, &new)?;
@@ -405,7 +399,7 @@ cuda! {
         if Flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let mut state = lock(state);
+        let mut state = state.lock();
         client.call(&request::gpgpuSurfaceReferenceSet { hmod: of.module, name: of.name.clone(), array: id })?;
         *state = id;
         Ok(())
@@ -416,7 +410,7 @@ cuda! {
         let State::Surface(state) = &of.state else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };
-        let bound = *lock(state);
+        let bound = *state.lock();
         if bound == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

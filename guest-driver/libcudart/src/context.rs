@@ -5,11 +5,11 @@
 use crate::abi::cudaError_t;
 use crate::driver::{Driver, driver};
 use crate::error::{self, Result};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// More devices than a machine has.
@@ -61,9 +61,7 @@ pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
     if !context.is_null() {
         return Ok(context);
     }
-    let _guard = CHANGES
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = CHANGES.lock();
     let mut context = primary.retained.load(Ordering::Acquire);
     if context.is_null() {
         // SAFETY: `context` outlives the call.
@@ -173,9 +171,7 @@ pub fn device(driver: &Driver) -> Result<c_int> {
 pub fn reset(driver: &Driver) -> Result<()> {
     let device = device(driver)?;
     let primary = primary(device)?;
-    let _guard = CHANGES
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = CHANGES.lock();
     let context = primary.retained.swap(null_mut(), Ordering::AcqRel);
     if !context.is_null() {
         primary.dead.store(context, Ordering::Release);

@@ -8,18 +8,16 @@ use crate::abi::*;
 use crate::context::{current, retain};
 use crate::driver::{Driver, driver};
 use crate::error::{self, Result};
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::{Mutex, MutexGuard};
 
 /// The green contexts that the program has made here: each as an execution context, and its handle of the driver's.
 static GREENS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 fn greens() -> MutexGuard<'static, Vec<(usize, usize)>> {
-    GREENS
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    GREENS.lock()
 }
 
 /// The context, which must be one: NULL is none.

@@ -6,13 +6,14 @@ use crate::abi::*;
 use crate::context::current;
 use crate::driver::Driver;
 use crate::error::{self, Result};
+use gpgpu_locks::{Mutex, RwLock};
 use gpgpu_protocol::cuda::*;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 /// The wrapper that nvcc puts around an image.
 #[repr(C)]
@@ -44,7 +45,7 @@ impl Image {
         if !library.is_null() {
             return Ok(library);
         }
-        let _guard = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.loading.lock();
         let mut library = self.library.load(Ordering::Acquire);
         if library.is_null() {
             // SAFETY: the program registered the wrapper, and registered images stay.
@@ -172,11 +173,11 @@ thread_local! {
 }
 
 fn read<T>(look: impl FnOnce(&Registry) -> T) -> T {
-    look(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner))
+    look(&REGISTRY.read())
 }
 
 fn write<T>(change: impl FnOnce(&mut Registry) -> T) -> T {
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    let mut registry = REGISTRY.write();
     let result = change(&mut registry);
     // While the lock is held: later look-ups use the changed registry.
     CHANGES.fetch_add(1, Ordering::Release);

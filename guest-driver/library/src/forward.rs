@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A call on its way to the host, and back.
 
-use std::{
-    cell::Cell,
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
-};
+use std::{cell::Cell, collections::HashMap, sync::OnceLock};
 
 use gpgpu_client::log::{self, Level};
+use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::{
     api::{Completion, Property},
     codec::{Blob, Few, Reader, Writer},
@@ -301,27 +298,27 @@ pub mod contents {
 
     /// The number of an object's settings; its id if they are unknown.
     pub fn of(id: u64) -> u64 {
-        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        let known = KNOWN.read();
         let found = known.as_ref().and_then(|all| all.get(&id));
         found.copied().unwrap_or(id)
     }
 
     /// Whether an object lives and its settings are known.
     pub fn are_known(id: u64) -> bool {
-        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        let known = KNOWN.read();
         known.as_ref().is_some_and(|all| all.contains_key(&id))
     }
 
     /// An object was made by a call of this form.
     pub fn begin(id: u64, form: u64) {
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.write();
         known.get_or_insert_default().insert(id, form);
     }
 
     /// A call of this form set an object; the form includes the object's earlier settings. An object that has ended
     /// stays unknown.
     pub fn set(id: u64, form: u64) {
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.write();
         if let Some(place) = known.as_mut().and_then(|all| all.get_mut(&id)) {
             *place = form;
         }
@@ -329,7 +326,7 @@ pub mod contents {
 
     /// An object has ended.
     pub fn forget(id: u64) {
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.write();
         if let Some(known) = known.as_mut() {
             known.remove(&id);
         }
@@ -345,7 +342,7 @@ type Answers = HashMap<Box<[u64]>, Vec<Blob>>;
 fn answers() -> MutexGuard<'static, Answers> {
     static KNOWN: OnceLock<Mutex<Answers>> = OnceLock::new();
     let known = KNOWN.get_or_init(Mutex::default);
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+    known.lock()
 }
 
 /// A handle got a setting on which answers may depend.

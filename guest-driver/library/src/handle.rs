@@ -5,12 +5,13 @@ use std::{
     cell::Cell,
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
 use gpgpu_client::{log, sister::Sister};
+use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::libraries::{Class, Library, call::PointerMode};
 
 use crate::{Object, Status};
@@ -97,10 +98,6 @@ pub struct Handle {
     recent: [AtomicU64; RECENT],
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Default for Handle {
     fn default() -> Self {
         Self {
@@ -129,7 +126,7 @@ impl Handle {
 
     /// The settings in the library.
     pub fn told(&self) -> MutexGuard<'_, Told> {
-        locked(&self.told)
+        self.told.lock()
     }
 
     /// Notes whether something is owed; with [`Handle::told`] held.
@@ -158,7 +155,7 @@ impl Handle {
         if recent.load(Ordering::Relaxed) == kind && kind != 0 {
             return true;
         }
-        let accepted = locked(&self.accepted);
+        let accepted = self.accepted.lock();
         let is_accepted = accepted.contains(&kind);
         if is_accepted {
             // Under the lock: a forgotten handle must not come back.
@@ -169,7 +166,7 @@ impl Handle {
 
     /// Notes that the library has accepted a call of this kind.
     pub fn accept(&self, kind: u64) {
-        let mut accepted = locked(&self.accepted);
+        let mut accepted = self.accepted.lock();
         if accepted.len() >= ACCEPTED {
             accepted.clear();
         }
@@ -179,7 +176,7 @@ impl Handle {
 
     /// A setting has changed, by which the library may decide otherwise.
     pub fn forget_accepted(&self) {
-        let mut accepted = locked(&self.accepted);
+        let mut accepted = self.accepted.lock();
         accepted.clear();
         for recent in &self.recent {
             recent.store(0, Ordering::Relaxed);
@@ -198,13 +195,13 @@ thread_local! {
 
 /// Notes a new handle.
 pub fn insert(id: u64) {
-    let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut handles = HANDLES.write();
     handles.get_or_insert_default().insert(id, Arc::default());
 }
 
 /// Takes a handle out; `None` if there is none.
 pub fn remove(handle: Object) -> Option<Arc<Handle>> {
-    let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut handles = HANDLES.write();
     let removed = handles.as_mut()?.remove(&(handle as u64));
     ENDED.fetch_add(1, Ordering::Release);
     removed
@@ -237,7 +234,7 @@ pub fn with<T>(
 ///
 /// The library's status for a bad handle if there is none.
 pub fn find(class: Class, handle: Object) -> Result<Arc<Handle>, Status> {
-    let handles = HANDLES.read().unwrap_or_else(PoisonError::into_inner);
+    let handles = HANDLES.read();
     let found = handles.as_ref().and_then(|all| all.get(&(handle as u64)));
     let found = found.filter(|_| class.takes(handle as u64));
     found.cloned().ok_or(class.library().statuses().bad_handle)

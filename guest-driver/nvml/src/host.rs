@@ -8,11 +8,12 @@
 
 use std::{
     mem::ManuallyDrop,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use gpgpu_client::{Connection, sister::Sister};
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{DeviceInfo, DeviceUsage, Hello, Request, reply, request},
     cuda::*,
@@ -232,8 +233,7 @@ struct State {
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {
-    let mut state: MutexGuard<'_, Option<State>> =
-        STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state: MutexGuard<'_, Option<State>> = STATE.lock();
     body(state.get_or_insert_default())
 }
 

@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 pub use gpgpu_stand_in::call::{Answer, Argument};
 use gpgpu_stand_in::{
     call,
@@ -89,7 +89,7 @@ pub fn enter_with(name: RawHandle, f: impl FnOnce(&Handle) -> Result) -> c_int {
 impl Handle {
     /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     /// A scalar that a call's pointer leads to. `InvalidValue` for NULL.

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{memory::Memory, memory::Outcome, objects::Objects};
 
 use crate::compute::{Convolution, Window};
@@ -388,7 +389,7 @@ impl State {
 
 impl Descriptor {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn made(&self) -> Result<Made> {

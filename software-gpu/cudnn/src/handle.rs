@@ -3,8 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 pub use gpgpu_stand_in::call::{Answer, Argument};
 use gpgpu_stand_in::{
     call,
@@ -108,10 +109,6 @@ described! {
     Activation: ACTIVATIONS;
 }
 
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Makes a descriptor that says nothing yet.
 pub fn describe<T: Described>(out: Answer<Raw>) -> Result {
     if out.is_null() {
@@ -129,14 +126,14 @@ pub fn forget<T: Described>(name: Raw) -> Result {
 /// The content of a descriptor.
 pub fn said<T: Described>(name: Raw) -> Result<T> {
     let found = T::all().find(name as usize).ok_or(Status::BadParam)?;
-    let said = locked(&found).clone();
+    let said = found.lock().clone();
     Ok(said)
 }
 
 /// Says something by a descriptor.
 pub fn say<T: Described>(name: Raw, f: impl FnOnce(&mut T) -> Result) -> Result {
     let found = T::all().find(name as usize).ok_or(Status::BadParam)?;
-    f(&mut locked(&found))
+    f(&mut found.lock())
 }
 
 /// Makes a handle in the current context.
@@ -168,7 +165,7 @@ pub fn enter(f: impl FnOnce() -> Result) -> c_int {
 impl Handle {
     /// The stream of its work, to be read or changed.
     pub fn stream(&self) -> MutexGuard<'_, Name> {
-        locked(&self.stream)
+        self.stream.lock()
     }
 
     /// Queues work in the handle's stream.

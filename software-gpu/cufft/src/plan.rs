@@ -3,8 +3,9 @@
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{
     call,
     driver::Name,
@@ -176,7 +177,7 @@ where
 impl Plan {
     /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     /// Sets the plan's transform. A plan has one transform for ever.

@@ -3,10 +3,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::numbers::{Place, Words};
 use crate::types::{Result, Status};
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{
     call,
     driver::Name,
@@ -88,7 +88,7 @@ const PIECE: usize = 1 << 16;
 impl Generator {
     /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     /// Whether an offset can be set: not for the twisters.

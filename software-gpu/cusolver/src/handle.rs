@@ -4,8 +4,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{
     call,
     driver::Name,
@@ -111,14 +111,14 @@ pub fn with<T, R>(
     f: impl FnOnce(&mut T) -> R,
 ) -> Result<R> {
     let found = objects.find(name as usize).ok_or(Status::InvalidValue)?;
-    let mut held = found.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = found.lock();
     Ok(f(&mut held))
 }
 
 impl Handle {
     /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     /// Queues work in the handle's stream.

@@ -2,8 +2,8 @@
 //! Vectors and matrices as programs describe them, and as work reads and writes them.
 
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
 
+use gpgpu_locks::Mutex;
 use gpgpu_stand_in::{
     driver::{Code, ILLEGAL_ADDRESS},
     memory::{Memory, Outcome, Vector},
@@ -134,7 +134,7 @@ pub fn with<T, R>(
     f: impl FnOnce(&mut T) -> R,
 ) -> Result<R> {
     let found = objects.find(name as usize).ok_or(Status::InvalidValue)?;
-    let mut held = found.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = found.lock();
     Ok(f(&mut held))
 }
 

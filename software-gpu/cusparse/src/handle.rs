@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{
     call,
     driver::Name,
@@ -81,7 +81,7 @@ pub fn enter_with(name: Raw, f: impl FnOnce(&Handle) -> Result) -> c_int {
 impl Handle {
     /// The settings, to read or change.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     /// A scalar that a call's pointer leads to.

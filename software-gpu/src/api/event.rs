@@ -2,10 +2,11 @@
 //! Events.
 
 use std::ffi::c_uint;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use gpgpu_graphs::capture;
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS,
     CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY,
@@ -38,10 +39,7 @@ impl Event {
 
     /// The latest record, or `None` if it was never recorded.
     pub fn recorded(&self) -> Option<Arc<Ticket>> {
-        self.recorded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.recorded.lock().clone()
     }
 
     /// Whether a launch may record it: it has no time.
@@ -62,14 +60,14 @@ impl Event {
             return Ok(());
         }
         // Held across the queuing: of two threads that record, the later one in the stream wins.
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded.lock();
         *recorded = Some(context::queue_always(&stream, |_| ())?);
         Ok(())
     }
 
     /// A launch of a graph will record it: the record ends with the ticket.
     pub fn record_by(&self, ticket: Arc<Ticket>) {
-        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+        *self.recorded.lock() = Some(ticket);
     }
 
     // When it was reached; for elapsed time.

@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::{Mutex, PoisonError};
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_FUNCTION_LOADING_STATE_LOADED, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
     CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule,
@@ -18,7 +18,7 @@ use crate::ptx;
 /// A string that callers may keep: one copy of each name, for ever.
 pub(super) fn leak(name: &CStr) -> *const c_char {
     static NAMES: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock();
     let names = names.get_or_insert_default();
     if let Some(known) = names.get(name) {
         return known.as_ptr();

@@ -2,8 +2,9 @@
 //! The just-in-time linker.
 
 use std::ffi::{c_uint, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::{
     CU_JIT_INPUT_CUBIN, CU_JIT_INPUT_FATBINARY, CU_JIT_INPUT_LIBRARY, CU_JIT_INPUT_NVVM,
     CU_JIT_INPUT_OBJECT, CU_JIT_INPUT_PTX, CUDA_ERROR_FILE_NOT_FOUND, CUDA_ERROR_INVALID_HANDLE,
@@ -40,7 +41,7 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn add(&self, kind: CUjitInputType, name: Option<String>, bytes: &[u8]) -> Result {

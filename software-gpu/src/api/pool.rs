@@ -7,10 +7,11 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use gpgpu_graphs::Gpu;
 use gpgpu_graphs::node::Work;
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE,
     CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -115,8 +116,8 @@ fn named(pool: CUmemoryPool) -> Result<Arc<Pool>> {
 }
 
 impl Pool {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> gpgpu_locks::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     // Counts first and allocates then, so that two threads cannot both pass the limit.

@@ -6,14 +6,14 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_UNSUPPORTED_LIMIT, CUlimit,
 };
 
-use super::{Context, lock};
+use super::Context;
 use crate::ffi::Result;
 
 impl Context {
     /// A limit's value.
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
         match limit {
-            0..=6 => Ok(lock(&self.home().limits)[limit as usize]),
+            0..=6 => Ok(self.home().limits.lock()[limit as usize]),
             7..CU_LIMIT_MAX => Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -23,7 +23,7 @@ impl Context {
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
         match limit {
             0..=5 => {
-                let mut limits = lock(&self.home().limits);
+                let mut limits = self.home().limits.lock();
                 match limit {
                     CU_LIMIT_PRINTF_FIFO_SIZE => self.printed.set_limit(value),
                     CU_LIMIT_MALLOC_HEAP_SIZE => self.heap.set_limit(value)?,

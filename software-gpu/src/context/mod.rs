@@ -6,8 +6,9 @@ mod limit;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUdevice,
@@ -38,10 +39,6 @@ thread_local! {
     // Without a destructor: calls of a program while a thread or the process ends still find its context.
     static STACK: RefCell<Stack> = const { RefCell::new(Stack::new()) };
     static DEFAULT_STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `CU_LIMIT_PRINTF_FIFO_SIZE` unless it is set.
@@ -149,7 +146,7 @@ impl Context {
     }
 
     fn announce(self: &Arc<Self>) {
-        let mut live = lock(&LIVE);
+        let mut live = LIVE.lock();
         live.retain(|(_, c)| c.strong_count() > 0);
         live.push((self.own, Arc::downgrade(self)));
     }
@@ -176,13 +173,13 @@ impl Context {
         let context = CONTEXTS
             .insert_with(|handle| Self::new(handle, device, false, 0, (charge, Some(green))));
         context.announce();
-        lock(&home.greens).push(Arc::downgrade(&context));
+        home.greens.lock().push(Arc::downgrade(&context));
         Ok(context)
     }
 
     /// The green contexts that are parts of it.
     fn greens(&self) -> Vec<Arc<Self>> {
-        let mut greens = lock(&self.greens);
+        let mut greens = self.greens.lock();
         greens.retain(|of| of.strong_count() > 0);
         greens.iter().filter_map(Weak::upgrade).collect()
     }
@@ -213,9 +210,9 @@ impl Context {
         }
         self.wait();
         graph::forget_context(self.handle);
-        lock(&LIVE).retain(|(own, _)| *own != self.own);
+        LIVE.lock().retain(|(own, _)| *own != self.own);
         CONTEXTS.remove(self.handle);
-        drop(lock(&self.charge).take());
+        drop(self.charge.lock().take());
     }
 
     /// Retains a device's primary context, which is made if there is none.
@@ -292,13 +289,13 @@ impl Context {
             api::pool::settle(allocation);
         }
         api::pool::trim_all(driver);
-        drop(lock(&self.charge).take());
+        drop(self.charge.lock().take());
     }
 
     /// Adds a stream of its own.
     pub fn create_stream(&self, order: Order, priority: i32) -> Arc<Stream> {
         let stream = STREAMS.insert_with(|h| Stream::new(h, (self.id, self.own), order, priority));
-        lock(&self.streams).push(Arc::downgrade(&stream));
+        self.streams.lock().push(Arc::downgrade(&stream));
         stream
     }
 
@@ -315,7 +312,7 @@ impl Context {
                 .or_insert_with(|| {
                     let ids = (self.id, self.own);
                     let stream = Arc::new(Stream::new(0, ids, Order::Blocking, 0));
-                    lock(&self.streams).push(Arc::downgrade(&stream));
+                    self.streams.lock().push(Arc::downgrade(&stream));
                     stream
                 })
                 .clone()
@@ -365,9 +362,9 @@ impl Context {
 
     fn queue(&self, stream: &Arc<Stream>, mut after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
         stream.wait_for_room();
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         after.extend(self.before(&mut streams, stream.order));
-        let mut behind = lock(&self.behind);
+        let mut behind = self.behind.lock();
         behind.retain(|ticket| !ticket.is_done());
         after.extend(behind.iter().cloned());
         stream.push(after, work)
@@ -379,7 +376,7 @@ impl Context {
         let stream = Arc::new(Stream::new(0, (self.id, self.own), Order::NonBlocking, 0));
         let pending = self.pending();
         let ticket = self.queue(&stream, pending, Work::Always(Box::new(|_| ())));
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks.lock();
         marks.retain(|mark| !mark.is_done());
         marks.push(Arc::clone(&ticket));
         ticket
@@ -390,14 +387,14 @@ impl Context {
         for green in self.greens() {
             green.wait_behind(Arc::clone(&ticket));
         }
-        lock(&self.behind).push(ticket);
+        self.behind.lock().push(ticket);
     }
 
     /// The work that must end for `stream` to be idle.
     fn tickets(&self, stream: &Arc<Stream>) -> Vec<Arc<Ticket>> {
         let mut tickets: Vec<_> = stream.pending().into_iter().collect();
         if stream.order == Order::Legacy {
-            tickets.extend(self.before(&mut lock(&self.streams), Order::Legacy));
+            tickets.extend(self.before(&mut self.streams.lock(), Order::Legacy));
         }
         tickets
     }
@@ -405,11 +402,11 @@ impl Context {
     fn pending(&self) -> Vec<Arc<Ticket>> {
         let greens = self.greens();
         let mut pending: Vec<_> = greens.iter().flat_map(|green| green.pending()).collect();
-        let streams = lock(&self.streams);
+        let streams = self.streams.lock();
         let streams = streams.iter().filter_map(Weak::upgrade);
         let streams = streams.chain([self.legacy.clone()]);
         pending.extend(streams.filter_map(|s| s.pending()));
-        let marks = lock(&self.marks);
+        let marks = self.marks.lock();
         pending.extend(marks.iter().filter(|mark| !mark.is_done()).cloned());
         pending
     }
@@ -423,7 +420,7 @@ impl Context {
 }
 
 fn by_id(id: u64) -> Result<Arc<Context>> {
-    let live = lock(&LIVE);
+    let live = LIVE.lock();
     live.iter()
         .find(|(i, _)| *i == id)
         .and_then(|(_, c)| c.upgrade())
@@ -494,7 +491,8 @@ pub fn put_out(context: u64) {
 
 /// Waits for all work of all contexts.
 pub fn wait_for_all() {
-    let contexts: Vec<_> = lock(&LIVE)
+    let contexts: Vec<_> = LIVE
+        .lock()
         .iter()
         .filter_map(|(_, c)| c.upgrade())
         .collect();
@@ -530,7 +528,8 @@ pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
 
 /// Drops `gone` once all that is queued now has ended, be it after this call.
 pub fn drop_when_unused<T: Send + Sync + 'static>(gone: Arc<T>) {
-    let contexts: Vec<_> = lock(&LIVE)
+    let contexts: Vec<_> = LIVE
+        .lock()
         .iter()
         .filter_map(|(_, c)| c.upgrade())
         .collect();

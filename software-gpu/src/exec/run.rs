@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Spreads the blocks of a launch over worker threads.
-
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
+
+use gpgpu_locks::Mutex;
 
 use super::block::{Block, Turn};
 use super::effects::Effects;
@@ -176,7 +176,7 @@ pub(super) fn run(
     let work = || {
         if let Err(f) = worker(program, &shape, memory, &next, blocks) {
             shape.abort.store(true, Ordering::Relaxed);
-            let mut slot = fault.lock().unwrap_or_else(|e| e.into_inner());
+            let mut slot = fault.lock();
             slot.get_or_insert(f);
         }
     };
@@ -190,7 +190,7 @@ pub(super) fn run(
             work();
         });
     }
-    if let Some(f) = fault.into_inner().unwrap_or_else(|e| e.into_inner()) {
+    if let Some(f) = fault.into_inner() {
         return Err(*f);
     }
     if cancel.load(Ordering::Relaxed) {

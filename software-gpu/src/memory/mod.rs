@@ -11,9 +11,10 @@ mod space;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use gpgpu_locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     CU_MEMHOSTREGISTER_READ_ONLY, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
@@ -213,24 +214,20 @@ impl DeviceMemory {
     }
 
     fn space(&self, device: usize) -> MutexGuard<'_, Space> {
-        self.spaces[device]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.spaces[device].lock()
     }
 
     // Locked before the map where both are.
     fn reservations(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Reservation>>> {
-        self.reservations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.reservations.lock()
     }
 
     fn read_map(&self) -> RwLockReadGuard<'_, Map> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+        self.map.read()
     }
 
     fn write_map(&self) -> RwLockWriteGuard<'_, Map> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
+        self.map.write()
     }
 
     // Kernels that run look their ranges up again.
@@ -318,8 +315,7 @@ impl DeviceMemory {
         if size == 0 || size > SMALL_VARIABLE as u64 {
             return self.map_pages(size, Kind::ManagedModule, owner, Mapping::variables);
         }
-        let variables = self.variables.lock();
-        let mut variables = variables.unwrap_or_else(PoisonError::into_inner);
+        let mut variables = self.variables.lock();
         let length = (size as usize).next_multiple_of(VARIABLE_GRAIN);
         let (piece, at) = match variables.take() {
             Some((piece, used)) if piece.length() - used >= length => (piece, used),

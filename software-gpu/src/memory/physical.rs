@@ -7,8 +7,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
     CUdevice, CUmemAllocationHandleType,
@@ -40,10 +41,7 @@ pub struct Charge {
 impl Charge {
     /// Counts `bytes` as used, or `None` if there are not as many.
     pub fn new(space: &Arc<Mutex<Space>>, bytes: u64) -> Option<Self> {
-        let taken = space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .charge(bytes);
+        let taken = space.lock().charge(bytes);
         taken.then(|| Self {
             space: space.clone(),
             bytes,
@@ -53,10 +51,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .discharge(self.bytes);
+        self.space.lock().discharge(self.bytes);
     }
 }
 
@@ -163,7 +158,7 @@ impl Physical {
 
     // The memory of `key`, or else the result of `make`.
     fn know(key: Key, make: impl FnOnce() -> Result<Arc<Self>>) -> Result<Arc<Self>> {
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         if let Some(physical) = known.get(&key).and_then(Weak::upgrade) {
             return Ok(physical);
         }
@@ -242,8 +237,8 @@ impl Handle {
             .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    fn uses(&self) -> std::sync::MutexGuard<'_, Uses> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn uses(&self) -> gpgpu_locks::MutexGuard<'_, Uses> {
+        self.uses.lock()
     }
 
     // Changes the counts unless `change` refuses, and lets the number go with the last use.

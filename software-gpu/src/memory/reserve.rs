@@ -5,9 +5,10 @@
 //! same length, so that a range over several mappings is one for the CPU too.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ,
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
@@ -186,10 +187,7 @@ impl DeviceMemory {
         let gone = reservations
             .remove(&start)
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        gone.addresses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        gone.addresses.lock().take();
         Ok(gone)
     }
 

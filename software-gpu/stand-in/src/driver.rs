@@ -3,8 +3,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use gpgpu_locks::Mutex;
 use libloading::os::unix::{Library, RTLD_LAZY};
 
 /// A driver's error: `CUresult` other than zero.
@@ -84,11 +85,11 @@ unsafe extern "C" fn run(data: *mut c_void, fault: Code, is_last: c_int) -> Code
     let job = if is_last != 0 {
         // SAFETY: `Driver::queue` made the pointer out of a box, and the driver does not use it any more.
         let given = unsafe { Box::from_raw(data) };
-        given.into_inner().unwrap_or_else(PoisonError::into_inner)
+        given.into_inner()
     } else {
         // SAFETY: as above, but the driver has it still.
         let given = unsafe { &*data };
-        given.lock().unwrap_or_else(PoisonError::into_inner).again()
+        given.lock().again()
     };
     if fault != 0 {
         return 0;

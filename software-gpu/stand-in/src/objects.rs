@@ -2,7 +2,9 @@
 //! Objects of a library by the numbers that its callers have for them. They are never addresses, so a stale or invented one is an error.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use gpgpu_locks::RwLock;
 
 /// The objects of one kind.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl<T> Objects<T> {
 
     /// Adds an object. Gives its number, which no other had or will have.
     pub fn add(&self, object: T) -> usize {
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.write();
         all.made += 1;
         let number = self.first + all.made * self.step;
         let live = all.live.get_or_insert_default();
@@ -42,13 +44,13 @@ impl<T> Objects<T> {
 
     /// The object with a number.
     pub fn find(&self, number: usize) -> Option<Arc<T>> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         all.live.as_ref()?.get(&number).cloned()
     }
 
     /// Takes the object with a number out.
     pub fn remove(&self, number: usize) -> Option<Arc<T>> {
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.write();
         all.live.as_mut()?.remove(&number)
     }
 }

@@ -5,10 +5,11 @@ use std::{
     collections::BTreeSet,
     fs::File,
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api,
     layout::{
@@ -88,16 +89,16 @@ struct Asked {
 
 impl Watch for Arc<Mutex<Asked>> {
     fn add(&self, _: BorrowedFd<'_>, slot: usize, _: bool) -> std::io::Result<()> {
-        self.lock().unwrap().slots.insert(slot);
+        self.lock().slots.insert(slot);
         Ok(())
     }
 
     fn remove(&self, _: BorrowedFd<'_>, slot: usize) {
-        self.lock().unwrap().slots.remove(&slot);
+        self.lock().slots.remove(&slot);
     }
 
     fn tick(&self, wanted: bool) {
-        self.lock().unwrap().clock = wanted;
+        self.lock().clock = wanted;
     }
 
     fn again(&self) {}
@@ -257,7 +258,7 @@ impl Rig {
 
     /// Lets the device receive the messages on its channels.
     fn hear(&mut self) {
-        let slots = self.asked.lock().unwrap().slots.clone();
+        let slots = self.asked.lock().slots.clone();
         for slot in slots {
             self.vm.worker_speaks(slot);
         }
@@ -280,7 +281,7 @@ fn pitfall_83_opening_has_an_end() {
         panic!("no worker was asked for");
     };
     assert_eq!(rig.next(), Some(ToSupervisor::StartMover { gpu: 0 }));
-    let clock = |rig: &Rig| rig.asked.lock().unwrap().clock;
+    let clock = |rig: &Rig| rig.asked.lock().clock;
     assert!(clock(&rig));
     rig.vm.tick(Instant::now() + Duration::from_secs(1));
     assert_eq!(rig.used(CONTROL_QUEUE), 0);

@@ -3,12 +3,10 @@
 
 use std::{
     ffi::c_void,
-    sync::{
-        Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
 };
 
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 
 use super::{call, end, made};
@@ -88,7 +86,7 @@ pub extern "C" fn cuGraphConditionalHandleCreate(
     _: u32,
     _: u32,
 ) -> CUresult {
-    let mut values = VALUES.lock().unwrap();
+    let mut values = VALUES.lock();
     let count = 1 + values.iter().filter(|(of, _)| *of == graph).count() as u64;
     values.push((graph, count));
     // SAFETY: the caller's pointer is to a value's number.

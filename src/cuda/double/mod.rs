@@ -10,12 +10,13 @@ use std::{
     collections::{HashMap, HashSet},
     ffi::c_void,
     sync::{
-        Condvar, LazyLock, Mutex, MutexGuard, PoisonError,
+        LazyLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 pub use graphs::*;
 pub use memory::*;
@@ -45,13 +46,13 @@ thread_local! {
 }
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 /// Excludes other tests of this process from the driver until this is dropped. Their calls are forgotten.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = ALONE.lock();
     state().calls.clear();
     alone
 }
@@ -72,9 +73,7 @@ impl Held {
     /// Waits until a call is inside.
     pub fn wait(&self) {
         let is_not_there = |state: &mut State| !state.reached.contains(self.0);
-        let (state, waited) = CHANGED
-            .wait_timeout_while(state(), LIMIT, is_not_there)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (state, waited) = CHANGED.wait_timeout_while(state(), LIMIT, is_not_there);
         drop(state);
         assert!(!waited.timed_out(), "{} is never called", self.0);
     }
@@ -92,9 +91,7 @@ impl Drop for Held {
 /// Whether a function is called, now or in so long.
 pub fn is_called(name: &'static str, within: Duration) -> bool {
     let is_missing = |state: &mut State| !state.calls.contains(&name);
-    let (state, _) = CHANGED
-        .wait_timeout_while(state(), within, is_missing)
-        .unwrap_or_else(PoisonError::into_inner);
+    let (state, _) = CHANGED.wait_timeout_while(state(), within, is_missing);
     state.calls.contains(&name)
 }
 
@@ -160,9 +157,7 @@ fn call(name: &'static str, uses: &[u64]) -> CUresult {
         state.reached.insert(name);
         CHANGED.notify_all();
         let is_held = |state: &mut State| state.held.contains(name);
-        state = CHANGED
-            .wait_while(state, is_held)
-            .unwrap_or_else(PoisonError::into_inner);
+        state = CHANGED.wait_while(state, is_held);
     }
     for handle in uses.iter().filter(|handle| **handle > 2) {
         if let Some(users) = state.in_use.get_mut(handle) {

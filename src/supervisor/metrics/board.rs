@@ -4,11 +4,13 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
+
+use gpgpu_locks::{Mutex, MutexGuard};
 
 use super::{ClientStatus, ENDS, End, GpuStatus, Status, Totals, VmStatus, oom::Oom};
 use crate::{
@@ -89,7 +91,7 @@ fn add_each(sums: &mut Vec<u64>, values: &[u64]) {
 
 impl Vm {
     fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 }
 

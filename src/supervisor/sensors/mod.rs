@@ -9,10 +9,11 @@ pub mod nvml;
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::api::Sensor;
 
 use super::{Supervisor, helper::Helper, process::Program};
@@ -50,7 +51,7 @@ struct Desk {
 
 impl Desk {
     fn lock(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.orders.lock()
     }
 }
 
@@ -170,12 +171,11 @@ impl Sampler {
             }
             let changed = &self.desk.changed;
             if self.source.helper.is_none() {
-                orders = changed.wait(orders).unwrap_or_else(PoisonError::into_inner);
+                orders = changed.wait(orders);
                 continue;
             }
-            let waited = changed.wait_timeout(orders, self.idle);
-            let (again, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-            orders = again;
+            let waited;
+            (orders, waited) = changed.wait_timeout(orders, self.idle);
             if waited.timed_out() {
                 self.source.helper = None;
             }

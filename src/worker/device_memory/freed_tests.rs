@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Frees in streams that move as the tests say.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use gpgpu_locks::Mutex;
 
 use proptest::prelude::*;
 
@@ -34,8 +33,8 @@ struct Streams {
 struct Fake(Arc<Mutex<Streams>>);
 
 impl Fake {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Streams> {
-        self.0.lock().unwrap()
+    fn lock(&self) -> gpgpu_locks::MutexGuard<'_, Streams> {
+        self.0.lock()
     }
 
     /// A stream does all that it was given.

@@ -2,9 +2,11 @@
 //! One device's memory, and the return of its idle part.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
+
+use gpgpu_locks::{Condvar, Mutex};
 
 use super::{driver::Chunks, pool::Pool};
 use crate::account::Quota;
@@ -44,7 +46,7 @@ impl Trimmer {
         });
         if started {
             let (due, changed) = &*self.due;
-            *due.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *due.lock() = true;
             changed.notify_one();
         } else if idle > device.pool.keep() {
             device.pool.trim(device.pool.keep());
@@ -53,20 +55,18 @@ impl Trimmer {
 
     fn serve((due, changed): &(Mutex<bool>, Condvar), device: &Device) {
         loop {
-            let mut now = due.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut now = due.lock();
             while !*now {
-                now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+                now = changed.wait(now);
             }
             // While memory keeps becoming idle, it is in use.
             while *now {
                 *now = false;
                 drop(now);
                 device.pool.trim(device.pool.keep());
-                now = due.lock().unwrap_or_else(PoisonError::into_inner);
+                now = due.lock();
                 if !*now {
-                    (now, _) = changed
-                        .wait_timeout(now, PATIENCE)
-                        .unwrap_or_else(PoisonError::into_inner);
+                    (now, _) = changed.wait_timeout(now, PATIENCE);
                 }
             }
             drop(now);

@@ -11,9 +11,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering},
+    sync::{OnceLock, atomic::Ordering},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::{
@@ -120,11 +121,11 @@ pub struct Imports {
 
 impl Imports {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock()
     }
 
     /// Whether memory of a pool is open, and not being closed.

@@ -25,11 +25,12 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+use gpgpu_locks::{Mutex, RwLock};
 use gpgpu_protocol::cuda::*;
 
 use self::{
@@ -98,12 +99,12 @@ pub struct DeviceMemory {
     lender: OnceLock<&'static dyn Lender>,
 }
 
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+fn read<T>(lock: &RwLock<T>) -> gpgpu_locks::RwLockReadGuard<'_, T> {
+    lock.read()
 }
 
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+fn write<T>(lock: &RwLock<T>) -> gpgpu_locks::RwLockWriteGuard<'_, T> {
+    lock.write()
 }
 
 /// The device of the thread's current context.
@@ -165,8 +166,8 @@ impl DeviceMemory {
         }
     }
 
-    fn charges(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Charge>> {
-        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    fn charges(&self) -> gpgpu_locks::MutexGuard<'_, HashMap<u64, Charge>> {
+        self.charges.lock()
     }
 
     /// The device of a context, which is the thread's current one.

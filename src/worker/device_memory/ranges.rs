@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker's allocations, by address.
 
-use std::{
-    collections::BTreeMap,
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::collections::BTreeMap;
 
+use gpgpu_locks::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::pool::ALIGNMENT;
@@ -120,11 +118,11 @@ pub struct Ranges {
 
 impl Ranges {
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Range>> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+        self.map.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Range>> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
+        self.map.write()
     }
 
     /// Their number.

@@ -4,13 +4,14 @@
 
 use std::{
     sync::{
-        Condvar, Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::cuda::*;
 
 use super::{DeviceMemory, freed::Block, ranges::Source};
@@ -61,19 +62,19 @@ impl Reaper {
     fn wake(&self) {
         if self.is_idle.load(Ordering::SeqCst) {
             let (lock, changed) = &self.wake;
-            let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _lock = lock.lock();
             changed.notify_one();
         }
     }
 
     /// The turn of the thread that looks for memory that is over.
-    pub fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn turn(&self) -> gpgpu_locks::MutexGuard<'_, ()> {
+        self.turn.lock()
     }
 
     /// The memory to free by `cuMemFree`.
-    pub fn slow(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
-        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn slow(&self) -> gpgpu_locks::MutexGuard<'_, Vec<Block>> {
+        self.slow.lock()
     }
 }
 
@@ -83,10 +84,10 @@ fn serve(memory: &DeviceMemory) {
     loop {
         {
             let (lock, changed) = &reaper.wake;
-            let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lock = lock.lock();
             reaper.is_idle.store(true, Ordering::SeqCst);
             while !has_work() {
-                lock = changed.wait(lock).unwrap_or_else(PoisonError::into_inner);
+                lock = changed.wait(lock);
             }
             reaper.is_idle.store(false, Ordering::SeqCst);
         }

@@ -8,12 +8,10 @@
 use std::{
     collections::HashMap,
     os::fd::OwnedFd,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::{
@@ -71,7 +69,7 @@ pub struct Loans {
 
 impl Loans {
     fn loans(&self) -> MutexGuard<'_, HashMap<u64, Loan>> {
-        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
+        self.loans.lock()
     }
 
     fn lend(&self, id: u64) {

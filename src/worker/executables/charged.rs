@@ -6,11 +6,9 @@
 //! 512 of 200 kernels 460 KiB each, 64 of 2000 1 MiB each, and their ends returned nothing. So a client is charged for
 //! the peak of its graphs, until it ends.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{api::graph_step, cuda::*};
 
 use crate::{account::Charge, worker::device_memory::DeviceMemory};
@@ -36,7 +34,7 @@ pub struct Taken {
 
 impl Account {
     fn lock(&self) -> MutexGuard<'_, HashMap<CUdevice, Used>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Counts an executable graph of so many nodes, and charges a new peak.

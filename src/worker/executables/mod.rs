@@ -15,12 +15,13 @@ mod tests;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use gpgpu_graphs::abi::CUgraphEdgeData;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{GraphChange, GraphExec, GraphPart, GraphStep, Object, graph_step as kind, object_kind},
     cuda::*,
@@ -232,7 +233,7 @@ pub struct Executable {
 
 impl Executable {
     fn handles(&self) -> MutexGuard<'_, Handles> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+        self.handles.lock()
     }
 
     /// Launches it in a stream of the current context. The gate counts it for as many commands as it has launches, copies and fills.
@@ -336,11 +337,11 @@ impl std::fmt::Debug for Executables {
 
 impl Executables {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Executable>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     fn parts(&self) -> MutexGuard<'_, HashMap<u64, Arc<Part>>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 
     /// Makes one.

@@ -8,12 +8,13 @@
 use std::{
     cell::{Cell, RefCell},
     sync::{
-        Arc, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use gpgpu_graphs::abi::{CUDA_MEM_ALLOC_NODE_PARAMS, kind};
+use gpgpu_locks::RwLockWriteGuard;
 use gpgpu_protocol::cuda::*;
 
 use crate::{cuda::driver, worker::captures};

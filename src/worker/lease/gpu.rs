@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A gate's calls of CUDA.
 
-use std::{
-    cell::Cell,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
-};
+use std::{cell::Cell, sync::atomic::Ordering};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::gate::Work;
@@ -63,7 +61,7 @@ impl Gpu {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// There will be work in a context.

@@ -9,13 +9,11 @@ mod place;
 use std::{
     cell::Cell,
     io::Write,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{api::Gives, cuda::*};
 
 use self::{
@@ -209,7 +207,7 @@ impl Gates {
     }
 
     fn lock(&self) -> MutexGuard<'_, Opened> {
-        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gates.lock()
     }
 
     fn opened(&self) -> Vec<&'static Gate<Gpu>> {

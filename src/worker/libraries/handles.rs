@@ -3,9 +3,10 @@
 
 use std::{
     collections::{HashMap, hash_map},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{cuda::*, libraries::call::PointerMode};
 
 use crate::worker::{
@@ -38,14 +39,10 @@ enum Place {
 #[derive(Debug, Default)]
 pub struct Handles(Mutex<HashMap<u64, Place>>);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Handles {
     /// The state of the handle that has an id.
     pub fn of(&self, id: u64) -> Option<Arc<Mutex<State>>> {
-        match locked(&self.0).get(&id)? {
+        match self.0.lock().get(&id)? {
             Place::Begun => None,
             Place::Made(state) => Some(Arc::clone(state)),
         }
@@ -53,7 +50,7 @@ impl Handles {
 
     /// Whether this is the state of the handle that has an id.
     pub fn is(&self, id: u64, state: &Arc<Mutex<State>>) -> bool {
-        matches!(locked(&self.0).get(&id), Some(Place::Made(now)) if Arc::ptr_eq(now, state))
+        matches!(self.0.lock().get(&id), Some(Place::Made(now)) if Arc::ptr_eq(now, state))
     }
 
     /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one would be
@@ -63,7 +60,7 @@ impl Handles {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if it is taken.
     pub fn begin(&self, id: u64) -> Result<Begun<'_>, CUresult> {
-        match locked(&self.0).entry(id) {
+        match self.0.lock().entry(id) {
             hash_map::Entry::Occupied(_) => Err(CUDA_ERROR_INVALID_VALUE),
             hash_map::Entry::Vacant(place) => {
                 place.insert(Place::Begun);
@@ -74,13 +71,15 @@ impl Handles {
 
     /// Forgets a handle that has ended.
     pub fn forget(&self, id: u64) {
-        locked(&self.0).remove(&id);
+        self.0.lock().remove(&id);
     }
 
     /// Forgets the handles that are no objects any more: their context is gone.
     pub fn forget_ended(&self, session: &Session) {
         let is_there = |id: &u64| session.objects.live_context_of(*id).is_some();
-        locked(&self.0).retain(|id, place| matches!(place, Place::Begun) || is_there(id));
+        self.0
+            .lock()
+            .retain(|id, place| matches!(place, Place::Begun) || is_there(id));
     }
 }
 
@@ -94,7 +93,7 @@ pub struct Begun<'a> {
 impl Begun<'_> {
     /// The handle exists.
     pub fn finish(self, objects: &Objects, entry: Entry) {
-        let mut all = locked(&self.handles.0);
+        let mut all = self.handles.0.lock();
         objects.insert(self.id, entry);
         all.insert(self.id, Place::Made(Arc::default()));
     }
@@ -102,7 +101,7 @@ impl Begun<'_> {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        let mut all = locked(&self.handles.0);
+        let mut all = self.handles.0.lock();
         if let Some(Place::Begun) = all.get(&self.id) {
             all.remove(&self.id);
         }
@@ -113,10 +112,10 @@ impl Drop for Begun<'_> {
 /// command that waits for it is outside.
 pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     match state.try_lock() {
-        Ok(state) => state,
-        Err(_) => {
+        Some(state) => state,
+        None => {
             let _paused = grace::pause();
-            locked(state)
+            state.lock()
         }
     }
 }

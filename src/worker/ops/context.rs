@@ -73,12 +73,9 @@ pub(super) fn end(
 /// outside.
 pub(super) fn primary(
     session: &Session,
-) -> std::sync::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
+) -> gpgpu_locks::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
     let _paused = grace::pause();
-    session
-        .primary
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    session.primary.lock()
 }
 
 /// The context made ahead, if this is its device. A client that begins with another device gets nothing from it.

@@ -5,12 +5,13 @@ use std::{
     collections::HashMap,
     ffi::CString,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Context, JitLog, reply, request},
     cuda::*,
@@ -191,7 +192,7 @@ impl std::fmt::Debug for Links {
 
 impl Links {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn of(&self, id: u64) -> Result<Place, CUresult> {
@@ -211,7 +212,7 @@ impl Links {
         };
         // No thread is in the driver with a linker of a context that has ended.
         for link in gone {
-            let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut link = link.lock();
             (link.desk, link.made) = (None, None);
         }
     }
@@ -225,10 +226,10 @@ fn with<T>(
 ) -> Result<T, CUresult> {
     let Place { context, link } = session.links.of(id)?;
     let mut link = match link.try_lock() {
-        Ok(link) => link,
-        Err(_) => {
+        Some(link) => link,
+        None => {
             let _paused = grace::pause();
-            link.lock().unwrap_or_else(PoisonError::into_inner)
+            link.lock()
         }
     };
     // The linker's context does not end from here on.

@@ -12,13 +12,14 @@ use std::{
     collections::HashMap,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::cuda::*;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -111,10 +112,6 @@ pub struct Peers {
     questions: AtomicU64,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Peers {
     /// Nothing is shared yet.
     pub fn new(
@@ -150,7 +147,7 @@ impl Peers {
 
     /// The client's own object with this name, if it is shared.
     pub fn own_object(&self, name: &Name) -> Option<Object> {
-        locked(&self.shared).objects.get(&name.token).copied()
+        self.shared.lock().objects.get(&name.token).copied()
     }
 
     fn is_there(&self, object: Object) -> bool {
@@ -179,7 +176,7 @@ impl Peers {
             gpu: 0,
             zeros: [0; 2],
         };
-        let mut shared = locked(&self.shared);
+        let mut shared = self.shared.lock();
         if let Some(token) = shared.tokens.get(&object) {
             return Ok(named(*token));
         }
@@ -256,7 +253,7 @@ impl Peers {
             token: name.token,
         };
         let answer = {
-            let _asking = locked(&host.asking);
+            let _asking = host.asking.lock();
             host.end.ask(question, deadline)
         };
         match answer {
@@ -264,7 +261,7 @@ impl Peers {
             Ok(None) => Err(CUDA_ERROR_INVALID_VALUE),
             Err(error) => {
                 tracing::debug!("Worker {} does not answer: {error}", name.owner);
-                let mut hosts = locked(&self.hosts);
+                let mut hosts = self.hosts.lock();
                 if (hosts.get(&name.owner)).is_some_and(|other| Arc::ptr_eq(other, &host)) {
                     hosts.remove(&name.owner);
                 }
@@ -276,14 +273,14 @@ impl Peers {
     /// The channel to the worker with this number.
     fn host(&'static self, number: u64, deadline: Instant) -> Result<Arc<Host>, CUresult> {
         let (end, _) = self.own()?;
-        let known = || locked(&self.hosts).get(&number).cloned();
+        let known = || self.hosts.lock().get(&number).cloned();
         if let Some(host) = known() {
             return Ok(host);
         }
         if !self.start(end) {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let mut pace = locked(&self.turn);
+        let mut pace = self.turn.lock();
         if let Some(host) = known() {
             return Ok(host);
         }
@@ -302,7 +299,7 @@ impl Peers {
                         end: VisitorEnd::new(channel),
                         asking: Mutex::default(),
                     });
-                    let mut hosts = locked(&self.hosts);
+                    let mut hosts = self.hosts.lock();
                     // Those of workers that are gone.
                     hosts.retain(|_, host| !is_over(host));
                     hosts.insert(number, Arc::clone(&host));
@@ -316,7 +313,7 @@ impl Peers {
 
     /// Asks the supervisor for a channel to a worker.
     fn meet(&self, end: &WorkerEnd, number: u64, deadline: Instant) -> Meeting {
-        let mut meeting = locked(&self.meeting);
+        let mut meeting = self.meeting.lock();
         if matches!(*meeting, Meeting::Over) {
             return Meeting::Over;
         }
@@ -335,10 +332,7 @@ impl Peers {
                 *meeting = Meeting::NotMet;
                 return Meeting::NotMet;
             }
-            (meeting, _) = self
-                .changed
-                .wait_timeout(meeting, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            (meeting, _) = self.changed.wait_timeout(meeting, left);
         }
     }
 
@@ -381,7 +375,7 @@ impl Peers {
                 break;
             }
         }
-        *locked(&self.meeting) = Meeting::Over;
+        *self.meeting.lock() = Meeting::Over;
         self.changed.notify_all();
     }
 
@@ -417,7 +411,7 @@ impl Peers {
             ToWorker::NotMet(number) => (number, Meeting::NotMet),
             ToWorker::Busy(number) => (number, Meeting::Busy),
         };
-        let mut meeting = locked(&self.meeting);
+        let mut meeting = self.meeting.lock();
         // One that was given up has no owner.
         if matches!(*meeting, Meeting::Asked(wanted) if wanted == number) {
             *meeting = answer;
@@ -451,7 +445,7 @@ impl Peers {
                 return Ok(());
             }
         };
-        let object = locked(&self.shared).objects.get(&question.token).copied();
+        let object = self.shared.lock().objects.get(&question.token).copied();
         let object = object.filter(|object| object.what() == question.what);
         match object {
             Some(Object::Event(id)) => {
@@ -489,7 +483,7 @@ impl Lender for Peers {
             }
             return;
         }
-        let host = locked(&self.hosts).get(&name.owner).cloned();
+        let host = self.hosts.lock().get(&name.owner).cloned();
         if let Some(host) = host
             && let Err(error) = host.end.give_back(name.token, times)
         {

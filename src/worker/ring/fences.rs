@@ -7,7 +7,7 @@ use gpgpu_protocol::{
     ring::{ELSEWHERE, NO_SLOT, Record, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS},
 };
 
-use super::{Pending, Ring, locked};
+use super::{Pending, Ring};
 use crate::{
     cuda::driver,
     worker::{dispatch::Until, lease::Passage, session::Session, wait},
@@ -107,7 +107,7 @@ impl Ring {
     ) -> Result<bool, CUresult> {
         // Before the look at pending requests: they are recorded before the command counts as done.
         let is_answered = self.has_reached(position);
-        let Some(pending) = locked(&self.pending).get(slot as usize).cloned() else {
+        let Some(pending) = self.pending.lock().get(slot as usize).cloned() else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
         if pending.sequence != sequence {

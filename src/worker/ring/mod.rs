@@ -11,14 +11,12 @@ mod region;
 
 use std::{
     io,
-    sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     thread,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Completion, operation},
     codec::Malformed,
@@ -111,12 +109,6 @@ pub struct Ring {
     is_relaxed: AtomicBool,
     /// Answers that do not fit their slots.
     kept: Mutex<Vec<Option<Kept>>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Serves the client's ring, once it has set one up, on a thread of its own.
@@ -275,7 +267,7 @@ impl Ring {
 
     /// The crowds of launches.
     pub fn crowds(&self) -> MutexGuard<'_, Crowds> {
-        locked(&self.crowds)
+        self.crowds.lock()
     }
 
     /// Carries out a record, here or, if it may block, on a thread of the pool.
@@ -342,7 +334,7 @@ impl Ring {
 
     /// The streams that the request of a record's slot waits for.
     fn with_pending<T>(&self, record: &Record, change: impl FnOnce(&mut Pending) -> T) -> T {
-        change(&mut locked(&self.pending)[record.slot as usize % SLOTS])
+        change(&mut self.pending.lock()[record.slot as usize % SLOTS])
     }
 
     fn carry_out(&self, session: &Session, record: &Record, commands: &[u8]) {
@@ -375,7 +367,7 @@ impl Ring {
         if answer.len() > SLOT_ANSWER_BYTES {
             if self.is_wide.load(Ordering::Relaxed) && answer.len() <= LONGEST_KEPT {
                 let bytes = [&answer.head(session), answer.reply()].concat();
-                locked(&self.kept)[record.slot as usize % SLOTS] = Some((record.sequence, bytes));
+                self.kept.lock()[record.slot as usize % SLOTS] = Some((record.sequence, bytes));
                 (answer, fences) = (Answer::code(CUDA_SUCCESS), KEPT);
             } else {
                 // Of a ring that is not wide, the table says that no answer is so long.
@@ -405,7 +397,7 @@ impl Ring {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is none.
     pub fn take_kept(&self, slot: u32, sequence: u32) -> Result<Vec<u8>, CUresult> {
-        let mut kept = locked(&self.kept);
+        let mut kept = self.kept.lock();
         let kept = kept
             .get_mut(slot as usize)
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -431,7 +423,7 @@ impl Ring {
         // before it, so it is not done for each command.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            let _reaching = locked(&self.reaching);
+            let _reaching = self.reaching.lock();
             self.reached.notify_all();
         }
     }
@@ -453,13 +445,10 @@ impl Ring {
         if poll_for(SHORTEST_POLL, || self.has_reached(position)) {
             return Ok(());
         }
-        let mut reaching = locked(&self.reaching);
+        let mut reaching = self.reaching.lock();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         while !self.has_reached(position) {
-            reaching = self
-                .reached
-                .wait(reaching)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            reaching = self.reached.wait(reaching);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Ok(())

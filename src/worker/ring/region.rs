@@ -8,7 +8,7 @@ use gpgpu_protocol::{
     ring::{BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, RING_BYTES, WORD_OFFSET, WORDS},
 };
 
-use super::{Ring, locked};
+use super::Ring;
 use crate::{cuda::driver, worker::session::Session};
 
 /// The region as the GPU has it.
@@ -27,7 +27,7 @@ impl Ring {
     ///
     /// `CUDA_ERROR_NOT_SUPPORTED` while that context ends; the driver's own.
     pub(super) fn register(&self, context: u64) -> Result<u64, CUresult> {
-        let mut registered = locked(&self.registered);
+        let mut registered = self.registered.lock();
         if let Some(registered) = *registered {
             return match registered.is_ending {
                 true => Err(CUDA_ERROR_NOT_SUPPORTED),
@@ -54,7 +54,7 @@ impl Ring {
     }
 
     fn set_ending(&self, context: u64, is_ending: bool) {
-        if let Some(registered) = &mut *locked(&self.registered)
+        if let Some(registered) = &mut *self.registered.lock()
             && registered.context == context
         {
             registered.is_ending = is_ending;
@@ -76,7 +76,7 @@ impl Ring {
     /// A context is gone, and with it the memory registered in it.
     pub fn forget_context(&self, context: u64) {
         self.crowds().settle_context(context);
-        let mut registered = locked(&self.registered);
+        let mut registered = self.registered.lock();
         if registered.is_some_and(|registered| registered.context == context) {
             *registered = None;
         }

@@ -8,10 +8,11 @@ use std::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
-    sync::{Mutex, MutexGuard, mpsc},
+    sync::mpsc,
     time::Duration,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::layout::{Config, NUM_QUEUES};
 use vhost::{
     VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
@@ -178,9 +179,7 @@ impl FrontEnd {
     }
 
     fn regions(&self) -> MutexGuard<'_, Regions> {
-        self.regions
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.regions.lock()
     }
 
     /// Adds pages of a file to the memory that is shared with the device process. The same pages of a file are added

@@ -6,11 +6,13 @@
 
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering, fence},
     },
     time::{Duration, Instant},
 };
+
+use gpgpu_locks::{Condvar, Mutex};
 
 use vmm_sys_util::eventfd::EventFd;
 
@@ -102,12 +104,6 @@ pub struct Claimed<'a> {
     slot: u16,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Queue {
     /// A queue that tells the device of new requests by `kick`.
     pub fn new(shared: Arc<Shared>, geometry: Geometry, kick: EventFd) -> Self {
@@ -132,7 +128,7 @@ impl Queue {
 
     /// Takes a free slot; waits for one.
     pub fn claim(&self) -> Result<Claimed<'_>, Failure> {
-        let mut ring = locked(&self.ring);
+        let mut ring = self.ring.lock();
         loop {
             if self.dead.load(Ordering::Acquire) {
                 return Err(Failure::Os(libc::ENOTCONN));
@@ -140,10 +136,7 @@ impl Queue {
             if let Some(slot) = ring.free.pop() {
                 return Ok(Claimed { queue: self, slot });
             }
-            ring = self
-                .freed
-                .wait(ring)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            ring = self.freed.wait(ring);
         }
     }
 
@@ -172,7 +165,7 @@ impl Queue {
     /// Makes a chain available and tells the device, unless the device says that it looks anyway.
     fn offer(&self, slot: u16) {
         let size = self.geometry.size();
-        let mut ring = locked(&self.ring);
+        let mut ring = self.ring.lock();
         let position = u64::from(ring.available % size);
         self.u16_at(self.geometry.available() + 4 + position * 2)
             .store(slot * PER_SLOT, Ordering::Relaxed);
@@ -191,7 +184,7 @@ impl Queue {
     /// Takes everything that the device returned.
     pub fn reap(&self) {
         let size = self.geometry.size();
-        let mut ring = locked(&self.ring);
+        let mut ring = self.ring.lock();
         while ring.seen
             != self
                 .u16_at(self.geometry.used() + 2)
@@ -205,7 +198,7 @@ impl Queue {
             let Some(slot) = self.slots.get((id / u32::from(PER_SLOT)) as usize) else {
                 continue;
             };
-            let mut state = locked(&slot.state);
+            let mut state = slot.state.lock();
             match *state {
                 State::Waited => {
                     *state = State::Done;
@@ -226,10 +219,10 @@ impl Queue {
     pub fn bury(&self) {
         self.dead.store(true, Ordering::Release);
         for slot in &self.slots {
-            let _state = locked(&slot.state);
+            let _state = slot.state.lock();
             slot.done.notify_all();
         }
-        let _ring = locked(&self.ring);
+        let _ring = self.ring.lock();
         self.freed.notify_all();
     }
 
@@ -237,20 +230,17 @@ impl Queue {
         let start = Instant::now();
         while start.elapsed() < SPIN {
             self.reap();
-            if *locked(&slot.state) == State::Done {
+            if *slot.state.lock() == State::Done {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        let mut state = locked(&slot.state);
+        let mut state = slot.state.lock();
         while *state != State::Done {
             if self.dead.load(Ordering::Acquire) {
                 return Err(Failure::Os(libc::ENOTCONN));
             }
-            state = slot
-                .done
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = slot.done.wait(state);
         }
         Ok(())
     }
@@ -324,7 +314,7 @@ impl Claimed<'_> {
     /// Sends the chain; [`Claimed::finish`] is to follow.
     pub fn start(&self, readable: [Part; 2], writable: [Part; 2]) {
         self.link(readable, writable);
-        *locked(&self.queue.slots[usize::from(self.slot)].state) = State::Waited;
+        *self.queue.slots[usize::from(self.slot)].state.lock() = State::Waited;
         self.queue.offer(self.slot);
     }
 
@@ -337,7 +327,7 @@ impl Claimed<'_> {
     /// Sends the chain; the slot is free again when the device returns it.
     pub fn post(self, readable: [Part; 2], writable: [Part; 2]) {
         self.link(readable, writable);
-        *locked(&self.queue.slots[usize::from(self.slot)].state) = State::Posted;
+        *self.queue.slots[usize::from(self.slot)].state.lock() = State::Posted;
         self.queue.offer(self.slot);
         std::mem::forget(self);
     }
@@ -345,12 +335,12 @@ impl Claimed<'_> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        let mut state = locked(&self.queue.slots[usize::from(self.slot)].state);
+        let mut state = self.queue.slots[usize::from(self.slot)].state.lock();
         // A chain that the device never returned keeps its slot: the device might still write there.
         if matches!(*state, State::Idle | State::Done) {
             *state = State::Idle;
             drop(state);
-            locked(&self.queue.ring).free.push(self.slot);
+            self.queue.ring.lock().free.push(self.slot);
             self.queue.freed.notify_one();
         }
     }

@@ -11,8 +11,9 @@ use std::{
         unix::fs::{FileExt, MetadataExt},
     },
     ptr::NonNull,
-    sync::Mutex,
 };
+
+use gpgpu_locks::Mutex;
 
 use super::{Failure, window};
 
@@ -127,10 +128,7 @@ impl Shared {
     /// Takes `bytes` bytes, a multiple of the page size; they are zero. Returns their offset.
     pub fn take(&self, bytes: u64) -> Result<u64, Failure> {
         let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
-        let mut free = self
-            .free
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut free = self.free.lock();
         let found = free
             .iter()
             .map(|(start, length)| (*start, *length))
@@ -154,10 +152,7 @@ impl Shared {
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: the descriptor is open; the range was taken and is not in use now.
         unsafe { libc::fallocate(self.file.as_raw_fd(), punch, offset as i64, bytes as i64) };
-        let mut free = self
-            .free
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut free = self.free.lock();
         let (mut start, mut length) = (offset, bytes);
         if let Some((before, size)) = free.range(..offset).next_back().map(|(a, b)| (*a, *b))
             && before + size == offset
@@ -269,12 +264,9 @@ fn put(copy: *mut c_void, address: u64, bytes: usize) {
 /// The effect of a fork on replaced pages: the child must have copies of its own, as of any private memory, and later
 /// writes of either must stay its own.
 mod forks {
-    use std::{
-        cell::RefCell,
-        collections::BTreeMap,
-        ffi::c_void,
-        sync::{Mutex, MutexGuard, Once},
-    };
+    use std::{cell::RefCell, collections::BTreeMap, ffi::c_void, sync::Once};
+
+    use gpgpu_locks::{Mutex, MutexGuard};
 
     static REPLACED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
@@ -288,9 +280,7 @@ mod forks {
     }
 
     fn locked() -> MutexGuard<'static, BTreeMap<u64, usize>> {
-        REPLACED
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        REPLACED.lock()
     }
 
     /// The pages that were replaced: address and bytes.
@@ -346,7 +336,7 @@ mod tests {
         for (offset, bytes) in [(a, PAGE), (b, HUGE_PAGE), (c, PAGE)] {
             shared.give_back(offset, bytes);
         }
-        let free = shared.free.lock().unwrap().clone();
+        let free = shared.free.lock().clone();
         assert_eq!(
             free,
             BTreeMap::from([(RESERVED_BYTES, shared.bytes - RESERVED_BYTES)])

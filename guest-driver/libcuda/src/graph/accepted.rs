@@ -8,10 +8,11 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher, Hash, Hasher},
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::LazyLock,
 };
 
 use foldhash::fast::RandomState;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::api::{GraphStep, graph_step};
 
 /// The most forms that are remembered.
@@ -33,7 +34,7 @@ struct Known {
 
 fn known() -> MutexGuard<'static, Known> {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    KNOWN.lock()
 }
 
 /// An executable graph's part of the memory, until this is dropped.

@@ -3,10 +3,9 @@
 //!
 //! A graph may end while its launches are under way. So a call stays until it was made as often as it is expected, too.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use gpgpu_locks::{Mutex, MutexGuard};
 
 use crate::client::Client;
 
@@ -24,7 +23,7 @@ struct Entry {
 static CALLS: Mutex<Option<HashMap<u64, Entry>>> = Mutex::new(None);
 
 fn calls() -> MutexGuard<'static, Option<HashMap<u64, Entry>>> {
-    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+    CALLS.lock()
 }
 
 /// A call of an executable graph, until this is dropped.

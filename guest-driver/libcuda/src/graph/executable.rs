@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The host's part of an executable graph, and the transfer of a list of steps.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use gpgpu_graphs::exec::Step;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{GraphChange, GraphStep, Request, request},
     codec::{Blob, Writer},
@@ -51,7 +50,7 @@ impl Exec {
 
     /// The host's present state of it.
     pub(super) fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock()
     }
 
     /// Has the host make all of it anew.

@@ -6,10 +6,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, PoisonError, RwLock},
+    sync::{Arc, LazyLock},
 };
 
 use gpgpu_graphs::{Gpu, Stream, capture, node::Work, objects::Allocation};
+use gpgpu_locks::RwLock;
 use gpgpu_protocol::{
     api::{GraphPart, Operation, Property, Request, request},
     codec::Blob,
@@ -79,7 +80,7 @@ fn note(function: &Function, says: Says, arguments: &[u8]) {
     let Ok(values) = call::get(function, arguments) else {
         return;
     };
-    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut streams = STREAMS.write();
     let streams = streams.get_or_insert_default();
     match (says, values.as_slice()) {
         (Says::Stream, [Value::Word(handle), Value::Word(stream)]) => {
@@ -104,7 +105,7 @@ fn stream_of(function: &Function, values: &[Value]) -> Option<u64> {
         return word(at);
     }
     let (at, _) = function.handle()?;
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    let streams = STREAMS.read();
     let known = streams.as_ref().and_then(|all| all.get(&word(at)?));
     Some(known.copied().unwrap_or(0))
 }

@@ -25,15 +25,13 @@ mod store;
 mod uffd;
 mod variables;
 
-use std::sync::{
-    Condvar, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpgpu_client::{
     before,
     log::{self, Level},
 };
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{Operation, Property, Request, Stream, request},
     cuda::*,
@@ -82,7 +80,7 @@ static MOVED: Condvar = Condvar::new();
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn managed() -> MutexGuard<'static, Managed> {
-    MANAGED.lock().unwrap_or_else(PoisonError::into_inner)
+    MANAGED.lock()
 }
 
 /// Whether there was ever managed memory.
@@ -98,7 +96,7 @@ fn tell(managed: &Managed) {
 
 /// Waits until other threads have moved their blocks.
 fn wait(managed: MutexGuard<'static, Managed>) -> MutexGuard<'static, Managed> {
-    MOVED.wait(managed).unwrap_or_else(PoisonError::into_inner)
+    MOVED.wait(managed)
 }
 
 /// Does something in a context, as the library's own.
@@ -313,7 +311,7 @@ fn is_reached(client: &Client, context: u64, dptr: u64) -> Result<bool> {
     }
     /// Devices whose memory all others use.
     static REACHED: Mutex<Vec<CUdevice>> = Mutex::new(Vec::new());
-    let reached = || REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let reached = || REACHED.lock();
     let home = client.objects.context_device(context);
     let home = home.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     if reached().contains(&home) {

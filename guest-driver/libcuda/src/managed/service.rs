@@ -4,7 +4,7 @@
 use std::{
     ffi::c_void,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicU32, AtomicUsize, Ordering},
     },
 };
@@ -14,6 +14,7 @@ use gpgpu_client::{
     log::{self, Level},
     signals,
 };
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{api::request, cuda::*};
 
 use super::{
@@ -232,7 +233,7 @@ impl Service {
     pub fn fetch(&self, job: &Job) {
         let span = job.span as usize;
         {
-            let bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+            let bounce = self.bounce.lock();
             let contents: &[u8] = if job.is_copied {
                 // SAFETY: the memory is as long as the longest job, and this thread's under the lock.
                 let to = unsafe { std::slice::from_raw_parts_mut(bounce.memory, span) };

@@ -4,9 +4,10 @@
 //! The host's driver has them in memory of its own, at an address of its choice. This process maps pages at the same
 //! address, and blocks move as those of an allocation do.
 
-use std::sync::{Mutex, PoisonError, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use gpgpu_client::log::{self, Level};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::CUDA_ERROR_NOT_SUPPORTED;
 
 use super::{
@@ -25,7 +26,7 @@ static PLACING: Mutex<()> = Mutex::new(());
 /// # Errors
 /// `CUDA_ERROR_NOT_SUPPORTED` if pages of this process cannot be watched, or if it has something at the address.
 pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> Result {
-    let _one = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = PLACING.lock();
     let is_it = |part: &Part| part.start == start;
     let there = managed()
         .store

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Answers of the host that hold until something changes them, kept with the object that they are about.
 
-use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gpgpu_client::{Connection, ffi::Result};
+use gpgpu_locks::{Mutex, MutexGuard};
 
 /// Up to 32 answers about one object. Reading one takes no lock.
 #[derive(Debug)]
@@ -31,9 +29,7 @@ impl<const N: usize> Default for Answers<N> {
 
 impl<const N: usize> Answers<N> {
     fn changes(&self) -> MutexGuard<'_, u64> {
-        self.changes
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.changes.lock()
     }
 
     /// The answer, if it is known.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Arrays, textures and surfaces: their descriptions.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use gpgpu_client::ffi::Result;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{api::ArrayForm, cuda::*};
 
 /// An array.
@@ -64,7 +62,7 @@ pub struct Arrays(Mutex<Table>);
 impl Arrays {
     /// The state, under a lock.
     pub fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// An array; `CUDA_ERROR_INVALID_HANDLE` if there is none.

@@ -11,13 +11,11 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use gpgpu_client::{Connection, Scope, ffi::Result, thread};
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::request,
     cuda::{CU_STREAM_PER_THREAD, CUDA_ERROR_NOT_READY},
@@ -139,9 +137,7 @@ pub fn length_for(bytes: usize) -> usize {
 
 impl Freed {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.kept.lock()
     }
 
     /// Takes memory of this length.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Pinned host memory: the program's allocations, and its own pages that it registered.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
-};
+use std::collections::BTreeMap;
 
 use gpgpu_client::transport::{Failure, Pinned, Transport};
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::layout::PAGE_BYTES;
 
 /// The pages that are pinned, by their first address: CUDA lets two registrations share a page, but a page is
@@ -29,9 +27,7 @@ fn pages_of(start: u64, bytes: u64) -> std::ops::Range<u64> {
 
 impl Host {
     fn pages(&self) -> MutexGuard<'_, BTreeMap<u64, Pages>> {
-        self.pages
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.pages.lock()
     }
 
     /// Notes pages that were allocated.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The limits of launches, and the forms that the host has accepted.
 
-use std::sync::{Mutex, MutexGuard};
-
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{api::LaunchConfig, cuda::*};
 
 use super::occupancy::configuration;
@@ -59,9 +58,7 @@ pub struct Accepted {
 
 impl Accepted {
     fn known(&self) -> MutexGuard<'_, (u64, Vec<(CUdevice, LaunchConfig)>)> {
-        self.known
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.known.lock()
     }
 
     /// Whether the host took such a launch, and would take it again.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The process's state of a library.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::collections::HashMap;
+
+use gpgpu_locks::Mutex;
 
 /// The process's state of a library.
 #[derive(Debug, Default)]

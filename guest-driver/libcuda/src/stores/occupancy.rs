@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How much of a function fits on a multiprocessor, as the host has answered.
 
-use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 /// A question about a function.
@@ -74,9 +72,7 @@ struct Answered {
 
 impl Occupancy {
     fn known(&self) -> MutexGuard<'_, Answered> {
-        self.known
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.known.lock()
     }
 
     /// The answer to a question about a device, if it is known and still holds.

@@ -4,12 +4,10 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    sync::{
-        RwLock, RwLockWriteGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use gpgpu_locks::{RwLock, RwLockWriteGuard};
 use gpgpu_protocol::cuda::*;
 
 /// The kind of memory of a range.
@@ -399,18 +397,11 @@ impl Pointers {
     }
 
     fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
-        look(
-            &self
-                .map
-                .read()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        )
+        look(&self.map.read())
     }
 
     fn locked(&self) -> RwLockWriteGuard<'_, Map> {
-        self.map
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.map.write()
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {

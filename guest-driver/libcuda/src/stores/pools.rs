@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools: all pools, the current pools of devices, and granted access.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, atomic::AtomicBool},
-};
+use std::{collections::HashMap, sync::atomic::AtomicBool};
 
 use gpgpu_client::ffi::Result;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{default_pool, device_of_default_pool},
     codec::Blob,
@@ -66,9 +64,7 @@ impl Pools {
 
     /// The state of pools, under a lock.
     pub fn table(&self) -> MutexGuard<'_, Table> {
-        self.table
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.table.lock()
     }
 
     /// The device of a pool; `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Texture and surface references: a program's settings of them.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use gpgpu_client::ffi::Result;
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{TextureForm, TextureResource},
     cuda::*,
@@ -91,7 +89,7 @@ pub struct References(Mutex<Table>);
 
 impl References {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The handle of a module's reference, if it was asked for before.

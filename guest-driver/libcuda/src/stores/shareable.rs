@@ -3,12 +3,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{
-        Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::cuda::*;
 
 /// See the module's page.
@@ -27,24 +25,21 @@ pub struct Shareable {
 impl Shareable {
     /// Notes an id.
     pub fn insert(&self, id: u64) {
-        let mut ids = self
-            .physical
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.physical.write();
         ids.insert(id);
     }
 
     /// How often memory of others is open, by its address. Its record [elsewhere](super::pointers) changes under this
     /// lock.
     pub fn open(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn event(&self, id: u64) -> Option<bool> {
         if !self.any_event.load(Ordering::Relaxed) {
             return None;
         }
-        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        let events = self.events.read();
         events.get(&id).copied()
     }
 
@@ -61,20 +56,20 @@ impl Shareable {
 
     /// Notes such an event.
     pub fn insert_event(&self, id: u64, is_own: bool) {
-        let mut events = self.events.write().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.events.write();
         events.insert(id, is_own);
         self.any_event.store(true, Ordering::Relaxed);
     }
 
     /// Forgets it.
     pub fn remove_event(&self, id: u64) {
-        let mut events = self.events.write().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.events.write();
         events.remove(&id);
     }
 
     /// The types of handles by which memory can be exported.
     pub fn types(&self, id: u64) -> CUmemAllocationHandleType {
-        let ids = self.physical.read().unwrap_or_else(PoisonError::into_inner);
+        let ids = self.physical.read();
         match ids.contains(&id) {
             true => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             false => CU_MEM_HANDLE_TYPE_NONE,

@@ -2,8 +2,9 @@
 //! Descriptors: numbers that name values of attributes.
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::Mutex;
 use gpgpu_stand_in::call::{Answer, Argument};
 use gpgpu_stand_in::objects::Objects;
 
@@ -99,7 +100,7 @@ fn find(raw: Raw) -> Result<Arc<Mutex<Descriptor>>> {
 
 fn with<T>(class: Class, raw: Raw, f: impl FnOnce(&mut Descriptor) -> Result<T>) -> Result<T> {
     let found = find(raw)?;
-    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = found.lock();
     match found.class == class {
         true => f(&mut found),
         false => Err(Status::InvalidValue),

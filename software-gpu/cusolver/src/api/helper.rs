@@ -2,8 +2,8 @@
 //! Handles and objects, their settings, and functions about the library itself.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
 
+use gpgpu_locks::Mutex;
 use gpgpu_stand_in::{driver::Name, objects::Objects};
 
 use crate::handle::{

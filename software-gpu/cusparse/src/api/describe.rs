@@ -2,8 +2,8 @@
 //! Descriptors of vectors and matrices.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
 
+use gpgpu_locks::Mutex;
 use gpgpu_stand_in::objects::Objects;
 
 use crate::descriptors::{

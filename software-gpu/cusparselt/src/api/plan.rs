@@ -2,8 +2,9 @@
 //! Selections of an algorithm, plans, and the products that they compute.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{memory::Scalar, objects::Objects};
 
 use crate::handle::{Answer, Argument, RawHandle};
@@ -49,7 +50,7 @@ static PLANS: Objects<Plan> = Objects::new(0xC5B4_0000_0000_0000, 16);
 
 impl Selection {
     fn selected(&self) -> MutexGuard<'_, Selected> {
-        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
+        self.selected.lock()
     }
 }
 

@@ -7,11 +7,9 @@
 
 mod functions;
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{MemPool, Object, device_of_default_pool, object_kind},
     cuda::*,
@@ -94,7 +92,7 @@ pub struct MemPools {
 
 impl MemPools {
     fn map(&self) -> MutexGuard<'_, HashMap<u64, Pool>> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock()
     }
 
     /// Makes a pool.

@@ -55,19 +55,13 @@ impl<B: Backend> Pool<B> {
 
     /// Memory of the device was given back that others have imported.
     pub fn note_dropped(&self) {
-        let mut dropped = self
-            .dropped
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut dropped = self.dropped.lock();
         *dropped = Some(Instant::now());
     }
 
     /// Whether others may still hold memory that was given back.
     fn is_being_dropped(&self) -> bool {
-        let dropped = self
-            .dropped
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let dropped = self.dropped.lock();
         dropped.is_some_and(|at| at.elapsed() < PATIENCE)
     }
 }

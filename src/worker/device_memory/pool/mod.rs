@@ -13,12 +13,13 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::space::Space;
@@ -295,7 +296,7 @@ impl<B: Backend> Pool<B> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<B::Memory>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether an address lies in the window.
@@ -489,7 +490,7 @@ impl<B: Backend> Pool<B> {
     }
 
     fn discards(&self) -> MutexGuard<'_, u64> {
-        self.discards.lock().unwrap_or_else(PoisonError::into_inner)
+        self.discards.lock()
     }
 
     /// Asks something while nothing is on its way from here to the driver.
@@ -515,7 +516,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// The driver's code; some of the memory may be the other device's to use already.
     pub fn share(&self, device: CUdevice) -> Result<(), CUresult> {
-        let mut granted = self.granting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granted = self.granting.lock();
         if granted.contains(&device) {
             return Ok(());
         }

@@ -5,10 +5,12 @@ use std::{
     collections::BTreeMap,
     fs::File,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
+
+use gpgpu_locks::Mutex;
 
 use proptest::prelude::*;
 
@@ -66,8 +68,8 @@ impl Drop for Bytes {
 }
 
 impl Fake {
-    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.0.lock().unwrap()
+    fn table(&self) -> gpgpu_locks::MutexGuard<'_, Table> {
+        self.0.lock()
     }
 }
 
@@ -313,21 +315,21 @@ fn pitfall_70_threads_that_fill_a_device_get_all_of_it_and_give_it_back() {
                     let bytes = (thread * 37 + round * 101) % 48 * MIB + 1;
                     match allocate(pool, bytes) {
                         Ok(got) => {
-                            *held.lock().unwrap() += got.1;
-                            assert!(*held.lock().unwrap() <= 256 * MIB);
+                            *held.lock() += got.1;
+                            assert!(*held.lock() <= 256 * MIB);
                             mine.push(got);
                         }
                         Err(code) => {
                             assert_eq!(code, CUDA_ERROR_OUT_OF_MEMORY);
                             for (address, taken) in mine.drain(..) {
-                                *held.lock().unwrap() -= taken;
+                                *held.lock() -= taken;
                                 pool.free(address, taken);
                             }
                         }
                     }
                 }
                 for (address, taken) in mine {
-                    *held.lock().unwrap() -= taken;
+                    *held.lock() -= taken;
                     pool.free(address, taken);
                 }
             });

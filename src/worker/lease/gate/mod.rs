@@ -12,14 +12,12 @@ mod follow;
 use std::{
     cell::Cell,
     collections::VecDeque,
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
 
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::futex;
 
 use super::pace::Pace;
@@ -200,7 +198,7 @@ impl<W: Work> Gate<W> {
     }
 
     fn lock(&self) -> MutexGuard<'_, u32> {
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.returned.lock()
     }
 
     /// Passes, or waits until the lease is here.
@@ -328,7 +326,7 @@ impl<W: Work> Gate<W> {
     }
 
     fn pace_now(&self) -> MutexGuard<'_, Pace> {
-        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+        self.learnt.lock()
     }
 
     /// How many commands may be on their way under a paced grant, however short they are.
@@ -388,10 +386,7 @@ impl<W: Work> Gate<W> {
                 let has_room = self.has_room(live, self.entered.load(SeqCst));
                 let done = self.done.load(SeqCst);
                 if !has_room {
-                    let (lock, waited) = self
-                        .changed
-                        .wait_timeout(returned, patience)
-                        .unwrap_or_else(PoisonError::into_inner);
+                    let (lock, waited) = self.changed.wait_timeout(returned, patience);
                     returned = lock;
                     if waited.timed_out() && self.done.load(SeqCst) == done {
                         self.forced.store(self.entered.load(SeqCst) + 1, SeqCst);
@@ -473,7 +468,7 @@ impl<W: Work> Gate<W> {
     /// Makes a mark behind the command that this thread has just given to the GPU.
     #[cold]
     fn mark(&self, weight: u64) {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut marks = self.marks.lock();
         let number = self.given.load(SeqCst) + weight;
         if number < self.mark_at.load(SeqCst) || marks.len() >= MARKS {
             return;
@@ -487,7 +482,7 @@ impl<W: Work> Gate<W> {
 
     /// The oldest unread mark.
     fn next_mark(&self) -> Option<(u64, W::Mark)> {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut marks = self.marks.lock();
         marks.pop_front()
     }
 

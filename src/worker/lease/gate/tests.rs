@@ -27,9 +27,9 @@ impl Work for Played {
     type Mark = u64;
 
     fn drain(&self) {
-        self.draining.lock().unwrap().send(()).unwrap();
+        self.draining.lock().send(()).unwrap();
         // The end of the test is the end of all work.
-        let _ = self.done.lock().unwrap().recv();
+        let _ = self.done.lock().recv();
     }
 
     fn mark(&self) -> Option<u64> {
@@ -78,7 +78,7 @@ impl Setup {
             makes_marks: AtomicBool::new(false),
         };
         let bell = Box::new(move || {
-            let _ = ring.lock().unwrap().send(());
+            let _ = ring.lock().send(());
         });
         let busy: &'static AtomicU64 = Box::leak(Box::default());
         let gate = Gate::new(&account.leases[0], &account.counters, busy, work, bell);
@@ -228,7 +228,7 @@ fn a_mark_that_is_passed_before_its_command_is_counted_does_no_harm() {
     setup.grant(4 | grant::PACED);
     let (first, second) = (gate.enter(), gate.pass_by().unwrap());
     gate.work.passed.store(1, SeqCst);
-    gate.marks.lock().unwrap().push_back((2, 0));
+    gate.marks.lock().push_back((2, 0));
     drop(first);
     while gate.done.load(SeqCst) != 2 {
         thread::yield_now();

@@ -12,9 +12,10 @@
 
 use std::{
     collections::{HashMap, hash_map},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     cuda::CUDA_ERROR_INVALID_VALUE,
     libraries::{
@@ -80,7 +81,7 @@ pub struct Graphs(Mutex<HashMap<u64, Arc<Mutex<Node>>>>);
 
 impl Graphs {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<Node>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes an id for a descriptor; whether it was free. Of two threads that make descriptors with one id, one fails.

@@ -14,9 +14,10 @@ use std::{
         unix::net::UnixStream,
     },
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex},
+    sync::Arc,
 };
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::{
     api,
     layout::{
@@ -218,27 +219,18 @@ impl Socket {
 
     /// A block for data; waits for one.
     fn block(&self) -> Block<'_> {
-        let mut blocks = self
-            .blocks
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut blocks = self.blocks.lock();
         loop {
             if let Some(at) = blocks.pop() {
                 return Block { socket: self, at };
             }
-            blocks = self
-                .returned
-                .wait(blocks)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            blocks = self.returned.wait(blocks);
         }
     }
 
     /// A block for data, unless all are taken.
     fn spare_block(&self) -> Option<Block<'_>> {
-        let mut blocks = self
-            .blocks
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut blocks = self.blocks.lock();
         blocks.pop().map(|at| Block { socket: self, at })
     }
 
@@ -344,11 +336,7 @@ struct Block<'a> {
 
 impl Drop for Block<'_> {
     fn drop(&mut self) {
-        self.socket
-            .blocks
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push(self.at);
+        self.socket.blocks.lock().push(self.at);
         self.socket.returned.notify_one();
     }
 }

@@ -2,9 +2,10 @@
 //! The ends of copies: memory that the worker reaches, and pageable memory, for which this process has a copy of its
 //! own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gpgpu_graphs::node::{Copy3D, Fill, MemOps};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{BoxEnd, GraphStep, Request, request},
     cuda::*,
@@ -167,16 +168,14 @@ impl Shadow {
 impl Drop for Shadow {
     fn drop(&mut self) {
         if memory::free_host(self.address, false).is_err() {
-            LEFT.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(self.address);
+            LEFT.lock().push(self.address);
         }
     }
 }
 
 /// Frees memory that could not be freed before.
 pub fn forget_shadows() {
-    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    let left = std::mem::take(&mut *LEFT.lock());
     for address in left {
         let _ = memory::free_host(address, false);
     }
