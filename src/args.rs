@@ -62,21 +62,21 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t)]
     pub weight: Weight,
 
-    /// How many processes of each VM may use CUDA at a time
+    /// The maximum number of processes of each VM that use CUDA at a time
     #[arg(long, value_name = "N", default_value_t)]
     pub max_clients: MaxClients,
 
-    /// How long one kernel may run, such as 10s; a process whose kernel runs longer loses the GPU
+    /// The longest run time of one kernel, such as 10s; a process whose kernel runs longer loses the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub longest_kernel: LongestKernel,
 
-    /// How long the work of a process may stay on a GPU after its turn, while other VMs want the GPU and its own has had more
-    /// than its share; then the process loses the GPU
+    /// The longest time that the work of a process may stay on a GPU after its turn, while other VMs want the GPU and
+    /// its own has had more than its share; then the process loses the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub overrun_limit: OverrunLimit,
 
-    /// How long a pause of a VM waits for the work of a process that can write to the guest's memory; then the process loses
-    /// the GPU
+    /// The longest wait of a VM's pause for the work of a process that can write to the guest's memory; then the
+    /// process loses the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub pause_limit: PauseLimit,
 

@@ -26,7 +26,7 @@ const LEVEL: [&str; 2] = ["VIRTIO_GPGPU_LOG", "RUST_LOG"];
 /// The variable by which the supervisor tells its processes the format.
 const FORMAT: &str = "VIRTIO_GPGPU_LOG_FORMAT";
 
-/// How lines look.
+/// The format of lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Lines for people: a time, a level and a sentence.

@@ -43,7 +43,7 @@ impl LogLimit {
         allowed
     }
 
-    /// How many lines were not allowed since this was last asked.
+    /// The number of lines that were not allowed since the last call.
     pub fn take_missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }

@@ -84,9 +84,9 @@ pub struct Counters {
     pub copies: AtomicU64,
     /// Commands carried out.
     pub commands: AtomicU64,
-    /// How often a command had to wait for the GPU's lease.
+    /// The number of waits of commands for the GPU's lease.
     pub waits: AtomicU64,
-    /// How long in all, in nanoseconds.
+    /// The total time of these waits, in nanoseconds.
     pub wait_ns: AtomicU64,
     /// For how long the GPU had work of this worker, in nanoseconds; sampled.
     pub busy_ns: AtomicU64,

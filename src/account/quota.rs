@@ -284,7 +284,7 @@ impl Quota {
         }
     }
 
-    /// How often processes of the VM were asked for kept memory.
+    /// The number of requests to processes of the VM to return kept memory.
     pub fn asked(&self, gpu: CUdevice) -> u32 {
         number(gpu).map_or(0, |gpu| self.ledger().asked[gpu].load(Ordering::Acquire))
     }

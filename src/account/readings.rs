@@ -9,9 +9,9 @@ use std::{
 
 use gpgpu_protocol::{api::Sensor, futex};
 
-/// How old a sample may be that a guest is given. No GPU is asked more often.
+/// The maximum age of a sample that a guest gets. No GPU is asked more often.
 pub const SAMPLE_AGE: Duration = Duration::from_millis(100);
-/// How often a reader tries again while the supervisor writes, which takes well under a microsecond.
+/// The maximum number of retries of a reader. The supervisor writes for well under a microsecond.
 const TRIES: u32 = 1000;
 /// The word of a sensor whose value is not known.
 const UNKNOWN: u64 = u64::MAX;

@@ -36,7 +36,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// How the device answers such a chain.
+    /// The status with which the device answers such a chain.
     pub fn status(self) -> u32 {
         match self {
             Self::Short => status::MALFORMED,

@@ -25,7 +25,7 @@ pub const MOVER_BYTES: u64 = 256 << 10;
 /// The most commands of a client whose data is external.
 const MAX_EXTERNAL: usize = 16;
 
-/// Where a client is in its life.
+/// The phase of a client's life.
 #[derive(Debug)]
 pub enum Phase {
     /// Its worker has not been asked for: many were lately.
@@ -55,7 +55,7 @@ pub enum Phase {
 struct Waiting {
     chain: Chain,
     header: CommandHeader,
-    /// How many bytes of its stream were carried out already; the data has to be staged then.
+    /// The number of bytes of its stream that were already executed. If it is not 0, the data must be staged.
     carried_out: u32,
     staged: bool,
 }
@@ -67,13 +67,13 @@ pub struct InFlight {
     pub chain: Chain,
     /// Its header, as it was when it was checked.
     pub header: CommandHeader,
-    /// How many bytes of its stream were carried out before.
+    /// The number of bytes of its stream that were executed before.
     pub carried_out: u32,
     /// Whether its data is not in the staging area.
     pub external: bool,
-    /// Where the worker puts data for the guest.
+    /// The block to which the worker writes data for the guest.
     pub out: Option<Block>,
-    /// Where data from the guest lies; held until the answer.
+    /// The block with data from the guest; held until the answer.
     input: Option<Block>,
 }
 
@@ -154,7 +154,7 @@ impl Regions {
 pub struct Channel {
     /// The channel.
     pub end: DeviceEnd,
-    /// Where the event loop knows it.
+    /// Its slot in the event loop.
     pub slot: usize,
     /// Whether the event loop waits for room in it.
     pub wants_room: bool,
@@ -178,7 +178,7 @@ impl Channel {
     }
 }
 
-/// How far [`Client::pump`] came.
+/// The reason why [`Client::pump`] stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pumped {
     /// Nothing is left to send, or it waits for the worker's answers.
@@ -192,7 +192,7 @@ pub enum Pumped {
 /// See the module's page.
 #[derive(Debug)]
 pub struct Client {
-    /// Where it is in its life.
+    /// The phase of its life.
     pub phase: Phase,
     /// The channel, in phases `Starting` and `Live`.
     pub channel: Option<Channel>,
@@ -211,7 +211,7 @@ pub struct Client {
     pub regions: Regions,
     /// Device memory that its worker has passed on, by number.
     pub exports: HashMap<u64, Export>,
-    /// How many of its commands are with the worker or a mover whose data is external.
+    /// The number of its commands with external data that are with the worker or a mover.
     pub external: usize,
 }
 
@@ -271,7 +271,7 @@ impl Client {
         }
     }
 
-    /// How many runs of memory the worker has not mapped yet.
+    /// The number of runs of memory that the worker has not mapped yet.
     pub fn runs_under_way(&self) -> usize {
         self.requests.values().map(|request| request.runs).sum()
     }

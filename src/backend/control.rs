@@ -25,8 +25,8 @@ use crate::{
     pace::Pace,
 };
 
-/// How long a worker may take to say that it is ready; a first context on a busy host with eight
-/// GPUs takes some ten seconds.
+/// The time limit for a worker to report that it is ready. A first context on a busy host with eight GPUs takes some
+/// ten seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Workers that a connection may have started at once, and how long until it may have one more. Starting one, and its driver in it, costs the

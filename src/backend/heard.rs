@@ -12,7 +12,7 @@ use super::{
 };
 use crate::ipc::{self, FromWorker};
 
-/// How many messages of one worker are handled before others get a turn.
+/// The number of messages of one worker that are handled before others get a turn.
 const MESSAGE_BATCH: usize = 64;
 
 /// The action after a worker's message.
@@ -36,7 +36,7 @@ impl Vm {
             Some(Speaker::Mover(gpu)) => return self.mover_speaks(gpu),
             None => return,
         };
-        // Where there is more, the event loop says so again.
+        // If there is more, the event loop says so again.
         self.receive(id);
         self.pump(id);
     }

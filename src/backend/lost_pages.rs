@@ -34,7 +34,7 @@ use crate::log_limit::LogLimit;
 const MAX_REGIONS: usize = 2048;
 /// More pages than one copy touches.
 const MAX_PAGES: usize = 2048;
-/// How often the handler looks for a region that it does not know yet, and the milliseconds between.
+/// The number of times that the handler looks for a region that it does not know yet, 1 ms apart.
 const LOOKS: u32 = 1000;
 
 /// A range of addresses that the handler may mend. An end of 0 says that there is none.
@@ -79,7 +79,7 @@ static RANGES: [Range; MAX_REGIONS] = [const {
 /// The pages in whose place there are others.
 static PAGES: [AtomicUsize; MAX_PAGES] = [const { AtomicUsize::new(0) }; MAX_PAGES];
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// How many of them are the guest's again.
+/// The number of replaced pages that are the guest's again.
 static RESTORED: AtomicU64 = AtomicU64::new(0);
 
 /// The memories that are in use: the last one, and those that chains under way were taken with.
@@ -309,7 +309,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// How often the handler has not found a region that it looked for.
+    /// The number of unsuccessful searches of the handler for a region.
     pub(super) static LOOKS_IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
     /// Tests of running devices. The count is of the whole process: a page that a test loses fails chains of other

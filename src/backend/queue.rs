@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 
 use super::{chain::Chain, ring::Ring, staging::Block};
 
-/// How many chains are taken off a queue before others get a chance at the device's lock.
+/// The number of chains that are taken off a queue before others get a chance at the device's lock.
 const BATCH: usize = 1024;
 
 /// The memory of a VM.
@@ -35,19 +35,19 @@ pub enum Answer {
         status: u32,
         /// The answer, at most `wanted` bytes.
         answer: Vec<u8>,
-        /// How many bytes of answer the driver asked for; data follows after that many.
+        /// The number of bytes of answer that the driver asked for; data follows after that many.
         wanted: u32,
         /// Data for the guest.
         out: Option<Out>,
     },
 }
 
-/// Where a command's data for the guest lies.
+/// The place of a command's data for the guest.
 #[derive(Debug)]
 pub enum Out {
     /// In a block of the staging area, and how many bytes of it.
     Staged(Block, u64),
-    /// Where it belongs: so many bytes.
+    /// At its destination: so many bytes.
     Placed(u64),
 }
 
@@ -373,7 +373,7 @@ impl Queue {
         self.running().is_some()
     }
 
-    /// How many chains were taken and not given back.
+    /// The number of chains that were taken and not given back.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }

@@ -18,8 +18,8 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::ipc::{REST_BYTES, Rest, Span, sealed_memfd};
 
-/// How many commands with data one client can have under way: half of it, where each carries data
-/// in both directions.
+/// The maximum number of commands with data that one client has under way; half of it if each carries data in both
+/// directions.
 pub const BLOCKS: usize = 16;
 
 /// The size of the area in bytes.
@@ -99,7 +99,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where the data lies in the area.
+    /// The place of the data in the area.
     pub fn span(&self) -> Span {
         Span {
             offset: u64::from(self.index) * MAX_DATA_BYTES as u64,

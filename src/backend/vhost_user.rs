@@ -54,9 +54,9 @@ pub const AGAIN_EVENT: u16 = 10;
 /// A worker's channel; the slot is added.
 pub const FIRST_CHANNEL_EVENT: u16 = 16;
 
-/// How often to check whether workers have come to rest.
+/// The interval between two checks for workers at rest.
 const LOOK: Duration = Duration::from_millis(1);
-/// How often the state looks at the clock while something is waited for.
+/// The interval at which the state looks at the clock while something is waited for.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The device's state, behind locks that threads get in turn.

@@ -39,7 +39,7 @@ use crate::{
 
 const _: () = assert!(PAGE_BYTES == 4096);
 
-/// Whose channel is in a slot of the event loop.
+/// The process whose channel is in a slot of the event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     /// A client's worker.

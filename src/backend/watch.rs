@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which channels the event loop listens to.
+//! The channels that the event loop listens to.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use vmm_sys_util::{
 
 use super::vhost_user::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
 
-/// How often clients that are being opened are looked at.
+/// The interval between two looks at clients that are being opened.
 const TICK: Duration = Duration::from_secs(1);
 
 /// An event loop, as the device's state needs it.

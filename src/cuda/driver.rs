@@ -41,7 +41,7 @@ pub fn is_present() -> bool {
 
 static VERSION: OnceLock<String> = OnceLock::new();
 
-/// How the name of libcuda's file begins, where its version follows.
+/// The beginning of the name of libcuda's file. The version follows.
 const FILE: &str = "libcuda.so.";
 
 /// Notes the version of libcuda, while its file's name can be looked up.

@@ -139,7 +139,8 @@ impl Library {
         }
     }
 
-    /// Where its newest version is in these folders: of several files of that version, that in the first folder.
+    /// The path of its newest version in these folders. Of several files of that version, it is the one in the first
+    /// folder.
     pub fn find(self, folders: &[PathBuf]) -> Option<PathBuf> {
         let mut found = self.versions().iter().filter_map(|v| find(v.file, folders));
         found.next()

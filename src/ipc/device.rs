@@ -58,9 +58,9 @@ pub enum ToDevice {
     Serve {
         /// The VMM's connection.
         connection: OwnedFd,
-        /// How many clients its VM may have at a time.
+        /// The maximum number of clients of its VM at a time.
         max_clients: u32,
-        /// How long a rest waits for a worker; `None` for no limit.
+        /// The longest wait of a rest for a worker; `None` for no limit.
         pause_limit: Option<Duration>,
     },
     /// A client's worker was started.

@@ -11,11 +11,11 @@ use super::{Error, Result, recv, send};
 
 /// The head of a channel's messages.
 pub(super) trait Head: FromBytes + IntoBytes + Immutable + KnownLayout {
-    /// How many bytes follow it.
+    /// The number of bytes that follow it.
     fn payload_bytes(&self) -> usize;
 }
 
-/// Which files an end takes with a message.
+/// The files that an end takes with a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Files {
     /// So many at most, of a sender that is trusted: all that it has sent, or none where they cannot be taken.

@@ -162,9 +162,9 @@ pub enum ToWorker {
         external: bool,
         /// Data from the guest, there until the answer.
         input: Span,
-        /// Where data for the guest goes before the answer.
+        /// The place of data for the guest, which is written before the answer.
         output: Span,
-        /// Where in the whole transfer that data lies, in bytes.
+        /// The offset of that data in the whole transfer, in bytes.
         data_offset: u64,
         /// The commands: 1 to [`MAX_STREAM_BYTES`] bytes.
         stream: Vec<u8>,
@@ -205,7 +205,7 @@ pub enum FromWorker<'a> {
         seq: u64,
         /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
-        /// How many bytes of the output span were written, from its start.
+        /// The number of bytes written to the output span, from its start.
         out_bytes: u64,
         /// The answer.
         answer: &'a [u8],
@@ -237,7 +237,7 @@ pub enum FromWorker<'a> {
     Move {
         /// The command's.
         seq: u64,
-        /// Where the data belongs.
+        /// The number of the export that the data belongs to.
         export: u64,
         /// Bytes from the start of the export.
         offset: u64,
@@ -251,7 +251,7 @@ pub enum FromWorker<'a> {
     NotMovable {
         /// The command's.
         seq: u64,
-        /// How many bytes of the stream were carried out.
+        /// The number of bytes of the stream that were executed.
         carried_out: u32,
     },
 }
@@ -277,7 +277,7 @@ pub struct CommandData {
     pub input: Span,
     /// Data for the guest.
     pub output: Span,
-    /// Where in the whole transfer it lies, in bytes.
+    /// The offset of the data in the whole transfer, in bytes.
     pub offset: u64,
 }
 

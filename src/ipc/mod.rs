@@ -174,7 +174,7 @@ pub(crate) fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> 
 /// The result of one call.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// How many bytes of the buffer it fills.
+    /// The number of bytes of the buffer that it fills.
     pub len: usize,
     /// The descriptors that came with it, as many as there was room for.
     pub fds: Vec<OwnedFd>,

@@ -213,7 +213,7 @@ pub struct Given {
     pub number: u64,
     /// The size of the object, in bytes.
     pub bytes: u64,
-    /// Where in it the shared part begins.
+    /// The offset of the shared part in it, in bytes.
     pub offset: u64,
     /// The bytes of the shared part.
     pub length: u64,

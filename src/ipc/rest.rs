@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How a device process brings a worker to rest: two words of memory that both map.
+//! The two words of memory by which a device process brings a worker to rest. Both map them.
 //!
 //! These are no messages, because a worker reads messages between commands, and a command may wait for work that a rest
 //! holds back.

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use crate::ipc::{self, mover::DeviceEnd};
 
-    /// How long something that must not happen is waited for.
+    /// The time for which the tests wait for something that must not happen.
     const A_WHILE: Duration = Duration::from_millis(300);
 
     fn channel(socket: OwnedFd) -> Channel {

@@ -62,7 +62,7 @@ impl Job {
 #[error("CUDA fails with {0} ({name})", name = result_name(*.0).unwrap_or("unknown"))]
 pub struct Lost(CUresult);
 
-/// How many bytes were moved, and how.
+/// The number of bytes moved, by method.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// By the copy engine.

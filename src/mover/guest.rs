@@ -37,7 +37,7 @@ pub const CHUNK_BYTES: u64 = 16 << 20;
 const MAX_CHUNKS: usize = 16 << 10;
 /// The time before the next try after a chunk of a file could not be registered. There may be room again.
 const HOPELESS: Duration = Duration::from_secs(30);
-/// How many are let go at a time.
+/// The number of chunks that are released at a time.
 const EVICTED: usize = 16;
 
 /// A part of a guest's memory.
@@ -164,7 +164,7 @@ pub struct Chunk {
     file: Arc<GuestFile>,
     offset: u64,
     mapping: Mapping,
-    /// Where kernels and copies find it.
+    /// The address for kernels and copies.
     device: CUdeviceptr,
 }
 
@@ -261,7 +261,7 @@ impl Default for Chunks {
 /// A piece of guest memory that a copy can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the device finds it.
+    /// The address for the device.
     pub address: CUdeviceptr,
     /// Bytes.
     pub bytes: u64,

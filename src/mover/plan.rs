@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How a move is carried out: long pieces by the copy engine, scattered ones by a kernel.
+//! The plan of a move: the copy engine copies long pieces, a kernel scattered ones.
 
 use gpgpu_protocol::cuda::CUdeviceptr;
 use zerocopy::{Immutable, IntoBytes};
@@ -17,9 +17,9 @@ pub const SHARE_BYTES: u64 = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Copy {
-    /// Where the bytes are.
+    /// The source address.
     pub from: CUdeviceptr,
-    /// Where they go.
+    /// The destination address.
     pub to: CUdeviceptr,
     /// The number.
     pub bytes: u64,

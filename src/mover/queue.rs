@@ -140,7 +140,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Whose moves are taken next, as many as said; everybody has more.
+    /// The number of moves taken for each VM among the next `count`; every VM has more.
     fn taken(turns: &Turns<u32>, count: usize) -> HashMap<u32, usize> {
         let mut by_vm = HashMap::new();
         for _ in 0..count {

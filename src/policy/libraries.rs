@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where the operator's copies of NVIDIA's libraries are: for all VMs, because a worker sees the folders before its client is known.
+//! The folders of the operator's copies of NVIDIA's libraries. They are for all VMs, because a worker sees the folders
+//! before its client is known.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -41,13 +41,13 @@ pub struct VmPolicy {
     pub weight: u32,
     /// The maximum number of processes that use CUDA at a time.
     pub max_clients: usize,
-    /// How long one kernel may run; then it ends with its worker. `None` for no limit.
+    /// The longest run time of one kernel; then it ends with its worker. `None` for no limit.
     pub longest_kernel: Option<Duration>,
-    /// How long a process's work may stay on a GPU after its turn, while other VMs want the GPU and this one has had more
-    /// than its share; then the process ends with its worker. `None` for no limit.
+    /// The longest time that a process's work may stay on a GPU after its turn, while other VMs want the GPU and this
+    /// one has had more than its share; then the process ends with its worker. `None` for no limit.
     pub overrun_limit: Option<Duration>,
-    /// How long a pause of the VM waits for a process's work on the GPU; one whose work is not over then ends with its worker. `None` for
-    /// no limit.
+    /// The longest wait of the VM's pause for a process's work on the GPU; a process whose work is not over then ends
+    /// with its worker. `None` for no limit.
     pub pause_limit: Option<Duration>,
     /// Whether it may read the sensors of its GPUs, which tell of the load of others too.
     pub sensors: bool,

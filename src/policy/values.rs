@@ -33,15 +33,15 @@ pub struct Weight(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxClients(pub usize);
 
-/// How long one kernel may run; `None` for no limit.
+/// The longest run time of one kernel; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongestKernel(pub Option<Duration>);
 
-/// How long a process's work may stay on the GPU after its turn; `None` for no limit.
+/// The longest time that a process's work may stay on the GPU after its turn; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverrunLimit(pub Option<Duration>);
 
-/// How long a pause of the VM waits for a process's work on the GPU; `None` for no limit.
+/// The longest wait of the VM's pause for a process's work on the GPU; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PauseLimit(pub Option<Duration>);
 

@@ -37,7 +37,8 @@ pub const NOBODY: u32 = 65534;
 /// A file in the root directory of a sandbox, by which a program that starts anew in it knows where it is.
 const MARK: &str = "/.vhost-device-gpgpu";
 
-/// Where the new root directory is put together: this directory exists on each host, and nothing else of it is needed then.
+/// The directory in which the new root directory is put together. It exists on each host, and nothing else of it is
+/// needed then.
 const PLACE: &str = "/proc";
 
 /// Whether this process is in a sandbox's root directory.

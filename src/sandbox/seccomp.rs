@@ -14,7 +14,7 @@ use seccompiler::{
 
 use super::{Error, Role, Seccomp};
 
-/// How far a role has come.
+/// The stage of a role's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// It starts its driver, and nothing of a guest has reached it.

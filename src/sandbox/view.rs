@@ -11,7 +11,7 @@ use std::{
 use super::Role;
 use crate::policy::libraries;
 
-/// How a file or directory appears.
+/// The access of a role to a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read-only, and code may be loaded from it.
@@ -27,7 +27,7 @@ pub enum Kind {
 /// A file or directory of the host that a role sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it is, on the host and for the role.
+    /// The path, on the host and for the role.
     pub path: PathBuf,
     /// The allowed access.
     pub kind: Kind,
@@ -35,8 +35,8 @@ pub struct Entry {
     pub is_directory: bool,
 }
 
-/// Where libraries are that the driver loads when it comes up or when it first needs them (the compiler for PTX). Programs
-/// are not among it: the driver runs `nvidia-modprobe` where it finds it, and need not.
+/// The directories of libraries that the driver loads when it comes up or when it first needs them (the compiler for
+/// PTX). Programs are not among them: the driver runs `nvidia-modprobe` if it finds it, but does not need it.
 const LIBRARIES: &[&str] = &[
     "/lib",
     "/lib32",
@@ -53,7 +53,7 @@ const LIBRARIES: &[&str] = &[
 ];
 
 const READ: &[&str] = &[
-    // Where the loader finds libraries, and links through which Debian chooses the driver.
+    // The loader's cache of libraries, and the links by which Debian chooses the driver.
     "/etc/ld.so.cache",
     "/etc/alternatives",
     // Settings of NVIDIA's driver for applications.

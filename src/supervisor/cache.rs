@@ -44,7 +44,7 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .and_then(absolute)
 }
 
-/// Where the directories are, and how workers get theirs.
+/// The directories, and the way that workers get theirs.
 #[derive(Debug, Clone)]
 pub struct Cache {
     directory: PathBuf,
@@ -70,7 +70,7 @@ impl Cache {
         }
     }
 
-    /// Where each socket has its directory.
+    /// The directory with each socket's own.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -135,7 +135,7 @@ fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
         .ok_or_else(|| io::Error::other("cannot mount the directory separately"))
 }
 
-/// How long a process that has answered may take to end.
+/// The time limit for the end of a process that has answered.
 const DETACHED: Duration = Duration::from_secs(1);
 
 /// The main function of that process. Its last argument names the directory.

@@ -28,10 +28,11 @@ use crate::{
     policy::VmPolicy,
 };
 
-/// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
+/// The time that a worker has to end by itself after its client is closed. Its device memory is to be back within a
+/// second.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long after it was killed a worker has to be gone before the log says that it is not: a driver takes back all that a
-/// process had in less.
+/// The time from the kill of a worker until the log says that it is not gone. A driver takes less to take back all that
+/// a process had.
 const KILLED: Duration = Duration::from_secs(5);
 
 /// A device process.
@@ -250,7 +251,7 @@ impl Worker {
 pub struct Who {
     /// Its VM's name.
     pub vm: String,
-    /// Where that connects.
+    /// The path of that VM's socket.
     pub path: PathBuf,
     /// Its number in its connection.
     pub client: u32,

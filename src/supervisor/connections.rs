@@ -25,9 +25,9 @@ use crate::{
     pace::Pace,
 };
 
-/// How long a socket is left alone whose next connection can neither be served nor refused.
+/// The pause for a socket whose next connection can neither be served nor refused.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many messages of a device process are handled before others get their turn.
+/// The number of messages of a device process that are handled before others get their turn.
 const BATCH: usize = 16;
 /// Messages that a device process may send at once, and how long until it may send one more. It has a few for each client, all of
 /// which a reset closes at once.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which libcuda the workers load: NVIDIA's or the software GPU's.
+//! The choice of the workers' libcuda: NVIDIA's or the software GPU's.
 //!
 //! CUDA is never called in the supervisor. Whether a library works is found out by a process that
 //! does nothing else and is gone before any VM connects.
@@ -22,8 +22,8 @@ use crate::{
     policy::{HostGpu, values::Memory},
 };
 
-/// How long a driver may take to come up; on hosts with eight GPUs and no persistence daemon it
-/// takes some twenty seconds.
+/// The time limit for the start of a driver. On hosts with eight GPUs and no persistence daemon it takes some twenty
+/// seconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operator's choice.

@@ -16,7 +16,7 @@ use super::process::{Program, reason};
 
 /// The most bytes of an answer.
 const MOST: u64 = 16 << 10;
-/// How long a process is waited for that has closed its output.
+/// The longest wait for the end of a process that has closed its output.
 const END_LIMIT: Duration = Duration::from_millis(100);
 
 /// Such a process. It is killed with this.
@@ -79,7 +79,7 @@ impl Helper {
         }
     }
 
-    /// How it has ended, after the end of its output.
+    /// The description of its end, after the end of its output.
     fn end(&mut self) -> String {
         let deadline = Instant::now() + END_LIMIT;
         loop {

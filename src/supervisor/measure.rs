@@ -18,7 +18,7 @@ use gpgpu_protocol::{
 use super::{helper::Helper, process::Program};
 use crate::cuda::driver;
 
-/// How long all of it may take: drivers take their time to come up.
+/// The time limit for all of it: drivers take their time to come up.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Sends one of the two processes a command, and returns the free bytes of each GPU afterwards.

@@ -62,9 +62,9 @@ pub use process::{Program, reason};
 pub use reload::Reload;
 pub use usage::Usage;
 
-/// How long all processes have to be gone once they were killed, before the log names those that are not.
+/// The time from the kill of all processes until the log names those that are not gone.
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// How long they are waited for then. systemd waits for 90 s.
+/// The longest wait for them after that. systemd waits for 90 s.
 const STUCK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A fatal error.
@@ -95,15 +95,15 @@ pub enum Error {
 pub struct Config {
     /// The VMs and their limits.
     pub vms: Vec<VmPolicy>,
-    /// How many GPUs the host has; 0 if that is not known, and then they are all VMs' in the driver's order.
+    /// The number of GPUs of the host; 0 if that is not known, and then they are all VMs' in the driver's order.
     pub gpus: u32,
-    /// How many connections it serves at a time on each of them; more wait.
+    /// The maximum number of connections that it serves at a time on each of them; more wait.
     pub max_connections: usize,
-    /// How device processes are started; their standard input is their [`DeviceEnd`](crate::ipc::device::DeviceEnd).
+    /// The program of device processes; their standard input is their [`DeviceEnd`](crate::ipc::device::DeviceEnd).
     pub device: Program,
-    /// How workers are started; their standard input is their [`crate::ipc::WorkerEnd`].
+    /// The program of workers; their standard input is their [`crate::ipc::WorkerEnd`].
     pub worker: Program,
-    /// How many workers are kept ready for clients to come; for all sockets together.
+    /// The number of workers that are kept ready for clients to come, for all sockets together.
     pub warm_workers: usize,
     /// The directory of the compile caches, if any.
     pub cache: Option<cache::Cache>,
@@ -111,12 +111,12 @@ pub struct Config {
     pub scheduler: bool,
     /// Whether workers and movers keep VMMs' connections open, see `hold.rs`: those that make no other system calls than they may.
     pub may_hold: bool,
-    /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
-    /// is where [`crate::ipc::mover::take_order`] takes orders.
+    /// The program of movers, if there are to be any; the GPU's number follows, and their standard input is where
+    /// [`crate::ipc::mover::take_order`] takes orders.
     pub mover: Option<Program>,
     /// The size of a context on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
     pub context_costs: Vec<u64>,
-    /// How the process that reads the GPUs' sensors is started, if there is to be one; its standard input is where [`sensors::nvml`]
+    /// The program that reads the GPUs' sensors, if there is to be one; its standard input is where [`sensors::nvml`]
     /// takes questions.
     pub sensors: Option<Program>,
 }

@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// How long after a start the next one of the same mover may come, at first, and at most: one that
-/// cannot work is not started all the time.
+/// The shortest time from one start of a mover to the next, at first and at most: a mover that cannot work is not
+/// started all the time.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// A mover that lived this long worked.
 const WORKED: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use crate::{
     pace::Pace,
 };
 
-/// How many messages of a worker are handled before others get their turn.
+/// The number of messages of a worker that are handled before others get their turn.
 const BATCH: usize = 16;
 /// Messages that a worker may send at once, and how long until it may send one more. It sends three quarters as many by itself.
 const MESSAGE_BURST: u32 = 256;

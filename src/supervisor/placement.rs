@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which GPUs the clients of a VM see, in which order.
+//! The GPUs that the clients of a VM see, and their order.
 //!
 //! Most programs use device 0, so the choice of that GPU matters. A VM whose first client comes gets the GPU first on
 //! which it can expect the largest share. The VMs that have clients on a GPU share it by their weights: on a GPU where

@@ -169,7 +169,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has; it is reaped then.
+    /// The exit status, if it has ended; it is reaped then.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

@@ -65,7 +65,7 @@ impl Socket {
         })
     }
 
-    /// Where it listens.
+    /// The path that it listens at.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How long each VM has had each GPU while others wanted it too.
+//! The time for which each VM has had each GPU while others wanted it too.
 //!
 //! The time under open grants is in its workers' accounts ([`crate::account::Lease::busy_ns`]).
 

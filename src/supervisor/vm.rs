@@ -27,7 +27,7 @@ pub const CONNECT_PERIOD: Duration = Duration::from_millis(50);
 pub struct Vm {
     /// Its limits.
     pub policy: VmPolicy,
-    /// Where it connects.
+    /// The socket that it connects to.
     pub socket: Socket,
     /// Its compile cache.
     pub cache: Option<Arc<File>>,

@@ -15,7 +15,7 @@ use std::{
 const AFTER_WARM: Duration = Duration::from_secs(1);
 /// The same for a program that follows another closely: more are likely to come.
 const IN_A_SERIES: Duration = Duration::from_millis(100);
-/// How soon a program comes that follows another closely: before the next worker is warm.
+/// The longest time from one program to another that follows it closely: before the next worker is warm.
 const CLOSELY: Duration = Duration::from_millis(1500);
 /// The needs of a client that found the pool empty: its worker is starting.
 const AFTER_COLD: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::supervisor::metrics::{Address, Status};
 
-/// How long an answer may take.
+/// The time limit for an answer.
 const TIME: Duration = Duration::from_secs(5);
 /// The longest answer: a thousand VMs with a thousand clients each are less.
 const MAX_BYTES: usize = 1 << 30;
@@ -61,7 +61,7 @@ impl Fetcher {
         Ok(Self { runtime, address })
     }
 
-    /// How everything is now.
+    /// The present status.
     ///
     /// # Errors
     /// See [`Error`].

@@ -27,7 +27,7 @@ use state::{Key, State};
 /// The first word of the command line.
 pub const COMMAND: &str = "top";
 
-/// How often the terminal is asked for keys.
+/// The interval at which the terminal is asked for keys.
 const KEYS: Duration = Duration::from_millis(50);
 
 /// Shows the VMs of a running service

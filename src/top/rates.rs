@@ -25,7 +25,7 @@ pub struct Vm {
     pub name: String,
     /// Its weight.
     pub weight: u32,
-    /// How much of GPUs it had: 1 is all of one.
+    /// Its share of the GPUs: 1 is all of one.
     pub gpu_share: f64,
     /// The same by GPU.
     pub gpus: Vec<Gpu>,
@@ -34,7 +34,7 @@ pub struct Vm {
     pub work: Work,
     /// The most device memory that it may have on each GPU.
     pub memory_limit_bytes: Option<u64>,
-    /// How much of the time clients waited for their VM's turn: 1 is one of them all the time.
+    /// The part of the time in which clients waited for their VM's turn: 1 is one of them all the time.
     pub waiting: f64,
     /// How often, in a second.
     pub waits_per_second: f64,
@@ -47,7 +47,7 @@ pub struct Vm {
 pub struct Gpu {
     /// The GPU, as the host's driver numbers it.
     pub gpu: u32,
-    /// How much of it: 1 is all.
+    /// Its share of the GPU: 1 is all.
     pub share: f64,
     /// Bytes of its memory.
     pub memory_bytes: u64,

@@ -68,7 +68,7 @@ impl Line<'_> {
 /// See the module's page.
 #[derive(Debug)]
 pub struct State {
-    /// Where it comes from.
+    /// The address of its source.
     pub address: Address,
     /// The latest rates.
     pub rates: Rates,

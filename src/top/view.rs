@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How it looks.
+//! The appearance.
 
 use ratatui::{
     Frame,
@@ -15,7 +15,7 @@ use super::{
     state::{Line, State},
 };
 
-/// How wide the bar of a share is.
+/// The width of the bar of a share.
 const BAR: usize = 20;
 const KEYS: &str = "q quit  ↑↓ choose  enter clients  c all clients  p pause";
 

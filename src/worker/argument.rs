@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How an argument of the API table goes from a request into a call of the driver, and into the reply.
+//! The way of an argument of the API table from a request into a call of the driver, and into the reply.
 
 use gpgpu_protocol::{
     api::{

@@ -28,7 +28,7 @@ pub struct Common {
     pub shares: OnceLock<Shares>,
     /// The GPUs that it has selected of those, if it has.
     selected: OnceLock<Vec<u32>>,
-    /// How often a context ended.
+    /// The number of contexts that have ended.
     changes: AtomicU64,
     /// Whether there was ever a green context.
     pub any_green: AtomicBool,
@@ -109,7 +109,7 @@ impl Common {
         self.any_green.load(Ordering::Relaxed) && self.objects.has_greens(context)
     }
 
-    /// How often a context has ended.
+    /// The number of contexts that have ended.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

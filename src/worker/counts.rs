@@ -12,7 +12,7 @@ use std::{
 use super::common::Common;
 use crate::account::{self, Counters};
 
-/// Whose memory a range is.
+/// The owner of a range of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// A GPU's.
@@ -125,8 +125,8 @@ pub fn set(common: &Common, which: impl FnOnce(&Counters) -> &AtomicU64, amount:
     }
 }
 
-/// How many records `bytes` bytes of a ring are, if they are as long as those before: `records` of `read` bytes together.
-/// Counting them would mean to read the guest's memory twice.
+/// The number of records in `bytes` bytes of a ring, if they are as long as those before: `records` of `read` bytes
+/// together. To count them, the guest's memory would have to be read twice.
 pub fn estimate(bytes: u64, records: u64, read: u64) -> u64 {
     let records = u128::from(bytes) * u128::from(records.max(1));
     let estimate = records.div_ceil(u128::from(read.max(1)));

@@ -43,7 +43,7 @@ use crate::cuda::driver;
 pub const CROWD: usize = 32;
 /// Bytes of the ring that are a backlog.
 pub const BACKLOG: u64 = 2048;
-/// How often a crowd has come when a graph is made of it.
+/// The number of times that a crowd has come when a graph is made of it.
 const OFTEN: u32 = 4;
 /// Crowds that are remembered without a graph.
 const MOST_SEEN: usize = 64;
@@ -51,7 +51,7 @@ const MOST_SEEN: usize = 64;
 const MOST_GRAPHS: usize = 16;
 /// Graphs that may be on their way to the GPU.
 const MOST_UNDER_WAY: usize = 16;
-/// How many launches of graphs pay for a graph that takes the place of another.
+/// The number of launches of graphs that pay for a graph that takes the place of another.
 const PAYS: u32 = 64;
 
 type Launch = request::cuLaunchKernelEx;

@@ -24,7 +24,7 @@ use crate::{
     ipc::{MapRun, sealed_memfd},
 };
 
-/// Where the guest has its ring.
+/// The address of the ring in the guest.
 const RING: u64 = 0x1234_56a0_0000;
 
 /// A command as encoded in a stream.

@@ -136,7 +136,7 @@ impl Until {
     }
 }
 
-/// How far a command came.
+/// The progress of a command.
 pub enum Carried {
     /// It is done, or failed.
     Done(Answer),

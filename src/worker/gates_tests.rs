@@ -44,7 +44,7 @@ const HEIGHT: usize = 16;
 const PITCH: usize = 64;
 /// The number of a grant.
 const NUMBER: u32 = 4;
-/// Where the guest has its ring.
+/// The address of the ring in the guest.
 const RING: u64 = 0x1234_5690_0000;
 
 /// A valid argument for an operation that gives the GPU something.

@@ -66,7 +66,7 @@ pub enum Name {
     Globals,
     /// Memory.
     Memory {
-        /// Where it starts.
+        /// The start address.
         start: u64,
         /// Its bytes.
         bytes: u64,
@@ -82,7 +82,7 @@ pub enum Ending {
     Context(u64),
     /// Memory.
     Memory {
-        /// Where it starts.
+        /// The start address.
         start: u64,
         /// Its bytes.
         bytes: u64,
@@ -138,7 +138,7 @@ struct Mine {
     slot: Arc<Slot>,
     /// The number of [`Inside`]s.
     depth: Cell<u32>,
-    /// How many names.
+    /// The number of names.
     named: Cell<usize>,
 }
 
@@ -322,7 +322,7 @@ pub fn again() -> bool {
     again
 }
 
-/// How often a grace period is looked at: at first, and ever less often.
+/// The pause between two looks at a grace period at first. It gets ever longer.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 

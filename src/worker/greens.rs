@@ -68,7 +68,7 @@ struct Wanted {
 struct Table {
     greens: HashMap<u64, Green>,
     descriptors: HashMap<Wanted, u64>,
-    /// How many descriptors were made.
+    /// The number of descriptors that were made.
     made: usize,
 }
 

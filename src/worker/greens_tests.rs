@@ -17,7 +17,7 @@ use crate::cuda::double;
 const GREEN: u64 = 10 << 8 | Context::KIND as u64;
 const OTHER: u64 = 11 << 8 | Context::KIND as u64;
 
-/// How long something that must not happen is waited for.
+/// The time for which the tests wait for something that must not happen.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// Two groups of 4 of the device's 16.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// How often the thread looks: at first, and as long as nothing can be destroyed ever less often.
+/// The pause of the thread between two looks at first. As long as nothing can be destroyed, it gets ever longer.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 

@@ -37,7 +37,7 @@ use super::{
 use crate::cuda::double;
 use crate::ipc::{MapRun, sealed_memfd};
 
-/// How long something that must not happen is waited for.
+/// The time for which the tests wait for something that must not happen.
 pub(super) const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A client with two contexts, of which each has a stream and an event, and the first a module with a function.

@@ -116,7 +116,7 @@ impl Registration {
     }
 }
 
-/// How often it is looked whether a context has ended.
+/// The interval between two checks for the end of a context.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The regions, and their pinned parts.
@@ -145,7 +145,7 @@ struct State {
 }
 
 impl State {
-    /// Where a range of the guest's is here, if all of it is, and in one piece.
+    /// The address here of a range of the guest's, if all of it is here, and in one piece.
     fn place(&self, guest: u64, bytes: u64) -> Option<u64> {
         let end = guest.checked_add(bytes)?;
         let containing = |address: u64| {
@@ -196,7 +196,7 @@ impl Regions {
         }
     }
 
-    /// Where a range of the guest's is here; its regions stay mapped from now on.
+    /// The address here of a range of the guest's; its regions stay mapped from now on.
     pub fn keep(&self, guest: u64, bytes: u64) -> Option<u64> {
         let mut state = self.state();
         let here = state.place(guest, bytes)?;
@@ -309,7 +309,7 @@ impl Regions {
         })
     }
 
-    /// How many bytes are pinned in all.
+    /// The total number of pinned bytes.
     pub fn pinned_bytes(&self) -> u64 {
         let pinned = self.pinned.read();
         pinned

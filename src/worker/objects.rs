@@ -47,7 +47,7 @@ pub struct Entry {
 pub struct Params {
     /// The parameters.
     pub list: Vec<ParamInfo>,
-    /// Where its library is charged, if it is a kernel: a kernel is in whatever context it is used in.
+    /// The places at which its library is charged, if it is a kernel: a kernel is in whatever context it is used in.
     pub places: Option<Arc<Places>>,
 }
 
@@ -68,7 +68,7 @@ impl Entry {
         self.params.as_ref().map_or(&[], |params| &params.list)
     }
 
-    /// Where the library of a kernel is charged; `None` if nothing is.
+    /// The places at which the library of a kernel is charged; `None` if nothing is.
     pub fn places(&self) -> Option<&Places> {
         self.params.as_ref()?.places.as_deref()
     }
@@ -188,7 +188,7 @@ fn missing<K: Object>() -> CUresult {
 pub struct Objects {
     /// A guest that chose colliding ids would slow down only itself.
     table: RwLock<Table>,
-    /// How often a stream or a function ended.
+    /// The number of streams and functions that have ended.
     ends: AtomicU64,
     /// The streams that the legacy stream does not wait for, with their contexts.
     apart: Mutex<Vec<(u64, u64)>>,

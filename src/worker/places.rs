@@ -14,7 +14,7 @@ use super::{common::Common, device_memory::DeviceMemory, ops::image::Needs};
 use crate::account::Charge;
 use crate::cuda::driver;
 
-/// How many contexts are found without a lock.
+/// The number of contexts that are found without a lock.
 const QUICK: usize = 8;
 
 /// The contexts that a library is charged for.

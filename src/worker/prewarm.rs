@@ -17,8 +17,8 @@ use gpgpu_protocol::{
 use crate::account::Charge;
 use crate::cuda::driver;
 
-/// How long a client may leave the context unused: a program that only queries devices should not hold device memory,
-/// half a gigabyte on an H100, as long as it runs.
+/// The time for which a client may leave the context unused. A program that only queries devices should not hold device
+/// memory, half a gigabyte on an H100, as long as it runs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The driver's part of it; tests have their own.

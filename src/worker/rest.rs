@@ -24,7 +24,7 @@ use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use super::session::Session;
 use crate::ipc;
 
-/// How often it is looked whether the rest is still wanted.
+/// The interval between two checks that the rest is still wanted.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The ring's thread, as far as it writes to the guest's memory.

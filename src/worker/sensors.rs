@@ -20,7 +20,7 @@ use crate::{
     pace::Pace,
 };
 
-/// How long a guest waits for a sample. After that the values are unknown.
+/// The longest wait of a guest for a sample. After that the values are unknown.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Samples that are asked for at once, and how long until one more may be: a quarter of the messages that the supervisor takes.
 const BURST: u32 = 16;

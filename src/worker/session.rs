@@ -91,7 +91,7 @@ pub struct Session {
     pub handles: Handles,
     /// The descriptors of cuDNN's backend that it has made.
     pub graphs: Graphs,
-    /// Where its arrays are.
+    /// Its arrays.
     pub arrays: Arrays,
     /// Its texture and surface objects.
     pub textures: Textures,
@@ -99,7 +99,7 @@ pub struct Session {
     pub charges: Charges,
     /// Its module images.
     pub images: Images,
-    /// Which of them may print.
+    /// The record of the kernels that may print.
     pub printing: &'static Printing,
     /// Its linkers.
     pub links: Links,
@@ -116,7 +116,7 @@ impl Deref for Session {
     }
 }
 
-/// How a command came.
+/// The way by which a command came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// By the command queue.
@@ -141,17 +141,17 @@ impl Way {
 /// A command's data beside the stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
-    /// Where data from the guest is.
+    /// The address of data from the guest.
     pub input: *const c_void,
-    /// How many bytes.
+    /// Its number of bytes.
     pub input_bytes: usize,
-    /// Where data for the guest goes.
+    /// The address for data for the guest.
     pub output: *mut c_void,
-    /// How many bytes.
+    /// Its number of bytes.
     pub output_bytes: usize,
-    /// Where in the whole transfer they lie, in bytes.
+    /// The offset of the data in the whole transfer, in bytes.
     pub offset: u64,
-    /// How the command came.
+    /// The way by which the command came.
     pub way: Way,
 }
 

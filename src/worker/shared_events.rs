@@ -47,9 +47,9 @@ const MOST: usize = 4096;
 const PAIRS: usize = 8;
 /// Processes that have an event at a time, at most.
 const SLOTS: usize = 63;
-/// How often it is looked whether those are there whose records are waited for.
+/// The interval between two checks for the records that are waited for.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the first wait between two looks of a synchronisation takes, and the longest.
+/// The first pause between two looks of a synchronisation, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
 /// A record's words.
@@ -489,7 +489,7 @@ impl SharedEvents {
         if watched.records.iter().rev().take(8).any(same) {
             return;
         }
-        // Where there is something to look at already, the thread looks again by itself.
+        // If there is something to look at already, the thread looks again by itself.
         let is_idle = watched.records.is_empty() && watched.retired.is_empty();
         watched.records.push((page, record));
         if is_idle {

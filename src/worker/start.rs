@@ -157,7 +157,7 @@ fn open_ahead(end: &WorkerEnd, libraries: &[Library]) -> Result<(), Error> {
         if end.wait(PollTimeout::ZERO)? {
             break;
         }
-        // Why one cannot be opened is in the log.
+        // The log has the reason if one cannot be opened.
         open += usize::from(library.open().is_ok());
     }
     if !libraries.is_empty() {

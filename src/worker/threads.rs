@@ -47,7 +47,7 @@ pub struct Pool {
     shared: Arc<Shared>,
 }
 
-/// How long a thread polls: a few times as long as it takes to wake one.
+/// The time for which a thread polls: a few times as long as it takes to wake one.
 const POLL: Duration = Duration::from_micros(50);
 
 /// Bytes of a thread's stack, as many as a program's threads have: the just-in-time compiler goes deep.

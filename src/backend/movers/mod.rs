@@ -36,9 +36,9 @@ use crate::{
     },
 };
 
-/// How often a mover that is not there is asked for.
+/// The interval between two requests for a mover that is not there.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How many messages of a mover are handled before others get a turn.
+/// The number of messages of a mover that are handled before others get a turn.
 const BATCH: usize = 64;
 
 /// A command whose data is to be moved, or is being moved.

@@ -49,7 +49,7 @@ const RING_BYTES: u64 = 0x5000;
 const AVAIL: u64 = 0x2000;
 const USED: u64 = 0x3000;
 const ENTRIES: u16 = 512;
-/// Where requests and answers are put, one after the other.
+/// The guest address of requests and answers, which lie one after the other.
 const HEAP: u64 = NUM_QUEUES as u64 * RING_BYTES;
 const GUEST_BYTES: u64 = 0x10_0000;
 
@@ -199,7 +199,7 @@ impl Rig {
         self.vm.process(queue);
     }
 
-    /// How many chains of a queue were given back.
+    /// The number of chains of a queue that were given back.
     fn used(&self, queue: usize) -> u16 {
         self.read(queue as u64 * RING_BYTES + USED + 2)
     }

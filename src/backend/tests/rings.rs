@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Where there is room for an event.
+/// The guest address of room for an event.
 const HEAP_OF_EVENTS: u64 = GUEST_BYTES - 4096;
 /// A watchdog for events that never come, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(60);

@@ -25,7 +25,7 @@ pub use memory::*;
 struct State {
     made: u64,
     alive: HashSet<u64>,
-    /// How many calls use which object.
+    /// The number of calls that use each object.
     in_use: HashMap<u64, usize>,
     /// Functions that are held, and those that were reached.
     held: HashSet<&'static str>,
@@ -95,7 +95,7 @@ pub fn is_called(name: &'static str, within: Duration) -> bool {
     state.calls.contains(&name)
 }
 
-/// How often a function was called.
+/// The number of calls of a function.
 pub fn calls(name: &'static str) -> usize {
     let state = state();
     state.calls.iter().filter(|called| **called == name).count()
@@ -111,7 +111,7 @@ pub fn all_calls() -> Vec<&'static str> {
     state().calls.clone()
 }
 
-/// How many calls this thread has made.
+/// The number of calls by this thread.
 pub fn calls_here() -> usize {
     HERE.get()
 }
@@ -121,7 +121,7 @@ pub fn wrong() -> Vec<String> {
     state().wrong.clone()
 }
 
-/// How many bytes the memory has that starts there.
+/// The number of bytes of the memory that starts there.
 pub fn bytes_at(start: u64) -> Option<usize> {
     state().memory.get(&start).copied()
 }

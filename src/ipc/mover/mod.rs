@@ -51,13 +51,13 @@ mod kind {
     pub const HOLD: u32 = 132;
 }
 
-/// How long a move may take once the mover has begun it: far longer than any takes on a GPU that works.
+/// The time limit for a move once the mover has begun it: far longer than any takes on a GPU that works.
 pub const MOVE_LIMIT: Duration = Duration::from_secs(30);
-/// How many moves of one direction a mover has under way on the GPU at a time: enough that one is always being
+/// The maximum number of moves of one direction that a mover has under way on the GPU: enough that one is always being
 /// copied while others are set up or answered, and few enough that a VM's turn comes soon.
 pub const DEPTH: usize = 4;
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the guest's memory into device memory.
@@ -134,7 +134,7 @@ pub enum ToMover {
     File {
         /// The number, which is free.
         number: u32,
-        /// Where the part begins in the file, a multiple of the page size.
+        /// The offset of the part in the file, in bytes: a multiple of the page size.
         offset: u64,
         /// The number of its bytes.
         bytes: u64,
@@ -172,7 +172,7 @@ pub enum ToMover {
 pub struct Move {
     /// Names the answer.
     pub seq: u64,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
     /// The device memory.
     pub export: u64,

@@ -36,10 +36,10 @@ use crate::{
 use bells::Bells;
 use schedule::{Action, Client, Schedule, Terms};
 
-/// How much work may be on its way at a time while several VMs want the GPU.
+/// The amount of work that may be on its way at a time while several VMs want the GPU, as GPU time.
 const SLICE: Duration = Duration::from_millis(3);
-/// How many commands may be on their way at a time in a VM whose kernels have a limit: those that are under way together are
-/// judged together.
+/// The maximum number of commands on their way at a time in a VM whose kernels have a limit: those that are under way
+/// together are judged together.
 const MOST_WATCHED: u32 = 32;
 /// How often, at least, the time that VMs had is written down while it is shared.
 const NOTE: Duration = Duration::from_millis(100);
@@ -460,7 +460,8 @@ impl Scheduler {
         }
     }
 
-    /// How long a look at the kernels under way may be put off, in nanoseconds; `None` if no kernel has a limit.
+    /// The longest interval between two looks at the kernels under way, in nanoseconds; `None` if no kernel has a
+    /// limit.
     fn watch_interval(&self) -> Option<u64> {
         let limits = self.clients.values().filter(|member| {
             let mut grants = member.grants.values();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where metrics are served.
+//! The addresses at which metrics are served.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-/// Where `top` looks if it is not told.
+/// The default address of `top`.
 pub const DEFAULT: &str = "unix:/run/virtio-gpgpu/metrics.sock";
 
 /// The longest path that a socket can have, in bytes.

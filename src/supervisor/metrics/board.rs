@@ -25,7 +25,7 @@ pub struct Board {
     vms: Vec<Vm>,
     usage: Arc<Usage>,
     oom: Oom,
-    /// How many GPUs the host has.
+    /// The number of GPUs of the host.
     gpus: u32,
     warm_workers: AtomicU64,
     movers: AtomicU64,
@@ -136,14 +136,14 @@ impl Board {
         vm.longest_kernel.store(longest, Relaxed);
     }
 
-    /// How many connections a VM has now.
+    /// Sets the number of a VM's connections.
     pub fn set_connections(&self, vm: usize, connections: usize) {
         if let Some(vm) = self.vms.get(vm) {
             vm.connections.store(connections as u64, Relaxed);
         }
     }
 
-    /// How many workers wait for a client, and how many movers are running.
+    /// Sets the number of workers that wait for a client, and of running movers.
     pub fn set_processes(&self, warm_workers: usize, movers: usize) {
         self.warm_workers.store(warm_workers as u64, Relaxed);
         self.movers.store(movers as u64, Relaxed);
@@ -202,7 +202,7 @@ impl Board {
         self.oom.look()
     }
 
-    /// How everything is.
+    /// The present status of all VMs and GPUs.
     pub fn status(&self) -> Status {
         self.oom.look();
         let vms = self.vms.iter().enumerate();

@@ -36,7 +36,7 @@ use crate::supervisor::socket::Socket;
 
 /// Connections at a time; more wait.
 const MAX_CONNECTIONS: usize = 8;
-/// How long one of them may take in all.
+/// The time limit for one of them in all.
 const TIME: Duration = Duration::from_secs(10);
 /// The time limit for a request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(2);

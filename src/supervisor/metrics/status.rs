@@ -30,7 +30,7 @@ pub struct Status {
 pub struct VmStatus {
     /// Its name.
     pub name: String,
-    /// Where it connects.
+    /// The path of its socket.
     pub socket: String,
     /// Its weight.
     pub weight: u32,
@@ -50,9 +50,9 @@ pub struct VmStatus {
     pub queued_commands: u64,
     /// Bytes of its memory that are pinned for copies.
     pub pinned_bytes: u64,
-    /// How many clients it has had, with those that it has.
+    /// The number of clients it has had, including those that it has.
     pub clients_opened: u64,
-    /// How many clients have ended, by reason.
+    /// The number of clients that have ended, by reason.
     pub client_ends: BTreeMap<String, u64>,
     /// Those that it has.
     pub clients: Vec<ClientStatus>,
@@ -80,7 +80,7 @@ pub struct ClientStatus {
     pub guest_process: u32,
     /// Its worker's process id on the host.
     pub worker: u32,
-    /// How long ago it came.
+    /// The time since it came, in seconds.
     pub seconds: f64,
     /// Bytes of device memory that it is charged, on all GPUs.
     pub memory_bytes: u64,
@@ -111,7 +111,7 @@ pub struct Totals {
     pub bytes_on_device: u64,
     /// Commands carried out.
     pub commands: u64,
-    /// How often a command had to wait for the GPU's lease.
+    /// The number of waits of commands for the GPU's lease.
     pub waits: u64,
     /// For how long in all, in nanoseconds.
     pub wait_nanoseconds: u64,

@@ -15,7 +15,7 @@ use super::{Board, Status, VmStatus};
 /// The format's media type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Where the metrics of a board come from.
+/// The source of the metrics of a board.
 pub struct Metrics(Registry);
 
 impl Metrics {

@@ -22,13 +22,13 @@ use crate::{
     policy::VmPolicy,
 };
 
-/// How long the process may take for its first answer, since the driver takes its time to come up.
+/// The time limit for the process's first answer. The driver takes its time to come up.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long it may take for any other answer.
+/// The time limit for any other answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The pause after a failure. The log has a line for each failure.
 const PAUSE: Duration = Duration::from_secs(30);
-/// How long the process stays when no guest asks. It keeps the driver from letting idle GPUs sleep.
+/// The time that the process stays when no guest asks. It keeps the driver from letting idle GPUs sleep.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
 
 type Values = [Option<u64>; Sensor::COUNT];
@@ -42,7 +42,7 @@ struct Orders {
     end: bool,
 }
 
-/// Where orders are left for the thread.
+/// The orders for the thread.
 #[derive(Debug)]
 struct Desk {
     orders: Mutex<Orders>,
@@ -139,7 +139,7 @@ fn permitted(policy: &VmPolicy, host: u32, gpu: u64) -> Option<u32> {
 struct Sampler {
     desk: Arc<Desk>,
     vms: Vec<Arc<Terms>>,
-    /// How long the process stays when no guest asks.
+    /// The time that the process stays when no guest asks.
     idle: Duration,
     /// By GPU, the last sample, which may do for several VMs.
     latest: [Option<Sample>; GPUS],
@@ -198,7 +198,7 @@ impl Sampler {
     }
 }
 
-/// Where samples come from.
+/// The source of samples.
 struct Source {
     program: Program,
     /// The process, if it has been started.

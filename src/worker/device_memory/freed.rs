@@ -58,7 +58,7 @@ type Size = (u64, u64, u64, u64);
 /// Memory that was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Where it starts.
+    /// The start address.
     pub start: u64,
     /// Its bytes.
     pub taken: u64,
@@ -68,7 +68,7 @@ pub struct Block {
     pub context: u64,
     /// The id of the memory pool that it counts in; 0 for none.
     pub mempool: u64,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// For memory that another process has open, or has lent, its number there; 0 for any other. Memory with a number
     /// is not reused before it is over.

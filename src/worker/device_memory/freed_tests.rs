@@ -22,7 +22,7 @@ const NONE: [u64; 0] = [];
 struct Streams {
     given: HashMap<u64, u64>,
     done: HashMap<u64, u64>,
-    /// Where each event was recorded last; events that live are here.
+    /// The place at which each event was last recorded; events that live are here.
     events: HashMap<u64, Option<(u64, u64)>>,
     made: u64,
     refuses: Option<CUresult>,

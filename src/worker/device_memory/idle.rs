@@ -11,9 +11,9 @@ use gpgpu_locks::{Condvar, Mutex};
 use super::{driver::Chunks, pool::Pool};
 use crate::account::Quota;
 
-/// How long idle memory is kept.
+/// The time for which idle memory is kept.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How much of it is kept for longer, in bytes: a chunk for small allocations.
+/// The number of its bytes that are kept for longer: a chunk for small allocations.
 const KEEP_LONG: u64 = 16 << 20;
 
 /// One device's memory.

@@ -508,8 +508,8 @@ impl DeviceMemory {
         (free.min(room).min(total) as usize, total as usize)
     }
 
-    /// Where the `bytes` bytes at an address are for another process: a chunk, and the bytes from its start. `None` if
-    /// they are not of one chunk.
+    /// The place of the `bytes` bytes at an address for another process: a chunk, and the bytes from its start. `None`
+    /// if they are not of one chunk.
     pub fn place(&self, address: CUdeviceptr, bytes: u64) -> Option<Place> {
         match self.owner(address) {
             Some(owner) => owner.pool.place(address, bytes),

@@ -8,7 +8,7 @@ use gpgpu_protocol::cuda::*;
 
 use super::pool::ALIGNMENT;
 
-/// Where a range comes from.
+/// The source of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// An allocation in a chunk of the device's pool, which has `taken` bytes for it.
@@ -24,7 +24,7 @@ pub enum Source {
     Imported,
     /// A mapping of the guest's own.
     Mapped {
-        /// Where the reservation begins that it lies in.
+        /// The start address of the reservation that it lies in.
         reservation: u64,
         /// The devices' access to it.
         access: Access,
@@ -64,7 +64,7 @@ impl Access {
 /// A range of device memory that the guest knows of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// Where it starts.
+    /// The start address.
     pub start: u64,
     /// The bytes that the guest asked for.
     pub bytes: u64,
@@ -72,7 +72,7 @@ pub struct Range {
     pub context: u64,
     /// The device.
     pub device: CUdevice,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// The id of the memory pool that it counts in; 0 for none.
     pub mempool: u64,

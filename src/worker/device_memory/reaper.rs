@@ -20,7 +20,7 @@ use crate::worker::{
     grace::{self, Ending, Name, Ticket},
 };
 
-/// How long the thread pauses between two looks: at first, and as long as nothing is over ever longer.
+/// The pause of the thread between two looks at first. As long as nothing is over, it gets ever longer.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// The maximum wait of an allocation for a free to be over: the stream's work may wait for the program.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How often it looks.
+/// The interval between its looks.
 pub const LOOK: Duration = Duration::from_micros(200);
 
 /// Returns memory that is over, if no other thread looks.

@@ -32,11 +32,11 @@ struct Loan {
 /// An allocation, as others are given it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lent {
-    /// Where it starts.
+    /// The start address.
     pub start: u64,
     /// The range's number.
     pub id: u64,
-    /// How many of its bytes are shared, from its start.
+    /// The number of shared bytes, from its start.
     pub bytes: u64,
 }
 

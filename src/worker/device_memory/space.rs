@@ -27,7 +27,7 @@ impl Space {
         Some(bytes)
     }
 
-    /// How many bytes are free.
+    /// The number of free bytes.
     pub fn free(&self) -> u64 {
         self.free
     }

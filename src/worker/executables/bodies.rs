@@ -61,7 +61,7 @@ pub fn connect(
     unsafe { driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), edges, count) }
 }
 
-/// Where in a graph and its bodies the next node goes.
+/// The place of the next node in a graph and its bodies.
 pub struct Bodies {
     root: CUgraph,
     /// `None` between a conditional step and its first body.
@@ -73,7 +73,7 @@ pub struct Bodies {
     values: u64,
     /// The graph of each step's node, by number; 0 for a step without a node.
     places: Vec<u32>,
-    /// How the next node waits for each of those before it, if a step has said so.
+    /// The edges from the next node to each of those before it, if a step has given them.
     edges: Option<Vec<CUgraphEdgeData>>,
 }
 

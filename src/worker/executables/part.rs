@@ -19,7 +19,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{cuda::driver, worker::captures};
 
-/// How deep a library's graphs may lie in each other.
+/// The maximum depth of a library's graphs in each other.
 const DEEPEST: usize = 8;
 
 /// A part.
@@ -30,7 +30,7 @@ pub struct Part {
     pub context: u64,
     /// Launches, copies and fills.
     pub commands: u64,
-    /// Where it is counted, and for how many nodes.
+    /// The counter of nodes and the number of nodes counted there.
     counted: Option<(Arc<AtomicUsize>, usize)>,
 }
 

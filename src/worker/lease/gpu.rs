@@ -88,7 +88,8 @@ impl Gpu {
     /// Whether streams have nothing to do, but for those that wait for host callbacks. For a time in which the GPU is given nothing.
     pub fn is_still(&self, blocked: &Blocked) -> bool {
         let objects = &self.common.objects;
-        // Which streams of a green context others wait for, only the driver knows. Other threads' streams cannot be asked for.
+        // Only the driver knows the streams of a green context that others wait for. Other threads' streams cannot be
+        // asked for.
         if self.common.any_green.load(Ordering::SeqCst) || objects.has_threads_streams() {
             return false;
         }

@@ -51,7 +51,7 @@ struct Opened {
 #[derive(Default)]
 pub struct Passage {
     inside: Option<Inside<'static, Gpu>>,
-    /// Where the command is about several GPUs.
+    /// The other GPUs, if the command is about several.
     others: Vec<Inside<'static, Gpu>>,
 }
 
@@ -284,7 +284,7 @@ impl Behind {
 
 /// Makes the gate of a GPU, with its thread.
 fn open(common: &'static Common, gpu: usize) -> Option<&'static Gate<Gpu>> {
-    // Where there is nothing to share with, as in tests of parts of a worker, all passes.
+    // If there is nothing to share with, as in tests of parts of a worker, all passes.
     let shares = common.shares.get()?;
     let ring_bell = || {
         // It is full only if the supervisor is to look anyway.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How long commands take, and from that how much may be on its way.
+//! The time that commands take, and from that the number that may be on their way.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ impl Pace {
         self.burst.unwrap_or(0.0) as u64
     }
 
-    /// How many commands may be on their way: a slice's, and two at least, so that the GPU has the next when one ends. One while
-    /// nothing is known.
+    /// The number of commands that may be on their way: a slice's, and two at least, so that the GPU has the next when
+    /// one ends. One while nothing is known.
     pub fn window(&self, slice: Duration) -> u64 {
         self.each.map_or(1, |each| {
             ((slice.as_nanos() as f64 / each) as u64).clamp(2, 1 << 16)

@@ -162,7 +162,7 @@ impl Names for LaunchConfig {
     }
 }
 
-/// How many objects a thread keeps the contexts of.
+/// The number of objects whose contexts a thread keeps.
 const KEPT: usize = 64;
 
 thread_local! {

@@ -245,7 +245,7 @@ impl Scalars {
         }))
     }
 
-    /// Where the library finds them: here or on the device, by the pointer mode, which was checked as they were read.
+    /// The addresses for the library: here or on the device, by the pointer mode, which was checked as they were read.
     fn addresses(&self) -> [Address; 2] {
         self.0.each_ref().map(|(scalar, bytes)| match scalar {
             Scalar::Here(_) => bytes.0.as_ptr().cast(),

@@ -57,9 +57,9 @@ fn vectors(
 struct Table {
     /// The function that says where it is.
     name: &'static str,
-    /// Which one, if there are several.
+    /// The set, if there are several.
     set: Option<u64>,
-    /// How long it is.
+    /// The length in bytes.
     bytes: usize,
 }
 

@@ -20,7 +20,7 @@ use crate::worker::{
 pub struct State {
     /// The id of its stream.
     pub stream: u64,
-    /// Where scalars and results are.
+    /// The place of scalars and results: host or device.
     pub mode: PointerMode,
     /// The workspace of one of cuBLAS, which it has lost with its stream: the address and the bytes. `None` for the library's own.
     pub workspace: Option<(u64, u64)>,

@@ -151,7 +151,7 @@ struct Call<'a> {
     values: Vec<Value>,
     /// The part that it becomes, if it is recorded.
     part: Option<Wanted>,
-    /// What came of that.
+    /// The result of that: the number of commands, or the refusal.
     commands: Result<u64, Refused>,
 }
 

@@ -205,7 +205,7 @@ pub fn gpgpuSelectDevices(
     let mut count = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     unsafe { driver::cuDeviceGetCount(&mut count)? };
-    // Where the client may use all, the driver says which there are.
+    // If the client may use all, the driver says which there are.
     if request
         .devices
         .iter()

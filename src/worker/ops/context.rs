@@ -19,11 +19,11 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// How long a context's end waits for the commands of other threads in that context. CUDA does not define their
+/// The longest wait of a context's end for the commands of other threads in that context. CUDA does not define their
 /// results.
 pub const LONGEST_END: Duration = Duration::from_secs(10);
-/// How long it waits for a thread of the worker's own that waits for the context's work: a kernel that never ends is ended by the
-/// driver with its context.
+/// The longest wait for a thread of the worker's own that waits for the context's work. The driver ends a kernel that
+/// never ends, with its context.
 const LONGEST_WATCH: Duration = Duration::from_secs(1);
 
 /// Ends a context by `destroy`, which is given the driver's handle, when no other command uses it any more.

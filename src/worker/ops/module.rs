@@ -23,7 +23,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// How the structure begins that a program's own code refers to a fatbin by.
+/// The first bytes of the structure by which a program's own code refers to a fatbin.
 const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 /// A name for the driver.

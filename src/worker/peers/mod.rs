@@ -41,9 +41,9 @@ use crate::{
 use name::MAGIC;
 pub use name::{Name, Object, what};
 
-/// How long another worker, and the supervisor, have for an answer.
+/// The time limit for an answer of another worker, or of the supervisor.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon a worker that has much to do is asked for again.
+/// The pause before a worker that has much to do is asked for again.
 const AGAIN: Duration = Duration::from_millis(2);
 /// The number of meetings requested at once, and the interval for one more: half of the supervisor's limits.
 const MEETINGS: u32 = 128;
@@ -53,7 +53,7 @@ const MEETING_PERIOD: Duration = Duration::from_millis(10);
 const MOST_SHARED: usize = 1 << 20;
 /// From how many on it is looked which of them are gone.
 const MANY_SHARED: usize = 1024;
-/// How many visitors are served at a time: the one that has come first makes place for another.
+/// The maximum number of visitors at a time: the one that has come first makes place for another.
 const MOST_VISITORS: usize = 1024;
 
 /// A worker that was met.
@@ -77,7 +77,7 @@ struct Visitor {
 struct Shared {
     objects: HashMap<[u8; TOKEN_BYTES], Object>,
     tokens: HashMap<Object, [u8; TOKEN_BYTES]>,
-    /// How many there were when it was looked last which are gone.
+    /// The number of objects at the last look for those that are gone.
     looked: usize,
 }
 

@@ -20,7 +20,7 @@ pub mod what {
     pub const POOLED: u32 = 5;
 }
 
-/// How every name begins.
+/// The first word of every name.
 pub const MAGIC: u32 = 0x5049_6767;
 
 /// The name of a shared object, for the guest's programs to pass on. A program may pass any bytes to its worker.
@@ -87,7 +87,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Which kind it is.
+    /// Its kind, a value of [`what`].
     pub fn what(self) -> u32 {
         match self {
             Self::Memory(_) => what::MEMORY,

@@ -36,7 +36,7 @@ impl Ring {
             }
             // The legacy stream waits for every stream that is not apart from it.
             Until::Context => {
-                // Which streams of a green context others wait for, only the driver knows.
+                // Only the driver knows the streams of a green context that others wait for.
                 let context = session.entered();
                 if session.has_greens(context) {
                     return Ok(ELSEWHERE);

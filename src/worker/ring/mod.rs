@@ -43,9 +43,9 @@ use region::Registered;
 
 /// The maximum number of commands between two wake-ups of threads that wait for them.
 const BATCH: u32 = 32;
-/// How long the thread polls at least before it sleeps.
+/// The shortest time for which the thread polls before it sleeps.
 const SHORTEST_POLL: Duration = Duration::from_micros(20);
-/// How long at most.
+/// The longest.
 const LONGEST_POLL: Duration = Duration::from_millis(1);
 /// The longest answer that is kept for a slot: it is to fit an answer of the command queue.
 const LONGEST_KEPT: usize = MAX_ANSWER_BYTES - 256;
@@ -97,7 +97,7 @@ pub struct Ring {
     base: u64,
     registered: Mutex<Option<Registered>>,
     pending: Mutex<Vec<Pending>>,
-    /// How far commands have been carried out.
+    /// The position behind the last executed command.
     done: AtomicU64,
     waiting: AtomicUsize,
     reaching: Mutex<()>,

@@ -25,25 +25,26 @@ mod decide;
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// How long a client has the GPU, if it has so much to do, while a program that waits for each short piece of work wants it too.
+/// The length of a turn of a client that has so much to do, while a program that waits for each short piece of work
+/// wants the GPU too.
 const TURN: Duration = Duration::from_millis(10);
-/// How long it has it while there is none, and a round of all VMs takes no longer than [`ROUND`]: a turn loses some
-/// of its work at its ends.
+/// The length of a turn while there is no such program, and a round of all VMs takes no longer than [`ROUND`]: a turn
+/// loses some of its work at its ends.
 const LONG_TURN: Duration = Duration::from_millis(16);
 const ROUND: Duration = Duration::from_millis(128);
 /// Pieces of work are short up to this long.
 const SHORT_BURST: Duration = Duration::from_micros(500);
-/// How long it has it at least when a VM that is behind comes.
+/// The shortest turn when a VM that is behind comes.
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
 /// The shortest turn of a client that waits for each piece of work: a change takes about half as long.
 const SHORTEST_SHARE: Duration = Duration::from_micros(250);
-/// How many turns follow each other at most before others are looked at again.
+/// The maximum number of turns in succession before others are looked at again.
 const MOST_TURNS: u64 = 16;
-/// How many pieces of work a client has in a turn at least, if it waits for each and they are short.
+/// The minimum number of pieces of work of a client in a turn, if it waits for each and they are short.
 const BURSTS: u64 = 8;
-/// How long after its turn a client may say that it ends before the grant is taken back.
+/// The time after its turn in which a client may say that it ends, before the grant is taken back.
 const SLACK: Duration = Duration::from_millis(2);
-/// How long a revoked lease may take to come back before others go on beside it, by the driver's own time slices.
+/// The longest wait for a revoked lease before others go on beside it, by the driver's own time slices.
 const PATIENCE: Duration = Duration::from_millis(30);
 /// The time from the last contention until the remaining VM has the GPU open again. Until then its work stays short,
 /// because the others may come back.
@@ -80,7 +81,7 @@ impl Action {
 struct Held {
     is_open: bool,
     since: u64,
-    /// How long a turn of it is, in nanoseconds.
+    /// The length of its turn, in nanoseconds.
     turn: u64,
     /// Its VM's virtual time at the end of the turn, if all of it is used.
     finish: u128,
@@ -130,12 +131,12 @@ struct Vm {
     weight: u128,
     /// Whether its clients' work is always kept short.
     is_watched: bool,
-    /// How long a client of it may overrun while it has more than its share, in nanoseconds.
+    /// The longest overrun of a client of it while it has more than its share, in nanoseconds.
     overrun_limit: Option<u64>,
-    /// Where its clients' times are.
+    /// The current virtual time on its clients' scale.
     time: u128,
-    /// How long its turns were lately, in nanoseconds: the longest for one that always has more to do and does not wait for it. A VM of which
-    /// nothing is known is taken for one with short turns, so that it is due soon.
+    /// The recent length of its turns, in nanoseconds: the longest for one that always has more to do and does not wait
+    /// for it. A VM of which nothing is known is taken for one with short turns, so that it is due soon.
     turn: Option<u64>,
 }
 
@@ -160,7 +161,7 @@ pub struct Terms {
     pub weight: u32,
     /// Whether its clients' work is always kept short, so that one can see how long each kernel takes.
     pub is_watched: bool,
-    /// How long a client of it may overrun while its VM has more than its share.
+    /// The longest overrun of a client of it while its VM has more than its share.
     pub overrun_limit: Option<Duration>,
 }
 
@@ -313,8 +314,7 @@ impl Schedule {
         self.clients.iter().filter_map(is_over).collect()
     }
 
-    /// How much more GPU time a VM had than it would have had by its weight beside the VM that had least and wants more, in
-    /// nanoseconds.
+    /// The GPU time that a VM had beyond its share by weight beside the active VM that had least, in nanoseconds.
     fn excess(&self, vm: usize) -> u64 {
         let Some(own) = self.vms.get(&vm) else {
             return 0;
@@ -370,7 +370,7 @@ impl Schedule {
         }
     }
 
-    /// How long a turn is at most, in nanoseconds.
+    /// The longest turn now, in nanoseconds.
     fn longest_turn(&self) -> u64 {
         let is_short = |member: &Member| (1..=nanos(SHORT_BURST)).contains(&member.burst);
         let active = |member: &&Member| member.wants || member.is_on_gpu();

@@ -9,9 +9,9 @@ const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 /// From a grant to the start of the client's work.
 const SWITCH: u64 = 100 * US;
-/// How long before the end of its work a client says that its turn ends.
+/// The time before the end of its work at which a client says that its turn ends.
 const LEAD: u64 = 100 * US;
-/// How long an idle client keeps its grant, if it mostly comes back by then, and if not.
+/// The time for which an idle client keeps its grant: if it mostly comes back by then, and if not.
 const GRACE: (u64, u64) = (MS, 50 * US);
 
 /// A VM with a weight, whose work is not watched, and which may overrun.
@@ -27,9 +27,9 @@ fn weighing(weight: u32) -> Terms {
 #[derive(Debug, Clone, Copy)]
 struct Load {
     vm: usize,
-    /// How long each kernel takes.
+    /// The run time of each kernel.
     kernel: u64,
-    /// How long it thinks after a kernel; 0 for a program that gives kernels ahead.
+    /// Its pause after a kernel; 0 for a program that gives kernels ahead.
     think: u64,
     /// Whether its client says for how long it keeps the GPU busy at a time.
     is_known: bool,

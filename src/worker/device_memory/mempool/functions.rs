@@ -7,9 +7,9 @@ use gpgpu_protocol::cuda::*;
 
 use crate::worker::device_memory::{Device, DeviceMemory, reaper::LOOK};
 
-/// How often a query about a pool looks for freed memory. The program may have seen the end of a stream's work before
-/// the stream is idle for the driver: memory that it frees then is over a moment later, and must not count. On a busy
-/// host the moment is some milliseconds.
+/// The number of times that a query about a pool looks for freed memory. The program may have seen the end of a
+/// stream's work before the stream is idle for the driver: memory that it frees then is over a moment later, and must
+/// not count. On a busy host the moment is some milliseconds.
 const LOOKS: usize = 100;
 
 impl DeviceMemory {
@@ -156,7 +156,7 @@ impl DeviceMemory {
         }
     }
 
-    /// How often memory ran out for a device.
+    /// The number of times that memory ran out for a device.
     pub(in crate::worker::device_memory) fn pressures(&self, device: CUdevice) -> u64 {
         let found = self.known_device(device);
         found.map_or(0, |device| device.pool.pressures())

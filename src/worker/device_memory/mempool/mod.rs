@@ -34,7 +34,7 @@ struct Pool {
     most_reserved: u64,
     /// The device's count of pressures when it was looked at last.
     pressures: u64,
-    /// Whose it is, if it was imported.
+    /// Its origin, if it was imported.
     foreign: Option<Foreign>,
 }
 
@@ -156,7 +156,7 @@ impl MemPools {
         }
     }
 
-    /// Whose an imported pool is, and its device.
+    /// The origin of an imported pool, and its device.
     ///
     /// # Errors
     ///
@@ -258,7 +258,7 @@ impl MemPools {
         }
     }
 
-    /// How much the pools of a device keep, in bytes.
+    /// The number of bytes that the pools of a device keep.
     pub fn kept(&self, device: CUdevice, pressures: u64) -> u64 {
         let mut map = self.map();
         let pools = map.values_mut().filter(|pool| pool.device == device);

@@ -7,7 +7,7 @@ use gpgpu_protocol::cuda::*;
 
 use super::{Backend, Patience, Pool};
 
-/// How long others take at most to drop memory that was given back, and how often that is looked at.
+/// The longest wait for others to drop memory that was given back, and the interval between two looks.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 

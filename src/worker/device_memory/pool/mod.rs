@@ -105,19 +105,19 @@ pub trait Backend {
 /// The configuration of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Where its window of addresses starts.
+    /// The start address of its window.
     pub start: u64,
     /// The window's bytes.
     pub bytes: u64,
     /// The unit of the sizes of chunks, in bytes.
     pub granularity: u64,
-    /// How many bytes of chunks without allocations are kept.
+    /// The number of bytes of chunks without allocations that are kept.
     pub keep: u64,
     /// The device.
     pub device: CUdevice,
 }
 
-/// Where an address lies: in which export, and where in it.
+/// The place of an address: the export, and the offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The export's number.
@@ -158,7 +158,7 @@ struct State<M> {
     /// Chunks without allocations, those unused for longest first.
     idle: VecDeque<u64>,
     idle_bytes: u64,
-    /// How many shared chunks were made.
+    /// The number of shared chunks that were made.
     shared_made: u32,
     /// The devices with access: the device itself, and those whose contexts have used it.
     devices: Vec<CUdevice>,
@@ -254,13 +254,13 @@ pub struct Pool<B: Backend> {
     state: Mutex<State<B::Memory>>,
     /// The devices that were let in; held while one is.
     granting: Mutex<Vec<CUdevice>>,
-    /// How many chunks were given back; held while some are.
+    /// The number of chunks that were given back; held while some are.
     discards: Mutex<u64>,
     /// When memory was given back last of which others had descriptors.
     dropped: Mutex<Option<Instant>>,
     /// Idle bytes that the program has asked to keep.
     promised: AtomicU64,
-    /// How often all that was idle was given back because memory had run out.
+    /// The number of times that all idle chunks were given back because memory had run out.
     pressures: AtomicU64,
 }
 
@@ -431,7 +431,7 @@ impl<B: Backend> Pool<B> {
         state.idle_bytes
     }
 
-    /// How many bytes of idle chunks may be kept.
+    /// The maximum number of bytes of idle chunks that are kept.
     pub fn keep(&self) -> u64 {
         self.shape.keep.max(self.promised())
     }
@@ -454,7 +454,7 @@ impl<B: Backend> Pool<B> {
         self.trim(0)
     }
 
-    /// How often that was so.
+    /// The number of times that memory had run out.
     pub fn pressures(&self) -> u64 {
         self.pressures.load(Ordering::Relaxed)
     }
@@ -540,7 +540,8 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Where `bytes` bytes at an address lie, if all of them are in one chunk. The chunk's number counts as exported.
+    /// The place of `bytes` bytes at an address, if all of them are in one chunk. The chunk's number counts as
+    /// exported.
     pub fn place(&self, address: u64, bytes: u64) -> Option<Place> {
         let mut state = self.state();
         let (start, chunk) = state.containing(address)?;

@@ -3,11 +3,11 @@
 
 use super::*;
 
-/// How long the lease is kept for a program that waits for one kernel before it launches the next.
+/// The time that the lease is kept for a program that waits for one kernel before it launches the next.
 pub(super) const GRACE: Duration = Duration::from_millis(1);
-/// How long it is kept for a program that took longer than that the last time.
+/// The time that it is kept for a program that took longer than that the last time.
 const SHORT_GRACE: Duration = Duration::from_micros(50);
-/// How often to look at the GPU while no other VM wants it.
+/// The interval between two looks at the GPU while no other VM wants it.
 const SAMPLE: Duration = Duration::from_millis(5);
 /// The time before the end of its work on the GPU at which a worker announces the end of its turn, in nanoseconds: as
 /// long as another worker's first kernel takes to arrive.

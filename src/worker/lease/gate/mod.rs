@@ -29,10 +29,11 @@ use crate::{
 /// The first time-out of commands that wait for earlier ones to finish. A kernel may wait for a later command, so they
 /// must not wait for ever: after this time one more passes, after twice this another, and so on.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long before the GPU has nothing more to do the next command may be given, however long it takes, in nanoseconds: as
-/// long as a thread takes to wake up.
+/// The time before the GPU has nothing more to do at which the next command may be given, however long it takes, in
+/// nanoseconds: as long as a thread takes to wake up.
 const AHEAD: u64 = 300_000;
-/// How many commands may be on their way when a turn begins, or as many as are expected to take so long, in nanoseconds.
+/// The number of commands that may be on their way when a turn begins, or as many as are expected to take so long, in
+/// nanoseconds.
 const FIRST: u64 = 2;
 const FIRST_WORK: u64 = 300_000;
 /// As many marks as there are at a time.
@@ -69,11 +70,11 @@ pub struct Gate<W: Work> {
     held: AtomicBool,
     /// Commands that have passed, and threads that are just looking whether they may.
     entered: AtomicU64,
-    /// How many of them the GPU has been given: one that has only passed is not there to be waited for.
+    /// The number of them that the GPU has been given. A command that has only passed is not there to be waited for.
     given: AtomicU64,
-    /// How many of those it is known to have done, under a paced grant.
+    /// The number of those that the GPU is known to have done, under a paced grant.
     done: AtomicU64,
-    /// How many may be on their way under a paced grant.
+    /// The number of commands that may be on their way under a paced grant.
     window: AtomicU64,
     /// Commands up to this number pass under a paced grant, however many are on their way.
     forced: AtomicU64,
@@ -94,7 +95,7 @@ pub struct Gate<W: Work> {
     idle_since: AtomicU64,
     /// Whether the program took longer than the grace to go on the last time.
     is_slow: AtomicBool,
-    /// How long commands take.
+    /// The measured time of commands.
     learnt: Mutex<Pace>,
     /// The last grant that was given back.
     returned: Mutex<u32>,
@@ -102,7 +103,7 @@ pub struct Gate<W: Work> {
 }
 
 thread_local! {
-    /// How many commands the one that this thread is giving the GPU counts for.
+    /// The number of commands that the one counts for which this thread is giving the GPU.
     static WEIGHT: Cell<u64> = const { Cell::new(1) };
     /// Whether this thread wakes gates' threads when it says so itself.
     static WAKES_LATER: Cell<bool> = const { Cell::new(false) };
@@ -329,7 +330,7 @@ impl<W: Work> Gate<W> {
         self.learnt.lock()
     }
 
-    /// How many commands may be on their way under a paced grant, however short they are.
+    /// The maximum number of commands on their way under a paced grant, however short they are.
     fn most(&self) -> u64 {
         match self.lease.most.load(SeqCst) {
             0 => u64::MAX,
@@ -341,7 +342,8 @@ impl<W: Work> Gate<W> {
         Duration::from_micros(self.lease.slice.load(SeqCst).into())
     }
 
-    /// How long the GPU still has to do, if the commands before the one with this number take as long as those before them.
+    /// The time, in nanoseconds, until the GPU has done the commands before the one with this number, if they take as
+    /// long as those before them.
     fn left(&self, before: u64, now: u64) -> u64 {
         let under_way = before.saturating_sub(self.done.load(SeqCst));
         let all = under_way.saturating_mul(self.each.load(SeqCst));

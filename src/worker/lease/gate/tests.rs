@@ -16,7 +16,7 @@ use crate::account::Account;
 struct Played {
     draining: Mutex<Sender<()>>,
     done: Mutex<Receiver<()>>,
-    /// How many marks it has passed, of those that it lets be made.
+    /// The number of marks that it has passed, of those that it lets be made.
     passed: AtomicU64,
     made: AtomicU64,
     makes_marks: AtomicBool,
@@ -47,7 +47,7 @@ impl Work for Played {
 struct Setup {
     gate: &'static Gate<Played>,
     lease: &'static Lease,
-    /// How much may be on its way at a time, in microseconds.
+    /// The amount of work that may be on its way at a time, in microseconds.
     slice: Cell<u32>,
     rung: Receiver<()>,
     draining: Receiver<()>,
