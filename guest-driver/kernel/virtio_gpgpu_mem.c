@@ -112,7 +112,7 @@ static bool gpgpu_follows(struct page *page, struct page *before)
 	return page == before + 1 && page_to_pfn(page) == page_to_pfn(before) + 1;
 }
 
-/* How many pages from the first one on follow each other. */
+/* The number of successive pages from the first one on. */
 static unsigned int gpgpu_run_length(struct page **pages, unsigned int count)
 {
 	unsigned int i = 1;
@@ -228,7 +228,7 @@ void gpgpu_unpin(struct gpgpu_pinned *pinned)
 	pinned->sgl = NULL;
 }
 
-/* How many pages are pinned. */
+/* The number of pinned pages. */
 unsigned long gpgpu_pinned_pages(const struct gpgpu_pinned *pinned)
 {
 	unsigned long pages = 0;

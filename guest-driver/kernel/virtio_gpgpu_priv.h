@@ -212,7 +212,7 @@ struct gpgpu_request {
 	unsigned int num_writable;
 	unsigned int segments;		/* descriptors, without an indirect table */
 
-	/* Where a command's results go. */
+	/* The places of a command's results. */
 	void __user *answer_ptr;
 	u32 answer_bytes;
 	void __user *out_ptr;

@@ -123,7 +123,7 @@ void gpgpu_request_put(struct gpgpu_request *request)
 	gpgpu_reap();
 }
 
-/* How many pages are pinned for a request that was not left. */
+/* The number of pages pinned for a request that was not left. */
 unsigned long gpgpu_request_pages(const struct gpgpu_request *request)
 {
 	return gpgpu_pinned_pages(&request->pinned_in) +

@@ -104,7 +104,7 @@ free:
 	return ERR_PTR(err);
 }
 
-/* How long the next block may be. All but the last end at the end of a page. */
+/* The length of the next block. All but the last end at the end of a page. */
 static size_t gpgpu_transfer_block(const struct gpgpu_transfer_state *transfer)
 {
 	const struct gpgpu_pinner *pinner = &transfer->pinner;

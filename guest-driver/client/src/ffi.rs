@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where C calls come in: no panic leaves, every failure is a `CUresult`.
+//! The entry of calls from C: no panic leaves, every failure is a `CUresult`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

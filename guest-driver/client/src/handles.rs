@@ -58,7 +58,7 @@ impl Hasher for IdHasher {
 
 type Table<E> = HashMap<u64, E, BuildHasherDefault<IdHasher>>;
 
-/// How many objects each thread keeps at hand: a power of two.
+/// The number of objects that each thread keeps at hand: a power of two.
 const RECENT: usize = 64;
 
 /// A thread's look-up, and the table's state at that time.

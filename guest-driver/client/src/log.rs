@@ -7,7 +7,7 @@ use std::{collections::HashSet, sync::OnceLock};
 
 use gpgpu_locks::Mutex;
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing is said.

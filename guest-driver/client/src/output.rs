@@ -24,7 +24,7 @@ const SEVERAL: u64 = u64::MAX;
 pub struct Output {
     /// Launches of functions that may print.
     launched: AtomicU64,
-    /// How many of them were waited for.
+    /// The number of them that were waited for.
     waited: AtomicU64,
     /// The context that they were in, or [`SEVERAL`]; 0 before the first.
     context: AtomicU64,

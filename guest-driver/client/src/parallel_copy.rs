@@ -22,7 +22,7 @@ const WORTH_IT: usize = 512 << 10;
 const CHUNK: usize = 128 << 10;
 /// The most threads beside the caller.
 const MAX_HELPERS: usize = 3;
-/// How long a thread looks for the next job before it sleeps.
+/// The time for which a thread looks for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 
 /// Copies `bytes` bytes, and returns when all are there.

@@ -25,20 +25,20 @@ use crate::{
     transport::{Failure, Pinned, Transport},
 };
 
-/// How long a thread spins before it lets others run between its looks.
+/// The time for which a thread spins before it lets others run between its looks.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it looks so before it sleeps: a driver in the process would spin all the time, and where timers are as coarse as
-/// a millisecond an earlier sleep costs a large copy half of its speed.
+/// The time for which it looks so before it sleeps. A driver in the process would spin all the time, and where timers
+/// are as coarse as a millisecond an earlier sleep costs a large copy half of its speed.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a thread that found the ring full pauses before it looks again: some microseconds.
+/// The number of pauses of a thread that found the ring full before it looks again: some microseconds.
 const FULL_PAUSE: usize = 128;
 /// A sleep is this part of the wait so far, so that a late wake-up costs little of it.
 const SLEEP_SHARE: u32 = 32;
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
-/// How long a thread waits before it first asks whether there is something to wait for.
+/// The time for which a thread waits before it first asks whether there is something to wait for.
 const FIRST_QUESTION: Duration = Duration::from_millis(25);
-/// How long at most between two such questions.
+/// The longest time between two such questions.
 const LAST_QUESTION: Duration = Duration::from_millis(320);
 
 /// See the module's page.
@@ -71,7 +71,7 @@ pub struct Ticket {
     pub slot: u32,
     /// The value that says that the slot's words are its own.
     pub sequence: u32,
-    /// Where its record ends.
+    /// The end of its record in the command area.
     pub position: u64,
 }
 
@@ -111,7 +111,7 @@ impl Ring {
         futex::wake(self.area.sleeping());
     }
 
-    /// Where it is.
+    /// The address of the ring.
     pub fn address(&self) -> u64 {
         self.area.at(0) as u64
     }

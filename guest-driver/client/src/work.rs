@@ -11,7 +11,7 @@ use gpgpu_protocol::api::{Operation, Property};
 
 use crate::thread;
 
-/// How much the GPU was given.
+/// The amount of work that the GPU was given.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
     /// Work whose end the host can see.
@@ -93,7 +93,7 @@ thread_local! {
     static IDLE_STREAM: Cell<Option<IdleStream>> = const { Cell::new(None) };
 }
 
-/// How much had been given when a context was last known to have done it.
+/// The work that had been given when a context was last known to have done it.
 #[derive(Debug, Default)]
 struct Idle {
     context: u64,
@@ -127,7 +127,7 @@ impl Work {
         appended.load(Ordering::Acquire) + others.load(Ordering::Acquire)
     }
 
-    /// How many requests were sent, without those that only look.
+    /// The number of requests that were sent, without those that only look.
     #[inline]
     pub fn sent(&self) -> u64 {
         self.sum(|counts| &counts.sent)
@@ -188,7 +188,7 @@ impl Work {
         })
     }
 
-    /// How much the GPU was given.
+    /// The amount of work that the GPU was given.
     #[inline]
     pub fn given(&self) -> Given {
         Given {

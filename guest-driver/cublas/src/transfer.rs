@@ -45,7 +45,7 @@ fn copies() -> Result<&'static Copies, Status> {
     found.as_ref().ok_or(status::NOT_INITIALIZED)
 }
 
-/// Which side is the device's.
+/// The device's side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Device,

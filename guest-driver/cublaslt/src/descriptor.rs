@@ -123,7 +123,7 @@ impl Descriptor<'_> {
     }
 }
 
-/// Where the values of a descriptor begin.
+/// The start of a descriptor's values.
 #[inline]
 fn values(of: Raw) -> *mut u8 {
     of.cast::<u8>().wrapping_add(MARK)

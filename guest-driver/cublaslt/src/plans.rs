@@ -36,7 +36,7 @@ const END: &Function = CublasLt.find("gpgpuLtPlanForget");
 const PLACES: usize = 512;
 /// The most plans of the process: fewer than the host keeps of one client.
 const MOST: usize = Class::CublasLtPlan.most() / 2;
-/// How many other descriptions meet a plan at its place, each once, before it makes room.
+/// The number of other descriptions that meet a plan at its place, each once, before it makes room.
 const PATIENCE: u8 = 8;
 
 /// The plans that there are, of all threads.
@@ -141,8 +141,8 @@ pub enum Found {
 
 /// Looks for the host's plan for a product.
 pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
-    // Where the host has refused a plan no other is asked for: each would wait. A descriptor of emulation would count too: few programs
-    // have one.
+    // If the host has refused a plan, no other is asked for: each would wait. A descriptor of emulation would count
+    // too: few programs have one.
     let bytes = parts.bytes().filter(|_| !REFUSED.load(Ordering::Relaxed));
     let Some(bytes) = bytes else {
         return Found::Never;

@@ -22,7 +22,7 @@ pub struct Pack {
     pub is_final: bool,
     /// The tensors, by number.
     pub ids: Vec<i64>,
-    /// Where they are.
+    /// Their addresses.
     pub pointers: Vec<u64>,
     /// The memory that the plan works in.
     pub workspace: Option<u64>,

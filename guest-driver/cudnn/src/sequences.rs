@@ -194,7 +194,7 @@ pub unsafe extern "C" fn cudnnGetRNNWeightParams(
     })
 }
 
-/// How many sequences a tensor of probabilities has: its second dimension's size.
+/// The number of sequences of a tensor of probabilities: its second dimension's size.
 fn batch_of(tensor: Object) -> Result<usize, Status> {
     let mut said = [0_i32; 18];
     let at = said.as_mut_ptr();

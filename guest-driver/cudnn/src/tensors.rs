@@ -11,7 +11,7 @@ use gpgpu_protocol::libraries::{Class, Function, Kind, cudnn::is_double};
 
 /// `cudnnDataType_t` by descriptor.
 static TYPES: RwLock<Option<HashMap<u64, i32>>> = RwLock::new(None);
-/// How many of them are of double precision: most programs have none.
+/// The number of them of double precision: most programs have none.
 static DOUBLES: AtomicUsize = AtomicUsize::new(0);
 
 /// A descriptor was set.

@@ -20,7 +20,7 @@ impl Table {
         Self(Mutex::new(None))
     }
 
-    /// Where the table of so many bytes is. `set` says which one the function is to give, if there are several.
+    /// The address of the table of so many bytes. `set` is the one that the function is to give, if there are several.
     fn get(
         &self,
         function: &'static Function,

@@ -95,7 +95,7 @@ impl Padded {
 ///
 /// # Safety
 ///
-/// Where scalars are at host addresses, they are NULL or as wide as the vector's type says.
+/// If scalars are at host addresses, they are NULL or as wide as the vector's type says.
 unsafe fn with_scalars(
     function: &'static Function,
     mut words: [u64; 5],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which algorithm multiplies. A search finds one for the selection that a plan was made of, wherever the program keeps that: by a number that both have.
+//! The algorithm that multiplies. A search finds one for the selection that a plan was made of, wherever the program
+//! keeps that: by a number that both have.
 
 use std::{
     collections::HashMap,

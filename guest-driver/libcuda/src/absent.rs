@@ -224,7 +224,7 @@ cuda! {
         let attribute = NATIVE_ATOMIC_SUPPORTED;
         let request = request::cuDeviceGetP2PAttribute { value: true, attrib: attribute, srcDevice, dstDevice };
         if client()?.call(&request)?.value != 0 {
-            // Which there are differs with the link, and only the host's driver of CUDA 13 knows.
+            // The operations differ with the link, and only the host's driver of CUDA 13 knows them.
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         atomics(capabilities, operations, count)

@@ -226,7 +226,7 @@ passed_as! {
     InPtr<*const c_void> as *mut *mut c_void;
 }
 
-/// How an argument of a plain entry of the API table goes from C into a request and comes back from a reply.
+/// The way of an argument of a plain entry of the API table from C into a request, and of a result from a reply to C.
 pub trait GuestArg: Arg {
     /// The request's part.
     fn lower(client: &Client, argument: Self::C) -> Result<Self::Request>;

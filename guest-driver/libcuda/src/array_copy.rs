@@ -25,7 +25,7 @@ use crate::{
 /// Bytes of a row, rows, slices.
 type Size = [usize; 3];
 
-/// Where one end is.
+/// The place of one end.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// An array, or memory that the worker can address.

@@ -36,7 +36,7 @@ pub const API_VERSION: i32 = 13000;
 
 /// The connection and the process's state.
 pub struct Client {
-    /// How requests reach the device.
+    /// The connection to the device.
     pub connection: Connection,
     /// The constant properties of the host.
     pub hello: Hello,

@@ -11,7 +11,7 @@ use gpgpu_protocol::{
     },
 };
 
-/// How a function that works completes.
+/// The completion of a function that works, as a word.
 fn completes(entry: &EntryPoint) -> &'static str {
     let operation = OPERATIONS
         .iter()

@@ -29,7 +29,7 @@ const IN_COMMAND: usize = 8 << 10;
 /// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
 const BY_BLOCKS: usize = 4 << 20;
 
-/// How long a copy waits for a data block before it goes another way.
+/// The longest wait of a copy for a data block before it goes another way.
 const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 
 /// So much pinned memory an asynchronous copy may read when it is issued, if its own stream is idle: though another stream

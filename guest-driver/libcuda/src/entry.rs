@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How programs find functions: by name and version.
+//! The search of programs for functions: by name and version.
 
 use std::{
     ffi::{CStr, CString, c_void},

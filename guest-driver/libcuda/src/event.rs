@@ -39,7 +39,7 @@ use crate::{
     stream, thread,
 };
 
-/// How long a word that says "not yet" is believed before the host is asked again.
+/// The time for which a word that says "not yet" is believed before the host is asked again.
 const BELIEF: Duration = Duration::from_micros(50);
 
 /// The number of looks at a word for one look at the clock.
@@ -55,7 +55,7 @@ struct Watched {
     settled: AtomicU32,
     /// When the host was asked last, in nanoseconds since the first question of all.
     asked: AtomicU64,
-    /// How often the word was believed; the clock is looked at now and then.
+    /// The number of times that the word was believed; the clock is looked at now and then.
     looks: AtomicU32,
     /// The word belongs to another event by now.
     gone: AtomicBool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where C calls come in: the exported functions, none of which lets a panic out.
+//! The entry of calls from C: the exported functions, none of which lets a panic out.
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 

@@ -40,7 +40,7 @@ fn param(
     Ok(())
 }
 
-/// How many parameters a function or a kernel has.
+/// The number of parameters of a function or a kernel.
 fn param_count(object: &Known) -> Option<usize> {
     match object {
         Known::Function(function) | Known::Kernel(function) => Some(function.params.len()),

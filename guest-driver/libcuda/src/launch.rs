@@ -100,7 +100,7 @@ pub fn lower_config(
     })
 }
 
-/// Where the parameters of a launch are, in either way in which CUDA takes them.
+/// The parameters of a launch, in either way in which CUDA takes them.
 enum Parameters<'a> {
     Each {
         layout: &'a [ParamInfo],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How much of a function fits on a multiprocessor: asked of the host once for each question.
+//! The occupancy of a multiprocessor by a function: asked of the host once for each question.
 
 use gpgpu_protocol::{
     api::{Function, Object, request},
@@ -86,7 +86,7 @@ fn blocks(client: &Client, func: u64, (threads, shared, flags): (i32, usize, u32
     Ok(ask(client, func, question, host)? as u32 as i32)
 }
 
-/// How much dynamic shared memory a block takes: a constant, or a function of its threads.
+/// The dynamic shared memory of a block, in bytes: a constant, or a function of its threads.
 fn dynamic_shared(by_threads: CUoccupancyB2DSize, constant: usize, threads: i32) -> usize {
     match by_threads {
         // SAFETY: the program gave the function for this use.

@@ -55,7 +55,7 @@ fn tensor(
     })
 }
 
-/// Where the map is to be. Its alignment counts when a kernel has it, not here: NVIDIA's driver takes any.
+/// The place for the map. Its alignment counts when a kernel has it, not here: NVIDIA's driver takes any.
 fn place(map: HostPtr) -> Result<HostPtr> {
     if map.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);

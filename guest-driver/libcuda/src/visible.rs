@@ -21,7 +21,7 @@ use crate::{device::pci_address, ffi::Result};
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// The variable that says in which order they are numbered.
 const ORDER: &str = "CUDA_DEVICE_ORDER";
-/// How the name of a device begins that is its UUID.
+/// The beginning of the name of a device that is its UUID.
 const UUID: &str = "GPU-";
 
 /// Leaves the devices in the hello that the program is to see, and tells the host; whether that is all of them, in the host's order.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which context a call runs in: the one that the program made current through the driver API,
-//! or else the primary context of the thread's device, retained when first needed.
+//! The context of a call: the one that the program made current through the driver API, or else the primary context of
+//! the thread's device, retained when first needed.
 
 use crate::abi::cudaError_t;
 use crate::driver::{Driver, driver};

@@ -171,7 +171,7 @@ pub unsafe fn rows(
     }
 }
 
-/// Where a copy to or from a symbol happens, with its direction checked.
+/// The address of a copy to or from a symbol, with its direction checked.
 fn within_symbol(
     of: *const c_void,
     bytes: usize,

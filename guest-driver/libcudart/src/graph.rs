@@ -120,7 +120,7 @@ pub unsafe fn copy_node(
     Ok((driver, context, crate::array::native(driver, p)?))
 }
 
-/// Where in a symbol a copy starts.
+/// The start address of a copy in a symbol.
 fn in_symbol(variable: *const c_void, bytes: usize, offset: usize) -> Result<*mut c_void> {
     let (start, size) = symbol(variable)?;
     match offset.checked_add(bytes) {

@@ -110,7 +110,8 @@ pub unsafe fn driver_config(
     })
 }
 
-/// How many parameters a kernel has, from a driver before 13.2, which says of each index whether there is a parameter.
+/// The number of parameters of a kernel, from a driver before 13.2, which says of each index whether there is a
+/// parameter.
 fn count_parameters(driver: &Driver, kernel: CUkernel) -> Result<usize> {
     let mut count = 0;
     loop {

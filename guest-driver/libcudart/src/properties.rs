@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
-/// Where a field of `cudaDeviceProp` comes from.
+/// The source of a field of `cudaDeviceProp`.
 trait Field {
     /// Stores the driver's answers.
     fn put(&mut self, values: &[c_int]);

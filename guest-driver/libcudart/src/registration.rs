@@ -154,7 +154,7 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 /// Counts the changes of the registry.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// How many kernels each thread keeps at hand: a power of two.
+/// The number of kernels that each thread keeps at hand: a power of two.
 const RECENT: usize = 32;
 
 /// A kernel that a thread used, and after how many changes of the registry.
@@ -256,7 +256,7 @@ pub fn host_function(driver: &Driver, function: CUfunction) -> Option<*mut c_voi
     })
 }
 
-/// Where a registered variable is in the current context, and its size.
+/// The address of a registered variable in the current context, and its size.
 pub fn symbol(variable: *const c_void) -> Result<(*mut c_void, usize)> {
     let driver = current()?;
     let variable = read(|registry| registry.variables.get(&variable.addr()).copied())

@@ -34,7 +34,7 @@ pub struct Request<'a> {
     pub words: &'a [u64],
     /// The bytes of the argument that is a [`Kind::Blob`].
     pub blob: &'a [u8],
-    /// Where scalars and results are.
+    /// The place of scalars and results: host or device.
     pub mode: PointerMode,
 }
 

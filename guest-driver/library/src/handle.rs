@@ -19,10 +19,11 @@ use crate::{Object, Status};
 /// The most kinds of calls of a handle that are remembered as accepted.
 const ACCEPTED: usize = 1 << 14;
 
-/// How many of these are found without a lock.
+/// The number of these that are found without a lock.
 const RECENT: usize = 64;
 
-/// How many settings a library keeps for a handle, beside its stream and its pointer mode. Each is a number that the library gives it.
+/// The number of settings that a library keeps for a handle, beside its stream and its pointer mode. Each is a number
+/// that the library gives it.
 pub const SETTINGS: usize = 8;
 
 /// A handle's settings in the library.
@@ -111,7 +112,7 @@ impl Default for Handle {
 }
 
 impl Handle {
-    /// Where scalars and results are.
+    /// The place of scalars and results: host or device.
     pub fn mode(&self) -> PointerMode {
         match self.mode.load(Ordering::Relaxed) {
             0 => PointerMode::Host,

@@ -67,7 +67,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Where it is.
+    /// The address.
     pub fn address(&self) -> u64 {
         self.0
     }

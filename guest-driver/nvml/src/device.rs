@@ -159,7 +159,8 @@ pub(crate) fn brand(name: &str) -> u32 {
     found.map_or(0, |(_, brand)| *brand)
 }
 
-/// How many lanes for numbers of 32 bits a multiprocessor has. Source: CUDA C++ Programming Guide, arithmetic throughput.
+/// The number of lanes for numbers of 32 bits of a multiprocessor. Source: CUDA C++ Programming Guide, arithmetic
+/// throughput.
 pub(crate) fn cores_of_multiprocessor((major, minor): (i32, i32)) -> Result<u32> {
     match (major, minor) {
         (6, 0) | (7, _) | (8, 0) => Ok(64),
@@ -335,7 +336,7 @@ nvml! {
         })?)
     }
 
-    /// How many bits wide the memory's bus is.
+    /// The width of the memory's bus, in bits.
     fn nvmlDeviceGetMemoryBusWidth(device: Handle, width: Out<u32>) {
         let attribute = CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH;
         width.set(with(device, |device| device.attribute(attribute))? as u32)
@@ -367,7 +368,8 @@ nvml! {
         fabric(major, info)
     }
 
-    /// How near two devices are: the host does not say, so they are as far from each other as can be, `NVML_TOPOLOGY_SYSTEM`.
+    /// The distance of two devices. The host does not say it, so they are as far from each other as can be,
+    /// `NVML_TOPOLOGY_SYSTEM`.
     fn nvmlDeviceGetTopologyCommonAncestor(device1: Handle, device2: Handle, level: Out<u32>) {
         let (one, other) = (place(device1)?, place(device2)?);
         level.set(if one == other { 0 } else { 50 })

@@ -26,7 +26,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// The maximum: earlier time is of no interest.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Where a device is on its host's PCI bus.
+/// The address of a device on its host's PCI bus.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     /// The domain.
@@ -82,7 +82,7 @@ pub fn uuid_text(uuid: &[u8; 16]) -> String {
 pub struct Device {
     /// CUDA's properties of it.
     pub info: DeviceInfo,
-    /// Where it is.
+    /// Its address on the PCI bus.
     pub address: Address,
     /// [`uuid_text`].
     pub uuid: String,
@@ -516,8 +516,8 @@ pub(crate) fn share(busy_ns: u64, of: Duration) -> u32 {
     (u128::from(busy_ns) * 100 / of).min(100) as u32
 }
 
-/// How much of the time a device had work of the VM, in percent: since the last such call, if that was up to two seconds ago. Otherwise it
-/// takes a tenth of a second to see.
+/// The part of the time in which a device had work of the VM, in percent: since the last such call, if that was up to
+/// two seconds ago. Otherwise the call takes a tenth of a second to measure it.
 ///
 /// # Errors
 ///

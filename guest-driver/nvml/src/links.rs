@@ -20,8 +20,8 @@ const LAST_CAPABILITY: u32 = 5;
 /// `NVML_NVLINK_DEVICE_TYPE_SWITCH`.
 const SWITCH: u32 = 2;
 
-/// How many links a GPU of a compute capability has that has any, and their `nvmlNvlinkVersion_t`. Source: NVIDIA's data sheets of P100,
-/// V100, A100, A40, H100 and B200.
+/// The number of links of a GPU of a compute capability, if it has any, and their `nvmlNvlinkVersion_t`. Source:
+/// NVIDIA's data sheets of P100, V100, A100, A40, H100 and B200.
 pub(crate) fn links_of((major, minor): (i32, i32)) -> Option<(u32, u32)> {
     match (major, minor) {
         (6, 0) => Some((4, 1)),
@@ -34,7 +34,7 @@ pub(crate) fn links_of((major, minor): (i32, i32)) -> Option<(u32, u32)> {
     }
 }
 
-/// How many links a device has, and their version.
+/// The number of links of a device, and their version.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ nvml! {
         kind.set(SWITCH)
     }
 
-    /// Where that is.
+    /// The PCI address of that.
     fn nvmlDeviceGetNvLinkRemotePciInfo_v2(device: Handle, number: u32, pci: Out<PciInfo>) {
         link(device, number)?;
         pci.set(outside())

@@ -72,9 +72,9 @@ pub struct PciInfoExt {
     pub pciDeviceId: u32,
     /// The board's maker.
     pub pciSubSystemId: u32,
-    /// What kind of device it is: [`DISPLAY_CONTROLLER`].
+    /// The class of the device: [`DISPLAY_CONTROLLER`].
     pub baseClass: u32,
-    /// Which of that kind.
+    /// The subclass.
     pub subClass: u32,
     /// As in `00000000:3B:00.0`.
     pub busId: [c_char; 32],
@@ -192,15 +192,15 @@ pub const TEMPERATURE_V1: u32 = size_of::<Temperature>() as u32 | 1 << 24;
 pub struct Fabric {
     /// [`FABRIC_V2`].
     pub version: u32,
-    /// Which fabric it is.
+    /// The fabric's UUID.
     pub clusterUuid: [u8; 16],
-    /// What became of the search for it.
+    /// The result of the search for it.
     pub status: u32,
     /// The GPUs that reach each other.
     pub cliqueId: u32,
     /// An `NVML_GPU_FABRIC_STATE`, a byte in NVML's newest header.
     pub state: u32,
-    /// What is wrong.
+    /// The faults: a bit mask.
     pub healthMask: u32,
 }
 

@@ -25,7 +25,7 @@ pub struct Image {
 pub struct RuntimeFunction {
     /// CUDA's name, without additions by link-time optimisation.
     pub name: String,
-    /// Where it is, as the file was linked: the load address has to be added.
+    /// The address, as the file was linked: the load address has to be added.
     pub address: u64,
     /// Bytes that belong to the function or are padding behind it.
     pub room: u64,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// How the names of NVIDIA's libraries begin. NCCL is not among them: its licence allows changes.
+/// The beginnings of the names of NVIDIA's libraries. NCCL is not among them: its licence allows changes.
 const BEGINNINGS: [&str; 37] = [
     "libaccinj",
     "libcal.",

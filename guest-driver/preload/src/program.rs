@@ -8,7 +8,7 @@ use object::read::elf::FileHeader as _;
 
 use crate::elf::{Elf, Image, RuntimeFunction, runtime_version};
 
-/// How a program comes by CUDA.
+/// The way by which a program gets CUDA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// No ELF file: a script, most likely.
@@ -25,7 +25,7 @@ pub enum Kind {
     StaticRuntime {
         /// Major version.
         version: Option<u32>,
-        /// How many of the runtime's functions were found.
+        /// The number of the runtime's functions that were found.
         functions: usize,
     },
     /// Holds the static runtime, stripped of its symbols.

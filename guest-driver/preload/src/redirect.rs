@@ -270,7 +270,7 @@ fn plan(
         let (address, room) = match (function.indirect, moment) {
             (false, _) => (symbol, function.room),
             (true, Moment::Start) => match implementation(object, symbol) {
-                // How long it is is not known; its own symbol, if it has one, is not CUDA's.
+                // Its length is not known; its own symbol, if it has one, is not CUDA's.
                 Some(address) => (address, LONG_JUMP as u64),
                 None => continue,
             },

@@ -60,7 +60,7 @@ struct Library {
 /// A redirected function.
 #[repr(C)]
 pub struct Entry {
-    /// Where the redirected function goes: first [`resolve`], then our function or [`missing`]. The jump in the
+    /// The target of the redirected function: first [`resolve`], then our function or [`missing`]. The jump in the
     /// function's place reads it, and leaves the entry's own address in `r11`.
     target: AtomicU64,
     name: CString,
@@ -181,7 +181,7 @@ unsafe extern "C" fn resolve() {
     )
 }
 
-/// Where the program arrives when it calls a function that ours lacks.
+/// The entry for a program that calls a function that ours lacks.
 #[unsafe(naked)]
 unsafe extern "C" fn missing() {
     std::arch::naked_asm!("mov rdi, r11", "jmp {called}", called = sym missing_called)

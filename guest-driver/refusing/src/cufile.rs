@@ -31,7 +31,7 @@ refuse! { "cuFile", isize = -(NOT_SUPPORTED as isize);
     cuFileRead cuFileReadv cuFileWrite cuFileWritev
 }
 
-// How many use it.
+// The number of uses.
 refuse! { "cuFile", i64 = 0;
     cuFileUseCount
 }

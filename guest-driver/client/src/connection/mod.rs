@@ -446,7 +446,7 @@ impl Connection {
         self.work.set_idle(given, scope);
     }
 
-    /// How many requests were sent, without those that only look.
+    /// The number of requests that were sent, without those that only look.
     #[inline]
     pub fn sent(&self) -> u64 {
         self.work.sent()
@@ -486,7 +486,7 @@ impl Connection {
         self.work.is_idle(scope)
     }
 
-    /// How requests reach the device.
+    /// The transport of requests to the device.
     #[inline]
     pub fn transport(&self) -> &dyn Transport {
         &*self.transport

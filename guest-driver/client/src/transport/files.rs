@@ -15,7 +15,7 @@ pub struct Mapped {
     pub file: File,
     /// Its device and inode numbers.
     pub identity: (u64, u64),
-    /// Where the part begins in the file, in bytes.
+    /// The offset of the part in the file, in bytes.
     pub offset: u64,
     /// The size of the file's pages: parts of it are mapped at multiples of that.
     pub page: u64,

@@ -32,10 +32,10 @@ use crate::{
 
 const VIRTIO_F_VERSION_1: u64 = 1 << 32;
 const VHOST_USER_F_PROTOCOL_FEATURES: u64 = 1 << 30;
-/// Where added regions begin: above every address of a process, so that no ring is taken to lie in one.
+/// The start of added regions: above every address of a process, so that no ring is taken to lie in one.
 const FIRST_REGION: u64 = 1 << 47;
 
-/// How long the other end may take to set the device up.
+/// The time limit for the other end to set the device up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ends the connection unless it is dropped in time: a peer that accepts and then says nothing is an error, not a
@@ -69,7 +69,7 @@ pub struct FrontEnd {
 
 /// Parts of files that were added to the memory shared with the device process.
 struct Regions {
-    /// Where the next one begins.
+    /// The start of the next one.
     next: u64,
     /// By the file's device and inode, and the part's offset and bytes.
     known: HashMap<Part, Region>,
@@ -78,7 +78,7 @@ struct Regions {
 type Part = ((u64, u64), u64, u64);
 
 struct Region {
-    /// Where it begins: as a guest-physical address, which here is a number like any other.
+    /// The start: a guest-physical address, which here is a number like any other.
     address: u64,
     users: usize,
     file: File,
@@ -101,7 +101,7 @@ impl Region {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
     part: Part,
-    /// Where the pages asked for begin, as a guest-physical address.
+    /// The guest-physical address of the requested pages.
     pub address: u64,
 }
 

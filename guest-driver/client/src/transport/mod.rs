@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How requests reach the device: the kernel driver's device file, or a vhost-user socket.
+//! The transport of requests to the device: the kernel driver's device file, or a vhost-user socket.
 
 mod files;
 mod front_end;
@@ -27,9 +27,9 @@ pub struct Submission<'a> {
     pub stream: &'a [u8],
     /// Data for the device, at most [`Transport::block_bytes`].
     pub input: &'a [u8],
-    /// Where the answer goes.
+    /// The buffer for the answer.
     pub answer: &'a mut [u8],
-    /// Where data from the device goes, at most [`Transport::block_bytes`].
+    /// The buffer for data from the device, at most [`Transport::block_bytes`].
     pub output: &'a mut [u8],
 }
 
@@ -42,7 +42,7 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
-    /// How many bytes.
+    /// The number of bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::In(from) => from.len(),
@@ -117,7 +117,7 @@ enum Backing {
     Added(front_end::Added),
 }
 
-/// How requests reach the device. Every method may be called by many threads at once.
+/// A transport of requests to the device. Every method may be called by many threads at once.
 pub trait Transport: Send + Sync {
     /// Sends commands and waits for the answer, of which it returns the length.
     fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure>;

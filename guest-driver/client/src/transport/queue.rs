@@ -22,10 +22,10 @@ use super::{Failure, shared::Shared};
 const PER_SLOT: u16 = 4;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
-/// How long a caller looks for its answer before it sleeps.
+/// The time for which a caller looks for its answer before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Where a queue's parts are in the shared memory, as offsets.
+/// The places of a queue's parts in the shared memory, as offsets.
 #[derive(Debug, Clone, Copy)]
 pub struct Geometry {
     /// The descriptor table; the rings follow it.

@@ -14,7 +14,7 @@ type What = Arc<dyn Fn() + Send + Sync>;
 
 struct Entry {
     what: What,
-    /// How often it will be called still.
+    /// The number of calls of it still to come.
     expected: i64,
     /// Its graph has dropped it.
     is_over: bool,

@@ -41,11 +41,11 @@ const NONE: Place = (CU_MEM_LOCATION_TYPE_INVALID, NOWHERE);
 pub struct Advice {
     /// It is mostly read.
     pub read_mostly: bool,
-    /// Where it should be.
+    /// Its preferred place.
     pub preferred: Option<Place>,
     /// The announced users: devices, in order, and [`HOST`].
     pub accessed_by: Vec<i32>,
-    /// Where it was prefetched to last.
+    /// The place of its last prefetch.
     pub prefetched: Option<Place>,
 }
 

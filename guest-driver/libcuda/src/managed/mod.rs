@@ -60,7 +60,7 @@ pub use variables::{forget_image, variable};
 const GRAIN: usize = 512;
 /// Bytes of a page.
 const PAGE: usize = store::PAGE as usize;
-/// How often another place is looked for, where this process has something at the device's.
+/// The number of tries for a place at which this process has nothing.
 const TRIES: usize = 4;
 
 /// All managed memory, and its state.

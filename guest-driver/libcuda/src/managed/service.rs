@@ -29,7 +29,7 @@ use crate::{argument::HostPtr, client::Client, copy, ffi::Result};
 /// As many bytes as are brought here at a time.
 const BOUNCE: usize = 8 * BLOCK as usize;
 
-/// How page faults are heard of and answered.
+/// The service of page faults.
 pub struct Service {
     /// The source of the faults.
     pub uffd: Uffd,
@@ -49,7 +49,7 @@ unsafe impl Send for Bounce {}
 
 static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
 
-/// How many calls of the program run in streams at the moment, and the thread that runs them.
+/// The number of calls of the program that run in streams at the moment, and the thread that runs them.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static CALLING_THREAD: AtomicU32 = AtomicU32::new(0);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where managed memory is: on the device or here, block by block.
+//! The place of managed memory: on the device or here, block by block.
 //!
 //! No function in this file touches managed memory or sends a request. So the holder of the store's lock never waits
 //! for the thread that answers page faults, which needs that lock.
@@ -17,7 +17,7 @@ pub const PAGE: u64 = 4096;
 /// The most blocks that one fault brings here, where a program goes through its memory in order.
 const MOST_AT_ONCE: usize = 8;
 
-/// Where a block is.
+/// The place of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
     /// Unused so far: zeros here, and zeros on the device.
@@ -97,7 +97,7 @@ pub struct Allocation {
     pub start: u64,
     /// As many bytes as the program has asked for.
     pub bytes: u64,
-    /// Where the device memory starts that it lies in.
+    /// The start address of the device memory that it lies in.
     pub base: u64,
     /// Its memory of the device. A page of variables has many; all others have one, which is all of it.
     pub parts: Vec<Part>,
@@ -116,7 +116,7 @@ pub struct Allocation {
     pub is_pinned: bool,
     blocks: Vec<Block>,
     owed: usize,
-    /// How many are on their way here, and not outdated.
+    /// The number of blocks that are on their way here, and not outdated.
     fetching: usize,
     /// The block that is next for a program that goes on as before, and how many were brought the last time.
     ahead: (usize, usize),
@@ -210,7 +210,7 @@ impl Allocation {
         }
     }
 
-    /// Where a block is.
+    /// The place of a block.
     #[cfg(test)]
     pub fn block(&self, index: usize) -> Block {
         self.blocks[index]
@@ -241,7 +241,7 @@ pub struct Job {
     pub allocation: u64,
     /// The blocks.
     pub blocks: Range<usize>,
-    /// Where they lie.
+    /// Their start address.
     pub start: u64,
     /// The bytes of their pages.
     pub span: u64,
@@ -338,7 +338,7 @@ impl Store {
         self.all.values_mut()
     }
 
-    /// How many blocks any launch may have to move.
+    /// The number of blocks that any launch may have to move.
     pub fn owed(&self) -> usize {
         let of = self.all.values();
         of.filter(|of| of.attach != Attach::Host)

@@ -12,7 +12,7 @@ pub struct Answers<const N: usize> {
     /// A bit for each answer that is known.
     known: AtomicU32,
     values: [AtomicU64; N],
-    /// How often something changed: an answer that was asked for before a change is not kept after it.
+    /// The number of changes: an answer that was asked for before a change is not kept after it.
     changes: Mutex<u64>,
 }
 

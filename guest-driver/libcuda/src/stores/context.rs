@@ -40,7 +40,7 @@ pub struct ContextData {
     pub primary: bool,
     /// The id of the primary context that it is a part of, if it is a green context.
     pub home: Option<u64>,
-    /// How often `cuCtxAttach` was called more than `cuCtxDetach`.
+    /// The number of calls of `cuCtxAttach`, less those of `cuCtxDetach`.
     pub attached: AtomicU32,
     /// The permitted properties of its launches.
     pub limits: Limits,

@@ -25,9 +25,10 @@ use super::pointers::{Origin, Range};
 
 /// The largest allocation that is kept: beyond the driver's own blocks, freed memory is gone at once.
 const LARGEST: usize = 1 << 20;
-/// How much is kept at most, in bytes.
+/// The most that is kept, in bytes.
 const MOST: usize = 64 << 20;
-/// How much of that was freed in the order of streams. The host counts it as used, and a program sees its pool's marks.
+/// The most of that, in bytes, that was freed in the order of streams. The host counts it as used, and a program sees
+/// its pool's marks.
 const MOST_ORDERED: usize = 16 << 20;
 /// Allocations are as long as the next multiple of this, which is also how CUDA aligns them.
 const GRAIN: usize = 512;
@@ -120,7 +121,7 @@ impl Home {
         }
     }
 
-    /// How many of so many bytes were freed in a stream's order: all or none.
+    /// The number of bytes of `length` that were freed in a stream's order: all or none.
     fn ordered(&self, length: usize) -> usize {
         if self.order.is_some() { length } else { 0 }
     }

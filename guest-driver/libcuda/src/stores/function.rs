@@ -46,7 +46,7 @@ pub struct FunctionData {
     pub param_bytes: usize,
     /// The kernel that it is in its context, if it is one.
     base: Option<Arc<FunctionData>>,
-    /// How often an attribute was set, and how often the base's were when the attributes were asked for.
+    /// The number of times that an attribute was set, and the base's number when the attributes were asked for.
     sets: AtomicU64,
     base_sets: AtomicU64,
     /// Of a kernel, by device; of a function, one.

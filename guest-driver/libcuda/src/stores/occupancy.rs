@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How much of a function fits on a multiprocessor, as the host has answered.
+//! The occupancy of a multiprocessor by a function, as the host has answered.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use gpgpu_protocol::cuda::*;
 /// A question about a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// How many blocks of a multiprocessor: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+    /// The number of blocks of a multiprocessor: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
     Blocks {
         /// Of a block.
         threads: i32,
@@ -18,7 +18,7 @@ pub enum Question {
         /// As CUDA numbers them.
         flags: u32,
     },
-    /// How much shared memory for each of so many: `cuOccupancyAvailableDynamicSMemPerBlock`.
+    /// The shared memory for each of so many blocks: `cuOccupancyAvailableDynamicSMemPerBlock`.
     Shared {
         /// On a multiprocessor.
         blocks: i32,

@@ -53,7 +53,7 @@ pub enum Origin {
     Managed,
     /// A mapping of physical memory.
     Mapped {
-        /// Whose memory it is.
+        /// The device of its memory.
         device: CUdevice,
         /// The devices that may read and write it: a bit for each. It is in no context.
         open: u64,
@@ -73,7 +73,7 @@ pub struct Range {
     pub context: u64,
     /// Its kind.
     pub kind: Kind,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
 }
 
@@ -114,7 +114,7 @@ impl Range {
     }
 }
 
-/// How many ranges each thread keeps at hand.
+/// The number of ranges that each thread keeps at hand.
 const RECENT: usize = 8;
 
 /// A thread's last look-up, and the map's state at that time.

@@ -67,7 +67,7 @@ pub struct Reference {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// How many there have been.
+    /// The number that there have been.
     made: u64,
     references: HashMap<u64, Arc<Reference>>,
 }

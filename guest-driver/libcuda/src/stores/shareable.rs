@@ -14,7 +14,7 @@ use gpgpu_protocol::cuda::*;
 pub struct Shareable {
     /// The ids of physical memory. An id is never another's, so one that is gone does no harm.
     physical: RwLock<HashSet<u64>>,
-    /// How often memory of others is open, by its address.
+    /// The number of times that memory of others is open, by its address.
     open: Mutex<HashMap<u64, u32>>,
     /// Events that processes share, and whether this one has made them.
     events: RwLock<HashMap<u64, bool>>,
@@ -29,8 +29,8 @@ impl Shareable {
         ids.insert(id);
     }
 
-    /// How often memory of others is open, by its address. Its record [elsewhere](super::pointers) changes under this
-    /// lock.
+    /// The number of times that memory of others is open, by its address. Its record [elsewhere](super::pointers)
+    /// changes under this lock.
     pub fn open(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
         self.open.lock()
     }

@@ -18,7 +18,7 @@ thread_local! {
     pub static NODE: Cell<[u64; 32]> = const { Cell::new([0; 32]) };
 }
 
-/// How often each device's primary context was made anew.
+/// The generation of each device's primary context: from 1, and one more with each reset of the device.
 static GENERATIONS: [AtomicUsize; 2] = [const { AtomicUsize::new(1) }; 2];
 
 fn say(call: String) -> CUresult {

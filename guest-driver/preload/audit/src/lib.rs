@@ -89,7 +89,7 @@ unsafe impl Sync for PathBuffer {}
 
 static PATH: PathBuffer = PathBuffer(UnsafeCell::new([0; PATH_MAX]));
 
-/// How much of [`PATH`] is the folder; 0 as long as it is unknown.
+/// The length of the folder in [`PATH`], in bytes; 0 as long as it is unknown.
 static FOLDER_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// Accepts the interface's version.

@@ -349,7 +349,7 @@ struct Flight<'a> {
     bytes: usize,
 }
 
-/// How long a transfer's next part is: the first is short, so that the device begins early.
+/// The length of a transfer's next part, in bytes: the first is short, so that the device begins early.
 fn part_bytes(total: usize, sent: usize) -> usize {
     let most = if sent == 0 && total > SHORT {
         SHORT / 2
@@ -554,7 +554,7 @@ impl Transport for Socket {
             }
             Backing::Added(_) | Backing::Own | Backing::Program => {}
         }
-        // Where the device did not let go, the memory stays taken, so that nothing else is written there.
+        // If the device did not let go, the memory stays taken, so that nothing else is written there.
         if self.unregister(pinned.region).is_err() {
             return;
         }
