@@ -75,7 +75,7 @@ pub struct Array {
     pub form: CUDA_ARRAY3D_DESCRIPTOR,
     /// Its elements.
     pub format: Format,
-    /// Where they lie.
+    /// Their place.
     pub image: Image,
     /// Bytes of all of them.
     pub bytes: usize,
@@ -319,7 +319,7 @@ impl Array {
         self.keep.is_none()
     }
 
-    /// Where its bytes begin.
+    /// The address of its first byte.
     pub fn start(&self) -> *mut u8 {
         match self.image.place {
             Place::Kept(start) => start,

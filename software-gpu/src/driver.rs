@@ -25,7 +25,7 @@ const READY: u8 = 1;
 const FORKED: u8 = 2;
 const EXITING: u8 = 3;
 
-/// How often a device that can be lost is looked for.
+/// The interval between two looks for a device that can be lost.
 const LOOK: Duration = Duration::from_millis(5);
 
 static STATE: AtomicU8 = AtomicU8::new(BEFORE);

@@ -10,9 +10,9 @@ use crate::printed::Printed;
 /// The part of its context that a launch needs, and that it may outlive.
 #[derive(Debug, Clone)]
 pub struct OfContext {
-    /// Where the text goes that they print.
+    /// The destination of the text that they print.
     pub printed: Arc<Printed>,
-    /// Where they allocate.
+    /// The heap that they allocate from.
     pub heap: Arc<Heap>,
 }
 

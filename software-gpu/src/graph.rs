@@ -418,7 +418,7 @@ impl Gpu for Soft {
     }
 
     fn free(address: u64) {
-        // Where the context is gone, so is its memory.
+        // If the context is gone, so is its memory.
         if let Ok(driver) = driver::get() {
             let _ = memory::free(driver, address);
         }

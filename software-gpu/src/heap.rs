@@ -19,7 +19,7 @@ use crate::memory::{Kind, Owner};
 /// as many for a gap. There are no two gaps side by side.
 const BLOCK: u64 = 64;
 
-/// Which blocks are free and which are allocated. Places and lengths are counted in blocks.
+/// The free and the allocated blocks. Places and lengths are counted in blocks.
 #[derive(Debug, Default)]
 struct Blocks {
     /// The length of each gap, by its place.

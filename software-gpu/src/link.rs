@@ -321,7 +321,8 @@ impl Linker {
         Ok(whole)
     }
 
-    /// Which text has the largest of the `.common` variables of each name; of several the one with a value, or else the first.
+    /// The number of the text with the largest of the `.common` variables of each name; of several the one with a
+    /// value, or else the first.
     fn largest<'a>(&self, texts: &[Vec<Statement<'a>>]) -> HashMap<&'a str, usize> {
         let mut largest = HashMap::new();
         for (number, text) in texts.iter().enumerate() {

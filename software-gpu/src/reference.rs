@@ -119,17 +119,17 @@ impl Slot {
 
 /// A texture reference.
 pub struct TextureReference {
-    /// Where kernels find it.
+    /// The place at which kernels find it.
     pub slot: Slot,
     /// Its handle.
     pub handle: u64,
-    /// How it reads, and the object that it is for kernels, or 0.
+    /// Its properties, and the object that it is for kernels, or 0.
     state: Mutex<(Reading, u64)>,
 }
 
 /// A surface reference.
 pub struct SurfaceReference {
-    /// Where kernels find it.
+    /// The place at which kernels find it.
     pub slot: Slot,
     /// Its handle.
     pub handle: u64,
@@ -148,7 +148,7 @@ impl TextureReference {
         made.handle
     }
 
-    /// How it reads.
+    /// The properties of its reads.
     pub fn reading(&self) -> Reading {
         self.state.lock().0
     }

@@ -28,7 +28,7 @@ pub enum Null {
     PerThread,
 }
 
-/// How a stream is ordered with others.
+/// The order of a stream's work with that of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The legacy default stream: with all blocking streams.
@@ -139,7 +139,7 @@ pub struct Stream {
     pub context: u64,
     /// The context that its work is queued in, by its own number.
     pub owner: u64,
-    /// How it is ordered with others.
+    /// Its order with others.
     pub order: Order,
     attributes: Mutex<Attributes>,
     queue: Mutex<Queue>,

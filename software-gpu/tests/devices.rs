@@ -106,7 +106,7 @@ fn each_device_has_its_own_context_and_its_own_memory() {
     ok!(cuMemAllocAsync(&mut pooled, 1 << 20, null_mut()));
     assert_eq!(ordinal(pooled), 1);
 
-    // What one device's context held is gone with it, and the other's is not.
+    // The content of one device's context is gone with it, and the other's is not.
     ok!(cuDevicePrimaryCtxRelease_v2(0));
     assert_eq!(read(blocks[1], 1), [41]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What CUDA answers to mistakes.
+//! CUDA's answers to mistakes.
 
 mod common;
 

@@ -230,7 +230,7 @@ fn pitfall_45_and_46_parameters_by_both_forms() {
         null_mut(),
         extra.as_mut_ptr()
     ));
-    // What is missing of the parameters is zero.
+    // The missing part of the parameters is zero.
     assert_eq!((again, size), (CUDA_SUCCESS, 39));
     assert_eq!(
         launch(f, 1, 1, NULL_STREAM, &mut []),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What kernels are told of textures and surfaces, and accesses outside. The rest is in `tests/pitfalls/textures.cpp`.
+//! The properties of textures and surfaces that kernels get, and accesses outside. The rest is in
+//! `tests/pitfalls/textures.cpp`.
 
 mod common;
 
@@ -52,7 +53,7 @@ fn resource(kind: CUresourcetype, array: u64) -> CUDA_RESOURCE_DESC {
     resource
 }
 
-/// What instructions leave in `%r1`, of an object in `%d1`; an error is the launch's.
+/// The value that instructions leave in `%r1`, of an object in `%d1`; an error is the launch's.
 fn ask(object: u64, instructions: &str) -> Result<u32, CUresult> {
     let text = format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry ask(.param .u64 object, .param .u64 out)\n{{\n\

@@ -468,7 +468,7 @@ fn memory_is_counted_and_lives_while_it_is_mapped() {
     ok!(cuMemUnmap(address, 2 * GRANULE));
     assert_eq!(free_bytes(), before);
     assert_eq!(cu!(cuMemRelease(handle)), CUDA_ERROR_INVALID_VALUE);
-    // What comes there next is zeroed.
+    // The memory that comes there next is zeroed.
     map(address, GRANULE, create(GRANULE));
     assert_eq!(read(address, 1), [0]);
 }

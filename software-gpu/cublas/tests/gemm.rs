@@ -243,7 +243,7 @@ fn an_unknown_combination_is_refused() {
     ok!("cuCtxSynchronize";);
 }
 
-/// How long a product of 512 takes, and that it is right.
+/// Measures the time of a product of 512, and checks the result.
 fn large<A: Number, C: Number, S: Number>(types: [c_int; 2], compute: c_int) {
     const SIZE: usize = 512;
     let (handle, n) = (handle(), SIZE as c_int);

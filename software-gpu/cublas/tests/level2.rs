@@ -122,7 +122,7 @@ fn triangular<T: Number>() {
             }
         }
     }
-    // What `trsv` finds makes the right side when it is multiplied again.
+    // A product with the result of `trsv` gives the right side.
     for (fill, operation) in [(0, 0), (0, 2), (1, 0), (1, 1)] {
         let a = triangle::<T>(fill, |_| C64::default());
         let (x, xs) = vector::<T>(10, 6);

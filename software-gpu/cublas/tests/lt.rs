@@ -103,7 +103,7 @@ fn heuristic(handle: Handle, operation: Raw, layouts: [Raw; 4]) -> (c_int, Found
     (status, found)
 }
 
-/// What the tests compute products of: `m` rows, `n` columns, sums of `k`.
+/// The shape of the tests' products: `m` rows, `n` columns, sums of `k`.
 const SHAPE: [usize; 3] = [5, 4, 6];
 
 fn epilogue(value: C64, bias: C64, epilogue: u32) -> C64 {

@@ -95,7 +95,7 @@ fn results_on_the_device_are_not_waited_for() {
     let (x, result, alpha) = (upload(&[3f32, 4.0]), upload(&[0f32]), upload(&[0f32]));
     let gate = hold(stream);
     ok!("cublasSnrm2_v2"; handle, 2, x, 1, result);
-    // What one call makes is a scalar of the next.
+    // The result of one call is a scalar of the next.
     ok!("cublasSscal_v2"; handle, 2, result, x, 1);
     ok!("cublasScopy_v2"; handle, 1, result, 1, alpha, 1);
     assert_eq!(call!("cuStreamQuery"; stream), NOT_READY);
@@ -209,7 +209,7 @@ fn the_library_says_what_it_is() {
     let name = |status| unsafe { CStr::from_ptr(name(status)) };
     assert_eq!(name(13), c"CUBLAS_STATUS_EXECUTION_FAILED");
     assert_eq!(name(2), c"unknown status");
-    // What is not there is not exported.
+    // The library does not export missing functions.
     assert!(is_exported("cublasSgemm_v2_64") && !is_exported("cublasSgetrfBatched"));
 }
 

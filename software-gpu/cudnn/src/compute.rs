@@ -3,7 +3,7 @@
 
 use crate::types::{Result, Status, require};
 
-/// How a window moves over images: one number for each of their dimensions.
+/// The movement of a window over images: one number for each of their dimensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Window {
     /// Zeros before the first element; as many follow the last one.
@@ -65,7 +65,7 @@ fn place([_, b, c]: [i64; 3], [x, y, z]: [i64; 3]) -> usize {
     ((x * b + y) * c + z) as usize
 }
 
-// Where an element of the window at a place of the output lies in the image; `None` in the padding.
+// The place in the image of an element of the window at a place of the output; `None` in the padding.
 fn source(
     [padding, stride, dilation]: [[i64; 3]; 3],
     image: [i64; 3],

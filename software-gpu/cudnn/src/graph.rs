@@ -28,7 +28,7 @@ pub(crate) mod kind {
     pub const GRAPH: i32 = 15;
     pub const PACK: i32 = 16;
     pub const TENSOR: i32 = 17;
-    /// How many cuDNN has.
+    /// The number of types that cuDNN has.
     pub const COUNT: i32 = 51;
 }
 
@@ -476,7 +476,7 @@ impl Descriptor {
     }
 }
 
-/// Where an operand is.
+/// The place of an operand.
 #[derive(Clone, Copy)]
 enum Place {
     Device(u64),

@@ -39,10 +39,10 @@ pub struct Filter {
     pub sizes: Vec<i64>,
 }
 
-/// How images are convolved.
+/// The properties of a convolution.
 #[derive(Debug, Clone, Default)]
 pub struct Convolution {
-    /// How the filter moves.
+    /// The movement of the filter.
     pub window: Window,
     /// Whether the filter is flipped, as mathematics has it (`CUDNN_CONVOLUTION`).
     pub is_flipped: bool,
@@ -54,14 +54,14 @@ pub struct Convolution {
     pub math: c_int,
 }
 
-/// How images are pooled.
+/// The properties of a pooling.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     /// The result of a window.
     pub mode: Pooling,
     /// The window's sizes.
     pub sizes: Vec<i64>,
-    /// How it moves.
+    /// The movement of the window.
     pub window: Window,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where a tensor's elements are, and the memory that holds them.
+//! The places of a tensor's elements, and the memory that holds them.
 
 use gpgpu_stand_in::{
     driver::{ILLEGAL_ADDRESS, OUT_OF_MEMORY},
@@ -19,9 +19,9 @@ const MOST_ELEMENTS: i64 = 1 << 28;
 pub struct Tensor {
     /// The type of its elements.
     pub data: Data,
-    /// How many there are in each dimension.
+    /// The number of elements in each dimension.
     pub sizes: Vec<i64>,
-    /// How far apart they are in each, in elements.
+    /// The distance of elements in each dimension, in elements.
     pub strides: Vec<i64>,
 }
 
@@ -96,7 +96,7 @@ impl Tensor {
         self.sizes.get(dimension).copied().unwrap_or(1)
     }
 
-    // Where each element is, in order of the dimensions.
+    // The place of each element, in order of the dimensions.
     fn places(&self) -> impl Iterator<Item = i64> + '_ {
         (0..self.elements() as i64).map(|mut at| {
             let mut place = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Where the elements of a transform's data are.
+//! The places of the elements of a transform's data.
 
 use crate::types::{Direction, Result, Status};
 
@@ -66,7 +66,7 @@ pub struct Embedding {
 /// The places of one side's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// How many elements each dimension has.
+    /// The number of elements in each dimension.
     sizes: Vec<usize>,
     /// From one element to the next in each dimension.
     steps: Vec<i64>,

@@ -134,7 +134,7 @@ pub fn enter_with(name: RawPlan, f: impl FnOnce(&Plan) -> Result) -> c_int {
     })
 }
 
-/// Where a call's data is.
+/// The addresses of a call's data, and the direction.
 #[derive(Debug, Clone, Copy)]
 struct Data {
     input: u64,

@@ -195,7 +195,7 @@ export! {
         generator.generate(out as u64, count, 2, move |words| [poisson(words, &of)])
     }
 
-    /// Where the table of 32 words for each dimension is, for sets 101 and 102.
+    /// The address of the table of 32 words for each dimension, for sets 101 and 102.
     fn curandGetDirectionVectors32(vectors: Answer<*const c_void>, set: c_int) {
         static SETS: [Table<u32>; 2] = [Table::new(), Table::new()];
         let at = usize::try_from(set - 101).ok();
@@ -211,7 +211,7 @@ export! {
         vectors.set(table.get(set as u64, 64 * DIMENSIONS, long_word))
     }
 
-    /// Where the table of a word for each dimension is.
+    /// The address of the table of a word for each dimension.
     fn curandGetScrambleConstants32(constants: Answer<*const c_void>) {
         static TABLE: Table<u32> = Table::new();
         constants.set(TABLE.get(32, DIMENSIONS, word))

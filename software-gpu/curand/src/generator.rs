@@ -82,7 +82,7 @@ pub fn enter_with(name: RawGenerator, f: impl FnOnce(&Generator) -> Result) -> c
     })
 }
 
-/// How many numbers work makes before it writes them.
+/// The number of numbers that work makes before it writes them.
 const PIECE: usize = 1 << 16;
 
 impl Generator {

@@ -14,9 +14,9 @@ pub type Words = ChaCha8Rng;
 pub struct Place {
     /// The beginning of the sequence.
     pub seed: u64,
-    /// Which of the sequences of a seed.
+    /// The number of the sequence, among those of a seed.
     pub sequence: u64,
-    /// How many words were taken.
+    /// The number of words that were taken.
     pub taken: u64,
 }
 
@@ -49,7 +49,7 @@ pub fn normal(one: f64, other: f64) -> [f64; 2] {
 
 /// A Poisson-distributed number, of two words.
 pub fn poisson(words: &mut impl Rng, of: &Poisson<f64>) -> u32 {
-    // How many words it takes is not known before: it has a sequence of its own.
+    // The number of words that it takes is not known before, so it has a sequence of its own.
     let mut own = ChaCha8Rng::seed_from_u64(words.next_u64());
     of.sample(&mut own) as u32
 }

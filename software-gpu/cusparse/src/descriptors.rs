@@ -16,9 +16,9 @@ use crate::types::{Index, Number, Result, Status};
 /// Indices in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Indices {
-    /// Where they are.
+    /// Their address.
     pub address: u64,
-    /// How wide they are.
+    /// Their width.
     pub width: Index,
     /// The number of the first index: 0 or 1.
     pub base: i64,
@@ -29,7 +29,7 @@ pub struct Indices {
 pub struct Dense {
     /// Elements.
     pub size: i64,
-    /// Where they are.
+    /// The address of the elements.
     pub values: u64,
     /// Their `cudaDataType`.
     pub data: c_int,
@@ -42,9 +42,9 @@ pub struct Sparse {
     pub size: i64,
     /// Elements that are stored.
     pub count: i64,
-    /// Which these are.
+    /// The indices of these.
     pub indices: Indices,
-    /// Where their values are.
+    /// The address of their values.
     pub values: u64,
     /// Their `cudaDataType`.
     pub data: c_int,
@@ -57,7 +57,7 @@ pub struct DenseMatrix {
     pub shape: (i64, i64),
     /// From one column, or row, to the next.
     pub leading: i64,
-    /// Where the first element is.
+    /// The address of the first element.
     pub values: u64,
     /// Their `cudaDataType`.
     pub data: c_int,
@@ -65,7 +65,7 @@ pub struct DenseMatrix {
     pub by_rows: bool,
 }
 
-/// How a sparse matrix is stored.
+/// The format of a sparse matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For each row where its elements begin, and their columns.
@@ -77,17 +77,17 @@ pub enum Format {
 /// `cusparseSpMatDescr_t`.
 #[derive(Debug, Clone, Copy)]
 pub struct SparseMatrix {
-    /// How it is stored.
+    /// The format.
     pub format: Format,
     /// Rows and columns.
     pub shape: (i64, i64),
     /// Elements that are stored.
     pub count: i64,
-    /// Where rows begin, or each element's row.
+    /// The start of each row, or each element's row.
     pub rows: Indices,
     /// Each element's column.
     pub columns: Indices,
-    /// Where the values are.
+    /// The address of the values.
     pub values: u64,
     /// Their `cudaDataType`.
     pub data: c_int,
@@ -101,7 +101,7 @@ pub type Description = [c_int; 4];
 /// The result of a product of sparse matrices before it is copied.
 #[derive(Debug, Clone, Default)]
 pub struct Product {
-    /// Where each row begins.
+    /// The start of each row.
     pub rows: Vec<i64>,
     /// Each element's column.
     pub columns: Vec<i64>,
@@ -364,7 +364,7 @@ impl SparseMatrix {
     }
 }
 
-/// Where each row begins, and the end, by the rows of sorted elements.
+/// The start of each row, and the end, by the rows of sorted elements.
 pub fn starts(rows: i64, of: impl Iterator<Item = usize>) -> Vec<i64> {
     let mut starts = vec![0; rows as usize + 1];
     for row in of {

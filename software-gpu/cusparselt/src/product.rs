@@ -203,7 +203,7 @@ fn factor<T: Element>(memory: &Memory, of: &Factor, at: u64, i: i64) -> Outcome<
     })
 }
 
-/// Where the i-th compressed matrix of a batch is, from the first one on.
+/// The distance of the i-th compressed matrix of a batch from the first one, in bytes.
 pub fn compressed_place(of: &Factor, i: i64) -> u64 {
     match of.matrix.stride {
         0 => 0,

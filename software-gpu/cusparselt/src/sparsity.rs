@@ -21,11 +21,11 @@ const FOUR: usize = 4;
 pub struct Lines<T> {
     /// Their numbers.
     pub all: Vec<T>,
-    /// How many a line has.
+    /// The number of numbers in a line.
     pub length: usize,
 }
 
-/// How a factor lies in memory.
+/// The layout of a factor in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Factor {
     /// The matrix.
@@ -193,7 +193,7 @@ fn straight(address: u64, count: usize) -> Vector {
     }
 }
 
-/// Where the i-th matrix of a batch is.
+/// The i-th matrix of a batch.
 pub fn place(of: &Matrix, address: u64, i: i64) -> memory::Matrix {
     let bytes = bytes_of(of.data).unwrap_or(1) as i64;
     let distance = of.stride.wrapping_mul(i).wrapping_mul(bytes);

@@ -102,7 +102,7 @@ pub struct Matrix {
     pub leading: i64,
     /// The distance of those of a batch; 0 if they are one.
     pub stride: i64,
-    /// How many are in a batch.
+    /// The number of matrices in a batch.
     pub batch: c_int,
     /// The type of its elements (`cudaDataType_t`).
     pub data: c_int,
@@ -171,11 +171,11 @@ pub mod attribute {
     pub const ALPHA_VECTOR: usize = 5;
     /// The same for beta.
     pub const BETA_VECTOR: usize = 6;
-    /// How far apart the biases of a batch are.
+    /// The distance of the biases of a batch.
     pub const BIAS_STRIDE: usize = 7;
-    /// Where the bias is.
+    /// The address of the bias.
     pub const BIAS: usize = 8;
-    /// Where the sparse matrix will be.
+    /// The address of the sparse matrix, which is written later.
     pub const SPARSE: usize = 9;
     /// Their number.
     pub const COUNT: usize = 10;

@@ -18,7 +18,7 @@ const R_32I: c_int = 10;
 const BY_COLUMNS: c_int = 1;
 const BY_ROWS: c_int = 2;
 
-/// What `cusparseLt.h` gives a program for any object.
+/// The room that `cusparseLt.h` gives a program for any object.
 #[repr(C, align(16))]
 struct Room([u8; 512]);
 

@@ -28,7 +28,7 @@ pub(super) fn leak(name: &CStr) -> *const c_char {
     kept.as_ptr()
 }
 
-/// Where a kernel's parameter lies.
+/// Gives the offset and the size of a kernel's parameter.
 pub(super) fn parameter(
     info: &ptx::Kernel,
     index: usize,

@@ -99,8 +99,9 @@ pub unsafe extern "C" fn softwareGpuQueue(
     })
 }
 
-/// Where the CPU finds `size` bytes at a device address, to be read or written. It is for work that runs in a stream, and
-/// the pointer is good until that work ends. `CUDA_ERROR_ILLEGAL_ADDRESS` if the device may not reach all of them.
+/// Gives the CPU's address of `size` bytes at a device address, to be read or written. It is for work that runs in a
+/// stream, and the pointer is good until that work ends. `CUDA_ERROR_ILLEGAL_ADDRESS` if the device may not reach all
+/// of them.
 ///
 /// # Safety
 ///

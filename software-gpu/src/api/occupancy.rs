@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How many blocks fit.
+//! The number of blocks that fit on a multiprocessor.
 
 use std::ffi::{c_int, c_uint};
 

@@ -124,7 +124,7 @@ impl Tensor {
     }
 }
 
-/// Where a map is to be: at any alignment, as with NVIDIA's driver.
+/// The place for a map: at any alignment, as with NVIDIA's driver.
 fn place(map: Pointer<c_void>) -> Result<Pointer<c_void>> {
     require(!map.is_null())?;
     Ok(map)

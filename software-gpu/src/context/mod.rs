@@ -49,7 +49,7 @@ const HEAP_BYTES: usize = 8 << 20;
 /// A device's primary context.
 #[derive(Default)]
 pub struct Primary {
-    /// How often it is retained.
+    /// The number of times that it is retained.
     pub retained: u32,
     /// `cuDevicePrimaryCtxSetFlags`.
     pub flags: u32,

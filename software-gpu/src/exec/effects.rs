@@ -6,7 +6,7 @@ use super::env::{Env, LOCAL};
 use super::lanes::each_until;
 use super::program::{Inst, Stop};
 
-/// Where it goes.
+/// The destination of these effects.
 pub trait Effects: Sync {
     /// Takes the text of one call of `printf`.
     fn print(&self, text: Vec<u8>);

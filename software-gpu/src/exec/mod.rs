@@ -34,7 +34,7 @@ pub use texture::{Class, Format, Image, Layout, Outside, Place, Sampler, Surface
 
 use crate::ptx;
 
-/// How a kernel is to be launched (`cuLaunchKernelEx`).
+/// The properties of a kernel's launch (`cuLaunchKernelEx`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
     /// Blocks in x, y and z.

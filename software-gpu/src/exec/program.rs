@@ -75,9 +75,9 @@ pub(super) struct Again {
     pub(super) params: Vec<(u32, u32)>,
     /// The register with how far its `.local` variables are from where they are in a first call.
     pub(super) shift: u32,
-    /// Where these variables begin in a first call, and their bytes.
+    /// The start of these variables in a first call, and their bytes.
     pub(super) variables: (u32, u32),
-    /// How the distance is aligned.
+    /// The alignment of the distance.
     pub(super) align: u32,
 }
 

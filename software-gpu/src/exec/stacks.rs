@@ -26,7 +26,7 @@ struct Frame {
     callee: u32,
     parent: u32,
     depth: u32,
-    /// How much of the stack for variables is in use, this call's included.
+    /// The number of used bytes of the stack for variables, this call's included.
     used: u32,
     /// The lanes' values in the registers and parameters of a function that ran already, one lane's after the other;
     /// empty if it did not.
@@ -52,7 +52,7 @@ impl Stacks {
         self.kept = 0;
     }
 
-    /// How many calls have led to a frame.
+    /// The number of calls that have led to a frame.
     pub(super) fn depth(&self, frame: u32) -> u32 {
         self.frames[frame as usize].depth
     }

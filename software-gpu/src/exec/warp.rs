@@ -34,7 +34,7 @@ pub(super) struct Warp {
     /// Lanes that have not exited.
     pub(super) live: u32,
     stacks: Stacks,
-    /// Which group, in order, gets the next slice: more than zero after one has used up a slice while others waited.
+    /// The group, in order, that gets the next slice: more than zero after one has used up a slice while others waited.
     turn: usize,
 }
 

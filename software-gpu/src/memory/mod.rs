@@ -40,7 +40,7 @@ fn addresses(total: u64) -> u64 {
 
 type Map = BTreeMap<u64, Arc<Allocation>>;
 
-/// Where the device's addresses begin if the kernel grants it: far from where programs and their libraries lie.
+/// The start of the device's addresses if the kernel grants it: far from where programs and their libraries lie.
 const WINDOW: u64 = 0x4000_0000_0000;
 
 /// The bytes that small managed variables share, where each begins, and the most bytes of one.
@@ -92,7 +92,7 @@ pub struct Allocation {
     pub being_freed: AtomicBool,
     /// The fields of a mapping only.
     pub mapped: Option<Mapped>,
-    /// Where the CPU finds its first byte.
+    /// The CPU's address of its first byte.
     bytes: u64,
     /// Host memory to unmap at the end.
     _mapping: Option<Arc<Mapping>>,

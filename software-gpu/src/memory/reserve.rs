@@ -21,7 +21,7 @@ use crate::config::{GRANULARITY, MAX_DEVICES};
 use crate::driver::new_id;
 use crate::ffi::Result;
 
-/// Where reservations go that wish for no address: beyond the largest window, below where programs lie.
+/// The area of reservations that wish for no address: beyond the largest window, below where programs lie.
 const AREA: u64 = 0x4800_0000_0000;
 
 /// Addresses that the program has reserved.

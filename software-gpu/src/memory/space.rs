@@ -14,7 +14,7 @@ use crate::ffi::Result;
 
 const PAGE: usize = 4096;
 
-/// Where the variables begin that programs use as well, if the kernel grants it.
+/// The start of the variables that programs use as well, if the kernel grants it.
 const VARIABLES: usize = 0x5000_0000_0000;
 
 /// A mapping that goes away with it.
@@ -144,7 +144,7 @@ impl Mapping {
 
     /// Undoes [`Mapping::show`]: the part has zeroed pages of its own, for remaining users.
     pub fn hide(&self, offset: usize, length: usize) {
-        // Where even that is refused the file stays there, unseen by new work, until the whole goes.
+        // If even that is refused, the file stays there, unseen by new work, until the whole goes.
         let _ = self.replace(offset, length, None);
     }
 
@@ -267,7 +267,7 @@ pub fn populate(start: u64, size: u64, write: bool) -> Result {
     }
 }
 
-/// Which parts of the window are free, and how much of the device's memory is used.
+/// The free parts of the window, and the used part of the device's memory.
 #[derive(Debug)]
 pub struct Space {
     free: BTreeMap<u64, u64>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which functions call which.
+//! The graph of calls between functions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -103,7 +103,7 @@ struct Visit {
 struct Search<'a> {
     module: &'a Module,
     functions: &'a [usize],
-    /// Where in `functions` each of them is.
+    /// The place of each of them in `functions`.
     places: HashMap<usize, usize>,
     /// One for each function, and one for the targets of a call by an address: all of them.
     visits: Vec<Visit>,

@@ -36,7 +36,7 @@ pub(super) struct FunctionParser<'a> {
     pub(super) param_bytes: usize,
     scopes: Vec<Scope<'a>>,
     scope: usize,
-    /// How many lists of operands the parser is in.
+    /// The number of lists of operands that the parser is in.
     depth: usize,
     /// References to labels: id, scope, name, line. An operand `Label(id)` is rewritten at the end.
     references: Vec<(usize, &'a str, u32)>,

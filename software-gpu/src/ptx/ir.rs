@@ -141,7 +141,7 @@ pub struct Global {
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
-    /// Where it lives.
+    /// Its state space.
     pub space: GlobalSpace,
     /// Initial bytes; shorter than `size` where the rest is zero.
     pub initialiser: Vec<u8>,
@@ -173,7 +173,7 @@ pub struct Relocation {
     pub offset: usize,
     /// Width of the field in bytes.
     pub size: usize,
-    /// Whose address.
+    /// The symbol of the address.
     pub target: Symbol,
     /// Added to the address.
     pub addend: i64,

@@ -224,7 +224,7 @@ impl Driver {
         check(code)
     }
 
-    /// Where the CPU finds bytes of device memory, for work that runs in a stream.
+    /// The CPU's address of bytes of device memory, for work that runs in a stream.
     ///
     /// # Errors
     /// `ILLEGAL_ADDRESS` if the device may not reach all of them.

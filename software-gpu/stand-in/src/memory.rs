@@ -44,18 +44,18 @@ pub type Outcome<T = ()> = Result<T, Code>;
 /// `count` elements, `step` elements apart; with a negative step the last one lies first.
 #[derive(Debug, Clone, Copy)]
 pub struct Vector {
-    /// Where the first in memory is.
+    /// The address of the first in memory.
     pub address: u64,
     /// Their number.
     pub count: i64,
-    /// How far apart they are.
+    /// Their distance.
     pub step: i64,
 }
 
 /// Columns one after the other, `leading` elements apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix {
-    /// Where the first element is.
+    /// The address of the first element.
     pub address: u64,
     /// Elements of a column.
     pub rows: i64,
@@ -82,7 +82,7 @@ impl Memory {
         Self(driver)
     }
 
-    // Where `count` elements are that lie one after the other.
+    // The address of `count` elements that lie one after the other.
     fn span<T: Plain>(&self, address: u64, count: i64, write: bool) -> Outcome<*mut T> {
         let size = elements(count)?
             .checked_mul(size_of::<T>())
@@ -265,7 +265,7 @@ impl Memory {
 }
 
 impl Vector {
-    // Where the i-th element is, from the first in memory.
+    // The place of the i-th element, from the first in memory.
     fn place(&self, i: i64) -> usize {
         let from_first = if self.step < 0 {
             (self.count - 1 - i).wrapping_mul(-self.step)
@@ -281,7 +281,7 @@ impl Vector {
 pub enum Scalar<T> {
     /// The value.
     Host(T),
-    /// Where it is.
+    /// Its address.
     Device(u64),
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the tests share: the API as a C program sees it, and a stream that a test holds and lets go.
+//! The common part of the tests: the API as a C program sees it, and a stream that a test holds and lets go.
 #![allow(dead_code, missing_docs)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use software_gpu::exec::{Effects, Fault, Launch, LoadedModule, Memory, Range, launch};
 use software_gpu::ptx;
 
-/// Where the heap begins in the device's address space.
+/// The start of the heap in the device's address space.
 const BASE: u64 = 0x7_0000_0000;
 
 pub struct Device {
@@ -18,7 +18,7 @@ pub struct Device {
     pub printed: Printed,
 }
 
-/// What was printed, call by call.
+/// The printed text, call by call.
 #[derive(Default)]
 pub struct Printed(pub Mutex<Vec<String>>);
 

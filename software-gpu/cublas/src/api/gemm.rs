@@ -13,12 +13,12 @@ use gpgpu_stand_in::memory::{Matrix, Memory, Outcome, Vector};
 
 use super::{family, matrix, require};
 
-/// Where the matrices of one operand are.
+/// The addresses of the matrices of one operand.
 #[derive(Debug, Clone, Copy)]
 pub enum Places {
     /// From an address on, so many elements apart.
     Strided(u64, i64),
-    /// Where an array of addresses in device memory says.
+    /// From an array of addresses in device memory.
     Array(u64),
 }
 
@@ -55,7 +55,7 @@ impl Places {
         }
     }
 
-    // Where the i-th matrix is, whose elements have `size` bytes.
+    // The address of the i-th matrix, whose elements have `size` bytes.
     fn at(self, array: &[u64], i: i64, size: usize) -> u64 {
         match self {
             Self::Strided(first, stride) => {

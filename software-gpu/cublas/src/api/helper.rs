@@ -66,7 +66,7 @@ export! {
         stream.set(handle.settings().stream.0)
     }
 
-    /// Where scalars and results are: on the host 0, on the device 1.
+    /// The place of scalars and results: 0 is the host, 1 the device.
     fn cublasSetPointerMode_v2(handle: RawHandle, mode: c_int) |handle| {
         handle.settings().on_device = is_device_mode(mode)?;
         Ok(())
@@ -109,7 +109,7 @@ export! {
         Ok(())
     }
 
-    /// How many multiprocessors work is to use; zero is for all.
+    /// The number of multiprocessors for the work; zero is for all.
     fn cublasSetSmCountTarget(handle: RawHandle, count: c_int) |handle| {
         require(count >= 0)?;
         handle.settings().multiprocessors = count;

@@ -19,7 +19,7 @@ use super::algorithm::Algorithm;
 use super::descriptor::{Class, Descriptor, Raw, read};
 use super::{on_device, scalar};
 
-/// How a matrix, or a batch of them, lies in memory.
+/// The layout of a matrix, or of a batch of them, in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// The type of its elements (`cudaDataType_t`).
@@ -77,7 +77,7 @@ impl Layout {
         self.count
     }
 
-    /// Where the i-th matrix is, as columns one after the other, whose elements have `size` bytes.
+    /// The i-th matrix, as columns one after the other, whose elements have `size` bytes.
     fn at(&self, address: u64, i: i64, size: usize) -> Matrix {
         let (rows, columns) = self.stored();
         let distance = self.stride.wrapping_mul(i).wrapping_mul(size as i64);
@@ -239,7 +239,7 @@ impl Product {
         if !fits || made.iter().any(|of| of.count != made[3].count) {
             return Err(Status::InvalidValue);
         }
-        // Which attributes change nothing here: the target of multiprocessors, and whether sums may be rough.
+        // The attributes that change nothing here: the target of multiprocessors, and the permission of rough sums.
         if !of.has_no_other(&[0, 1, 2, 3, 4, 7, 8, 10, 15, 25, 26]) {
             return Err(Status::NotSupported);
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the tests share: both libraries as a C program gets them, numbers of all types, and matrices to compare with.
+//! The common part of the tests: both libraries as a C program gets them, numbers of all types, and matrices to compare
+//! with.
 #![allow(dead_code, missing_docs)]
 
 use std::ffi::{c_int, c_void};
@@ -212,7 +213,7 @@ pub fn assert_close<T: Number>(found: T, expected: C64, what: &str) {
     assert!(close, "{what} {}: {found} is not {expected}", T::LETTER);
 }
 
-/// What cannot be a result: it shows what was read or written that should not have been.
+/// A value that cannot be a result: it shows reads and writes that should not have been.
 pub fn poison<T: Number>() -> T {
     T::new(C64::new(f64::NAN, f64::NAN))
 }
@@ -270,7 +271,7 @@ impl<T: Number> Matrix<T> {
         }
     }
 
-    /// What is in device memory, and that nothing was written below the columns.
+    /// Reads the matrix from device memory, and checks that nothing was written below the columns.
     pub fn read(&self) -> Vec<T> {
         let all = download::<T>(self.address, self.leading * self.columns);
         let mut values = Vec::new();

@@ -26,7 +26,7 @@ pub struct Performance {
 
 /// The one algorithm: an implicit product of matrices.
 const ALGORITHM: c_int = 0;
-/// How many cuDNN has.
+/// The number of algorithms that cuDNN has.
 const ALGORITHMS: c_int = 8;
 
 /// A convolution, its filters as a tensor, and the sizes of the output.
@@ -98,7 +98,7 @@ export! {
         Ok(())
     }
 
-    /// How many algorithms cuDNN has.
+    /// The number of algorithms that cuDNN has.
     fn cudnnGetConvolutionForwardAlgorithmMaxCount(handle: Raw, count: Answer<c_int>) {
         find(handle)?;
         count.set(ALGORITHMS)

@@ -27,7 +27,7 @@ export! {
     /// Waits for the handle's work and ends it.
     fn cudnnDestroy(handle: Raw) { destroy(handle) }
 
-    /// Where the handle's work goes from now on.
+    /// Sets the stream of the handle's work from now on.
     fn cudnnSetStream(handle: Raw, stream: Raw) {
         *find(handle)?.stream() = Name(stream);
         Ok(())

@@ -13,7 +13,7 @@ use crate::types::{Fill, Number, Real, Result, flag, require};
 use super::factor::WORKSPACE;
 use super::{all, family, matrix, vector};
 
-/// Which eigenvalues, in their order, counted from one.
+/// The range of eigenvalues, in their order, counted from one.
 type Range = Option<(i64, i64)>;
 
 fn compute<T: Number>(

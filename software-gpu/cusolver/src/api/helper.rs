@@ -110,7 +110,7 @@ export! {
     /// They end.
     fn cusolverDnDestroyParams(params: Raw) { end(&PARAMS, params) }
 
-    /// Which algorithm a function uses. There is one of each.
+    /// Sets the algorithm of a function. There is one of each.
     fn cusolverDnSetAdvOptions(params: Raw, function: c_int, algorithm: c_int) {
         require((0..=2).contains(&function) && (0..=2).contains(&algorithm))?;
         with(&PARAMS, params, |()| ())

@@ -13,7 +13,7 @@ use crate::types::{Number, Real, Result, Status, flag, require};
 use super::factor::WORKSPACE;
 use super::{all, family, matrix, vector};
 
-/// Where one side's vectors go, if they do.
+/// The place for one side's vectors, if they are wanted.
 type Vectors = Option<Matrix>;
 
 fn decompose<T: Number>(memory: Memory, a: Matrix, s: u64, is_whole: bool) -> Outcome<Singular<T>> {
@@ -118,7 +118,7 @@ fn gesvdj<T: Number>(
     })
 }
 
-/// How far the product of so many vectors and values is from the matrix.
+/// The distance of the product of so many vectors and values from the matrix.
 fn residual<T: Number>(a: &DMatrix<T>, found: &Singular<T>, rank: usize) -> f64 {
     let mut left = found.left.columns(0, rank).into_owned();
     for (at, value) in found.values[..rank].iter().enumerate() {

@@ -219,7 +219,7 @@ export! {
         nnz.set(found.count)
     }
 
-    /// How it is stored.
+    /// The format.
     fn cusparseSpMatGetFormat(name: Raw, format: Answer<c_int>) {
         format.set(match get(&SPARSE_MATRICES, name)?.format {
             Format::Csr => 1,
@@ -227,7 +227,7 @@ export! {
         })
     }
 
-    /// Where all of it is.
+    /// Sets the addresses of all of it.
     fn cusparseCsrSetPointers(name: Raw, starts: *mut c_void, at: *mut c_void, values: *mut c_void) {
         require(get(&SPARSE_MATRICES, name)?.format == Format::Csr)?;
         with(&SPARSE_MATRICES, name, |matrix| {

@@ -46,7 +46,7 @@ export! {
         stream.set(handle.settings().stream.0)
     }
 
-    /// Where scalars and results are: on the host 0, on the device 1.
+    /// The place of scalars and results: 0 is the host, 1 the device.
     fn cusparseSetPointerMode(handle: Raw, mode: c_int) |handle| {
         require(matches!(mode, 0 | 1))?;
         handle.settings().on_device = mode == 1;

@@ -27,7 +27,7 @@ export! {
     /// General, symmetric, Hermitian or triangular.
     fn cusparseSetMatType(name: Raw, value: c_int) { set(name, 0, value, 3) }
 
-    /// Which triangle.
+    /// The triangle.
     fn cusparseSetMatFillMode(name: Raw, value: c_int) { set(name, 1, value, 1) }
 
     /// Whether the diagonal is taken for ones.
@@ -36,7 +36,7 @@ export! {
     /// The number of the first index.
     fn cusparseSetMatIndexBase(name: Raw, value: c_int) { set(name, 3, value, 1) }
 
-    /// Where rows begin, by each element's row.
+    /// Computes the starts of rows from each element's row.
     fn cusparseXcoo2csr(handle: Raw, cooRowInd: *const c_int, nnz: c_int, m: c_int, csrRowPtr: *mut c_int, idxBase: c_int) |handle| {
         require(nnz >= 0 && m >= 0 && matches!(idxBase, 0 | 1))?;
         let indices = |address: *const c_int| Indices { address: address as u64, width: Index::Narrow, base: idxBase.into() };

@@ -10,7 +10,7 @@ use crate::types::{Status, require};
 
 use super::{export, give, take};
 
-/// How wide each attribute of a product is.
+/// The size of each attribute of a product, in bytes.
 const WIDTHS: [usize; attribute::COUNT] = [4, 4, 4, 4, 4, 4, 4, 8, 8, 8];
 
 fn of_product(number: c_int) -> Result<(usize, usize), Status> {

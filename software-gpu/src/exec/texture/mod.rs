@@ -39,7 +39,7 @@ impl Format {
     }
 }
 
-/// Where elements lie.
+/// The place of elements.
 #[derive(Debug, Clone, Copy)]
 pub enum Place {
     /// In memory that the texture's `keep` holds: the first byte.
@@ -56,7 +56,7 @@ unsafe impl Sync for Place {}
 /// A level of a texture or a surface: rows of elements. Every size is at least 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Image {
-    /// Where the first element lies.
+    /// The place of the first element.
     pub place: Place,
     /// Elements of a row.
     pub width: u32,
@@ -83,7 +83,7 @@ pub enum Outside {
     Border,
 }
 
-/// How a texture reads.
+/// The properties of a texture's reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampler {
     /// Outside an image, in x, y and z.
@@ -125,7 +125,7 @@ pub struct Texture {
     pub format: Format,
     /// The kind of its slices.
     pub layout: Layout,
-    /// How it reads.
+    /// The properties of its reads.
     pub sampler: Sampler,
     /// Linear memory, which is read by whole coordinates alone: outside it is zero.
     pub is_linear: bool,
@@ -202,7 +202,7 @@ impl Geometry {
     }
 }
 
-/// How an instruction of `tex` finds its level; the numbers go into `imm`.
+/// The ways by which an instruction of `tex` finds its level; the numbers go into `imm`.
 pub(super) const BASE: i64 = 0;
 pub(super) const LEVEL: i64 = 1;
 pub(super) const GRADIENT: i64 = 2;

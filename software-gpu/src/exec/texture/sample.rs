@@ -74,7 +74,7 @@ fn pair(x: f32, size: u32, outside: Outside, normalized: bool, linear: bool) -> 
     }
 }
 
-/// How an instruction finds its level.
+/// The way by which an instruction finds its level.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lod {
     Base,

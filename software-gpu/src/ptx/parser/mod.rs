@@ -391,7 +391,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// How many threads a block of this size has.
+/// The number of threads of a block of this size.
 fn threads(block: [u32; 3]) -> u32 {
     block.into_iter().fold(1, u32::saturating_mul)
 }
