@@ -37,8 +37,8 @@ def close(got, want, tolerance):
         raise ArithmeticError(f"wrong by {error:.1e}")
 
 
-# How long a figure is measured at least, in seconds: longer than what the start of a process, and that of the worker for the next one a
-# second later, may still cost a service and a driver.
+# The shortest measurement of a figure, in seconds: longer than what the start of a process, and that of the worker for
+# the next one a second later, may still cost a service and a driver.
 LEAST = 0.2 if QUICK else 3.0
 
 

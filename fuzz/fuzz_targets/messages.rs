@@ -36,7 +36,7 @@ fn file() -> &'static File {
     })
 }
 
-/// How many files go with a message; before some of them, the list of runs is written anew.
+/// The number of files that go with a message; before some of them, the list of runs is written anew.
 fn files(input: &mut Input<'_>) -> usize {
     match input.u8() {
         few @ 0..=127 => usize::from(few % 8),

@@ -23,7 +23,7 @@ use virtio_gpgpu_fuzz::input::Input;
 use zerocopy::IntoBytes;
 
 const PAGE: usize = 4096;
-/// Where the driver says how far it has appended.
+/// The offset of the tail, the driver's position of append.
 const TAIL: usize = 128;
 /// Records that are read at most: the other thread could append for ever.
 const MOST: usize = 256;
@@ -64,7 +64,7 @@ impl Region {
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input::new(bytes);
     let region = Region::get();
-    // Where both begin, so that wrapping around is met too.
+    // The start of both, so that wrapping around is met too.
     let start = input.number().wrapping_mul(8);
     let tail = start.wrapping_add(input.number());
     let writes: Vec<(usize, u64)> = (0..input.u8() % 16)

@@ -18,7 +18,7 @@ impl<'a> Input<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub fn len(&self) -> usize {
         self.rest.len()
     }

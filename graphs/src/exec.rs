@@ -160,8 +160,8 @@ impl<G: Gpu> Inner<G> {
         Ok(leaves)
     }
 
-    /// How a node waits for each of those before it, if that is for a part of one. A capture may have edges that a graph cannot be given;
-    /// such an edge waits for all.
+    /// The edges from a node to each of those before it, if it waits for a part of one. A capture may have edges that a
+    /// graph cannot be given; such an edge waits for all.
     fn partial_edges(&self, node: &Node) -> Option<Vec<CUgraphEdgeData>> {
         let edges = || node.dependencies.iter();
         if edges().all(|(_, edge)| edge.is_whole()) || !G::has_partial_edges() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which kernels of a cubin reach a function that is not in it.
+//! The kernels of a cubin that reach a function that is not in it.
 //!
 //! `.nv.callgraph` is not documented; this description is from the output of `ptxas` and `nvlink` of CUDA 12 and 13. It
 //! is pairs of words, usually symbols. A pair of 0 and a negative number describes the pairs behind it: after -1 the
@@ -30,7 +30,7 @@ enum Part {
 struct Calls {
     /// By callee, its callers.
     callers: HashMap<u32, Vec<u32>>,
-    /// Whose address is taken.
+    /// The functions whose address is taken.
     taken: HashSet<u32>,
     /// The functions that call by an address.
     by_address: Vec<u32>,

@@ -63,7 +63,7 @@ impl<'a> Elf<'a> {
         self.word(offset).map(u64::from_le_bytes)
     }
 
-    /// Where an element of a table is, all of which is in the file.
+    /// The offset of an element of a table, all of which is in the file.
     pub fn place(&self, table: u64, index: u64, size: u64) -> Result<u64, Broken> {
         let place = || {
             let at = index.checked_mul(size)?.checked_add(table)?;

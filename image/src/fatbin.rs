@@ -43,7 +43,7 @@ pub struct Entry {
     flags: u64,
     compressed: usize,
     decompressed: usize,
-    /// Where its header begins.
+    /// The offset of its header.
     start: usize,
     payload: usize,
     payload_bytes: usize,

@@ -29,7 +29,7 @@ impl Broken {
 
 /// Memory that an image is read from: it may have no known end until its headers tell.
 pub trait Source {
-    /// Why something cannot be read.
+    /// The reason why something cannot be read.
     type Error: From<Broken>;
 
     /// `length` bytes at `offset`.

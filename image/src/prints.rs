@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which kernels of an image may print.
+//! The kernels of an image that may print.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const SILENT: [&[u8]; 3] = [b"malloc", b"free", b"__assertfail"];
 /// The most bytes of the names that are kept.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Which kernels of an image may print.
+/// The kernels of an image that may print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prints {
     /// These alone; none is an image that prints nothing.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which kernels count as ones that may print.
+//! Tests of which kernels count as ones that may print.
 
 use super::*;
 

@@ -407,7 +407,7 @@ fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
     whole
 }
 
-/// Where the first entry's header begins.
+/// The offset of the first entry's header.
 const ENTRY: usize = 16;
 
 #[test]

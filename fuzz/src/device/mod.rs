@@ -54,7 +54,7 @@ const QUEUE_SIZE: u16 = 256;
 const RING_BYTES: u64 = 0x4000;
 const AVAIL: u64 = 0x2000;
 const USED: u64 = 0x3000;
-/// Where requests are put, and the data of commands.
+/// The guest addresses of requests, and of the data of commands.
 const HEAP: std::ops::Range<u64> = 0x1_0000..0x2_0000;
 const DATA: u64 = 0x2_0000;
 const DATA_PART: u64 = 0x1_0000;
@@ -72,7 +72,7 @@ const INDIRECT: u16 = 4;
 
 /// More steps than this teach nothing that fewer do not; they are enough for more clients than a VM may have.
 const MAX_STEPS: usize = MAX_CLIENTS + 64;
-/// How many clients a short input opens at most.
+/// The most clients that a short input opens.
 const MANY: usize = 4;
 
 fn memory() -> &'static GuestMemoryMmap {
@@ -157,9 +157,9 @@ pub struct Rig {
     before_reset: Leftover,
     /// The used indices of rings that are stopped.
     stopped: [Option<u16>; NUM_QUEUES],
-    /// How many workers the supervisor lets the VM have.
+    /// The number of workers that the supervisor lets the VM have.
     max_clients: usize,
-    /// How many clients were opened.
+    /// The number of clients that were opened.
     opened: usize,
     /// Whether the input is long enough to open as many clients as a VM may have.
     is_long: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which kernels of a text reach a function that it only declares.
+//! The kernels of a text that reach a function that it only declares.
 //!
 //! A body is taken to call each function that it names: a superset of its calls, except for calls by an address. A body
 //! with such calls reaches all functions that any body and any variable names.

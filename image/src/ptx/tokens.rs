@@ -33,7 +33,7 @@ fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
 }
 
-/// How many bytes of `text` after the first one belong to a name that it begins.
+/// The number of bytes of the name that begins `text`. Its first byte is taken for one of a name.
 fn name_length(text: &[u8]) -> usize {
     let rest = text.iter().skip(1);
     1 + rest.take_while(|byte| is_in_name(**byte)).count()
@@ -45,7 +45,7 @@ impl<'a> Tokens<'a> {
         Self { rest: text }
     }
 
-    /// How many bytes of the text are left.
+    /// The number of bytes of the text that are left.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
