@@ -316,7 +316,7 @@ fn rings() -> std::io::Result<()> {
         records.extend(commands);
     }
     let tail = records.len() as u32;
-    // Where it starts, the tail, and the writes of the other thread: places and values.
+    // The start, the tail, and the writes of the other thread: places and values.
     let calm = [&[0, 253][..], &tail.to_le_bytes(), &[0]].concat();
     let busy = [
         &[253, 0xf0, 0xff, 0, 0, 253][..],

@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How a value travels. Tables of different age are compared by it, and the specification's annex is made from it.
+/// The encoding of a value. Tables of different age are compared by it, and the specification's annex is made from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// No bytes.
@@ -165,7 +165,7 @@ pub struct Field {
     pub name: &'static str,
     /// The description, line by line.
     pub doc: &'static [&'static str],
-    /// How it travels.
+    /// The encoding.
     pub shape: &'static Shape,
 }
 
@@ -215,7 +215,7 @@ const fn number(hash: u64, value: usize) -> u64 {
 
 /// A value that travels in a stream or an answer.
 pub trait Wire: Sized {
-    /// How it travels.
+    /// The encoding.
     const SHAPE: &'static Shape;
     /// Whether the value's size has a limit that its type tells: such answers fit a reply slot of the ring.
     const BOUNDED: bool = true;

@@ -1466,7 +1466,7 @@ pub type CUhostFn = Option<unsafe extern "C" fn(userData: *mut c_void)>;
 /// A function that a stream calls on the host, with its status.
 pub type CUstreamCallback =
     Option<unsafe extern "C" fn(hStream: CUstream, status: CUresult, userData: *mut c_void)>;
-/// How much dynamic shared memory a block of a given size takes.
+/// The dynamic shared memory of a block of a given size, in bytes.
 pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(blockSize: c_int) -> usize>;
 
 /// The name of a result code, or `None` for a code that CUDA does not have.

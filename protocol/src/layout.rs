@@ -105,7 +105,7 @@ impl Config {
     }
 }
 
-/// How the device answers a request; 0 is success.
+/// The device's answer to a request; 0 is success.
 pub mod status {
     /// The request was carried out; for a command, the answer holds CUDA's own result.
     pub const OK: u32 = 0;
@@ -177,7 +177,7 @@ pub struct Register {
     pub address: U64,
     /// Bytes, a multiple of [`PAGE_BYTES`]: the sum of the runs.
     pub length: U64,
-    /// How many runs follow: 1 to [`Config::max_runs`].
+    /// The number of runs that follow: 1 to [`Config::max_runs`].
     pub runs: U32,
     /// Zero.
     pub reserved: U32,
@@ -267,7 +267,7 @@ pub struct CommandHeader {
 pub struct CommandAnswer {
     /// One of [`status`].
     pub status: U32,
-    /// How many bytes of the answer were written.
+    /// The number of bytes of the answer that were written.
     pub answer_bytes: U32,
 }
 

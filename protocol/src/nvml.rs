@@ -73,7 +73,7 @@ pub struct FieldValue {
     pub scopeId: u32,
     /// Microseconds since 1970.
     pub timestamp: i64,
-    /// How long it took, in microseconds.
+    /// The time that it took, in microseconds.
     pub latencyUsec: i64,
     /// The type of the value.
     pub valueType: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How arguments travel, and the kinds of objects.
+//! The forms of arguments in requests and replies, and the kinds of objects.
 
 use std::marker::PhantomData;
 

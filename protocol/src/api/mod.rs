@@ -175,7 +175,7 @@ impl Properties {
 pub struct Argument {
     /// Its name.
     pub name: &'static str,
-    /// How it travels: an [`Arg`] of [`arguments`](self), as the table writes it.
+    /// Its form: an [`Arg`] of [`arguments`](self), as the table writes it.
     pub travels: &'static str,
 }
 
@@ -184,7 +184,7 @@ pub struct Argument {
 pub struct Operation {
     /// Its number.
     pub op: u16,
-    /// How it completes.
+    /// Its completion.
     pub completion: Completion,
     /// Its style: `plain`, `guest`, `worker` or `custom`.
     pub style: &'static str,

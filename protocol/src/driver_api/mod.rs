@@ -21,7 +21,7 @@ pub mod check;
 
 use crate::with_driver_api;
 
-/// How the guest's library has a function.
+/// The implementation of a function in the guest's library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
     /// It is made from the API table ([`crate::api`]).
@@ -45,7 +45,7 @@ pub struct EntryPoint {
     pub symbol: &'static str,
     /// Whether this is the variant with per-thread default streams.
     pub per_thread: bool,
-    /// How the guest's library has it.
+    /// The implementation in the guest's library.
     pub guest: Guest,
 }
 

@@ -136,7 +136,7 @@ pub const REFUSED: &[Reason] = &[
     },
 ];
 
-/// Why a function is not supported, or refused; `None` for one that works.
+/// The reason why a function is not supported, or refused; `None` for one that works.
 pub fn reason(symbol: &str) -> Option<&'static str> {
     let all = NOT_SUPPORTED.iter().chain(REFUSED);
     let mut found = all.filter(|reason| reason.is_for(symbol));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How the call of a library's function becomes a request, and a request a call.
+//! The encoding of a call of a library's function as a request, and the decoding of a request.
 //!
 //! A call is a word for each argument, as a C caller has it in a register. Data at a host address travels with the
 //! request; data on the device stays there.

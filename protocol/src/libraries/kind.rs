@@ -4,16 +4,16 @@
 use super::class::Class;
 use crate::codec::{Field, Shape, Structure};
 
-/// How wide a value is.
+/// The width of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     /// So many bytes.
     Bytes(u8),
     /// So many values of the type that another argument names (`cudaDataType`).
     Data {
-        /// Which argument.
+        /// The number of the argument.
         of: u8,
-        /// How many values.
+        /// The number of values.
         times: u8,
     },
     /// As wide as a scalar of a product: the type by a `cublasComputeType_t`, complex if the result's type is.
@@ -176,7 +176,7 @@ static BYTES_OR_NULL: Shape = Shape::Structure(&Structure {
 });
 
 impl Kind {
-    /// How it travels.
+    /// The encoding.
     pub const fn shape(self) -> &'static Shape {
         match self {
             Self::Handle(_)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How a table's rows become [`Function`](super::Function)s.
+//! The macros that make [`Function`](super::Function)s of a table's rows.
 
 use super::{Kind, is_same};
 use crate::codec::{Field, Shape, Structure};

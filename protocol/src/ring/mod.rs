@@ -21,13 +21,14 @@ use std::{
 use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Where the header is: the head at 0 and the sleeping flag at 64, both the device's; the tail at 128, the driver's.
+/// The offset of the header: the head at 0 and the sleeping flag at 64, both the device's; the tail at 128, the
+/// driver's.
 pub const HEADER_OFFSET: usize = 0;
-/// Where the command area is.
+/// The offset of the command area.
 pub const COMMAND_OFFSET: usize = 4096;
 /// Bytes of the command area: a power of two.
 pub const COMMAND_BYTES: usize = 256 << 10;
-/// Where the reply slots are.
+/// The offset of the reply slots.
 pub const SLOT_OFFSET: usize = COMMAND_OFFSET + COMMAND_BYTES;
 /// The number of reply slots: calls of so many threads can be under way.
 pub const SLOTS: usize = 64;
@@ -35,15 +36,15 @@ pub const SLOTS: usize = 64;
 pub const SLOT_BYTES: usize = 4096;
 /// The most streams that one request waits for by fences.
 pub const SLOT_FENCES: usize = 16;
-/// Where a slot's answer starts.
+/// The offset of a slot's answer in the slot.
 const SLOT_ANSWER: usize = 128;
 /// The most bytes of answer that a slot holds.
 pub const SLOT_ANSWER_BYTES: usize = SLOT_BYTES - SLOT_ANSWER;
-/// Where the events' words are.
+/// The offset of the events' words.
 pub const WORD_OFFSET: usize = SLOT_OFFSET + SLOTS * SLOT_BYTES;
-/// How many events can have a word.
+/// The number of events that can have a word.
 pub const WORDS: usize = 4096;
-/// Where the data blocks are.
+/// The offset of the data blocks.
 pub const BLOCK_OFFSET: usize = WORD_OFFSET + WORDS * 4;
 /// Bytes of a data block.
 pub const BLOCK_BYTES: usize = 128 << 10;
@@ -58,8 +59,8 @@ const HEAD: usize = 0;
 const SLEEPING: usize = 64;
 const TAIL: usize = 128;
 
-/// How long after it has said that it sleeps the device of a relaxed ring looks at the tail once more, at least. A store of the
-/// driver's is visible long before that.
+/// The time after its report of sleep, at least, at which the device of a relaxed ring looks at the tail once more. A
+/// store of the driver's is visible long before that.
 pub const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// [`Record::slot`] of a post.
@@ -86,7 +87,7 @@ const _: () = {
 pub struct Record {
     /// Bytes of the record with this head: a multiple of 8.
     pub bytes: u32,
-    /// Where the answer goes, or [`NO_SLOT`].
+    /// The slot for the answer, or [`NO_SLOT`].
     pub slot: u32,
     /// The value that says that the slot's words are this request's: not 0.
     pub sequence: u32,
@@ -168,7 +169,7 @@ impl<'a> Area<'a> {
         self.u32_at(SLEEPING)
     }
 
-    /// How far the driver has appended, in bytes since the ring was made.
+    /// The driver's position: the number of bytes appended since the ring was made.
     pub fn tail(&self) -> u64 {
         self.u64_at(TAIL).load(Ordering::Acquire)
     }
@@ -270,7 +271,7 @@ impl<'a> Producer<'a> {
         self.is_relaxed = true;
     }
 
-    /// How far it has appended.
+    /// The position behind the last appended record.
     pub fn tail(&self) -> u64 {
         self.tail
     }
@@ -369,7 +370,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// How far it has read.
+    /// The position behind the last record that was read.
     pub fn head(&self) -> u64 {
         self.head
     }

@@ -327,7 +327,7 @@ fn type_of(shape: &Shape) -> String {
     }
 }
 
-/// How many bytes a value takes at most, if there is a limit.
+/// The most bytes of a value, if there is a limit.
 fn most_bytes(shape: &Shape) -> Option<usize> {
     Some(match shape {
         Shape::Nothing => 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How tables of different age are compared.
+//! The comparison of tables of different age.
 
 use std::fmt::Write;
 

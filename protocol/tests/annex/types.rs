@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How every type travels, with examples.
+//! The encoding of every type, with examples.
 
 use std::fmt::{Debug, Write};
 

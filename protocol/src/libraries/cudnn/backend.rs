@@ -13,7 +13,7 @@ use super::data_bytes;
 pub mod kind {
     /// A plan that can be executed.
     pub const PLAN: i32 = 5;
-    /// Where the tensors of an execution are.
+    /// A variant pack: the places of the tensors of an execution.
     pub const PACK: i32 = 16;
     /// A tensor.
     pub const TENSOR: i32 = 17;
@@ -47,7 +47,7 @@ pub mod name {
     pub const TENSOR_IS_BY_VALUE: i32 = 908;
     /// A variant pack's tensors, by number.
     pub const PACK_IDS: i32 = 1000;
-    /// Where they are.
+    /// Their addresses.
     pub const PACK_POINTERS: i32 = 1001;
     /// The memory that the plan works in.
     pub const PACK_WORKSPACE: i32 = 1003;
@@ -195,7 +195,7 @@ impl Values {
     }
 }
 
-/// Where a tensor of an execution is.
+/// The place of a tensor of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// At a device address.

@@ -46,11 +46,11 @@ pub const BIAS: usize = 8;
 /// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`, `…SPLIT_K`, `…SPLIT_K_MODE` and `…SPLIT_K_BUFFERS`: the results of a search.
 pub const FOUND: [usize; 4] = [0, 3, 4, 5];
 
-/// How many a matrix has.
+/// The number of attributes of a matrix.
 pub const MATRIX: usize = 2;
-/// How many a product has.
+/// The number of attributes of a product.
 pub const PRODUCT: usize = 20;
-/// How many a selection has.
+/// The number of attributes of a selection.
 pub const SELECTION: usize = 6;
 
 const fn number(bytes: u8) -> Attribute {
@@ -84,7 +84,7 @@ const OF_PRODUCT: [Attribute; PRODUCT] = [
     // Whether alpha and beta are vectors.
     VECTOR,
     VECTOR,
-    // How far apart the biases of a batch are; the bias; the sparse matrix.
+    // The distance of the biases of a batch; the bias; the sparse matrix.
     number(8),
     ADDRESS,
     ADDRESS,

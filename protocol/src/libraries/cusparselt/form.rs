@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How the calls of cuSPARSELt travel: descriptors whole, with the call that uses them.
+//! The encoding of the calls of cuSPARSELt: descriptors whole, with the call that uses them.
 //!
 //! The types here are a guest's content of a program's structures, and a worker's content of a request.
 
@@ -333,7 +333,7 @@ mod tests {
         ] {
             assert!(read(set, count).is_err(), "{set:?}");
         }
-        // How many configurations there are is the library's to say.
+        // The library chooses the number of configurations.
         let mut writer = Writer::new();
         for word in [1, 1, 3] {
             writer.word(word);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How the calls of cuBLASLt travel: descriptors whole, with the call that uses them.
+//! The encoding of the calls of cuBLASLt: descriptors whole, with the call that uses them.
 //!
 //! A descriptor is the attributes that differ from their defaults, by number. An algorithm is the library's own bytes,
 //! which no code here interprets. The guest writes a request from the packed values of its descriptors and can leave
@@ -215,7 +215,7 @@ impl Descriptor {
     }
 }
 
-/// Where a scalar is.
+/// The place of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// At a host address: it travels.
@@ -226,7 +226,7 @@ pub enum Place {
     Zero,
 }
 
-/// Where alpha and beta are by a `cublasLtPointerMode_t`; `None` if there is no such mode.
+/// The places of alpha and beta by a `cublasLtPointerMode_t`; `None` if there is no such mode.
 #[inline]
 pub fn places(mode: u64) -> Option<[Place; 2]> {
     Some(match mode {

@@ -26,7 +26,7 @@ pub fn put_plan<T: AsRef<[u8]>>(
 pub struct Plan {
     /// The product's descriptors.
     pub descriptors: Descriptors,
-    /// How the library computes it.
+    /// The library's algorithm for it.
     pub algorithm: Option<Algorithm>,
 }
 
