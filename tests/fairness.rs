@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How a GPU is shared out between VMs: the service, its policy and its metrics are the real ones, and so is the guest's
+//! The shares of VMs in a GPU: the service, its policy and its metrics are the real ones, and so is the guest's
 //! library, over sockets; the GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a GPU.
 //!
 //! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the

@@ -80,7 +80,7 @@ fn image() -> String {
     )
 }
 
-/// What a client of the limited VM has left on the device of a context.
+/// The free memory of a client of the limited VM on the device of a context, in bytes.
 fn free(client: &mut Client<'_>, context: u64) -> u64 {
     let info = request::cuMemGetInfo_v2 {
         free: true,
@@ -363,7 +363,7 @@ fn no_form_of_an_image_takes_more_than_it_is_charged() {
         };
         (module, client.call(&load, context, image, 0).0)
     };
-    // What the driver takes once for all that are loaded.
+    // The memory that the driver takes once for all images.
     let (_, code) = load(&mut client, 1, image().as_bytes());
     assert_eq!(code, CUDA_SUCCESS);
     // Large enough to be seen beside all else that the driver does.

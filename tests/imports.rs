@@ -23,7 +23,7 @@ const NEWER: &str = "cuDevSmResourceSplit";
 /// Names, each with its version if it has one.
 type Names = BTreeSet<(String, Option<String>)>;
 
-/// What a library exports.
+/// The names that a library exports.
 fn exports(library: &Path) -> Names {
     let bytes = fs::read(library).unwrap();
     let data = bytes.as_slice();
@@ -68,7 +68,7 @@ fn wanted(list: &str) -> BTreeMap<String, Names> {
     wanted
 }
 
-/// What a library of these names lacks. Names without a version may be of any.
+/// The wanted names that a library of these names lacks. Names without a version may be of any.
 fn missing(wanted: &Names, exported: &Names) -> Vec<String> {
     let plain: BTreeSet<_> = exported.iter().map(|(name, _)| name).collect();
     let is_there = |name: &&(String, Option<String>)| match name {

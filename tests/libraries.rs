@@ -49,7 +49,7 @@ use std::{
 
 use host::{BackEnd, Guest, Options, on_gpu, stage, wait_for};
 
-/// Which part this program has as a guest's.
+/// The variable with the part of this program as a guest's.
 const PART: &str = "VIRTIO_GPGPU_TEST_PART";
 const MIB: u64 = 1 << 20;
 /// The charge of a handle.

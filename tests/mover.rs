@@ -491,7 +491,7 @@ fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
     other.round_trip(&[(a, MIB as u32)], &[(b, MIB as u32)], 0, "moved");
 }
 
-/// How fast it is: `VIRTIO_GPGPU_TEST_GPU=cuda cargo test --release --test mover -- --ignored --nocapture measure`.
+/// Measures the speed: `VIRTIO_GPGPU_TEST_GPU=cuda cargo test --release --test mover -- --ignored --nocapture measure`.
 #[test]
 #[ignore = "measures, and says nothing on the software GPU"]
 fn measure() {

@@ -106,7 +106,7 @@ fn copy() -> &'static Path {
 
 // The attempts, each with its end inside a sandbox.
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Done,

@@ -41,10 +41,10 @@ use host::Host;
 use tracer::Tracer;
 
 const MIB: u64 = 1 << 20;
-/// Where the ring lies in the guest's memory.
+/// The guest address of the ring.
 const RING: u64 = 32 * MIB;
 const TAIL: u64 = 128;
-/// Where a slot has its answer.
+/// The offset of a slot's answer in the slot.
 const ANSWER: u64 = 128;
 fn vmm() -> Vmm {
     Vmm {

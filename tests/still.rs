@@ -53,12 +53,12 @@ use host::{Host, wait_for};
 use load::{LOAD_BYTES, Load, Writes};
 use memory::{Whole, maps};
 
-/// How often each of them happens.
+/// The number of times that each of them happens.
 const ROUNDS: u64 = 100;
 const MIB: u64 = 1 << 20;
 /// A driver and its processes have one half of the guest's memory, and those after a reset the other.
 const HALF: u64 = 17 * MIB;
-/// Where the buffers of the processes begin in a half.
+/// The offset in a half of the processes' buffers.
 const BUFFERS: u64 = 4 * MIB;
 const _: () = assert!(BUFFERS + LOAD_BYTES <= HALF);
 
@@ -330,7 +330,7 @@ fn pitfall_88_after_a_reboot() {
     assert!(scene.moved);
 }
 
-/// How a VMM pauses a VM.
+/// The way by which a VMM pauses a VM.
 #[derive(Clone, Copy, PartialEq)]
 enum Pause {
     Qemu,

@@ -132,7 +132,7 @@ struct Client {
     busy: CUfunction,
     await_flag: CUfunction,
     raise_flag: CUfunction,
-    /// How many kernels have counted themselves, and something for them to write to.
+    /// The number of kernels that have counted themselves, and something for them to write to.
     counter: CUdeviceptr,
     /// The data of two of the kernels.
     flag: CUdeviceptr,
@@ -233,7 +233,7 @@ impl Client {
         unsafe { (self.cuda.cuStreamSynchronize)(stream) }
     }
 
-    /// How many kernels have counted themselves.
+    /// The number of kernels that have counted themselves.
     fn counted(&self) -> u32 {
         let mut value = 0_u32;
         // SAFETY: the value lives across the call, and has as many bytes.

@@ -34,7 +34,7 @@ mod pictures;
 #[path = "valid.rs"]
 mod valid;
 
-/// Where the ring lies in the guest's memory, and pages that it registers with CUDA.
+/// The guest addresses of the ring, and of pages that it registers with CUDA.
 const RING: u64 = 32 * MIB;
 const PINNED: u64 = 48 * MIB;
 /// The offset for the client's own addresses.
@@ -47,7 +47,7 @@ const RESERVED: u64 = 4 * PIECE;
 /// Commands that are sent before all of them are waited for.
 const ROUND: u64 = 24;
 
-/// How a command goes.
+/// A command as it is sent.
 struct Sent {
     bytes: Vec<u8>,
     input: Vec<u8>,

@@ -309,7 +309,7 @@ impl<'a> Client<'a> {
         self.call(&wait, context, &[], 0).0
     }
 
-    /// How many turns of `busy` take 20 ms.
+    /// The number of turns of `busy` that take 20 ms.
     pub fn turns(&mut self, busy: u64, address: u64, stream: u64, context: u64) -> u32 {
         let mut turns = 1 << 10;
         loop {

@@ -411,7 +411,7 @@ fn work_counts_on_the_gpu_that_does_it() {
             client.call(&usual, header, &[], 0).0
         })
     };
-    // Which of the host's GPUs the client's first is.
+    // The number of the client's first GPU, among the host's.
     let had = || [0, 1].map(|gpu| host.gpu_seconds(0, Some(gpu)));
     host.wait_until("kernels are charged", || had().iter().any(|had| *had > 0.0));
     let (here, there) = if had()[0] > 0.0 { (0, 1) } else { (1, 0) };

@@ -197,7 +197,7 @@ impl Host {
         text.lines().filter_map(value).sum()
     }
 
-    /// How many seconds of GPU time a VM has had, on one GPU or in all.
+    /// The GPU time that a VM has had, in seconds, on one GPU or in all.
     pub fn gpu_seconds(&self, vm: usize, gpu: Option<usize>) -> f64 {
         self.metric("gpu_seconds_total", vm, gpu)
     }
@@ -224,7 +224,7 @@ impl Host {
         }
     }
 
-    /// How many lines were logged so far.
+    /// The number of lines logged so far.
     pub fn lines(&self) -> usize {
         self.log.lines.lock().unwrap().len()
     }

@@ -61,7 +61,7 @@ impl Load {
         load
     }
 
-    /// How often results were found to be right.
+    /// The number of times that results were found to be right.
     pub fn rounds(&self) -> usize {
         let ended = self.threads.iter().any(JoinHandle::is_finished);
         assert!(!ended, "a process of the load has failed");

@@ -97,7 +97,7 @@ fn pitfall_63_a_client_maps_its_own_memory_to_its_own_addresses() {
     let [one, other] = &mut guests;
     let (mut victim, mut client) = (Client::open(other), Client::open(one));
     let id = object_id::<Physical>;
-    // What the other VM's client has: addresses that may well be the same here, and ids.
+    // The addresses and ids of the other VM's client. The addresses may well be the same here.
     let theirs = victim.reserve(8 * PIECE).unwrap();
     assert_eq!(victim.code(create(id(77), PIECE)), CUDA_SUCCESS);
     assert_eq!(victim.code(map(theirs, PIECE, id(77))), CUDA_SUCCESS);

@@ -14,7 +14,7 @@ use crate::{
     vmm,
 };
 
-/// How many times as long a VM may wait beside the attack as beside an honest VM.
+/// The longest wait of a VM beside the attack, as a multiple of its wait beside an honest VM.
 const LONGER: f64 = 3.0;
 
 /// The GPU time of two VMs over an interval.
@@ -22,9 +22,9 @@ const LONGER: f64 = 3.0;
 struct Had {
     /// GPU time, in seconds.
     given: [f64; 2],
-    /// How long the second had to wait, in seconds.
+    /// The wait of the second, in seconds.
     waited: f64,
-    /// How much the second computed in each second that it was given.
+    /// The work of the second in each second that it was given.
     work: f64,
 }
 
@@ -34,7 +34,7 @@ impl Had {
         self.given[vm] / self.given.iter().sum::<f64>()
     }
 
-    /// How long the second waited for each second that it was given. On a machine under load both take longer.
+    /// The wait of the second for each second that it was given. On a machine under load both take longer.
     fn waits(&self) -> f64 {
         self.waited / self.given[1]
     }

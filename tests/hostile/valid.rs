@@ -475,7 +475,8 @@ impl Attack<'_> {
         }
     }
 
-    /// What processes share: names of few objects, as good as others' and never right, and events of few ids.
+    /// The objects that processes share: names of few objects, as good as others' and never right, and events of few
+    /// ids.
     fn shared(&mut self, (context, hStream): (u64, u64), dptr: u64) -> Sent {
         let event = object_id::<Event>(1 << 40 | self.random.below(3));
         let physical = self.physical.clone();
@@ -624,7 +625,7 @@ impl Attack<'_> {
                 Sent::new(&request::cuMemAddressFree { ptr: start, size }, 0)
             }
             10 => {
-                // Where it was, if it was freed.
+                // At its former place, if it was freed.
                 let reserve = request::cuMemAddressReserve {
                     ptr: true,
                     size: RESERVED as usize,

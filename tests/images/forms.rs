@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// What may stand between two words.
+/// The text that may stand between two words.
 const GAPS: &[&str] = &[
     " ",
     "",

@@ -19,7 +19,7 @@ SERVED = re.compile(
     r"lib(cuda|cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusolverMg|cusparse|cusparseLt|cupti|cufile"
     r"|nvshmem_host|nvidia-ml)\.so\.\d+"
 )
-# Whose names have no version.
+# Libraries whose names have no version.
 PLAIN = [
     (re.compile(r"cusparseLt[A-Z]"), "libcusparseLt.so.0"),
     (re.compile(r"cuFile[A-Z]"), "libcufile.so.0"),
@@ -74,7 +74,7 @@ def main():
     for path in arguments.paths:
         modules = path.rglob("*.so*") if path.is_dir() else [path]
         for module in modules:
-            # What NVIDIA's packages contain beside them is for those alone.
+            # The rest of NVIDIA's packages is for those alone.
             if "nvidia" in module.parts or not module.read_bytes().startswith(b"\x7fELF"):
                 continue
             for library, name in [*imports(module), *looked_up(module, functions)]:

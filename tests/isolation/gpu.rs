@@ -13,7 +13,7 @@ fn pitfall_83_a_missing_driver_is_said_at_the_start() {
         .arg("--socket-path")
         .arg(directory.path().join("vm"))
         .args(["--gpu", "cuda"])
-        // Where there is a driver, it has no device.
+        // If there is a driver, it has no device.
         .env("CUDA_VISIBLE_DEVICES", "")
         .output()
         .unwrap();
@@ -59,7 +59,7 @@ fn pitfall_83_a_driver_that_vanishes_is_told_to_those_who_come() {
     back_end.settled();
     fs::rename(&library, &away).unwrap();
     back_end.run(0, &["once"]);
-    // Where the machine has another libcuda, that has no device either.
+    // If the machine has another libcuda, that has no device either.
     let (status, said) = back_end.run(0, &["once"]);
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(

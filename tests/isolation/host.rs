@@ -103,7 +103,7 @@ fn role(pid: Pid) -> Option<&'static str> {
         .find(|role| line.split('\0').any(|argument| argument == *role))
 }
 
-/// How many descriptors a process has open.
+/// The number of descriptors that a process has open.
 fn descriptors(pid: Pid) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
@@ -129,7 +129,7 @@ pub struct BackEnd {
     stage: PathBuf,
 }
 
-/// How a back end is started.
+/// The options of a back end's start.
 pub struct Options<'a> {
     /// A policy in place of `--socket-path`, with `DIR` for where the sockets are.
     pub config: Option<&'a str>,
@@ -288,7 +288,7 @@ impl BackEnd {
         start.elapsed()
     }
 
-    /// How many processes read sensors.
+    /// The number of processes that read sensors.
     pub fn sensor_processes(&self) -> usize {
         let all = fs::read_dir("/proc").unwrap().flatten();
         let is_one = |path: PathBuf| {

@@ -22,7 +22,7 @@ use super::{
 };
 
 const ANSWER_BYTES: u32 = 256;
-/// How many copies are under way in the middle of which something happens.
+/// The number of copies under way when something happens in the middle of them.
 const COPIES: usize = 8;
 const MEMORY_BYTES: u64 = 64 << 20;
 
@@ -161,7 +161,7 @@ impl Vm {
     }
 }
 
-/// How many times each is done: never at the same moment of the copies.
+/// The number of times that each is done: never at the same moment of the copies.
 const TIMES: usize = 3;
 
 #[test]

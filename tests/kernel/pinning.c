@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-/* How much a transfer pins at a time, and the time that the guest takes for it. */
+/* The memory that a transfer pins at a time, and the time that the guest takes for it. */
 #include "driver.h"
 
 #define BYTES (32ul << 20)

@@ -3,7 +3,7 @@
 #include "driver.h"
 
 #define ACTORS 6
-/* How many processes each of them has been, one after the other. */
+/* The number of processes in succession of each actor. */
 #define LIVES 12
 /* The most steps of a process before it ends by itself. */
 #define STEPS 40

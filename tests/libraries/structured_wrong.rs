@@ -200,7 +200,7 @@ fn settle() {
     );
 }
 
-/// Where the host has no cuSPARSELt.
+/// On a host without cuSPARSELt.
 pub fn without() {
     let lt = open();
     let mut handle = Room::new();

@@ -122,7 +122,7 @@ impl Host {
         })
     }
 
-    /// Where a VM connects.
+    /// The path of a VM's socket.
     pub fn socket(&self, number: usize) -> PathBuf {
         self.directory.path().join(format!("vm{number}"))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What tests of graphs share.
+// The common part of the tests of graphs.
 #pragma once
 #include "driver.h"
 

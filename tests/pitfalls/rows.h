@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <vector>
 
-// What precedes each row; and the rows that are not to be called, with what is known of them.
+// The text before each row; and the rows that are not to be called, with what is known of them.
 inline std::string row_prefix;
 inline std::map<int, std::string> rows_known;
 inline int rows_done = 0;

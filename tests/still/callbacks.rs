@@ -19,7 +19,7 @@ use crate::{
     start,
 };
 
-/// Where the process has registered its memory.
+/// The process's address of its registered memory.
 const ADDRESS: u64 = 1 << 44;
 
 /// A process that has registered memory.

@@ -27,7 +27,8 @@ const SMALL: u64 = CHUNK;
 /// Buffers of each kind; large copies of each direction: a process has 16 under way at most, and a VM 32.
 const BUFFERS: u64 = 4;
 const COPIES: u64 = 8;
-/// Where a process has its buffers: data from the GPU, data for it, both once more for small copies, and registered memory.
+/// The offsets of a process's buffers: data from the GPU, data for it, both once more for small copies, and registered
+/// memory.
 const OUT: u64 = 0;
 const IN: u64 = OUT + BUFFERS * LARGE;
 const SMALL_OUT: u64 = IN + BUFFERS * LARGE;
@@ -38,13 +39,13 @@ const PINNED_BYTES: u64 = 2 * CHUNK;
 const PROCESS_BYTES: u64 = PINNED + PINNED_BYTES;
 /// The place of `busy`'s counter, behind the data in device memory.
 const COUNTER: u64 = COPIES * LARGE + BUFFERS * SMALL;
-/// Where registered memory is in the address space of a process, whatever its place in the guest's memory.
+/// The address of registered memory in a process, whatever its place in the guest's memory.
 const ADDRESS: u64 = 1 << 44;
 const ANSWER_BYTES: u32 = 64;
 
-/// How many processes a load is.
+/// The number of processes of a load.
 pub const PROCESSES: u64 = 2;
-/// How much memory they take.
+/// The bytes of memory that they take.
 pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES + RING_PROCESS_BYTES;
 
 /// The content of a process's buffer, or of the device memory that it is copied from.
@@ -98,7 +99,7 @@ pub enum Writes {
 struct Process {
     id: u32,
     context: u64,
-    /// Where its buffers are.
+    /// The guest address of its buffers.
     at: u64,
     streams: [u64; 2],
     busy: u64,
@@ -259,7 +260,7 @@ impl Process {
 pub struct Load {
     processes: Vec<Process>,
     posted: Vec<u16>,
-    /// Where buffers of commands begin.
+    /// The start of the buffers of commands.
     mark: u64,
     writes: Writes,
     ring: Option<RingProcess>,
@@ -306,7 +307,7 @@ impl Load {
         data.chain([self.commands()]).collect()
     }
 
-    /// Where commands, their answers and lists of their buffers are.
+    /// The guest addresses of commands, their answers and lists of their buffers.
     fn commands(&self) -> Range<u64> {
         self.mark & !(CHUNK - 1)..self.processes[0].at
     }

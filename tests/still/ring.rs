@@ -15,10 +15,10 @@ use crate::{
     registered::register,
 };
 
-/// How many kernels are launched in each round, and how long each computes.
+/// The number of kernels that are launched in each round, and of the turns that each computes.
 const LAUNCHES: u32 = 300;
 const TURNS: u32 = 200;
-/// How many slots are for requests that may block.
+/// The number of slots for requests that may block.
 const WAITS: u32 = 8;
 const ANSWER_BYTES: u32 = 64;
 

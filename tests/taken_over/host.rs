@@ -29,7 +29,7 @@ const ROLE: &str = "TAKEN_OVER_ROLE";
 /// The attack of the first VM's processes: `worker`, or the device process's.
 const ATTACK: &str = "TAKEN_OVER_ATTACK";
 const DIRECTORY: &str = "TAKEN_OVER_DIRECTORY";
-/// How this program runs as one of them.
+/// The arguments of this program as one of them.
 const ARGUMENTS: [&str; 4] = ["--exact", "role", "--nocapture", "--quiet"];
 
 fn variable(name: &str) -> String {
@@ -131,7 +131,7 @@ fn keep_channels(link: OwnedFd) {
     }
 }
 
-/// How many descriptors a process has open.
+/// The number of descriptors that a process has open.
 pub fn files_of(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }

@@ -64,7 +64,7 @@ const MEETING: u32 = 65;
 const LISTEN: u32 = 67;
 const ASKING: u32 = 68;
 
-/// How long the supervisor's lure waits for it.
+/// The longest wait of the supervisor's lure for the GPU.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 struct Shares {

@@ -26,7 +26,7 @@ mod vmm;
 
 pub use vmm::Vmm;
 
-/// Where the rings lie in the first region, and where buffers begin.
+/// The distance of the rings in the first region. The buffers begin behind them.
 const RING_BYTES: u64 = 0x1_0000;
 const HEAP: u64 = 3 * RING_BYTES;
 /// A watchdog for events that never come, not a measurement.
@@ -394,7 +394,7 @@ impl Guest {
         self.rings[queue].avail
     }
 
-    /// How many chains the device has given back since the ring was started, modulo 2^16.
+    /// The number of chains that the device has given back since the ring was started, modulo 2^16.
     pub fn used_index(&self, queue: usize) -> u16 {
         let used = GuestAddress(self.rings[queue].base + 0x8000 + 2);
         u16::from_le(self.memory.load(used, Ordering::SeqCst).unwrap())

@@ -10,7 +10,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// How a VMM sets up the device.
+/// A VMM's settings of the device.
 #[derive(Clone)]
 pub struct Vmm {
     /// Entries of each ring.
@@ -23,7 +23,7 @@ pub struct Vmm {
     pub protocol: VhostUserProtocolFeatures,
     /// Whether memory regions come one by one.
     pub mem_slots: bool,
-    /// Where the files of the regions are; in none that is mounted if not said.
+    /// The directory of the files of the regions. By default they are in no mounted one.
     pub directory: Option<PathBuf>,
 }
 

@@ -26,7 +26,7 @@
 
 /* ---- fail */
 
-/* Where a call that fails goes instead: the function has done nothing yet. */
+/* The target of a call that fails: the function has done nothing yet. */
 void gpgpu_probes_return(void);
 asm(".pushsection .text\n"
     ".type gpgpu_probes_return, @function\n"

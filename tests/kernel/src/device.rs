@@ -42,7 +42,7 @@ const LATE: u8 = 0xa5;
 mod order {
     /// Returns all chains that are held under this key, or under any if it is 0; answers how many.
     pub const RELEASE: u16 = 1;
-    /// How later CLOSEs are answered: with this status, if it is below 0x100.
+    /// The status that later CLOSEs are answered with, if it is below 0x100.
     pub const CLOSE_STATUS: u16 = 2;
     /// Later CLOSEs are answered with so many bytes, at most 8.
     pub const CLOSE_BYTES: u16 = 3;
@@ -50,9 +50,9 @@ mod order {
     pub const CLOSE_HOLD: u16 = 4;
     /// The number of CLOSEs.
     pub const CLOSES: u16 = 5;
-    /// How often the driver has notified the device of the command queue.
+    /// The number of notifications of the command queue by the driver.
     pub const NOTIFICATIONS: u16 = 6;
-    /// How many chains are held under this key.
+    /// The number of chains held under this key.
     pub const HELD: u16 = 7;
     /// Later OPENs, but for orders, are held under this key; 0: they are answered.
     pub const OPEN_HOLD: u16 = 8;
@@ -61,11 +61,11 @@ mod order {
     pub const NO_MAGIC: u16 = 9;
     /// From now on it is another device, of this number: it has no client, forgets the chains that it holds, and shows the number.
     pub const REPLACE: u16 = 10;
-    /// How often the driver has stopped the device.
+    /// The number of times that the driver has stopped the device.
     pub const STOPS: u16 = 11;
-    /// How many clients are open.
+    /// The number of open clients.
     pub const CLIENTS: u16 = 12;
-    /// How many regions they have.
+    /// The number of their regions.
     pub const REGIONS: u16 = 13;
     /// So many reads of the configuration show another version.
     pub const NO_VERSION: u16 = 14;
