@@ -145,7 +145,7 @@ const LINKED: &[Linked] = &[
     },
 ];
 
-/// Where things are in a stage: in `target/stage`, and in an unpacked bundle.
+/// The places of things in a stage: in `target/stage`, and in an unpacked bundle.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// The stage's folder.

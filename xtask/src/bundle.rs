@@ -22,7 +22,7 @@ use crate::vm;
 
 const NAME: &str = "virtio-gpgpu-bundle";
 const LIMIT: u64 = 60 * 1024 * 1024;
-/// How hard xz tries: from 6 on it takes longer and gains little.
+/// The level of xz: from 6 on it takes longer and gains little.
 const LEVEL: u32 = 6;
 /// The kernel that the bundle's guest boots.
 const KERNEL: &str = "6.12";

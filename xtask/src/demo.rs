@@ -23,7 +23,7 @@ pub struct Options {
     /// The GPU of the workers.
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu: Gpu,
-    /// How many VMs run the programs at once.
+    /// The number of VMs that run the programs at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with_all = ["no_vm", "native"])]
     pub vms: u8,
     /// Run the programs on this machine, over the back end's socket.

@@ -26,7 +26,7 @@ const LIMIT: u64 = 180;
 /// RAM of the guest, in MiB, and its processors: some tests have threads that run at the same time.
 const MEMORY_MIB: u32 = 1024;
 const CPUS: u32 = 2;
-/// How long the device may take until it listens.
+/// The time limit for the device to listen.
 const DEVICE_START: Duration = Duration::from_secs(30);
 /// Drivers that some kernels have as modules, each after those that it needs.
 const MODULES: [&str; 6] = [

@@ -51,7 +51,7 @@ pub struct Options {
     pub targets: Vec<String>,
 }
 
-/// How a target went.
+/// The result of a target's run.
 struct Outcome {
     target: String,
     runs: u64,

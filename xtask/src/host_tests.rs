@@ -99,7 +99,7 @@ pub fn build(paths: &Paths, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Which tests of a bundle to run, and how.
+/// The tests of a bundle to run, and the ways to run them.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// The GPU of the back ends; some tests always take the software GPU.
@@ -125,7 +125,7 @@ pub struct Options {
     names: Vec<String>,
 }
 
-/// How one program's tests went.
+/// The results of one program's tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: usize,
@@ -184,7 +184,7 @@ struct Ran {
     name: String,
     counts: Counts,
     took: Duration,
-    /// Why it counts as failed.
+    /// The reason why it counts as failed.
     complaint: Option<String>,
 }
 

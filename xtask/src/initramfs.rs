@@ -15,7 +15,7 @@ use crate::artifacts::Stage;
 use crate::cache::Inputs;
 use crate::process::capture;
 
-/// Where the guest finds our libraries.
+/// The guest's folder of our libraries.
 pub const SHIMS: &str = "usr/lib/virtio-gpgpu";
 
 const INIT: &str = include_str!("init.sh");

@@ -39,7 +39,7 @@ pub struct Kit {
     pub stage: Stage,
     /// QEMU and its guest; absent if no VM is wanted.
     pub vm: Option<(Qemu, Accel, Guest)>,
-    /// Where logs go.
+    /// The folder for logs.
     pub logs: PathBuf,
 }
 

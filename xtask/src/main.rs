@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How people work on virtio-gpgpu: `cargo xtask --help`.
+//! The commands for work on virtio-gpgpu: `cargo xtask --help`.
 
 mod artifacts;
 mod bench;

@@ -20,7 +20,7 @@ use crate::runner::Backend;
 use crate::ui::Step;
 use crate::vm::Machine;
 
-/// How long QEMU may take for a command: a pause waits for the GPU.
+/// The time limit of QEMU for a command: a pause waits for the GPU.
 const COMMAND: Duration = Duration::from_secs(60);
 /// The client that works, of the isolation tests.
 const GUEST: &str = "usr/bin/gpgpu-guest";

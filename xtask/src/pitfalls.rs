@@ -62,7 +62,7 @@ pub enum Verdict {
 pub struct Judged {
     /// The test's name; of a table, the program's.
     pub name: String,
-    /// How it went.
+    /// The verdict.
     pub verdict: Verdict,
     /// The test's message.
     pub reason: String,
@@ -172,7 +172,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
     folder.build(paths, cuda, stage)
 }
 
-/// How commands go over a socket.
+/// The way of commands over a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// By the ring if possible, as users have it.

@@ -22,7 +22,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
 static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// How long a child may take to end by itself after SIGTERM.
+/// The time limit for a child to end by itself after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn live() -> MutexGuard<'static, BTreeSet<i32>> {
@@ -199,7 +199,7 @@ fn remedy(program: &str) -> String {
     format!("; remedy: apt-get install {package}")
 }
 
-/// How a command ended, as a person would say it.
+/// The end of a command, as a person would say it.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -45,7 +45,7 @@ pub struct Program {
     kernel: Option<String>,
     /// The program whose output this one must give too.
     pub same_output_as: Option<String>,
-    /// How it is linked: `shared`, `static`, `driver`.
+    /// The ways of linking it: `shared`, `static`, `driver`.
     pub kinds: Vec<String>,
     /// Arguments for a run that takes seconds.
     pub quick: Vec<String>,
@@ -61,11 +61,11 @@ pub struct Program {
 pub struct Run {
     /// The program's name.
     pub program: String,
-    /// How it is linked.
+    /// The way of linking it.
     pub kind: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Whose output it must give, if not only its own.
+    /// The program whose output it must give, if not only its own.
     pub same_output_as: Option<String>,
     /// Whether it uses operations that the earlier parts lack.
     pub newer: bool,

@@ -17,7 +17,7 @@ use crate::vm::{self, JobReport, Report, Spec};
 
 /// Seconds that one program may take, emulated and on the software GPU.
 pub const PROGRAM_LIMIT: u64 = 300;
-/// How long the back end may take until it listens.
+/// The time limit for the back end to listen.
 const BACKEND_START: Duration = Duration::from_secs(30);
 
 /// The GPU of the workers.
@@ -52,12 +52,12 @@ impl Gpu {
     }
 }
 
-/// How one program's run went.
+/// The result of one program's run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The program.
     pub program: String,
-    /// How it is linked.
+    /// The way of linking it.
     pub linkage: String,
     /// Whether it ended well and printed a RESULT line that says so.
     pub ok: bool,

@@ -28,7 +28,7 @@ const FOLDER: MakeFolder<'_> = MakeFolder {
     data: &[],
 };
 
-/// Where the programs are in a stage.
+/// The folder of the programs in a stage.
 pub fn dir(stage: &Stage) -> PathBuf {
     stage.dir.join(FOLDER.part)
 }

@@ -79,7 +79,7 @@ impl Figure {
         self
     }
 
-    /// How many times as fast as natively: 2 is twice as fast.
+    /// The speed as a multiple of the native one: 2 is twice as fast.
     pub fn speed(&self) -> Option<f64> {
         let ratio = self.ratio.filter(|ratio| *ratio > 0.0)?;
         Some(if self.unit == "GB/s" {
@@ -93,7 +93,7 @@ impl Figure {
 /// The cost of a part of the machine without CUDA.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Floor {
-    /// Which part.
+    /// The part.
     pub name: String,
     /// How much.
     pub value: f64,
@@ -101,7 +101,7 @@ pub struct Floor {
     pub unit: String,
 }
 
-/// Where the figures come from.
+/// The source of the figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The GPU's name.
@@ -232,12 +232,12 @@ pub struct Results {
     pub floors: Vec<Floor>,
     /// Failed or wrong measurements.
     pub errors: Vec<String>,
-    /// How long all of it took.
+    /// The time that all of it took, in seconds.
     pub seconds: f64,
 }
 
 impl Results {
-    /// How many goals are met, and how many there are.
+    /// The number of goals that are met, and of all goals.
     pub fn score(&self) -> (usize, usize) {
         let judged = self.rows.iter().filter_map(|row| row.met);
         let met = judged.clone().filter(|met| *met).count();
@@ -297,7 +297,7 @@ pub fn table(rows: &[Figure]) -> Table {
     table
 }
 
-/// Where all but the results of many VMs are shown.
+/// The page with all results but those of many VMs.
 pub const PAGE: Page = Page {
     file: "docs/performance.md",
     shows: |path| {

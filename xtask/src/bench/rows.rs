@@ -83,7 +83,7 @@ pub struct Suite {
     pub source: Source,
     /// How, beside natively.
     pub way: Way,
-    /// How often each side runs.
+    /// The number of runs of each side.
     pub rounds: usize,
     /// Seconds that one run may take.
     pub limit: u64,
@@ -91,7 +91,7 @@ pub struct Suite {
     pub rows: Vec<Row>,
 }
 
-/// How much to measure.
+/// The extent of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// On an NVIDIA GPU: the papers' sizes and the goals.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::machine::{Machine, PREPARE};
 use crate::process::{self, Proc, capture};
 
-/// How long systemd may take to be up, or down.
+/// The time limit for systemd to be up, or down.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// After [`PREPARE`]: a control group below one of our own, whose name is that of the folder of work, then systemd.
@@ -67,7 +67,7 @@ done
 
 /// The root with its systemd.
 pub struct Booted {
-    /// Where commands run.
+    /// The machine that runs the commands.
     pub machine: Machine,
 }
 

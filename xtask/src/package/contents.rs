@@ -72,7 +72,7 @@ pub fn all(paths: &Paths, stage: &Stage, release: &Release) -> Result<Vec<Packag
     ])
 }
 
-/// Where the files of the package `name` come from.
+/// The source of the files of the package `name`.
 struct Source<'a> {
     paths: &'a Paths,
     stage: &'a Stage,

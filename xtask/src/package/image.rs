@@ -21,7 +21,7 @@ use crate::ui::Step;
 pub const SOCKETS: &str = "/run/gpgpu";
 /// The socket that the image's own command serves.
 pub const SOCKET: &str = "/run/gpgpu/vm.sock";
-/// Where the packages are while they are installed.
+/// The folder of the packages while they are installed.
 const PACKAGES: &str = "/srv/packages";
 
 /// The capabilities of a container of the service, as root in it: its processes make namespaces and mounts, and become
@@ -88,7 +88,7 @@ pub fn build(
     Ok(made)
 }
 
-/// How the service starts.
+/// The configuration of the service's image.
 fn service() -> Value {
     json!({
         "Entrypoint": ["/usr/bin/vhost-device-gpgpu"],
@@ -102,7 +102,7 @@ fn service() -> Value {
     })
 }
 
-/// How a program starts that uses it.
+/// The configuration of an image for a program that uses it.
 fn program() -> Value {
     let connection = format!("VIRTIO_GPGPU=unix:{SOCKET}");
     json!({
@@ -141,7 +141,7 @@ fn layer(
         "dpkg --install {PACKAGES}/{name}_*.deb && test -z \"$(dpkg --audit)\""
     ))?;
     machine.shell(PRUNE)?;
-    // Where the sockets are, before there is a volume.
+    // The folder of the sockets, before there is a volume.
     machine.run(&["mkdir", "-p", SOCKETS])?;
     let file = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let time = format!("--mtime=@{}", release.epoch);

@@ -23,7 +23,7 @@ use crate::vm;
 /// The domain, and where the example that defines it is.
 const DOMAIN: &str = "gpgpu";
 const EXAMPLE: &str = "/usr/share/doc/vhost-device-gpgpu/examples/libvirt-domain.xml";
-/// Where the guest's disk, its kernel and its initramfs are in the host's root.
+/// The folder of the guest's disk, its kernel and its initramfs in the host's root.
 const DISK: &str = "/srv/disk";
 /// The image that the example has.
 const IMAGE: &str = "/var/lib/libvirt/images/gpgpu.qcow2";
@@ -56,7 +56,7 @@ exit 0
 const LOGS: &str = "cat /var/log/libvirt/qemu/gpgpu.log; \
                     journalctl --no-pager --unit=libvirtd --unit=vhost-device-gpgpu";
 
-/// How often a program runs while the VM is paused and refuses to be saved.
+/// The number of runs of a program while the VM is paused and refuses to be saved.
 const TIMES: u32 = 20;
 
 /// Leads a domain through its life on a host with the packages `made`.
@@ -111,7 +111,7 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
 /// A host with libvirt.
 struct Host<'a> {
     machine: &'a Machine,
-    /// Where the guest's consoles go.
+    /// The folder for the output of the guest's consoles.
     logs: &'a Path,
 }
 

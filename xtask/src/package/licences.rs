@@ -24,7 +24,7 @@ struct Crate {
     version: String,
     license: Option<String>,
     manifest_path: PathBuf,
-    /// Where it came from; none for the workspace's own.
+    /// Its origin; none for the workspace's own.
     source: Option<String>,
 }
 

@@ -20,11 +20,11 @@ pub const EARLIER: &str = "0.0.1";
 
 const PACKAGES: [&str; 3] = [HOST, DKMS, GUEST];
 const SOCKET: &str = "/run/gpgpu/vm.sock";
-/// Where the programs are in the root.
+/// The folder of the programs in the root.
 pub const PROGRAMS: &str = "/srv/programs";
-/// Where the packages of the earlier version are there.
+/// The folder of the packages of the earlier version there.
 pub const EARLIER_PACKAGES: &str = "/srv/earlier";
-/// Where those are that were made.
+/// The folder of those that were made.
 pub const NEW_PACKAGES: &str = "/srv/new";
 /// The links that an administrator makes to install the libraries as the guest's own: for the loader, and for login
 /// shells.
@@ -78,7 +78,7 @@ pub struct Life<'a> {
     pub machine: Machine,
     /// Its progress for the user.
     pub step: &'a Step,
-    /// Where the service's log goes.
+    /// The file for the service's log.
     pub log: PathBuf,
 }
 

@@ -34,7 +34,7 @@ use crate::ui::Step;
 use contents::Package;
 use release::Release;
 
-/// How hard to pack.
+/// The compression of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// As packages are handed out.
@@ -95,7 +95,7 @@ pub struct Options {
     /// Use target/stage as an earlier build left it, and build nothing.
     #[arg(long)]
     staged: bool,
-    /// Where the packages go.
+    /// The folder for the packages.
     #[arg(long, default_value = "target/packages")]
     output: PathBuf,
 }

@@ -18,7 +18,7 @@ use super::release::Release;
 
 /// The release of a version: each is packed once.
 pub const RELEASE: &str = "1";
-/// Where the text of the kernel's licence is on the machine that builds.
+/// The file with the text of the kernel's licence on the machine that builds.
 const GPL: &str = "/usr/share/common-licenses/GPL-2";
 /// As xz takes it by default.
 const LEVEL: u32 = 6;

@@ -110,7 +110,7 @@ pub fn run(
 
 /// The service where systemd runs.
 pub struct Running<'a> {
-    /// Where that is.
+    /// The machine that runs it.
     pub machine: &'a Machine,
 }
 

@@ -21,7 +21,7 @@ impl Tree {
         Ok(Self { dir })
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

@@ -48,7 +48,8 @@ pub struct Spec<'a> {
     pub socket: Option<&'a Path>,
     /// The socket of a [`SharedFolder`].
     pub share: Option<&'a Path>,
-    /// Where its QEMU takes commands (QMP). Such a guest boots again after a reset; without it, QEMU ends then.
+    /// The socket at which its QEMU takes commands (QMP). Such a guest boots again after a reset; without it, QEMU ends
+    /// then.
     pub monitor: Option<&'a Path>,
     /// RAM in MiB.
     pub memory_mib: u32,
@@ -94,7 +95,7 @@ pub struct Machine {
     report: Report,
     complaints: String,
     log: Option<fs::File>,
-    /// Where the guest reads jobs from, if it takes any.
+    /// The console from which the guest reads jobs, if it takes any.
     console: Option<std::process::ChildStdin>,
     _work: Option<tempfile::TempDir>,
 }

@@ -15,14 +15,14 @@ use crate::process::{self, capture};
 
 /// The first release whose generic vhost-user device can be created.
 const MINIMUM: (u32, u32) = (10, 2);
-/// How long a guest that runs under KVM may take to reach its init in the probe.
+/// The time limit for a guest that runs under KVM to reach its init in the probe.
 const KVM_PROBE: Duration = Duration::from_secs(15);
 
 /// A QEMU that can be run.
 #[derive(Clone, Debug)]
 pub struct Qemu {
     command: Vec<OsString>,
-    /// Where its modules are, if not where it was built to look.
+    /// The folder of its modules, if not the one that it was built for.
     modules: Option<PathBuf>,
     /// The command that runs virtiofsd.
     pub(super) virtiofsd: Vec<OsString>,

@@ -19,7 +19,7 @@ pub struct JobReport {
 pub struct Report {
     /// The kernel that it runs.
     pub kernel: String,
-    /// How often its init began.
+    /// The number of times that its init began.
     pub boots: u32,
     /// The status of loading the module; `None` if there was none.
     pub module_rc: Option<i32>,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::Qemu;
 use crate::process::Proc;
 
-/// How long virtiofsd may take to listen.
+/// The time limit for virtiofsd to listen.
 const SHARE_START: Duration = Duration::from_secs(10);
 
 /// A folder of the host that a guest can mount, and only read; shared for as long as this lives.
@@ -55,7 +55,7 @@ impl SharedFolder {
         Ok(shared)
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("share")
     }

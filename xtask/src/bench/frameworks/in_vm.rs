@@ -13,7 +13,7 @@ const PROGRAMS: [&str; 2] = ["transformer flash", "lstm"];
 /// RAM of the guest in MiB, and its processors.
 const MEMORY_MIB: u32 = 12 << 10;
 const CPUS: u32 = 8;
-/// How long one of them may take where the guest is emulated, and all of them.
+/// The time limit of one of them if the guest is emulated, and of all of them, in seconds.
 const SECONDS: u64 = 240;
 const ALL_SECONDS: u64 = 420;
 

@@ -64,13 +64,13 @@ const GOALS: [(&str, f64); 20] = [
 /// The libraries that workers open before a program asks.
 const AHEAD: &str = "cublas,cublaslt,cudnn,cufft,cusolver,cusparse";
 
-/// How many seconds the calls in C++ have.
+/// The time limit of the calls in C++, in seconds.
 const CALLS_LIMIT: u64 = 60;
 
 /// The time that is kept for the operators.
 const OPERATORS: Duration = Duration::from_secs(170);
 
-/// How often the rows are measured each way.
+/// The number of times that the rows are measured each way.
 const ROUNDS: usize = 3;
 
 /// Programs' numbers are the native ones if they differ by less, relative to them: libraries may add up in another order.

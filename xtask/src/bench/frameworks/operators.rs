@@ -81,7 +81,7 @@ fn run(
 }
 
 impl Operators {
-    /// How many give the same, in words.
+    /// The number of combinations that give the same, in words.
     pub fn text(&self) -> String {
         let left = match self.left {
             0 => String::new(),

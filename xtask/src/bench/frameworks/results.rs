@@ -133,7 +133,7 @@ fn cells(row: &Figure) -> [String; 6] {
     ]
 }
 
-/// Where the results of frameworks are shown.
+/// The page with the results of frameworks.
 pub const PAGE: Page = Page {
     file: "docs/frameworks.md",
     shows: is_frameworks,

@@ -26,7 +26,7 @@ struct Trained {
 pub struct Share {
     weight: u32,
     steps: usize,
-    /// How long it took alone, and beside the other.
+    /// The time that it took alone, and beside the other.
     alone_seconds: f64,
     seconds: f64,
     /// The share of the GPU's time while both trained, from its steps and the time of one alone.

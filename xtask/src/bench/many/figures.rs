@@ -2,12 +2,12 @@
 //! Figures computed from the loads' output: shares, windows, fairness. Times are in microseconds of the monotonic
 //! clock.
 
-/// How much was done by when, in the order of time.
+/// The amount of work done by each time, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series(pub Vec<(f64, f64)>);
 
 impl Series {
-    /// How much was done at `time`: on the line between the two looks around it, and flat beyond the ends.
+    /// The amount done at `time`: on the line between the two looks around it, and flat beyond the ends.
     pub fn at(&self, time: f64) -> f64 {
         let after = self.0.partition_point(|(t, _)| *t < time);
         match (
@@ -20,13 +20,13 @@ impl Series {
         }
     }
 
-    /// How much was done between two times.
+    /// The amount done between two times.
     pub fn between(&self, from: f64, to: f64) -> f64 {
         self.at(to) - self.at(from)
     }
 }
 
-/// How much several series have together between two times.
+/// The sum of several series between two times.
 pub fn sum_between(series: &[Series], from: f64, to: f64) -> f64 {
     series.iter().map(|one| one.between(from, to)).sum()
 }

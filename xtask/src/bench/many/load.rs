@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::figures::Series;
 use crate::process::{self, Proc, describe, tail};
 
-/// How long all of them may take until they are ready: many drivers come up at once.
+/// The time limit for all of them to be ready: many drivers come up at once.
 const READY: Duration = Duration::from_secs(90);
 /// From the moment when all are ready to their start.
 const LEAD: Duration = Duration::from_millis(100);

@@ -88,7 +88,7 @@ impl Row {
 pub struct VmRow {
     /// The work.
     pub name: String,
-    /// How many processes do that.
+    /// The number of processes that do that.
     pub processes: usize,
     /// The command line of each of them.
     pub arguments: Vec<String>,
@@ -151,7 +151,7 @@ pub struct Results {
     pub roles: Vec<Role>,
     /// Failed measurements.
     pub errors: Vec<String>,
-    /// How long all of it took.
+    /// The time that all of it took, in seconds.
     pub seconds: f64,
 }
 
@@ -159,7 +159,7 @@ pub struct Results {
 type Plain = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
 
 impl Results {
-    /// How many goals are met, and how many there are.
+    /// The number of goals that are met, and of all goals.
     pub fn score(&self) -> (usize, usize) {
         let judged = self.rows.iter().filter_map(|row| row.met);
         let met = judged.clone().filter(|met| *met).count();
@@ -248,7 +248,7 @@ fn fine(value: Option<&f64>) -> String {
     })
 }
 
-/// Where the results of many VMs are shown.
+/// The page with the results of many VMs.
 pub const PAGE: Page = Page {
     file: "docs/sharing.md",
     shows: is_many,

@@ -47,7 +47,7 @@ impl Features {
 pub struct Terms {
     /// Its weight.
     pub weight: u32,
-    /// How long its work may stay on the GPU after its turn; the service's own default if nothing is said.
+    /// The longest time that its work may stay on the GPU after its turn; the service's own default if nothing is said.
     pub overrun_limit: Option<&'static str>,
 }
 
@@ -141,7 +141,7 @@ struct Process {
     ticks: u64,
 }
 
-/// How much processor time every process of the service has used, at one moment.
+/// The processor time that every process of the service has used, at one moment.
 pub struct Usage {
     processes: BTreeMap<u32, Process>,
     at: std::time::Instant,

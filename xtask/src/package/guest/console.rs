@@ -15,13 +15,13 @@ use crate::vm::{JobReport, Machine};
 /// Prints how much of the GPU's memory is in use.
 const USED: &str = "gpgpu-smi --query-gpu memory.used --format csv,noheader";
 
-/// Where the programs are in the guest.
+/// The folder of the programs in the guest.
 const PROGRAMS: &str = "/srv/programs";
 
 /// Seconds that a command may take that is done at once on a machine that is not emulated.
 const SHORT: u64 = 120;
 
-/// How a program is started.
+/// The way by which a program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By `gpgpu-run`.
@@ -244,7 +244,7 @@ impl Guest {
         Ok(())
     }
 
-    /// How much of the GPU's memory is in use.
+    /// The amount of the GPU's memory in use, as text.
     pub fn memory_in_use(&mut self) -> Result<String> {
         self.run(USED)
     }

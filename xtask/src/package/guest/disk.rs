@@ -14,10 +14,10 @@ use crate::package::machine::Machine;
 /// The size of the file system; the file has holes where nothing is written.
 const SIZE: &str = "4G";
 
-/// How the names of the folders of disks begin.
+/// The beginning of the names of the folders of disks.
 const PREFIX: &str = "disk-";
 
-/// Where the folders of this machine are while the disk is made.
+/// The mount point of this machine's folders while the disk is made.
 pub const FILES: &str = "/run/files";
 
 /// A user of the guest who may use the device, and one who may not.

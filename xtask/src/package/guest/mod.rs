@@ -30,7 +30,7 @@ const INSTALL: u64 = 900;
 /// Seconds in which PyTorch may be imported, by two processes one after the other, and compute.
 const PYTORCH: u64 = 900;
 
-/// Where a guest has the shared folder of Python packages.
+/// The guest's mount point of the shared folder of Python packages.
 const SHARED: &str = "/mnt";
 
 /// DKMS's log of the compiler's output.
