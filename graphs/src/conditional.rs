@@ -184,7 +184,7 @@ impl<G: Gpu> Inner<G> {
         Ok(nodes.iter().any(is))
     }
 
-    /// Whether a graph can be made executable now, as far as its values and its memory go.
+    /// Checks that a graph can be made executable now, as far as its values and its memory go.
     ///
     /// # Errors
     ///
@@ -205,8 +205,8 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Whether bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches, and
-/// further bodies. Also whether the values of all conditional steps are the list's own: those of a body that is
+/// Checks that bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches,
+/// and further bodies. Also checks that the values of all conditional steps are the list's own: those of a body that is
 /// instantiated by itself are its graph's.
 ///
 /// # Errors

@@ -44,9 +44,9 @@ pub trait Gpu: Sized + 'static {
 
     /// The process's graphs.
     fn store() -> &'static Store<Self>;
-    /// Whether the calling thread may use the API now, in any context or none.
+    /// Checks that the calling thread may use the API now, in any context or none.
     fn ready() -> Result;
-    /// Whether graphs are supported, for functions that begin with one.
+    /// Checks that graphs are supported, for functions that begin with one.
     ///
     /// # Errors
     ///
@@ -62,21 +62,21 @@ pub trait Gpu: Sized + 'static {
     fn has_device(device: CUdevice) -> bool;
     /// The stream that a handle names; NULL is the thread's own where `per_thread`.
     fn stream(handle: CUstream, per_thread: bool) -> Result<Stream>;
-    /// Whether a handle is an event's: `CUDA_ERROR_INVALID_HANDLE` if not.
+    /// Checks that a handle is an event's: `CUDA_ERROR_INVALID_HANDLE` if not.
     fn check_event(event: u64) -> Result;
     /// The parameters of a function or kernel.
     fn signature(function: u64) -> Result<Signature>;
-    /// Whether a kernel can be launched as it is.
+    /// Checks that a kernel can be launched as it is.
     fn check_kernel(kernel: &Kernel) -> Result;
-    /// Whether a copy can be made.
+    /// Checks that a copy can be made.
     fn check_copy(copy: &Copy3D) -> Result;
-    /// Whether memory can be filled.
+    /// Checks that memory can be filled.
     fn check_fill(fill: &Fill) -> Result;
-    /// Whether words can be written and waited for.
+    /// Checks that words can be written and waited for.
     fn check_mem_ops(ops: &MemOps) -> Result;
     /// Whether one end of a copy is in memory that the GPU does not reach.
     fn is_near(copy: &Copy3D) -> Result<bool>;
-    /// Whether graphs can have such a value.
+    /// Checks that graphs can have such a value.
     fn check_condition(condition: &Condition) -> Result;
     /// Whether a step can wait for a part of a launch: whether lists of steps have [`Work::Edges`](crate::node::Work::Edges). The
     /// answer stays. It may take its time the first time, which is before there is such an edge, and without the store's lock.

@@ -320,7 +320,7 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Whether these can be edges from nodes of a graph: each is one of it, and none comes twice.
+    /// Checks that these can be edges from nodes of a graph: each is one of it, and none comes twice.
     fn check_edges(&mut self, graph: u64, edges: &[Edge]) -> Result {
         for (node, _) in edges {
             if self.node(*node)?.graph != graph {

@@ -173,7 +173,7 @@ pub fn layout_of(form: &CUDA_ARRAY3D_DESCRIPTOR) -> Layout {
     }
 }
 
-/// Whether an array can be made so.
+/// Checks that an array can be made so, and gives the format of its elements.
 fn check(form: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<Format> {
     const KNOWN: u32 = CUDA_ARRAY3D_LAYERED
         | CUDA_ARRAY3D_SURFACE_LDST

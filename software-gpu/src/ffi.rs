@@ -282,7 +282,7 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// Whether a function may be called while streams are captured: part of [`export!`].
+/// Checks that a function may be called while streams are captured: part of [`export!`].
 macro_rules! permit {
     ($name:ident) => {
         if const { gpgpu_graphs::capture::is_unsafe(stringify!($name)) } {

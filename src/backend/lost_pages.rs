@@ -309,7 +309,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The number of unsuccessful searches of the handler for a region.
+    /// The number of looks of the handler that did not find their region.
     pub(super) static LOOKS_IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
     /// Tests of running devices. The count is of the whole process: a page that a test loses fails chains of other

@@ -133,7 +133,7 @@ pub enum Restart {
     Reset,
 }
 
-/// Whether chains may be taken and given back, as far as the device knows.
+/// The state of a ring, as far as the device knows. Only in a started one may chains be taken and given back.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// The VMM has not started it yet.

@@ -68,9 +68,10 @@ pub struct Vm {
     pub(super) movers: Movers,
     /// Queues that had more than a batch.
     pub(super) unfinished: [bool; NUM_QUEUES],
-    /// Whether no chain is taken: since a reset, while anything still ends that it ended, or for good.
+    /// The reason why no chain is taken, if there is one: since a reset, while anything still ends that it ended, or
+    /// for good.
     pub(super) held: Option<Held>,
-    /// Whether the workers are to write nothing.
+    /// The workers' rest, in which they write nothing, if there is one.
     pub(super) rest: Rest,
     pub(super) events: VecDeque<Event>,
     pub(super) watch: Box<dyn Watch>,

@@ -164,7 +164,7 @@ impl Policies {
         }
     }
 
-    /// Whether the host has the GPUs that VMs may use.
+    /// Checks that the host has the GPUs that VMs may use.
     ///
     /// # Errors
     /// It does not.

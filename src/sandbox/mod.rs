@@ -35,7 +35,7 @@ use nix::sys::{
 pub use namespaces::{NOBODY, detach, is_inside};
 pub use seccomp::Stage;
 
-/// Whether the roles have namespaces of their own, as the operator chooses.
+/// The namespaces of the roles, as the operator chooses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sandbox {
     /// Namespaces with only the required files, no network, an unprivileged user, Landlock.

@@ -296,7 +296,7 @@ const REFUSED: &[Refused] = &[
     Refused {
         error: libc::EPERM,
         calls: rules! {
-            /// Whether the log is a terminal; nothing else is ever asked of one.
+            /// For the query whether the log is a terminal; nothing else is ever asked of one.
             SYS_ioctl(1: Is::Just(libc::TCGETS));
             /// A driver that runs helpers, makes device files or changes their modes, or raises the priority of its
             /// threads, works without these.

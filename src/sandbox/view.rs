@@ -68,7 +68,7 @@ const READ: &[&str] = &[
     // Memory nodes, processors, and which GPU is near which.
     "/sys/devices",
     "/sys/bus/pci",
-    // Whether the driver's modules are up.
+    // The state of the driver's modules.
     "/sys/module/nvidia",
     "/sys/module/nvidia_uvm",
 ];

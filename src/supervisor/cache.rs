@@ -70,7 +70,7 @@ impl Cache {
         }
     }
 
-    /// The directory with each socket's own.
+    /// The directory in which each socket has its own.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

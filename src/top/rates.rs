@@ -36,7 +36,7 @@ pub struct Vm {
     pub memory_limit_bytes: Option<u64>,
     /// The part of the time in which clients waited for their VM's turn: 1 is one of them all the time.
     pub waiting: f64,
-    /// How often, in a second.
+    /// The number of these waits in a second.
     pub waits_per_second: f64,
     /// Its clients, those first that launch most.
     pub clients: Vec<Client>,

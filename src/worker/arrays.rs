@@ -54,7 +54,7 @@ impl Textures {
         self.0.lock()
     }
 
-    /// Whether there is room for one more.
+    /// Checks that there is room for one more.
     ///
     /// # Errors
     ///

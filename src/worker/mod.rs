@@ -354,7 +354,7 @@ struct Command<'a> {
 struct Commands<'a>(&'a [u8]);
 
 impl<'a> Commands<'a> {
-    /// Whether a stream is made of whole commands, and of one at least.
+    /// Checks that a stream is made of whole commands, and of one at least.
     fn check(stream: &'a [u8]) -> Result<(), Malformed> {
         let mut commands = Self(stream);
         let mut count = 0;

@@ -203,7 +203,7 @@ impl Objects {
         change(&mut self.table.write())
     }
 
-    /// Whether `id` can become a new object of kind `K`.
+    /// Checks that `id` can become a new object of kind `K`.
     ///
     /// # Errors
     ///

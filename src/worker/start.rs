@@ -226,7 +226,7 @@ fn check_reach(
     }
 }
 
-/// Whether the context made ahead, if there is one, still works.
+/// Checks that the context made ahead, if there is one, still works.
 fn check(session: &Session) -> Result<(), CUresult> {
     let Some(context) = session.prewarm.peek() else {
         return Ok(());

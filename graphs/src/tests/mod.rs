@@ -259,7 +259,7 @@ fn pitfall_38_a_stream_that_ends_leaves_its_work_in_the_capture() {
         );
         assert_eq!(capture::wait_event::<Fake>(&stream(2), 5, false), Ok(true));
     };
-    // Whether the stream's work is joined, is not, or there is none.
+    // The stream's work is joined, is not, or there is none.
     for (works, joins) in [(true, true), (true, false), (false, false)] {
         begin(1, GLOBAL);
         record(1).unwrap();

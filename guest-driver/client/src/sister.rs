@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How libcuda's sister libraries reach the process's one connection, which is libcuda's.
+//! The way by which libcuda's sister libraries reach the process's one connection, which is libcuda's.
 //!
 //! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this project's
 //! libraries, and versioned: libraries of different age may meet in a process.

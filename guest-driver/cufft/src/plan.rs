@@ -164,7 +164,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether the plan is to get its work area by itself.
+    /// Sets whether the plan is to get its work area by itself.
     ///
     /// # Errors
     ///

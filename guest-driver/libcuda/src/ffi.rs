@@ -17,7 +17,7 @@ pub fn enter(name: &str, body: impl FnOnce() -> Result) -> CUresult {
     code
 }
 
-/// Whether a function may be called while streams are captured.
+/// Checks that a function may be called while streams are captured.
 #[macro_export]
 macro_rules! permit {
     ($name:ident) => {

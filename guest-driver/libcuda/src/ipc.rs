@@ -33,7 +33,7 @@ use crate::{
 
 /// The bytes of a name.
 const NAME_BYTES: usize = 64;
-/// How descriptors' files begin, before the name.
+/// The beginning of a descriptor's file, before the name.
 const MARK: &[u8; 16] = b"virtio-gpgpu shr";
 /// The seals of a descriptor's file: it cannot be written to, or made longer or shorter.
 const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;

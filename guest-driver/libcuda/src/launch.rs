@@ -263,7 +263,7 @@ fn record(
     })
 }
 
-/// Whether a node's launch is valid: the process decides if it can, the host otherwise.
+/// Checks that a node's launch is valid: the process decides if it can, the host otherwise.
 pub fn check(client: &Client, kernel: &Kernel) -> Result {
     let config = &graph::launch_config(kernel)?;
     let look = |object: &Known| match object {

@@ -12,7 +12,7 @@ use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// Whether a copy waits as its documentation says, or is queued in a stream.
+/// The order of a copy: it waits as its documentation says, or is queued in a stream.
 #[derive(Clone, Copy)]
 pub enum Order {
     Synchronous(DefaultStream),

@@ -51,7 +51,7 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Whether there is such a place.
+    /// Checks that there is such a place.
     pub(crate) fn required(self) -> Result {
         if self.0.is_null() {
             return Err(status::INVALID_ARGUMENT);

@@ -224,7 +224,7 @@ export! {
         size.set(made.ok_or(Status::InvalidPlan)?.work_size())
     }
 
-    /// Whether the plan gets a work area by itself; to be said before its transform.
+    /// Sets whether the plan gets a work area by itself; to be said before its transform.
     fn cufftSetAutoAllocation(plan: RawPlan, allocates: c_int) |plan| {
         let mut settings = plan.settings();
         if settings.made.is_some() || !matches!(allocates, 0 | 1) {

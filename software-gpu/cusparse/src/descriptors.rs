@@ -180,7 +180,7 @@ impl Indices {
         Ok(all.into_iter().map(|index| index - self.base).collect())
     }
 
-    /// Whether so many can be written.
+    /// Checks that so many can be written.
     ///
     /// # Errors
     /// The device may not reach them.
@@ -210,7 +210,7 @@ impl Indices {
 }
 
 impl Dense {
-    /// Whether all elements can be written. Work checks this before it makes data of that size.
+    /// Checks that all elements can be written. Work checks this before it makes data of that size.
     ///
     /// # Errors
     /// The device may not reach them.
@@ -272,7 +272,7 @@ impl DenseMatrix {
         }
     }
 
-    /// Whether all elements can be written. Work checks this before it makes data of that size.
+    /// Checks that all elements can be written. Work checks this before it makes data of that size.
     ///
     /// # Errors
     /// The device may not reach them.

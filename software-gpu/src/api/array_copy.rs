@@ -199,7 +199,7 @@ fn ends(c: &CUDA_MEMCPY3D) -> Result<(End, End)> {
     Ok((to, from))
 }
 
-/// Whether a copy can be made.
+/// Checks that a copy can be made.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE`.

@@ -40,7 +40,7 @@ fn reading(attributes: &CUmemcpyAttributes) -> Result<Reading> {
 }
 
 impl Batch {
-    // Whether the attributes cover the copies, and how each copy reads.
+    // Checks that the attributes cover the copies, and gives the reading of each copy.
     fn readings(&self) -> Result<Vec<Reading>> {
         let starts = self.starts.array(self.attribute_count)?;
         let ordered = starts.windows(2).all(|pair| pair[0] < pair[1]);

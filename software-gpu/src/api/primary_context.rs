@@ -13,7 +13,7 @@ use crate::context::{CONTEXTS, Context};
 use crate::driver::Driver;
 use crate::ffi::{Pointer, Result, export, refuse_in_callback};
 
-/// Whether `flags` are ones that a context can have.
+/// Checks that `flags` are ones that a context can have.
 pub(super) fn check_flags(flags: c_uint) -> Result {
     let schedule = flags & CU_CTX_SCHED_MASK;
     if flags & !CU_CTX_FLAGS_MASK != 0 || !matches!(schedule, 0 | 1 | 2 | 4) {

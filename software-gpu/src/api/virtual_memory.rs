@@ -35,7 +35,7 @@ fn is_this_device(location: CUmemLocation) -> Result {
     }
 }
 
-// Whether there can be such memory.
+// Checks that there can be such memory.
 fn check_properties(prop: &CUmemAllocationProp) -> Result {
     match prop.type_ {
         CU_MEM_ALLOCATION_TYPE_PINNED => {}

@@ -264,7 +264,7 @@ impl DeviceMemory {
         Ok(found)
     }
 
-    /// Whether whole mappings make up a range.
+    /// Checks that whole mappings make up a range.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` if not.
@@ -290,7 +290,7 @@ impl DeviceMemory {
         Ok(found.map(|a| a.start).collect())
     }
 
-    /// Whether a range may be unmapped.
+    /// Checks that a range may be unmapped.
     ///
     /// # Errors
     /// As [`DeviceMemory::unmap`].

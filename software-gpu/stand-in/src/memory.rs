@@ -113,7 +113,7 @@ impl Memory {
         self.span(m.address, length, write)
     }
 
-    /// Whether a vector can be written. Work checks this before it makes the data, so that a wrong size costs no
+    /// Checks that a vector can be written. Work checks this before it makes the data, so that a wrong size costs no
     /// memory.
     pub fn check_vector<T: Plain>(&self, v: Vector) -> Outcome {
         if v.count <= 0 {

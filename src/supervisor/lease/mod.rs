@@ -36,12 +36,12 @@ use crate::{
 use bells::Bells;
 use schedule::{Action, Client, Schedule, Terms};
 
-/// The amount of work that may be on its way at a time while several VMs want the GPU, as GPU time.
+/// The GPU time of the work that may be on its way at a time while several VMs want the GPU.
 const SLICE: Duration = Duration::from_millis(3);
 /// The maximum number of commands on their way at a time in a VM whose kernels have a limit: those that are under way
 /// together are judged together.
 const MOST_WATCHED: u32 = 32;
-/// How often, at least, the time that VMs had is written down while it is shared.
+/// The longest interval between two records of the time that VMs had, while it is shared.
 const NOTE: Duration = Duration::from_millis(100);
 /// The step from one grant's number to the next.
 const STEP: u32 = grant::MODE + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Whether the kernel kills processes for want of memory.
+//! The detection of processes that the kernel kills for want of memory.
 
 use std::{
     fs,

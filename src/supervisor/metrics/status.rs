@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How VMs and clients are, at one moment; also the page that `top` reads, as JSON.
+//! The status of VMs and clients at one moment; also the page that `top` reads, as JSON.
 
 use std::{
     collections::BTreeMap,

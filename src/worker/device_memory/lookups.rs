@@ -16,8 +16,8 @@ impl DeviceMemory {
         self.ranges.find(address)
     }
 
-    /// Whether `bytes` bytes at an address are the guest's memory, and usable in the thread's current context; `None` if
-    /// only the driver can tell.
+    /// Checks that `bytes` bytes at an address are the guest's memory, and usable in the thread's current context;
+    /// `None` if only the driver can tell.
     ///
     /// # Errors
     ///

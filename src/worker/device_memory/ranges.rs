@@ -80,7 +80,7 @@ pub struct Range {
     pub id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub sync_memops: bool,
-    /// Whether it is about to end: nothing begins to use it any more, even if the driver still knows it.
+    /// The reason why it ends, if it is about to: nothing begins to use it any more, even if the driver still knows it.
     pub ending: Option<EndsWith>,
 }
 

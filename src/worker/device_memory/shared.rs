@@ -23,7 +23,7 @@ use crate::{ipc::peers::Given, worker::peers::Object};
 /// An allocation that others have open.
 #[derive(Debug, Default)]
 struct Loan {
-    /// How often.
+    /// The number of times that it is open.
     times: u32,
     /// The allocation, once it was freed, and whether its stream has yet to reach the free.
     freed: Option<(Range, bool)>,

@@ -207,7 +207,7 @@ impl Handles {
         unsafe { driver::cuGraphNodeSetEnabled(self.exec, self.graph.nodes[index], enabled.into()) }
     }
 
-    /// Whether all its objects still exist.
+    /// Checks that all its objects still exist.
     fn check(&self, session: &Session) -> Result<(), CUresult> {
         let uses = || self.graph.steps.iter().map(|step| &step.uses);
         if !session
@@ -471,7 +471,7 @@ impl Executables {
     }
 }
 
-/// Whether an id can become that of an object of a kind, with a limit on their number.
+/// Checks that an id can become that of an object of a kind, with a limit on their number.
 fn check_new<K: Object, T>(all: &HashMap<u64, T>, id: u64, most: usize) -> Result<(), CUresult> {
     if object_kind(id) != K::KIND || id >= RESERVED || all.contains_key(&id) {
         Err(CUDA_ERROR_INVALID_VALUE)

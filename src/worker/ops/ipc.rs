@@ -264,7 +264,7 @@ pub fn gpgpuIpcEventWait(
     Ok(reply::gpgpuIpcEventWait::default())
 }
 
-/// Whether the current context's work has failed: then records may never be over.
+/// Checks that the current context's work has not failed: after a failure, records may never be over.
 fn has_failed() -> Result<(), CUresult> {
     // SAFETY: the legacy stream always is.
     match unsafe { driver::cuStreamQuery(std::ptr::null_mut()) } {

@@ -76,7 +76,7 @@ pub fn gpgpuMemOps(
     Ok(reply::gpgpuMemOps::default())
 }
 
-/// Whether a stream has such an attribute, whose value holds neither a handle nor a host pointer.
+/// Checks that a stream has such an attribute, whose value holds neither a handle nor a host pointer.
 fn check(attribute: CUlaunchAttributeID) -> Result<(), CUresult> {
     match attribute {
         CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! How VMMs set up the device.
+//! The set-up of the device by VMMs.
 
 use std::{
     fs::{File, OpenOptions},

@@ -95,7 +95,7 @@ impl Figure {
 pub struct Floor {
     /// The part.
     pub name: String,
-    /// How much.
+    /// The cost, in `unit`.
     pub value: f64,
     /// The unit.
     pub unit: String,

@@ -271,7 +271,7 @@ impl Connection {
         })
     }
 
-    /// Whether the worker lives, for callers that wait only for its progress.
+    /// Checks that the worker lives, for callers that wait only for its progress.
     fn is_served(&self) -> std::result::Result<(), Failure> {
         self.is_done(Ticket::default())
             .map(drop)

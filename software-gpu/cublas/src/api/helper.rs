@@ -90,7 +90,7 @@ export! {
         mode.set(handle.settings().math)
     }
 
-    /// Whether the order of additions may differ from run to run. Here it never does.
+    /// Sets whether the order of additions may differ from run to run. Here it never does.
     fn cublasSetAtomicsMode(handle: RawHandle, mode: c_int) |handle| {
         require(matches!(mode, 0 | 1))?;
         handle.settings().atomics = mode;

@@ -193,7 +193,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristicForStream(
     )
 }
 
-/// Whether an algorithm can compute a product.
+/// Checks that an algorithm can compute a product.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     handle: RawHandle,

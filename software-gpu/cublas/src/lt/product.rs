@@ -201,7 +201,7 @@ impl Types {
     }
 }
 
-/// Whether products of these types can be computed.
+/// Checks that products of these types can be computed.
 ///
 /// # Errors
 /// `NotSupported` if they cannot, `InvalidValue` if one is none.

@@ -92,7 +92,7 @@ export! {
         Ok(())
     }
 
-    /// Whether results may differ from run to run. Here they never do.
+    /// Sets whether results may differ from run to run. Here they never do.
     fn cusolverDnSetDeterministicMode(handle: Raw, mode: c_int) |handle| {
         require(matches!(mode, 1 | 2))?;
         handle.settings().deterministic = mode;
@@ -132,7 +132,7 @@ export! {
         with(&GESVDJ, info, |info| info.most = most)
     }
 
-    /// Whether values are sorted.
+    /// Sets whether values are sorted.
     fn cusolverDnXgesvdjSetSortEig(info: Raw, sorted: c_int) {
         with(&GESVDJ, info, |info| info.sorted = sorted)
     }

@@ -30,7 +30,7 @@ export! {
     /// The triangle.
     fn cusparseSetMatFillMode(name: Raw, value: c_int) { set(name, 1, value, 1) }
 
-    /// Whether the diagonal is taken for ones.
+    /// Sets whether the diagonal is taken for ones.
     fn cusparseSetMatDiagType(name: Raw, value: c_int) { set(name, 2, value, 1) }
 
     /// The number of the first index.

@@ -11,7 +11,7 @@ use crate::types::{Number, Operation, Result, Status, by_type, require};
 
 use super::{BUFFER, export};
 
-/// Whether the operands have the type of the computation: there is no conversion here.
+/// Checks that the operands have the type of the computation: there is no conversion here.
 fn alike(compute: c_int, data: &[c_int]) -> Result {
     match data.iter().all(|data| *data == compute) {
         true => Ok(()),

@@ -243,7 +243,7 @@ fn is_mapping(range: &Range) -> bool {
     matches!(range.source, Source::Mapped { .. })
 }
 
-/// Whether a device has a bit in [`Access`].
+/// Checks that a device has a bit in [`Access`].
 fn check_device(device: CUdevice) -> Result<(), CUresult> {
     let mut found = 0;
     // SAFETY: the pointer is to a value that lives across the call.
@@ -480,8 +480,8 @@ impl DeviceMemory {
         Ok(id)
     }
 
-    /// Whether the bytes at an address, which lies in this mapping, are in it and those behind it of its reservation, and
-    /// whether the context's device or the memory's own may read them: the driver judges the rest.
+    /// Checks that the bytes at an address, which lies in this mapping, are in it and those behind it of its
+    /// reservation, and that the context's device or the memory's own may read them: the driver judges the rest.
     pub(super) fn check_mapped(
         &self,
         context: u64,

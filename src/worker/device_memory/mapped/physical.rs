@@ -52,7 +52,7 @@ impl DeviceMemory {
         self.insert_physical(id, memory)
     }
 
-    /// Whether there can be physical memory with this id.
+    /// Checks that there can be physical memory with this id.
     fn check_new_physical(&self, id: u64) -> Result<(), CUresult> {
         let is_id = object_kind(id) == PhysicalObject::KIND && id >> 56 == 0;
         let state = self.mapped.state();

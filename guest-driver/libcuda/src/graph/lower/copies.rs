@@ -89,7 +89,7 @@ fn is_known(
     }
 }
 
-/// Whether a copy can be made. Memory that the process does not know the host judges.
+/// Checks that a copy can be made. Memory that the process does not know the host judges.
 pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
     let (dst, src) = ends(client, copy)?;
     let to = is_known(client, copy, dst, (copy.dst, copy.dst_extent()?))?;
@@ -110,7 +110,7 @@ pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
     client.call(&request::gpgpuGraphCheck { step }).map(drop)
 }
 
-/// Whether memory can be filled.
+/// Checks that memory can be filled.
 pub fn check_fill(client: &Client, fill: &Fill) -> Result {
     if client
         .pointers
@@ -124,7 +124,7 @@ pub fn check_fill(client: &Client, fill: &Fill) -> Result {
     client.call(&request::gpgpuGraphCheck { step }).map(drop)
 }
 
-/// Whether words can be written and waited for: the host judges.
+/// Checks that words can be written and waited for: the host judges.
 pub fn check_mem_ops(client: &Client, of: &MemOps) -> Result {
     // The operation is as old as such steps.
     client.require(request::gpgpuMemOps::OPERATION)?;
