@@ -103,7 +103,7 @@ pub struct Gate<W: Work> {
 }
 
 thread_local! {
-    /// The number of commands that the one counts for which this thread is giving the GPU.
+    /// The number of commands for which the one counts that this thread gives the GPU.
     static WEIGHT: Cell<u64> = const { Cell::new(1) };
     /// Whether this thread wakes gates' threads when it says so itself.
     static WAKES_LATER: Cell<bool> = const { Cell::new(false) };
