@@ -352,7 +352,7 @@ wire_struct! {
         pub flags: u32,
     }
 
-    /// How a texture reads: a `CUDA_TEXTURE_DESC`.
+    /// The way a texture reads: a `CUDA_TEXTURE_DESC`.
     #[derive(Debug, Clone, Copy, Default, PartialEq)]
     pub struct TextureForm {
         /// The `CUaddress_mode` in x, y and z.
@@ -409,7 +409,7 @@ wire_struct! {
     /// Multiprocessors of a device: a `CUdevSmResource`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Multiprocessors {
-        /// How many: `smCount`.
+        /// The number of multiprocessors: `smCount`.
         pub count: u32,
         /// The fewest of a group that they can be split into: `minSmPartitionSize`; 0 where they cannot.
         pub minimum: u32,
@@ -418,15 +418,15 @@ wire_struct! {
         pub alignment: u32,
     }
 
-    /// How a device's multiprocessors are split: the arguments of `cuDevSmResourceSplitByCount`. The same split of the same
+    /// The split of a device's multiprocessors: the arguments of `cuDevSmResourceSplitByCount`. The same split of the same
     /// multiprocessors gives the same groups.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct MultiprocessorSplit {
         /// The green context whose multiprocessors are split, by id; 0 for all of the device's.
         pub green: u64,
-        /// How many groups there are to be at most; 0 for no split.
+        /// The maximum number of groups; 0 for no split.
         pub groups: u32,
-        /// How many multiprocessors a group has at least.
+        /// The minimum number of multiprocessors of a group.
         pub minimum: u32,
         /// `CU_DEV_SM_RESOURCE_SPLIT_*`.
         pub flags: u32,

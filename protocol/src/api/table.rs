@@ -375,15 +375,15 @@ macro_rules! with_api {
             /// Loads a function, if it is not loaded yet. The id of a kernel is none here, and fails with
             /// `CUDA_ERROR_INVALID_HANDLE`.
             0x0806 wait worker cuFuncLoad(function: Function);
-            /// How many blocks of a function fit on a multiprocessor.
+            /// The number of blocks of a function that fit on a multiprocessor.
             0x0807 call guest cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize);
-            /// How many blocks of a function fit on a multiprocessor, with flags.
+            /// The number of blocks of a function that fit on a multiprocessor, with flags.
             0x0808 call guest cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize, flags: u32);
-            /// How much dynamic shared memory each of so many blocks of a function can have.
+            /// The bytes of dynamic shared memory that each of so many blocks of a function can have.
             0x0809 call guest cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Function, numBlocks: i32, blockSize: i32);
-            /// How many clusters of a launch like this fit on the device.
+            /// The number of clusters of such a launch that fit on the device.
             0x080a call custom cuOccupancyMaxActiveClusters(func: Function, config: LaunchConfig, clusters: Out<i32>);
-            /// How large the clusters of a launch like this can be.
+            /// The maximum size of the clusters of such a launch.
             0x080b call custom cuOccupancyMaxPotentialClusterSize(func: Function, config: LaunchConfig, size: Out<i32>);
             /// All parameters of a function or kernel, for those that have more than `FunctionInfo` holds.
             0x080c call custom gpgpuFunctionParams(func: Function, params: Out<Vec<ParamInfo>>);

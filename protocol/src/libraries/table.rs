@@ -7,11 +7,11 @@ use crate::codec::{Field, Shape, Structure};
 /// The reply of every function: a status, and the results at host addresses.
 pub(super) static REPLY: Shape = Shape::Structure(&Structure {
     name: "LibraryReply",
-    doc: &["What a function of a library comes to."],
+    doc: &["The result of a library's function."],
     fields: &[
         Field {
             name: "status",
-            doc: &["What the function returned."],
+            doc: &["The function's status."],
             shape: &Shape::Scalar("i32"),
         },
         Field {

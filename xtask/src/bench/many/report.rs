@@ -180,7 +180,7 @@ impl Results {
         };
         let all: [Plain; 3] = [
             (
-                "What was measured",
+                "Measurements",
                 vec![
                     "row",
                     "unit",
