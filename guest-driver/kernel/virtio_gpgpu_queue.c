@@ -243,8 +243,8 @@ void gpgpu_queue_init(struct gpgpu_queue *queue)
 }
 
 /*
- * Watches the virtqueue for a while: where interrupts are slow, answers that
- * come quickly come much quicker this way. There are no interrupts meanwhile,
+ * Watches the virtqueue for a while: if interrupts are slow, answers that come
+ * quickly come much quicker this way. There are no interrupts meanwhile,
  * also for others that sleep, so this is not to be preempted. `polling`: the
  * caller is among the queue's pollers already.
  */

@@ -118,8 +118,8 @@ static size_t gpgpu_transfer_block(const struct gpgpu_transfer_state *transfer)
 		return left;
 	stop = round_down(pinner->next + most, PAGE_SIZE);
 	/*
-	 * Huge pages stay whole, where that costs a block little. Where a
-	 * block had no room for all its runs, there are no huge pages.
+	 * Huge pages stay whole if that costs a block little. If a block had
+	 * no room for all its runs, there are no huge pages.
 	 */
 	if (most >= SZ_4M && !transfer->scattered)
 		stop = round_down(stop, SZ_2M);

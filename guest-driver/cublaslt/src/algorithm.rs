@@ -60,7 +60,7 @@ fn ask_on(
             op,
             |formed| put(formed),
             |blob, _| {
-                // The results are wanted; where there is a stream, it is the last argument.
+                // The results are wanted; if there is a stream, it is the last argument.
                 let words = [handle as u64, 0, 1, stream.unwrap_or(0)];
                 let words = &words[..function.kinds.len()];
                 ask(Request {

@@ -2,8 +2,9 @@
 //! Descriptors, which live in this process alone.
 //!
 //! A program has room for a descriptor, which it may copy as it likes, or asks for one of ours. So all of a descriptor is in its own
-//! bytes: a mark, and behind it the values of its attributes, packed in the order of the tables in [`gpgpu_protocol`]. How much room
-//! there is depends on the program's header. An attribute without room is not there, as in the library of that header's age.
+//! bytes: a mark, and behind it the values of its attributes, packed in the order of the tables in [`gpgpu_protocol`].
+//! The size of the room depends on the program's header. An attribute without room is not there, as in the library of
+//! that header's age.
 
 use gpgpu_library::Status;
 use gpgpu_protocol::libraries::cublaslt::{

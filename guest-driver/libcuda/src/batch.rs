@@ -29,7 +29,7 @@ struct Operation {
     dst: u64,
     src: u64,
     bytes: usize,
-    /// When its source is read.
+    /// The order in which its source is read: [`IN_STREAM`] to [`ANY`].
     access: u32,
 }
 

@@ -26,7 +26,7 @@ enum Found {
     Unknown,
 }
 
-/// The symbol that `name` means in `version`; where `per_thread`, its variant with per-thread default streams.
+/// The symbol that `name` means in `version`; if `per_thread`, its variant with per-thread default streams.
 fn find(name: &str, version: u32, per_thread: bool) -> Found {
     let start = ENTRY_POINTS.partition_point(|entry| entry.name < name);
     let of_name = || {

@@ -53,7 +53,7 @@ struct Watched {
     latest: AtomicU32,
     /// That value, if the latest record was over before the host had it.
     settled: AtomicU32,
-    /// When the host was asked last, in nanoseconds since the first question of all.
+    /// The time of the last question to the host, in nanoseconds since the first question of all.
     asked: AtomicU64,
     /// The number of times that the word was believed; the clock is looked at now and then.
     looks: AtomicU32,

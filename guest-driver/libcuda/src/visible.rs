@@ -39,7 +39,7 @@ pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
         let devices = selected.iter().map(|&device| device as u32).collect();
         match connection.call(&request::gpgpuSelectDevices { devices }) {
             Ok(_) => {}
-            // A host from before that: where the numbers stay the same, it is enough to hide the rest.
+            // A host from before that: if the numbers stay the same, it is enough to hide the rest.
             Err(CUDA_ERROR_NOT_SUPPORTED) if is_start => {}
             Err(code) => {
                 log::say(Level::Error, || {

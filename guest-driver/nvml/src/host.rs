@@ -209,7 +209,7 @@ impl Drop for Link {
     }
 }
 
-/// When a device had had work for how long.
+/// A device's total time with work, as measured at a point in time.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     at: Instant,

@@ -105,7 +105,7 @@ nvml! {
         memory_info.set(MemoryV2 { version: MEMORY_V2, total, reserved: 0, free, used })
     }
 
-    /// For how much of the time the device had work of the VM. How much of it memory was used is not known.
+    /// The share of the time in which the device had work of the VM. The share for its memory is not known.
     fn nvmlDeviceGetUtilizationRates(device: Handle, utilization: Out<Utilization>) {
         let place = place(device)?;
         utilization.required()?;

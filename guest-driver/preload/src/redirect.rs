@@ -51,7 +51,7 @@ fn with_state<T>(work: impl FnOnce(&mut State) -> T) -> Option<T> {
     Some(work(state.get_or_insert_default()))
 }
 
-/// When an object is redirected.
+/// The moment of an object's redirection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
     /// It is loaded and relocated with the program.

@@ -52,7 +52,7 @@ struct Options {
     r#loop: Option<u64>,
 }
 
-/// Why nothing is shown.
+/// The reason that nothing is shown.
 enum Failure {
     Nvml(Status),
     Field(String),

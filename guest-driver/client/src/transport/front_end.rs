@@ -224,7 +224,7 @@ impl FrontEnd {
         region.users -= 1;
         if region.users == 0
             && let Some(region) = regions.known.remove(&added.part)
-            // Where the other end does not let go, it is gone, or it keeps the region: its address is not used again.
+            // If the other end does not let go, it is gone, or it keeps the region: its address is not used again.
             && let Err(error) = self.frontend.clone().remove_mem_region(&region.info(added.part))
         {
             log::say(Level::Info, || {

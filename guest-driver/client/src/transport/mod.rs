@@ -51,7 +51,7 @@ impl Data<'_> {
     }
 }
 
-/// Why an exchange did not take place.
+/// The reason for a failed exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The device answered with this status.

@@ -137,8 +137,9 @@ struct gpgpu_open {
  * same commands, and nothing runs twice. A submission that was interrupted with
  * @token still 0 has not been queued. An interrupted submission keeps its memory
  * pinned until the device is done with it; that counts against RLIMIT_MEMLOCK.
- * Where there is no room below the limit, the signal does not interrupt, unless
- * the process has no other call like that, nor where @token cannot be written.
+ * If there is no room below the limit, the signal does not interrupt, unless the
+ * process has no other call like that. If @token cannot be written, the signal
+ * does not interrupt either.
  * ENOENT: @token is not that of an interrupted submission.
  */
 struct gpgpu_submit {

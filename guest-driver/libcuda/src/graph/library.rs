@@ -214,8 +214,8 @@ pub type Read<'a> = &'a mut dyn FnMut(&[u8]);
 ///
 /// # Errors
 ///
-/// The capture's, or the code of a call that failed without a reply. Where the library has done something that cannot be recorded, the
-/// capture is worth nothing.
+/// The capture's, or the code of a call that failed without a reply. If the library has done something that cannot be
+/// recorded, the capture is worth nothing.
 pub fn record(
     client: &Client,
     operation: &'static Operation,

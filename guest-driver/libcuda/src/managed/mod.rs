@@ -2,9 +2,9 @@
 //! Managed memory, by the rules of a device without concurrent managed access.
 //!
 //! An allocation is device memory, and pages of this process at the same address. Each block of it ([`store`]) is on the device or here.
-//! Where the program touches a block that is on the device, userfaultfd ([`uffd`]) has its thread wait, and a thread of the library
-//! ([`service`]) waits for the GPU, brings the block here and lets the program go on. Before the GPU is given work, the blocks that the
-//! work may use go to the device, and their pages here go away ([`before_work`]).
+//! If the program touches a block that is on the device, userfaultfd ([`uffd`]) has its thread wait. A thread of the
+//! library ([`service`]) waits for the GPU, brings the block here and lets the program go on. Before the GPU is given
+//! work, the blocks that the work may use go to the device, and their pages here go away ([`before_work`]).
 //!
 //! **No lock and nothing else that the service thread needs is held by a thread that touches managed memory**, or both would wait for ever:
 //! - the store's lock is held by code that touches no managed memory (`store.rs`);
@@ -328,8 +328,8 @@ fn is_reached(client: &Client, context: u64, dptr: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Allocates managed memory. Where pages of this process cannot be watched, it is pinned memory, which program and GPU reach at one address as
-/// well; and so it is where a device cannot reach another one's memory, as natively.
+/// Allocates managed memory. If pages of this process cannot be watched, it is pinned memory, which program and GPU
+/// reach at one address as well. It is also pinned memory if a device cannot reach another one's memory, as natively.
 pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result<u64> {
     let context = thread::home(client);
     let Some(service) = service::get(client) else {
