@@ -39,7 +39,7 @@ pub enum Phase {
     Starting {
         /// The `OPEN`.
         chain: Chain,
-        /// When the device gives up.
+        /// The time at which the device gives up.
         deadline: Instant,
     },
     /// Its worker serves it.

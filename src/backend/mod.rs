@@ -53,7 +53,7 @@ use vhost_user::{Backend, LINK_EVENT};
 use vm::Vm;
 use watch::{Loop, Watch};
 
-/// Why a device process ends.
+/// The reason for a device process's end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The supervisor is gone, or not of this build.

@@ -9,7 +9,7 @@ use super::{
     vm::Vm,
 };
 
-/// Why no chain is taken.
+/// The reason that no chain is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
     /// Workers or movers may still write to memory from before a reset: no request from after it is answered

@@ -26,7 +26,7 @@ impl Part {
     }
 }
 
-/// Why a mover cannot be asked.
+/// The reason that a mover cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The chain is invalid.

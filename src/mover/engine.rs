@@ -26,7 +26,7 @@ use crate::{
     ipc::mover::{self, DEPTH},
 };
 
-/// When each move was begun, as the supervisor sees it.
+/// The start times of the moves in flight, which the supervisor reads.
 pub type Progress = Shared<mover::Progress>;
 
 /// The most copies that the kernel is given at a time.

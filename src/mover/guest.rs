@@ -50,7 +50,7 @@ pub struct GuestFile {
     bytes: u64,
     /// The size of the file's pages, of which mappings are multiples.
     page: u64,
-    /// When registering failed though there was room: then it will again, for a while.
+    /// The time of the last registration that failed. For a while after it, no other is tried.
     hopeless: Mutex<Option<Instant>>,
 }
 
@@ -169,7 +169,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Registers a chunk; where the driver refuses it, again once `make_room` says that there may be room.
+    /// Registers a chunk; if the driver refuses it, again once `make_room` says that there may be room.
     fn register(
         file: &Arc<GuestFile>,
         index: u64,

@@ -39,7 +39,7 @@ use export::Imported;
 use guest::Chunks;
 use queue::Turns;
 
-/// Why a mover ends before the supervisor does.
+/// The reason for a mover's end before the supervisor's.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The supervisor sent an invalid message, or the channel failed.
