@@ -113,7 +113,7 @@ pub fn libraries() -> Libraries {
     Libraries::from_arguments(std::env::args_os())
 }
 
-/// Why no role would start.
+/// The reason that no role would start.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "The sandbox cannot be set up on this host: {0}. docs/troubleshooting.md lists its requirements; to start \

@@ -101,7 +101,7 @@ pub struct Worker {
     pub gpu: Option<u32>,
     /// The guest process, for the log and the metrics.
     pub who: Arc<Who>,
-    /// When it is killed, once its client is closed; then, when the log says that it does not end.
+    /// The time to kill it, once its client is closed. After the kill, the time to log that it does not end.
     pub deadline: Option<Instant>,
     /// Keeps the VMM's connection open until the worker is reaped, whether or not it has a hold itself.
     #[expect(dead_code, reason = "it is held")]
@@ -110,7 +110,7 @@ pub struct Worker {
     pub closed: bool,
     /// Whether it was killed because its client is closed.
     pub killed: bool,
-    /// Why it was ended, if it kept a GPU for too long.
+    /// The reason for its end, if it kept a GPU for too long.
     pub expired: Option<Late>,
 }
 
@@ -193,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// Why it has ended; `oom` as for [`End::of`].
+    /// The reason for its end; `oom` as for [`End::of`].
     pub fn end(&self, ended: ExitStatus, oom: impl FnOnce() -> bool) -> End {
         // A process that dies closes its channel first, and so its client may be closed before it has ended: that does not
         // make the death an end in order.

@@ -37,7 +37,7 @@ pub enum Gpu {
     Software,
 }
 
-/// Why there is no GPU.
+/// The reason that there is no GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `--gpu cuda`, and CUDA does not work.

@@ -31,7 +31,7 @@ impl Helper {
     /// Starts `program`, which is this program in a role of this kind.
     ///
     /// # Errors
-    /// Why it cannot be started.
+    /// The reason that it cannot be started.
     pub fn start(program: &Program) -> Result<Self, String> {
         let mut child = program
             .command()
@@ -54,7 +54,7 @@ impl Helper {
     /// Asks a question, and waits for the answer until `deadline`: a line, without spaces around it.
     ///
     /// # Errors
-    /// Why there is no answer. Then the process may answer late, so no other question may be asked.
+    /// The reason that there is no answer. Then the process may answer late, so no other question may be asked.
     pub fn ask(&mut self, question: &[u8], deadline: Instant) -> Result<String, String> {
         let written = self.input.write_all(question);
         // One that failed at its start has said why before it ended.

@@ -39,7 +39,7 @@ enum Order {
 /// The size of a context on each GPU, in bytes. `program` is this program in the role of [`hold`].
 ///
 /// # Errors
-/// Why that is not known.
+/// The reason that the size is not known.
 pub fn context_costs(program: &Program) -> Result<Vec<u64>, String> {
     let deadline = Instant::now() + LIMIT;
     let mut first = Helper::start(program)?;

@@ -46,7 +46,7 @@ struct Mover {
     is_given_up: bool,
 }
 
-/// When a mover was started last, and how long the next start has to wait.
+/// The time of a mover's last start, and the pause before the next start.
 struct Start {
     at: Instant,
     pause: Duration,

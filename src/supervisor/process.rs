@@ -263,7 +263,7 @@ pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Dura
     }
 }
 
-/// Why a process ended, in words.
+/// The reason for a process's end, in words.
 pub fn reason(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(libc::SIGSYS), _) => {

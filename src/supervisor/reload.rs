@@ -12,7 +12,7 @@ use nix::sys::signalfd::SignalFd;
 use super::Supervisor;
 use crate::policy::{Policies, VmPolicy};
 
-/// When the policy is read again, and from where.
+/// The signals to read the policy again, and its file.
 #[derive(Debug)]
 pub struct Reload {
     signals: SignalFd,
@@ -21,7 +21,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Whenever `signals`, which does not block, has one: from a file, if there is one, for a host with so many GPUs.
+    /// The policy of a host with so many GPUs is read from `file`, if there is one, whenever `signals` has a signal.
+    /// `signals` does not block.
     pub fn new(signals: SignalFd, file: Option<PathBuf>, gpus: usize) -> Self {
         Self {
             signals,

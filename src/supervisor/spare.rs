@@ -90,7 +90,7 @@ impl Spares {
         }
     }
 
-    /// When one is to be started.
+    /// The time at which one is to be started.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }

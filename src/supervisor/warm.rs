@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! When workers are started ahead of need.
+//! The times at which workers are started ahead of need.
 //!
 //! One pool for all sockets: such a worker knows nothing of any VM. A worker that leaves the pool for a client never
 //! comes back. The next one is started a little later, so that it does not compete with the client's own start; if
@@ -32,7 +32,7 @@ pub struct Pool<W> {
     wanted: usize,
     waiting: VecDeque<W>,
     due: Option<Instant>,
-    /// When a client came last.
+    /// The time at which the last client came.
     last: Option<Instant>,
     deaths: u32,
 }
@@ -87,7 +87,7 @@ impl<W> Pool<W> {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// When the next one is to be started.
+    /// The time at which the next one is to be started.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }

@@ -20,7 +20,7 @@ const TIME: Duration = Duration::from_secs(5);
 /// The longest answer: a thousand VMs with a thousand clients each are less.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Why there is no answer.
+/// The reason that there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No server listens, or the connection failed.

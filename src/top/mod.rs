@@ -62,7 +62,7 @@ fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Why there is nothing to show.
+/// The reason that there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The service cannot be asked.

@@ -72,7 +72,7 @@ pub struct State {
     pub address: Address,
     /// The latest rates.
     pub rates: Rates,
-    /// Why there is nothing newer.
+    /// The reason that there are no newer rates.
     pub error: Option<String>,
     /// Whether nothing is to change.
     pub is_paused: bool,

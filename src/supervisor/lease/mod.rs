@@ -48,7 +48,7 @@ const STEP: u32 = grant::MODE + 1;
 /// The number of the thread's own eventfd in its event loop: no client has this number.
 const ORDERS: u64 = u64::MAX;
 
-/// Why a client is ended.
+/// The reason for the end of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Late {
     /// A kernel of it ran for longer than its VM's kernels may.
@@ -263,7 +263,7 @@ struct Scheduler {
     /// The next look at clients that ring too often.
     next_look: Instant,
     gpus: Vec<Schedule>,
-    /// When to look at each GPU again.
+    /// The time of the next look at each GPU, in nanoseconds.
     looks: Vec<Option<u64>>,
 }
 

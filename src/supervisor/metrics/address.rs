@@ -18,7 +18,7 @@ pub enum Address {
     Loopback(SocketAddr),
 }
 
-/// Why it is no address to serve metrics at.
+/// The reason that metrics cannot be served at an address.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is none at all.

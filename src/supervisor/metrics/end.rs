@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Why clients end.
+//! The reasons for the ends of clients.
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use nix::libc::{SIGKILL, SIGSYS};
 
-/// Why a client's worker is gone, or never was.
+/// The reason that a client's worker is gone, or never was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The guest closed it, or was gone itself: a program's usual end.

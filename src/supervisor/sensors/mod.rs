@@ -203,7 +203,7 @@ struct Source {
     program: Program,
     /// The process, if it has been started.
     helper: Option<Helper>,
-    /// When it may be started again after a failure.
+    /// The time from which it may be started again after a failure.
     not_before: Option<Instant>,
 }
 

@@ -100,7 +100,7 @@ impl Nvml {
     /// Loads the library and starts it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason that there is none.
     fn open() -> Result<Self, String> {
         // SAFETY: it loads the library that this process is for, whose initialisers are trusted.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -135,7 +135,7 @@ impl Schedule {
         Some(ends.clone().find(is_last).unwrap_or(last))
     }
 
-    /// When something has to be done about a client's grant.
+    /// The time of the next action on a client's grant, in nanoseconds.
     fn look(&self, member: &Member) -> Option<u64> {
         let held = member.held?;
         if let Some(ends) = held.ends {

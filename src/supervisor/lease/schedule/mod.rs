@@ -102,7 +102,7 @@ struct Place {
     is_active: bool,
     /// Since when.
     came: u64,
-    /// When it was active last, if it is not.
+    /// The time at which it was last seen to become inactive, in nanoseconds.
     went: Option<u64>,
 }
 
@@ -196,7 +196,7 @@ pub struct Schedule {
     time: u128,
     /// Until when times have been charged.
     charged: u64,
-    /// When several VMs wanted the GPU last.
+    /// The last time at which several VMs wanted the GPU, in nanoseconds.
     contended: Option<u64>,
     /// The VMs' GPU time since the last query.
     had: BTreeMap<usize, u64>,

@@ -47,7 +47,7 @@ impl Load {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Running {
-    /// When it has something to do again, if not now.
+    /// The time from which it has something to do, in nanoseconds.
     ready: u64,
     asked: Option<u64>,
     wants: bool,
@@ -58,7 +58,7 @@ struct Running {
     said_so: bool,
     has_begun: bool,
     until: Option<u64>,
-    /// When its kernel ends.
+    /// The time of its kernel's end, in nanoseconds.
     ends: Option<u64>,
     idle_since: Option<u64>,
 }
