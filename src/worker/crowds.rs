@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Crowds of launches: where the ring holds a backlog of launches into one stream, and the same functions and shapes came before in
-//! that order, they are given to the driver as one executable graph whose parameters are set anew.
+//! Crowds of launches: if the ring holds a backlog of launches into one stream, and the same functions and shapes came
+//! before in that order, they are given to the driver as one executable graph whose parameters are set anew.
 //!
 //! A launch takes the driver more than twice as long as a node's parameters and the GPU's own start of a node together.
 //! The nodes form a chain, so order and visibility are those of the stream. Except for the time, a program cannot tell
@@ -235,7 +235,7 @@ struct Made {
     graph: CUgraph,
     exec: CUgraphExec,
     nodes: Vec<Node>,
-    /// When it was launched last.
+    /// The number of its last launch, counted over all graphs.
     used: u64,
 }
 

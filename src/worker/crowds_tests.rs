@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! When launches go to the driver as a graph, on [`crate::cuda::double`].
+//! Tests of the launches that go to the driver as a graph, on [`crate::cuda::double`].
 
 use std::{os::fd::OwnedFd, sync::Arc};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams and events that end as soon as they are no longer in use: see [`super::grace`].
 //!
-//! Their destruction is a post, so its caller waits for nothing. Where another thread's command may use one, a thread of the
-//! worker's own destroys it when that has ended.
+//! Their destruction is a post, so its caller waits for nothing. If another thread's command may use one, a thread of
+//! the worker's own destroys it when that has ended.
 
 use std::{sync::OnceLock, thread, time::Duration};
 

@@ -457,7 +457,7 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
         }
         at += run.length;
     }
-    // For memory that comes into being when it is pinned here; where the host refuses, it comes in small pages.
+    // For memory that comes into being when it is pinned here; if the host refuses, it comes in small pages.
     // SAFETY: advice about the range just mapped.
     let _ = unsafe { madvise(base, bytes as usize, MmapAdvise::MADV_HUGEPAGE) };
     Ok(start)

@@ -97,7 +97,7 @@ pub struct Options {
     pub sandbox: sandbox::Settings,
 }
 
-/// Why a worker ends before its client does.
+/// The reason for a worker's end before its client's.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The device process sent an invalid message, or the channel failed.

@@ -68,7 +68,7 @@ struct Shared {
     state: State,
     /// The device: the one that programs use unless they say otherwise.
     device: CUdevice,
-    /// When it is given up.
+    /// The time at which it is given up.
     deadline: Option<Instant>,
     /// The client's charge for it.
     charge: Option<Charge>,

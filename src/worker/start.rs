@@ -51,7 +51,7 @@ pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// Why a worker will not serve.
+/// The reason that a worker will not serve.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no driver.

@@ -53,7 +53,7 @@ pub fn enter_stream(common: &Common, id: u64) -> Result<(StreamKey, u64), CUresu
 impl DeviceMemory {
     /// `cuMemAllocFromPoolAsync` in a stream, whose context is current.
     ///
-    /// It waits for nothing that was freed in a stream's order: where memory is lacking, [`Self::reclaim`] does.
+    /// It waits for nothing that was freed in a stream's order: if memory is lacking, [`Self::reclaim`] does.
     ///
     /// # Errors
     ///

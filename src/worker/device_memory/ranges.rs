@@ -84,7 +84,7 @@ pub struct Range {
     pub ending: Option<EndsWith>,
 }
 
-/// Why a range ends.
+/// The reason for a range's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndsWith {
     /// It is freed.

@@ -231,8 +231,8 @@ pub fn set_placed(context: u64) {
     note_stream(0);
 }
 
-/// Notes the stream that the command in hand is for. Where the command has passed a gate, the stream must be of its context: between the gate
-/// and here another thread may have made a stream of the same id.
+/// Notes the stream that the command in hand is for. If the command has passed a gate, the stream must be of its
+/// context: between the gate and here another thread may have made a stream of the same id.
 ///
 /// # Errors
 ///

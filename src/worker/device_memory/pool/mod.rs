@@ -256,7 +256,7 @@ pub struct Pool<B: Backend> {
     granting: Mutex<Vec<CUdevice>>,
     /// The number of chunks that were given back; held while some are.
     discards: Mutex<u64>,
-    /// When memory was given back last of which others had descriptors.
+    /// The time at which memory was last given back of which others had descriptors.
     dropped: Mutex<Option<Instant>>,
     /// Idle bytes that the program has asked to keep.
     promised: AtomicU64,

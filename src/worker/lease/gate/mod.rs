@@ -91,7 +91,7 @@ pub struct Gate<W: Work> {
     waiting: AtomicU32,
     /// Whether the gate's thread sleeps until something passes.
     dozing: AtomicU32,
-    /// When the GPU was seen to have nothing to do, in nanoseconds; 0 if something came since.
+    /// The time at which the GPU was seen to have nothing to do, in nanoseconds; 0 if something came since.
     idle_since: AtomicU64,
     /// Whether the program took longer than the grace to go on the last time.
     is_slow: AtomicBool,
