@@ -54,7 +54,7 @@ impl Ticket {
         self.done.load(Ordering::Acquire)
     }
 
-    /// When the work ended.
+    /// The time of the work's end.
     pub fn time(&self) -> Option<Instant> {
         self.time.get().copied()
     }

@@ -262,7 +262,7 @@ fn a_graph_multiplies_by_a_value_of_the_host() {
     let lacking = self::pack(&[1, 3], &[x, y]);
     assert_eq!(call!(cudnnBackendExecute(handle, plan, lacking)), BAD_PARAM);
     assert_eq!(call!(cudnnBackendExecute(handle, pack, plan)), BAD_PARAM);
-    // What is finalised stays as it is.
+    // A finalised descriptor cannot change.
     assert_ne!(set(plan, 400, 0, &[handle]), 0);
 }
 

@@ -39,7 +39,7 @@ pub struct Handle {
 /// The settings for Jacobi's methods, and the result of the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct Jacobi {
-    /// When it ends.
+    /// The tolerance of the remainder beside the diagonal.
     pub tolerance: f64,
     /// The most rounds.
     pub most: c_int,

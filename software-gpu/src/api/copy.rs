@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies of one range.
 //!
-//! When a call returns follows CUDA's "API synchronization behavior": a copy that touches memory of which the driver knows
-//! nothing (pageable) has read or written it by then; between pinned and device memory only the synchronous forms wait; a
-//! copy within device memory never makes the host wait.
+//! The time of a call's return follows CUDA's "API synchronization behavior": a copy that touches memory of which the
+//! driver knows nothing (pageable) has read or written it by then; between pinned and device memory only the
+//! synchronous forms wait; a copy within device memory never makes the host wait.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) enum Side {
     Any,
 }
 
-/// When the source is read.
+/// The time at which the source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// Pageable memory at the call, other memory in the stream's order.

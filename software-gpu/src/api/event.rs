@@ -70,7 +70,7 @@ impl Event {
         *self.recorded.lock() = Some(ticket);
     }
 
-    // When it was reached; for elapsed time.
+    // The time at which it was reached, for elapsed time.
     fn time(&self) -> Result<Instant> {
         if self.flags & CU_EVENT_DISABLE_TIMING != 0 {
             return Err(CUDA_ERROR_INVALID_HANDLE);

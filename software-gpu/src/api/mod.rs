@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The CUDA driver API, one file per object, every function under CUDA's own name.
 //!
-//! Where cuda.h gives a function versions or variants for the per-thread default stream, each is exported: the name without
-//! a suffix is CUDA's first version where its ABI still is the same.
+//! If cuda.h gives a function versions or variants for the per-thread default stream, each is exported: the name
+//! without a suffix is CUDA's first version if its ABI still is the same.
 #![allow(non_snake_case)]
 // CUDA's functions have as many arguments as they have.
 #![allow(clippy::too_many_arguments)]

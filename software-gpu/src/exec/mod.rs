@@ -123,7 +123,7 @@ pub struct Fault {
     pub thread: [u32; 3],
 }
 
-/// Why a module could not be loaded.
+/// The reason that a module could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError<E> {
     /// The text has an instruction, modifier or operand that is not known (`CUDA_ERROR_INVALID_PTX`).

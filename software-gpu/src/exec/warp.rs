@@ -7,7 +7,7 @@ use super::program::{BarrierKind, Call, Inst, NONE, Op, Program, Stop};
 use super::stacks::{Stacks, copy_locals};
 use super::{FaultKind, block::Barriers};
 
-/// Why a group does not run.
+/// Whether a group can run, and the reason if it cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
@@ -38,7 +38,7 @@ pub(super) struct Warp {
     turn: usize,
 }
 
-/// Why a warp stopped running.
+/// The reason that a warp stopped running.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pause {
     /// The slice is used up.

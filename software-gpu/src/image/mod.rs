@@ -17,7 +17,7 @@ const NEWEST_PTX: u32 = 90;
 /// The newest target that PTX of that version can name.
 const NEWEST_TARGET: u32 = 121;
 
-/// Why an image was refused: CUDA's code, and words for the error log.
+/// The reason that an image was refused: CUDA's code, and words for the error log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {

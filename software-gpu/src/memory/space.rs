@@ -226,7 +226,7 @@ pub fn is_mapped(start: u64, size: u64) -> bool {
     true
 }
 
-/// Whether the program may write all of a range that is mapped. Where the kernel does not tell, it may.
+/// Whether the program may write all of a range that is mapped. If the kernel does not tell, it may.
 pub fn is_writable(start: u64, size: u64) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
         return true;

@@ -13,7 +13,7 @@ mod parser;
 
 pub use ir::*;
 
-/// Why PTX text was refused.
+/// The reason that PTX text was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("ptx line {line}: {message}")]
 pub struct Error {

@@ -172,7 +172,7 @@ impl Driver {
         (code == 0 && !context.is_null()).then_some(Name(context))
     }
 
-    /// The current context. Where there is none the first device's primary context becomes current, as with the runtime
+    /// The current context. If there is none, the first device's primary context becomes current, as with the runtime
     /// that NVIDIA's libraries are built on.
     ///
     /// # Errors
@@ -191,8 +191,9 @@ impl Driver {
         Ok(Name(context))
     }
 
-    /// Queues work in a stream of a context, NULL being its legacy stream, and waits for its end if asked to. An error of the
-    /// work's is a fault: it ends the process's use of the device. Where the stream is captured, launches of the graph do the work.
+    /// Queues work in a stream of a context, NULL being its legacy stream, and waits for its end if asked to. An error
+    /// of the work's is a fault: it ends the process's use of the device. If the stream is captured, launches of the
+    /// graph do the work.
     ///
     /// # Errors
     /// The driver's: the stream is none of the context's, an earlier fault, or with `wait` one of this work's.

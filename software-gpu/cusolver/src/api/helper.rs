@@ -122,7 +122,7 @@ export! {
     /// They end.
     fn cusolverDnDestroyGesvdjInfo(info: Raw) { end(&GESVDJ, info) }
 
-    /// When it has converged.
+    /// Sets the tolerance of the remainder beside the diagonal.
     fn cusolverDnXgesvdjSetTolerance(info: Raw, tolerance: f64) {
         with(&GESVDJ, info, |info| info.tolerance = tolerance)
     }
@@ -155,7 +155,7 @@ export! {
     /// They end.
     fn cusolverDnDestroySyevjInfo(info: Raw) { end(&SYEVJ, info) }
 
-    /// When it has converged.
+    /// Sets the tolerance of the remainder beside the diagonal.
     fn cusolverDnXsyevjSetTolerance(info: Raw, tolerance: f64) {
         with(&SYEVJ, info, |info| info.tolerance = tolerance)
     }
