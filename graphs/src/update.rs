@@ -12,7 +12,8 @@ use crate::{
     node::{Copy3D, Host, Kernel, MemOps, Work},
 };
 
-/// Why a graph cannot take an executable one's place: a `CUgraphExecUpdateResult`, the node, and the other node, 0 for none.
+/// The reason that a graph cannot take an executable one's place: a `CUgraphExecUpdateResult`, the node, and the other
+/// node, 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference(pub u32, pub u64, pub u64);
 

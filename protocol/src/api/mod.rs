@@ -39,16 +39,16 @@ use crate::{
     libraries, wire_struct, with_api,
 };
 
-/// When an operation is answered; see the module's page.
+/// The time of an operation's answer; see the module's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// Not at all, unless the caller asks.
+    /// There is no answer, unless the caller asks.
     Post,
-    /// When it was issued.
+    /// The answer comes once the operation is issued.
     Call,
-    /// When the GPU has done the work that was issued before.
+    /// The answer comes once the GPU has done the work that was issued before.
     Fence,
-    /// When it is done.
+    /// The answer comes once the operation is done.
     Wait,
 }
 
