@@ -3,7 +3,7 @@
 //! GPU; the workers have device memory there and take commands.
 //!
 //! The software GPU is the one in the folder that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
-//! program. Where there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
+//! program. If there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
 //! run on a GPU.
 
 mod common;

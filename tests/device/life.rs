@@ -151,8 +151,8 @@ fn hangs_up_behind(guest: &Guest, mut tracer: Tracer) {
     assert!(guest.has_hung_up(None));
 }
 
-/// Where a device process has crashed, the VMM's connection hangs up once the old workers have ended: they may write to the VM's
-/// memory until then, and a VMM that sees the end of its connection connects anew.
+/// If a device process has crashed, the VMM's connection hangs up once the old workers have ended: they may write to
+/// the VM's memory until then, and a VMM that sees the end of its connection connects anew.
 /// GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The backend's descriptors of cuDNN as no library of a guest sends them. Where a tensor is by value, the library reads it at an address of the
-//! host's: none that a guest chose may come there.
+//! The backend's descriptors of cuDNN as no library of a guest sends them. If a tensor is by value, the library reads
+//! it at an address of the host's: none that a guest chose may come there.
 
 use gpgpu_protocol::libraries::cudnn::{
     backend::{Pack, Place, VALUE_BYTES, element, kind, name},
