@@ -264,7 +264,7 @@ static void forbidden(CUstream stream, CUfunction kernel, const char *name, Call
     if (got != code)
         pitfall::fail("%s returned %d (%s) during a capture, expected %d", name, (int)got, name_of(got), (int)code);
     EXPECT(status_of(stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED, "%s left the capture at %d", name, status_of(stream));
-    // What would be recorded now is refused.
+    // A launch into the stream is refused now.
     CK_IS(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     end_without(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
@@ -374,7 +374,7 @@ PITFALL(35, modes_belong_to_threads) {
         CK(cuThreadExchangeStreamCaptureMode(&mode));
         return mode;
     };
-    // What allocating comes to in this thread, and in another of the mode.
+    // The code of an allocation: `allocate` makes it in this thread, `elsewhere` in another of the mode.
     auto allocate = [&] {
         CUdeviceptr made = 0;
         CUresult code = cuMemAlloc(&made, 1 << 20);

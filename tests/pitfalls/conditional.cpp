@@ -233,7 +233,7 @@ PITFALL(39, bodies_are_repeated) {
     void *of_steps[] = {&steps, &inner, &five}, *of_rounds[] = {&rounds, &outer, &three};
     s.adds(deep, {s.kernel(deep, {}, s.count, of_steps)}, 1);
     s.kernel(body, {loop}, s.count, of_rounds);
-    // What NVIDIA's driver makes of a body alone is not known.
+    // The answer of NVIDIA's driver to a body alone is not known.
     CUgraphExec alone = nullptr;
     if (pitfall::backend() != "native")
         CK_IS(cuGraphInstantiate(&alone, body, 0), CUDA_ERROR_INVALID_VALUE);

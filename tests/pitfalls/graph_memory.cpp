@@ -109,7 +109,7 @@ static CUgraphNode add_copy(Gpu &gpu, CUgraph graph, CUgraphNode after, CUdevice
     return node;
 }
 
-// What a node waits for has freed memory: the node gets that again. So a loop takes the memory of one pass.
+// A node gets the memory again that the nodes before it have freed. So a loop takes the memory of one pass.
 PITFALL(68, memory_of_a_graph_is_used_again) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -182,7 +182,7 @@ PITFALL(68, graphs_with_memory_stay_as_they_were_made) {
     CK(cuGraphExecDestroy(exec));
     CK(cuGraphExecDestroy(instantiate(graph)));
     CK(cuGraphDestroy(graph));
-    // What one graph leaves, others free: only after a launch has allocated it.
+    // Other graphs free the memory that a graph leaves, but only after a launch has allocated it.
     graph = new_graph();
     node = add_allocation(graph, {}, gpu.device, 4096, &address);
     add_fill(gpu, graph, node, address, 5, 1024);

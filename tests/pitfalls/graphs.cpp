@@ -41,7 +41,7 @@ PITFALL(39, parameters_are_the_processs_own_and_can_be_changed) {
     CUgraph graph = new_graph();
     CUgraphNode node = add_step(graph, {}, f, x, 2, 1);
     CUgraphExec exec = instantiate(graph);
-    // What was given is not looked at again; what is asked for can be read, and changed.
+    // The caller's parameters are read once. The parameters that the node returns can be read, and changed.
     CUDA_KERNEL_NODE_PARAMS got{};
     CK(cuGraphKernelNodeGetParams(node, &got));
     EXPECT(got.func == f && got.gridDimX == 1 && got.blockDimX == 1 && got.kernelParams && !got.extra, "func %p", (void *)got.func);
@@ -77,7 +77,7 @@ PITFALL(39, parameters_are_the_processs_own_and_can_be_changed) {
     CK(cuGraphExecKernelNodeSetParams(exec, node, &after));
     launch(exec, stream);
     EXPECT(word_at(x) == 5 && word_at(x + 4) == 5, "%u", word_at(x));
-    // What CUDA refuses changes nothing.
+    // A change that CUDA refuses has no effect.
     after.blockDimX = 4096;
     CUresult code = cuGraphExecKernelNodeSetParams(exec, node, &after);
     EXPECT(code == CUDA_ERROR_INVALID_VALUE, "%s", name_of(code));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What kernels allocate: objects that outlive their kernel, a heap that is full, and functions that call themselves
+// Allocations of kernels: objects that outlive their kernel, a heap that is full, and functions that call themselves
 // with memory of their own (pitfall 67).
 #include "harness.h"
 #include <cuda_runtime.h>

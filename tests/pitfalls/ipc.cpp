@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// What processes share: device memory by handles and by descriptors, and events. Both processes of a test are forked
-// before either calls CUDA.
+// Device memory that processes share by handles and by descriptors, and shared events. Both processes of a test are
+// forked before either calls CUDA.
 #include "processes.h"
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -107,7 +107,7 @@ PITFALL(65, memory_is_opened_and_closed_by_the_rules) {
         EXPECT(memory == again, "opened twice in one context, at two addresses");
         second = open(small);
         expect_words(second, 16, 4);
-        // What it says of itself.
+        // The attributes of the opened memory.
         unsigned type = 0;
         int legacy = -1;
         CUcontext context = nullptr;
@@ -220,7 +220,7 @@ PITFALL(65, opened_memory_outlives_its_owner) {
         peer.wait();
         CK(cuMemFree(memory));
         CK(cuMemFree(small));
-        // What is allocated now is other memory.
+        // The next allocations are other memory.
         CUdeviceptr next = device_words(9 << 20, 1), next_small = device_words(64, 1);
         (void)next, (void)next_small;
         peer.go();
@@ -250,7 +250,7 @@ PITFALL(65, opened_memory_outlives_its_owner) {
     expect_words(memory, 9 << 20, 13);
     expect_words(word, 64, 9);
     CK(cuIpcCloseMemHandle(memory));
-    // Nobody is left to give it. When the host knows that is not said.
+    // Nobody is left to give it. The host learns that at an undefined time.
     CUresult code = CUDA_SUCCESS;
     for (int i = 0; i < 500 && (code = cuIpcOpenMemHandle(&again, handle, 1)) == CUDA_SUCCESS; i++) {
         CK(cuIpcCloseMemHandle(again));
@@ -423,7 +423,7 @@ PITFALL(65, descriptors_by_the_rules) {
     CK(cuMemRelease(got));
     CK(cuMemRelease(second));
     unmap(view, PIECE);
-    // What is no such descriptor.
+    // Imports that are refused.
     int null = ::open("/dev/null", O_RDWR), file = memfd_create("x", 0);
     auto import = [&](intptr_t descriptor, CUmemAllocationHandleType kind) {
         return cuMemImportFromShareableHandle(&got, (void *)descriptor, kind);
@@ -494,7 +494,7 @@ PITFALL(65, events_order_the_work_of_two_processes) {
         peer.go();
         for (unsigned round = 0; round < ROUNDS; round++) {
             peer.wait();
-            // What the other process's stream has written before its record is here behind the wait.
+            // The other process's stream wrote before its record. After the wait these writes are here.
             CK(cuStreamWaitEvent(stream, ping, 0));
             CK(cuMemcpyDtoDAsync(seen, words, COUNT * 4, stream));
             LAUNCH(fill, COUNT / 256, 256, stream, words, 2 * round + 1, COUNT);

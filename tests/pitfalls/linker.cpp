@@ -52,7 +52,7 @@ static void expect_doubled(const Gpu &, CUmodule module) {
     CK(cuMemFree(word));
 }
 
-// What the linker has made is a program's image as long as the linker lives, and a copy of it is one for longer.
+// The linker's output is a program's image as long as the linker lives. A copy of it is one for longer.
 PITFALL(44, linker_makes_an_image_of_several) {
     Gpu gpu;
     CUlinkState state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Managed memory (pitfalls 9, 12, 13, 17, 57, 60). What is done here is right on every device that has any: no thread
-// of the CPU touches memory that a stream may use while the stream has work.
+// Managed memory (pitfalls 9, 12, 13, 17, 57, 60). These tests are right on every device that has any: no thread of the
+// CPU touches memory that a stream may use while the stream has work.
 #include "driver.h"
 #include <random>
 #include <sys/mman.h>
@@ -53,7 +53,7 @@ PITFALL(12, managed_memory_goes_to_and_fro) {
     }
 }
 
-// What only one of them touches is as it was left, whichever part of the memory the other one touches.
+// Bytes that only one of CPU and GPU touches keep their values, whichever part of the memory the other one touches.
 PITFALL(12, managed_memory_is_whole_at_every_border) {
     Gpu gpu;
     need_managed(gpu);
@@ -388,7 +388,7 @@ PITFALL(12, managed_memory_keeps_to_a_model) {
         if (pieces.size() < 2 || (what == 0 && pieces.size() < 8)) {
             size_t count = 1 + random() % (random() % 2 ? 2000 : MIB);
             pieces.push_back({managed(count), std::vector<unsigned>(count)});
-            // What the process itself had there may still be there.
+            // The process's own earlier data may still be there.
             memset(pieces.back().words, 0, count * 4);
             continue;
         }
@@ -490,7 +490,7 @@ PITFALL(14, launches_race_threads_that_touch_managed_memory) {
         }
 }
 
-// What the driver says of managed memory, and of requests that cannot be.
+// The driver's answers about managed memory, and its refusals of impossible requests.
 PITFALL(17, managed_memory_is_known_for_what_it_is) {
     Gpu gpu;
     need_managed(gpu);

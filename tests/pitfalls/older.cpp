@@ -204,7 +204,7 @@ PITFALL(29, failed_calls_are_in_the_log) {
     size = text.size();
     IS(CUDA_SUCCESS, "cuLogsDumpToMemory", &at, text.data(), &size, 0u);
     EXPECT(size == 0, "%zu bytes", size);
-    // Where none fits, the iterator stays.
+    // If none fits, the iterator stays.
     CK_IS(cuCtxSetLimit((CUlimit)999, 1), CUDA_ERROR_INVALID_VALUE);
     at = from;
     size = 10;

@@ -159,7 +159,7 @@ PITFALL(68, small_memory_that_goes_round_is_used_and_freed) {
         CK(cuStreamSynchronize(where));
         EXPECT(cuMemFreeAsync(freed, where) != CUDA_SUCCESS, "freed twice");
     }
-    // What a stream has freed outlives it, and the pool it was freed to.
+    // Freed memory stays the pool's after the end of its stream, and the pool can be destroyed.
     CUdeviceptr last = from_pool(pool, bytes, stream);
     CK(cuMemFreeAsync(last, stream));
     CK(cuStreamDestroy(stream));
@@ -311,7 +311,7 @@ PITFALL(68, pools_of_a_device) {
     CK(cuMemAlloc(&plain, 4096));
     EXPECT(pool_of(plain) == nullptr, "cuMemAlloc's memory has a pool");
     CK(cuMemFree(plain));
-    // What lives outlives its pool, and the device has its own again.
+    // An allocation outlives its pool, and the device has its own pool again.
     CK(cuMemPoolDestroy(pool));
     CK(cuDeviceGetMemPool(&now, gpu.device));
     EXPECT(now == own, "the destroyed pool is the device's");

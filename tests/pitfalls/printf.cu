@@ -234,7 +234,7 @@ PITFALL(54, the_oldest_text_goes_where_the_buffer_is_full) {
     char last[64];
     snprintf(last, sizeof last, "line %06d of a kernel that prints much\n", lines - 1);
     EXPECT(text.size() > strlen(last) && text.compare(text.size() - strlen(last), strlen(last), last) == 0, "the newest line did not come");
-    // How many lines are left, and of which time, is the driver's: it puts out some while the kernel runs.
+    // The driver decides the number and the age of the lines that are left: it puts out some while the kernel runs.
     pitfall::observed("hw.bytes=%zu", text.size());
 }
 

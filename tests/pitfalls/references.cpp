@@ -143,7 +143,7 @@ PITFALL(55, references_of_textures_read_arrays) {
     CK_IS(cuTexRefGetAddress(&address, image.plane), CUDA_ERROR_INVALID_VALUE); // no memory is bound
     image.launch("sample");
     EXPECT(image.result(5) == 12, "%f", image.result(5));
-    // What is set afterwards counts as well: the middle of the row.
+    // Later settings count as well: the middle of the row.
     CK(cuTexRefSetFlags(image.plane, CU_TRSF_NORMALIZED_COORDINATES));
     CK(cuTexRefSetFilterMode(image.plane, CU_TR_FILTER_MODE_LINEAR));
     CK(cuTexRefSetAddressMode(image.plane, 0, CU_TR_ADDRESS_MODE_WRAP));

@@ -3,8 +3,8 @@
 // says so: both are facts to compare.
 //
 // After a crash inside the library nothing it says counts any more: its locks may be held. So the table is made by a
-// process of its own, and when a row ends that process, another makes the whole table again without the call. What is
-// printed is the table of the one process that came to the end.
+// process of its own, and when a row ends that process, another makes the whole table again without the call. The
+// printed table is that of the one process that came to the end.
 #pragma once
 
 #include <algorithm>

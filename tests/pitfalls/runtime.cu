@@ -566,7 +566,7 @@ PITFALL(25, runtime_green_contexts) {
     CKR(cudaEventQuery(event));
     CKR(cudaMemcpy(&got, word, 4, cudaMemcpyDeviceToHost));
     EXPECT(got == 5, "%u", got);
-    // What is current is as it was.
+    // The current context is the same as before.
     CUcontext current = nullptr;
     EXPECT(cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == device, "another context is current");
     CKR(cudaStreamDestroy(stream));
@@ -663,7 +663,7 @@ PITFALL(39, runtime_graphs_have_ids_and_say_their_parameters) {
     code = newer("cudaGraphNodeGetParams", nodes[1], &params);
     EXPECT(code == 0 && params.type == cudaGraphNodeTypeKernel && params.function == (void *)step && params.block[0] == 1, "%d", code);
     EXPECT(*(unsigned *)params.arguments[2] == 5, "%u", *(unsigned *)params.arguments[2]);
-    // What comes back can be set again.
+    // The returned parameters can be set again.
     params.arguments = changed;
     code = newer("cudaGraphNodeSetParams", nodes[1], &params);
     EXPECT(code == 0, "%d", code);

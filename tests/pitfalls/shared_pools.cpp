@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// Memory pools that processes share by descriptors. What NVIDIA's driver (580, H100) answers is expected.
+// Memory pools that processes share by descriptors. The expected answers are those of NVIDIA's driver (580, H100).
 #include "processes.h"
 #include <algorithm>
 #include <utility>
@@ -156,7 +156,7 @@ PITFALL(65, shared_pools_by_the_rules) {
     CUipcMemHandle handle;
     CK_IS(cuIpcGetMemHandle(&handle, memory), CUDA_ERROR_INVALID_VALUE);
 
-    // What is imported.
+    // Imports of a pool.
     CUmemoryPool imported = nullptr, again = nullptr;
     void *as_handle = (void *)(intptr_t)descriptor;
     CK_IS(cuMemPoolImportFromShareableHandle(nullptr, as_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_ERROR_INVALID_VALUE);
@@ -193,7 +193,7 @@ PITFALL(65, shared_pools_by_the_rules) {
     for (CUmemoryPool of : {imported, pool})
         CK_IS(cuMemPoolSetAccess(of, &wish, 1), CUDA_ERROR_INVALID_DEVICE);
 
-    // What is opened.
+    // Imports of an allocation.
     CK_IS(cuMemPoolImportPointer(nullptr, imported, &data), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuMemPoolImportPointer(&address, imported, nullptr), CUDA_ERROR_INVALID_VALUE);
     for (unsigned char byte : {0, 0x5a, 0xff}) {
@@ -244,7 +244,7 @@ PITFALL(65, shared_pools_by_the_rules) {
     expect_words(memory, 1024, 3);
 }
 
-// What another process reads and writes is there until the stream has come to the free.
+// Another process can read and write an allocation until its stream has come to the free.
 PITFALL(65, shared_allocations_are_freed_in_the_order_of_streams) {
     Other other([](const Peer &peer) {
         Gpu gpu;
@@ -281,7 +281,7 @@ PITFALL(65, shared_allocations_are_freed_in_the_order_of_streams) {
         CUdeviceptr memory = from_pool(pool, MIB, round + 10, stream);
         other.peer.put(data_of(memory));
         other.peer.wait();
-        // What is allocated now is other memory, in any stream.
+        // The next allocations are other memory, in any stream.
         std::vector<CUdeviceptr> more;
         for (int i = 0; i < 8; i++)
             more.push_back(from_pool(pool, MIB, 99, i % 2 ? stream : nullptr));
@@ -311,7 +311,7 @@ PITFALL_OURS(65, shared_allocations_outlive_their_owner) {
         CK(cuMemFreeAsync(ordered, stream));
         CK(cuMemFree(plain));
         CK(cuMemFreeAsync(late, nullptr));
-        // What is allocated now is other memory.
+        // The next allocations are other memory.
         for (int i = 0; i < 8; i++) {
             from_pool(pool, MIB, 1, stream);
             from_pool(pool, 64, 1);
@@ -339,7 +339,7 @@ PITFALL_OURS(65, shared_allocations_outlive_their_owner) {
     CK(cuMemFree(ordered));
     CK(cuMemFreeAsync(plain, nullptr));
     CK(cuCtxSynchronize());
-    // Nobody is left to give it. When the host knows that is not said.
+    // Nobody is left to give it. The host learns that at an undefined time.
     CUresult code = CUDA_SUCCESS;
     for (int i = 0; i < 500 && (code = cuMemPoolImportPointer(&late, pool, &data[1])) == CUDA_ERROR_INVALID_VALUE; i++)
         usleep(10000);
@@ -370,7 +370,7 @@ PITFALL(65, shared_allocations_leave_nothing_behind) {
             peer.go();
         }
         peer.wait();
-        // When what was freed is given back is not said.
+        // Freed memory is given back at an undefined time.
         for (int i = 0; i < 500 && after + 96 * MIB < before; i++) {
             usleep(10000);
             look();

@@ -371,7 +371,7 @@ PITFALL(55, textures_of_memory_and_views) {
     CUtexObject linear = new_texture(of_linear(memory + 512, CU_AD_FORMAT_FLOAT, 1, 16), reads(CLAMP, POINT, 0));
     auto got = sample(gpu, "texture_fetch", linear, {{0}, {3}});
     EXPECT(got[0].x == 128 && got[1].x == 131, "linear memory: %g and %g, expected 128 and 131", got[0].x, got[1].x);
-    // What a kernel writes the next one reads.
+    // A kernel reads the words that the one before it wrote.
     LAUNCH(gpu.function("fill"), 1, 32, nullptr, memory + 512, 0x40000000u, 1u);
     got = sample(gpu, "texture_fetch", linear, {{0}});
     EXPECT(got[0].x == 2, "after a kernel wrote 2 it is %g", got[0].x);

@@ -152,9 +152,9 @@ PITFALL(17, addresses_are_known_for_what_is_there) {
     const size_t bytes = 16 * MIB;
     CUdeviceptr start = reserve(bytes), at = start + 4 * MIB, inside = at + 12345;
     unsigned type = 0;
-    // Where nothing is mapped, nothing is said, not even of the reservation.
+    // If nothing is mapped, the driver says nothing, not even of the reservation.
     auto expect_nothing_at = [](CUdeviceptr address) {
-        // NVIDIA's driver 580 was asked by a process for each question: where one process asks them all, it ends by a
+        // NVIDIA's driver 580 was asked by a process for each question: if one process asks them all, it ends by a
         // signal on an H100.
         if (pitfall::backend() == "native")
             return;

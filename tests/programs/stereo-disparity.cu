@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// How far each pixel of the left image has moved in the right one: block matching by sums of absolute differences.
+// The shift of each pixel of the left image in the right one: block matching by sums of absolute differences.
 // Each frame is a pair of RGBA images that goes up, and a disparity (32 bits) and a confidence (8 bits) for each pixel
 // that come back: 13 bytes a pixel. Integers throughout, so every GPU and the CPU agree in every bit.
 #include <algorithm>
