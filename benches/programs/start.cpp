@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// How long a process takes from main to its first kernel's result, on the driver API.
+// The time of a process from main to its first kernel's result, on the driver API.
 #include "driver.h"
 
 int main() {
