@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! [`std::sync`]'s locks without poison.
 //!
-//! A thread that panics while it holds a lock ends its own call alone: each entry of this project's libraries catches
-//! the panic and returns an error. So the state behind a lock is kept whole at each point that can panic, and a lock
-//! does not report the panic to its next holder.
+//! A thread that panics while it holds a lock ends its own call, or itself, alone: the entries of this project's
+//! libraries catch the panic and return an error, and the next holder of the lock is not told. So a thread must leave
+//! the state behind a lock whole wherever it can panic.
 //!
 //! The types have the interface of `std::sync::nonpoison`, which is unstable yet. They are std's own locks, and not
 //! those of another crate: a process of a guest may fork, and a lock that keeps its waiters in a table of the process
