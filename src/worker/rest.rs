@@ -37,13 +37,13 @@ pub struct Writer {
 
 /// Writes to the ring of threads that are not the ring's: answers, and the flag of the ring's sleep.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct RingWrites {
     /// Whether they wait. Held during each of them.
     wait: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Answers {
+impl RingWrites {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.wait.lock()
     }
@@ -78,11 +78,6 @@ thread_local! {
 /// If this is the ring's thread: it waits at a gate, and writes nothing.
 pub fn pause() -> Option<Paused<'static>> {
     WRITER.get().map(Writer::pause)
-}
-
-/// Whether this is the ring's thread.
-pub fn is_rings_thread() -> bool {
-    WRITER.get().is_some()
 }
 
 impl Writer {
@@ -154,7 +149,7 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
                 continue;
             }
             session.writer.stop();
-            session.answers.stop();
+            session.ring_writes.stop();
             session.gates.hold();
             session.callbacks.hold();
             if comes_to_rest(session, &mut drain, || words.wanted() == number) {
@@ -166,7 +161,7 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
             if words.wanted() == 0 {
                 session.callbacks.let_go();
                 session.gates.let_go();
-                session.answers.go_on();
+                session.ring_writes.go_on();
                 session.writer.go_on();
             }
         }
@@ -277,14 +272,14 @@ mod tests {
 
     #[test]
     fn pitfall_88_answers_of_other_threads_wait_until_they_may_be_written() {
-        let answers: &'static Answers = Box::leak(Box::default());
-        answers.write(|| {});
-        answers.stop();
+        let writes: &'static RingWrites = Box::leak(Box::default());
+        writes.write(|| {});
+        writes.stop();
         let (write, written) = mpsc::channel();
-        let thread = thread::spawn(move || answers.write(|| write.send(()).unwrap()));
+        let thread = thread::spawn(move || writes.write(|| write.send(()).unwrap()));
         // A write after the permission shows that the thread did not write before.
         assert_eq!(written.try_recv(), Err(mpsc::TryRecvError::Empty));
-        answers.go_on();
+        writes.go_on();
         thread.join().unwrap();
         assert_eq!(written.recv(), Ok(()));
     }

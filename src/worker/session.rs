@@ -40,7 +40,7 @@ use super::{
     prewarm::Prewarm,
     printed::Printed,
     printing::Printing,
-    rest::{Answers, Writer},
+    rest::{RingWrites, Writer},
     ring::Ring,
     sensors::Sensors,
     shared_events::SharedEvents,
@@ -70,7 +70,7 @@ pub struct Session {
     /// The thread that serves it.
     pub writer: &'static Writer,
     /// Writes of other threads to the ring.
-    pub answers: Answers,
+    pub ring_writes: RingWrites,
     /// The gates that hold its work back while other VMs have the GPU.
     pub gates: Gates,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
@@ -243,7 +243,7 @@ impl Session {
             staging: OnceLock::new(),
             ring: OnceLock::new(),
             writer: Box::leak(Box::default()),
-            answers: Answers::default(),
+            ring_writes: RingWrites::default(),
             gates: Gates::new(common, device_memory),
             primary: Mutex::default(),
             greens: Greens::default(),

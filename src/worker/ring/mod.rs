@@ -34,7 +34,7 @@ use super::{
     Command, Commands, counts,
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
-    lease, rest,
+    lease,
     session::{Data, Session, Way},
     threads::Pool,
     wait,
@@ -161,16 +161,12 @@ impl Ring {
         session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Wakes the ring's thread, once this worker may write to the guest's memory. A guest process on this machine does so
-    /// itself.
+    /// Wakes the ring's thread, once this worker may write to the guest's memory. For other threads: no command that
+    /// travels by the ring calls this. A guest process on this machine wakes it itself.
     pub fn wake(&self, session: &Session) {
-        if rest::is_rings_thread() {
-            // It is awake.
-            return;
-        }
         let sleeping = self.area.sleeping();
         session
-            .answers
+            .ring_writes
             .write(|| sleeping.store(0, Ordering::Release));
         futex::wake(sleeping);
     }
@@ -323,7 +319,7 @@ impl Ring {
         // The record counts as executed when the answer is there, and not before. The client may use the slot for
         // another request at once: that one finds the lock taken, or the slot free.
         self.answer(session, record, answered, |write| {
-            session.answers.write(|| {
+            session.ring_writes.write(|| {
                 self.with_pending(record, |pending| {
                     write();
                     *pending = Pending::default();

@@ -152,10 +152,23 @@ fn a_wait_is_refused_by_a_ring_that_is_not_wide_and_where_nobody_waits_for_it() 
     let end = guest.send(NO_SLOT, 2, &fill);
     guest.ring().wait(end).unwrap();
     assert_eq!(guest.rig.session.take_deferred(), CUDA_ERROR_INVALID_VALUE);
-    // Commands about the client use the command queue, whatever the ring.
-    let hello = command(&request::gpgpuHello { hello: true }, 0);
-    guest.send(0, 3, &hello);
-    assert_eq!(guest.answer(0, 3), (CUDA_ERROR_INVALID_VALUE, 0));
+    // Commands about the client use the command queue, whatever the ring. The ring's thread could not wake itself.
+    let status = request::gpgpuFenceStatus {
+        slot: 0,
+        sequence: 1,
+        position: end,
+        over: true,
+    };
+    let about_client = [
+        command(&request::gpgpuHello { hello: true }, 0),
+        command(&request::gpgpuRingWake {}, 0),
+        command(&request::gpgpuRingRelaxed {}, 0),
+        command(&status, 0),
+    ];
+    for (sequence, command) in (3..).zip(about_client) {
+        guest.send(0, sequence, &command);
+        assert_eq!(guest.answer(0, sequence), (CUDA_ERROR_INVALID_VALUE, 0));
+    }
     assert_eq!(double::calls("cuMemsetD8_v2"), 0);
 }
 
@@ -191,7 +204,7 @@ fn pitfall_88_a_wake_up_writes_nothing_until_it_may() {
     while sleeping.load(Ordering::Relaxed) == 0 {
         thread::yield_now();
     }
-    session.answers.stop();
+    session.ring_writes.stop();
     let (say, number) = mpsc::channel();
     let waker = thread::spawn(move || {
         say.send(nix::unistd::gettid()).unwrap();
@@ -204,7 +217,7 @@ fn pitfall_88_a_wake_up_writes_nothing_until_it_may() {
     }
     assert_eq!(sleeping.load(Ordering::Relaxed), 1);
     assert!(!waker.is_finished());
-    session.answers.go_on();
+    session.ring_writes.go_on();
     waker.join().unwrap();
 }
 
