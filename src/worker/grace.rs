@@ -253,6 +253,18 @@ pub fn pause() -> Paused {
     }
 }
 
+/// Locks state that a command uses exclusively. Its holder may be waiting for the GPU, so a command that waits for the
+/// lock is outside.
+pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    match state.try_lock() {
+        Some(state) => state,
+        None => {
+            let _paused = pause();
+            state.lock()
+        }
+    }
+}
+
 impl Drop for Paused {
     fn drop(&mut self) {
         if let Some(flags) = self.flags {

@@ -6,11 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use gpgpu_locks::{Mutex, MutexGuard};
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::{cuda::*, libraries::call::PointerMode};
 
 use crate::worker::{
-    grace,
     objects::{Entry, Objects},
     session::Session,
 };
@@ -104,18 +103,6 @@ impl Drop for Begun<'_> {
         let mut all = self.handles.0.lock();
         if let Some(Place::Begun) = all.get(&self.id) {
             all.remove(&self.id);
-        }
-    }
-}
-
-/// Locks a handle's state, or other state that a call uses exclusively. Its holder may be waiting for the GPU, so a
-/// command that waits for it is outside.
-pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    match state.try_lock() {
-        Some(state) => state,
-        None => {
-            let _paused = grace::pause();
-            state.lock()
         }
     }
 }

@@ -42,7 +42,7 @@ use super::{
 use crate::cuda::library;
 pub use cudnn::Graphs;
 pub use handles::Handles;
-use handles::{State, lock};
+use handles::State;
 pub use recording::{Recorded, Wanted, record};
 
 /// The result of a call: the library's status, or the driver's code if the library was not called.
@@ -339,7 +339,7 @@ impl Call<'_> {
             return Ok(self.statuses().bad_handle);
         };
         let state = session.handles.of(id);
-        let alone = state.as_ref().map(|state| lock(state));
+        let alone = state.as_ref().map(|state| grace::lock(state));
         if class.is_in_context() {
             // First: an end of the context that begins from here on waits for this command.
             grace::set_context(entry.context);
@@ -397,7 +397,7 @@ impl Call<'_> {
         let Some(held) = session.handles.of(id) else {
             return Ok(bad_handle);
         };
-        let mut state = lock(&held);
+        let mut state = grace::lock(&held);
         // Behind the lock: it may have ended meanwhile, and another may have its id, whose state this is not.
         let find = || {
             let entry = session.objects.entry_of(class, id);

@@ -218,20 +218,14 @@ impl Links {
     }
 }
 
-/// Uses a linker exclusively. A thread that waits for it delays the end of no object.
+/// Uses a linker exclusively.
 fn with<T>(
     session: &Session,
     id: u64,
     body: impl FnOnce(&Desk, &mut Link) -> Result<T, CUresult>,
 ) -> Result<T, CUresult> {
     let Place { context, link } = session.links.of(id)?;
-    let mut link = match link.try_lock() {
-        Some(link) => link,
-        None => {
-            let _paused = grace::pause();
-            link.lock()
-        }
-    };
+    let mut link = grace::lock(&link);
     // The linker's context does not end from here on.
     session.enter(context)?;
     grace::narrow(&[Name::Object(context)]);

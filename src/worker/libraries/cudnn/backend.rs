@@ -27,7 +27,10 @@ use gpgpu_protocol::{
     },
 };
 
-use crate::worker::libraries::{Call, Outcome, handles::lock};
+use crate::worker::{
+    grace,
+    libraries::{Call, Outcome},
+};
 
 /// The state of a descriptor of the backend.
 #[derive(Debug, Default)]
@@ -117,7 +120,7 @@ struct Nodes(Vec<(u64, Arc<Mutex<Node>>)>);
 impl Nodes {
     /// Locks all of them.
     fn lock(&self) -> Locked<'_> {
-        let nodes = self.0.iter().map(|(id, node)| (*id, lock(node)));
+        let nodes = self.0.iter().map(|(id, node)| (*id, grace::lock(node)));
         Locked(nodes.collect())
     }
 }
