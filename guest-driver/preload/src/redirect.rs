@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, TryLockError};
+
+use gpgpu_locks::Mutex;
 
 use crate::elf::{self, Elf, Image, RuntimeFunction};
 use crate::memory::{self, LONG_JUMP, RELATIVE_JUMP};
@@ -43,11 +44,7 @@ struct State {
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 fn with_state<T>(work: impl FnOnce(&mut State) -> T) -> Option<T> {
-    let mut state = match STATE.try_lock() {
-        Ok(state) => state,
-        Err(TryLockError::Poisoned(state)) => state.into_inner(),
-        Err(TryLockError::WouldBlock) => return None,
-    };
+    let mut state = STATE.try_lock()?;
     Some(work(state.get_or_insert_default()))
 }
 
