@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The places of everything, in the repository and under `target/`.
+//! The paths in the repository and under `target/`.
 
 use std::path::{Path, PathBuf};
 

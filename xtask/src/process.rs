@@ -199,7 +199,7 @@ fn remedy(program: &str) -> String {
     format!("; remedy: apt-get install {package}")
 }
 
-/// The end of a command, as a person would say it.
+/// The exit status of a command, in words.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

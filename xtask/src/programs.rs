@@ -45,7 +45,7 @@ pub struct Program {
     kernel: Option<String>,
     /// The program whose output this one must give too.
     pub same_output_as: Option<String>,
-    /// The ways of linking it: `shared`, `static`, `driver`.
+    /// The linkages: `shared`, `static`, `driver`.
     pub kinds: Vec<String>,
     /// Arguments for a run that takes seconds.
     pub quick: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Program {
 pub struct Run {
     /// The program's name.
     pub program: String,
-    /// The way of linking it.
+    /// The linkage.
     pub kind: String,
     /// Its arguments.
     pub args: Vec<String>,

@@ -57,7 +57,7 @@ impl Gpu {
 pub struct Outcome {
     /// The program.
     pub program: String,
-    /// The way of linking it.
+    /// The linkage.
     pub linkage: String,
     /// Whether it ended well and printed a RESULT line that says so.
     pub ok: bool,

@@ -23,7 +23,7 @@ pub struct Vmm {
     pub protocol: VhostUserProtocolFeatures,
     /// Whether memory regions come one by one.
     pub mem_slots: bool,
-    /// The directory of the files of the regions. By default they are in no mounted one.
+    /// The directory of the files of the regions. By default the files have no path.
     pub directory: Option<PathBuf>,
 }
 
