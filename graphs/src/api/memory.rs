@@ -25,6 +25,13 @@ pub(super) unsafe fn allocation<G: Gpu>(
     // SAFETY: promised by the caller.
     let mut of = unsafe { get(params) }?;
     let props = &of.poolProps;
+    // As by NVIDIA's driver.
+    if matches!(
+        props.location.type_,
+        CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA
+    ) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     if props.allocType != CU_MEM_ALLOCATION_TYPE_PINNED
         || props.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE
         || of.bytesize == 0

@@ -22,6 +22,7 @@ use crate::{
         arrays::Arrays,
         freed::Freed,
         host::Host,
+        host_pools::HostPools,
         objects::Objects,
         pointers::{Origin, Pointers, Range},
         pools::Pools,
@@ -52,6 +53,8 @@ pub struct Client {
     pub freed: Freed,
     /// Memory pools.
     pub pools: Pools,
+    /// Memory pools of the host.
+    pub host_pools: HostPools,
     /// Arrays, textures and surfaces.
     pub arrays: Arrays,
     /// Texture and surface references.
@@ -125,6 +128,7 @@ impl Client {
             host: Host::default(),
             freed: Freed::default(),
             pools,
+            host_pools: HostPools::default(),
             arrays: Arrays::default(),
             references: References::default(),
             shareable: Shareable::default(),

@@ -20,7 +20,7 @@ use crate::{
     device::{attribute, device},
     ffi::Result,
     graph::Guest,
-    green, managed, memory,
+    green, host_pool, managed, memory,
     stores::{
         answers::{Answers, bit},
         context::{ContextData, answer},
@@ -337,7 +337,9 @@ cuda! {
     fn cuCtxSynchronize() {
         let client = client()?;
         capture::observe_context::<Guest>(thread::current_context())?;
-        client.call(&request::cuCtxSynchronize {}).map(drop)
+        client.call(&request::cuCtxSynchronize {})?;
+        host_pool::waited(client);
+        Ok(())
     }
 
     /// As CUDA's documentation describes it, for any context.

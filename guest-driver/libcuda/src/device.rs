@@ -33,6 +33,9 @@ pub(crate) fn attribute(info: &DeviceInfo, attribute: CUdevice_attribute) -> Res
         CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => return Ok(1),
         CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
         | CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST => return Ok(0),
+        // So are pools of the host's memory.
+        CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED
+        | CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED => return Ok(1),
         _ => {}
     }
     if let Some(value) = ipc::attribute(attribute)? {

@@ -33,6 +33,7 @@ mod function;
 mod globals;
 mod graph;
 mod green;
+mod host_pool;
 mod image;
 mod ipc;
 mod ipc_event;

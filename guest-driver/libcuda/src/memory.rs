@@ -12,7 +12,7 @@ use crate::{
     cuda,
     device::device,
     ffi::Result,
-    graph, managed,
+    graph, host_pool, managed,
     stores::{
         freed::{self, Home},
         pointers::{Kind, Origin, Range},
@@ -27,8 +27,10 @@ const ALLOCATION_GRANULARITY: usize = 2 << 20;
 pub fn forget_context(client: &Client, context: u64) {
     client.freed.forget_context(context);
     managed::forget_context(context);
+    host_pool::forget_context(client, context);
     for range in client.pointers.remove_context(context) {
-        if let Kind::Host { .. } = range.kind {
+        // The program still has a pool's.
+        if matches!(range.kind, Kind::Host { .. }) && !matches!(range.origin, Origin::HostPool(_)) {
             client
                 .host
                 .unpin(client.transport(), range.start, range.bytes);
@@ -69,41 +71,46 @@ pub fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
+    let addresses = pin_anew(client, bytes)?;
+    note_host(client, addresses, bytes, flags, false);
+    Ok(addresses.0 as *mut c_void)
+}
+
+/// Makes pinned memory in the calling thread's context. Returns its addresses in the program and on the device.
+pub fn pin_anew(client: &Client, bytes: usize) -> Result<(u64, u64)> {
     let pinned = client.transport().allocate(bytes).map_err(code)?;
     let start = pinned.address;
     client.host.insert(pinned);
-    note_host(
-        client,
-        start,
-        bytes,
-        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
-        flags,
-        false,
-    )?;
-    Ok(start as *mut c_void)
+    let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+    let device = pin_in_cuda(client, start, bytes, flags)?;
+    Ok((start, device))
 }
 
-/// Has CUDA pin memory that the worker has mapped, and records it; releases it if that fails.
-fn note_host(
-    client: &Client,
-    start: u64,
-    bytes: usize,
-    ask: u32,
-    flags: u32,
-    registered: bool,
-) -> Result {
+/// Has CUDA pin memory that the worker has mapped; releases it if that fails. Returns the device's address.
+fn pin_in_cuda(client: &Client, start: u64, bytes: usize, flags: u32) -> Result<u64> {
     let request = request::cuMemHostRegister_v2 {
         address: start,
         bytes,
-        flags: ask,
+        flags,
         device: true,
     };
     let reply = client
         .call(&request)
         .inspect_err(|_| client.host.unpin(client.transport(), start, bytes as u64))?;
+    Ok(reply.device)
+}
+
+/// Records pinned memory.
+fn note_host(
+    client: &Client,
+    (start, device): (u64, u64),
+    bytes: usize,
+    flags: u32,
+    registered: bool,
+) {
     // All of it is mapped for the device, asked or not, and says so.
     let kind = Kind::Host {
-        device: reply.device,
+        device,
         flags: flags | CU_MEMHOSTALLOC_DEVICEMAP,
         registered,
     };
@@ -114,7 +121,6 @@ fn note_host(
         kind,
         origin: Origin::Call,
     });
-    Ok(())
 }
 
 /// Frees pinned memory, or unregisters it where that is `wanted`.
@@ -131,10 +137,8 @@ pub fn free_host(start: u64, wanted: bool) -> Result {
             CUDA_ERROR_INVALID_VALUE
         });
     };
-    if range.start != start || registered != wanted {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    if range.is_managed() {
+    let is_other = range.is_managed() || matches!(range.origin, Origin::HostPool(_));
+    if range.start != start || registered != wanted || is_other {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     release_host(client, &range)
@@ -188,14 +192,9 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
         .host
         .pin(client.transport(), start, bytes as u64, read_only)
         .map_err(code)?;
-    note_host(
-        client,
-        start,
-        bytes,
-        flags | CU_MEMHOSTREGISTER_DEVICEMAP,
-        flags,
-        true,
-    )
+    let device = pin_in_cuda(client, start, bytes, flags | CU_MEMHOSTREGISTER_DEVICEMAP)?;
+    note_host(client, (start, device), bytes, flags, true);
+    Ok(())
 }
 
 fn host_range(pointer: HostPtr) -> Result<Range> {
@@ -203,9 +202,10 @@ fn host_range(pointer: HostPtr) -> Result<Range> {
         .pointers
         .find(pointer.address())
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    match range.kind {
-        Kind::Host { .. } => Ok(range),
-        Kind::Device => Err(CUDA_ERROR_INVALID_VALUE),
+    match (range.kind, range.origin) {
+        (Kind::Host { .. }, Origin::HostPool(_)) => Err(CUDA_ERROR_INVALID_VALUE),
+        (Kind::Host { .. }, _) => Ok(range),
+        (Kind::Device, _) => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }
 
@@ -241,6 +241,9 @@ cuda! {
             // A graph's memory stays the graph's; its users are waited for in any case.
             return freed.and_then(|()| client.call(&request::cuCtxSynchronize {}).map(drop));
         }
+        if let Some(freed) = host_pool::free(client, dptr, None) {
+            return freed;
+        }
         let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
         client.disown(dptr);
         if let Some(range) = range {
@@ -268,6 +271,9 @@ cuda! {
     fn cuMemGetAddressRange_v2(pbase: OutPtr<CUdeviceptr>, psize: OutPtr<usize>, dptr: CUdeviceptr) {
         let client = client()?;
         if let Some(range) = client.pointers.find(dptr) {
+            if !host_pool::is_open(client, &range) {
+                return Err(CUDA_ERROR_NOT_FOUND);
+            }
             pbase.offer(range.far(range.start));
             psize.offer(range.bytes as usize);
             return Ok(());

@@ -2,7 +2,8 @@
 //! Memory pools, and memory in a stream's order.
 //!
 //! The pools, the current pool of each device and granted access are [known](crate::stores::pools); the host has the
-//! memory of pools. [`crate::shared_pool`] shares them between processes.
+//! memory of pools. [`crate::shared_pool`] shares them between processes. [`crate::host_pool`] has those of the host's
+//! memory.
 
 use std::ffi::c_void;
 
@@ -19,11 +20,12 @@ use crate::{
     device::device,
     ffi::Result,
     graph::{self, Guest},
-    green,
+    green, host_pool,
     launch::DefaultStream,
     shared_pool,
     stores::{
-        freed::{Home, Place},
+        freed::{self, Home},
+        host_pools::Place,
         pointers::{Kind, Origin, Range},
         pools::{Pool, Sharing},
     },
@@ -49,6 +51,12 @@ fn allocate(
                 .current(device.ok_or(CUDA_ERROR_INVALID_CONTEXT)?)
         }
     };
+    if client.host_pools.has(pool) {
+        return dptr.set(match bytesize {
+            0 => 0,
+            _ => host_pool::allocate(client, pool, bytesize, hStream)?,
+        });
+    }
     let device = client.pools.own_device(pool)?;
     let mut address = 0;
     let recorded = graph::record(client, hStream, |stream| {
@@ -66,7 +74,7 @@ fn allocate(
     if bytesize == 0 {
         return dptr.set(0);
     }
-    let spare = Place::of(hStream, pool).map(|place| Home {
+    let spare = freed::Place::of(hStream, pool).map(|place| Home {
         context,
         order: Some(place),
     });
@@ -101,6 +109,9 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     if dptr == 0 {
         return Ok(());
     }
+    if let Some(freed) = host_pool::free(client, dptr, Some((hStream, context))) {
+        return freed;
+    }
     let recorded = graph::record(client, hStream, |_| {
         let found = Guest::store().with(|inner| inner.allocation(dptr));
         found.map(Work::Free).ok_or(CUDA_ERROR_INVALID_VALUE)
@@ -131,7 +142,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
             // Memory that other processes may have, or have given, is the host's to end.
-            if let Some(place) = Place::of(hStream, pool)
+            if let Some(place) = freed::Place::of(hStream, pool)
                 && client.pools.sharing(pool) == Sharing::Private
                 && client.freed.free_in_order(client, range, place)
             {
@@ -153,10 +164,18 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
     let client = client()?;
     pool.required()?;
     let properties = properties.get()?;
+    // Pools of managed memory need devices that use it at the same time as the program.
+    if properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     if properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED
         || !properties.win32SecurityAttributes.is_null()
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Some(place) = host_pool::place(properties.location)? {
+        let id = host_pool::create(client, place, &properties)?;
+        return pool.set(MemPool::handle(id));
     }
     let sharing = match properties.handleTypes {
         CU_MEM_HANDLE_TYPE_NONE => Sharing::Private,
@@ -169,12 +188,8 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
         // Memory for fabrics there is none.
         _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
     };
-    // Nor memory of the host.
-    if properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
     let dev = properties.location.id;
-    device(dev)?;
+    device(dev).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let id = client.new_id::<MemPool>();
     client.call(&request::cuMemPoolCreate {
         pool: id,
@@ -192,6 +207,9 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
 fn destroy(pool: CUmemoryPool) -> Result {
     let client = client()?;
     let pool = MemPool::id(pool);
+    if client.host_pools.has(pool) {
+        return host_pool::destroy(client, pool);
+    }
     client.pools.device(pool)?;
     if device_of_default_pool(pool).is_some() {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -210,6 +228,9 @@ fn set_current(dev: CUdevice, pool: CUmemoryPool) -> Result {
     let client = client()?;
     device(dev)?;
     let pool = MemPool::id(pool);
+    if client.host_pools.has(pool) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     if client.pools.own_device(pool)? != dev {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -226,20 +247,22 @@ fn of_location(location: CUmemLocation) -> Result<CUdevice> {
     Ok(location.id)
 }
 
-/// The device of memory that is of a kind.
-fn of_kind(location: InPtr<CUmemLocation>, kind: CUmemAllocationType) -> Result<CUdevice> {
-    if kind != CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Err(if kind == CU_MEM_ALLOCATION_TYPE_MANAGED {
-            CUDA_ERROR_NOT_SUPPORTED
-        } else {
-            CUDA_ERROR_INVALID_VALUE
-        });
+/// The place of memory of a kind: of the host, or, if `None`, the location's device.
+fn of_kind(location: CUmemLocation, kind: CUmemAllocationType) -> Result<Option<Place>> {
+    match (kind, location.type_) {
+        (_, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) | (CU_MEM_ALLOCATION_TYPE_MANAGED, _) => {
+            Err(CUDA_ERROR_NOT_SUPPORTED)
+        }
+        (CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE) => {
+            device(location.id).map(|_| None)
+        }
+        (CU_MEM_ALLOCATION_TYPE_PINNED, _) => host_pool::place(location),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
-    of_location(location.get()?)
 }
 
 /// Whether an attribute is an `int`; the others are 64 bits long.
-fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
+pub fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
     match attribute {
         CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
             ..=CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => Ok(true),
@@ -292,25 +315,39 @@ cuda! {
 
     /// `cuMemGetDefaultMemPool`: as `cuDeviceGetDefaultMemPool`, by location.
     fn cuMemGetDefaultMemPool(pool_out: OutPtr<CUmemoryPool>, location: InPtr<CUmemLocation>, kind: CUmemAllocationType) {
-        client()?;
+        let client = client()?;
         pool_out.required()?;
-        pool_out.set(MemPool::handle(default_pool(of_kind(location, kind)?)))
+        let location = location.get()?;
+        let id = match of_kind(location, kind)? {
+            Some(place) => host_pool::own(client, place),
+            None => default_pool(location.id),
+        };
+        pool_out.set(MemPool::handle(id))
     }
 
     /// `cuMemGetMemPool`: as `cuDeviceGetMemPool`, by location.
     fn cuMemGetMemPool(pool: OutPtr<CUmemoryPool>, location: InPtr<CUmemLocation>, kind: CUmemAllocationType) {
         let client = client()?;
         pool.required()?;
-        pool.set(MemPool::handle(client.pools.current(of_kind(location, kind)?)))
+        let location = location.get()?;
+        let id = match of_kind(location, kind)? {
+            Some(place) => host_pool::current(client, place),
+            None => client.pools.current(location.id),
+        };
+        pool.set(MemPool::handle(id))
     }
 
     /// `cuMemSetMemPool`: as `cuDeviceSetMemPool`, by location.
     fn cuMemSetMemPool(location: InPtr<CUmemLocation>, kind: CUmemAllocationType, pool: CUmemoryPool) {
-        client()?;
-        set_current(of_kind(location, kind)?, pool)
+        let client = client()?;
+        let location = location.get()?;
+        match of_kind(location, kind)? {
+            Some(place) => host_pool::set_current(client, place, MemPool::id(pool)),
+            None => set_current(location.id, pool),
+        }
     }
 
-    /// `cuMemPoolCreate`: of a device's memory, for this process alone or to be shared by descriptors.
+    /// `cuMemPoolCreate`: of the host's memory, or of a device's, which can be shared by descriptors.
     fn cuMemPoolCreate(pool: OutPtr<CUmemoryPool>, poolProps: InPtr<CUmemPoolProps>) {
         create(pool, poolProps)
     }
@@ -323,6 +360,9 @@ cuda! {
     fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) {
         let client = client()?;
         let pool = MemPool::id(pool);
+        if client.host_pools.has(pool) {
+            return host_pool::trim(client, pool, minBytesToKeep as u64);
+        }
         client.pools.own_device(pool)?;
         client.give_back_spare();
         client.call(&request::cuMemPoolTrimTo { pool, minBytesToKeep }).map(drop)
@@ -331,6 +371,9 @@ cuda! {
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: OutPtr<c_void>) {
         let client = client()?;
         let pool = MemPool::id(pool);
+        if client.host_pools.has(pool) {
+            return host_pool::attribute(client, pool, attr, value.required()?.raw());
+        }
         client.pools.own_device(pool)?;
         let value = value.required()?.raw();
         let is_flag = is_flag(attr)?;
@@ -346,6 +389,9 @@ cuda! {
     fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
         let client = client()?;
         let pool = MemPool::id(pool);
+        if client.host_pools.has(pool) {
+            return host_pool::set_attribute(client, pool, attr, value);
+        }
         client.pools.own_device(pool)?;
         let value = if is_flag(attr)? {
             u64::from(InPtr::<i32>::nested(value).get()? != 0)
@@ -360,6 +406,9 @@ cuda! {
     fn cuMemPoolSetAccess(pool: CUmemoryPool, map: InPtr<CUmemAccessDesc>, count: usize) {
         let client = client()?;
         let pool = MemPool::id(pool);
+        if client.host_pools.has(pool) {
+            return (0..count).try_for_each(|index| host_pool::set_access(client, pool, map.at(index)?));
+        }
         let own = client.pools.device(pool)?;
         for index in 0..count {
             let wish = map.at(index)?;
@@ -376,6 +425,9 @@ cuda! {
         let client = client()?;
         flags.required()?;
         let pool = MemPool::id(memPool);
+        if client.host_pools.has(pool) {
+            return flags.set(host_pool::access(client, pool, location.get()?)?);
+        }
         let own = client.pools.device(pool)?;
         let dev = of_location(location.get()?)?;
         if dev == own {

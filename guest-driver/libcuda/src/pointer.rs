@@ -8,7 +8,7 @@ use crate::{
     client::{Client, client},
     cuda,
     ffi::Result,
-    ipc,
+    host_pool, ipc,
     stores::{
         pointers::{Kind, Origin},
         pools::Sharing,
@@ -86,6 +86,18 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
                 _ => Some((0, device)),
             }
         }
+        // As NVIDIA's driver says.
+        Origin::HostPool(pool) => match attribute {
+            CU_POINTER_ATTRIBUTE_CONTEXT | CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => {
+                return Ok(Value::Word(0));
+            }
+            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => return Ok(Value::Flag(false)),
+            CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => return Ok(Value::Word(pool)),
+            CU_POINTER_ATTRIBUTE_DEVICE_POINTER if !host_pool::is_open(client, &range) => {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            _ => None,
+        },
         _ => None,
     };
     Ok(match attribute {

@@ -13,7 +13,7 @@ use crate::{
     cuda,
     ffi::Result,
     graph::{self, Guest},
-    green, ipc_event,
+    green, host_pool, ipc_event,
     launch::DefaultStream,
     managed, settings,
     stores::{answers::local, context::answer, objects::Known},
@@ -289,6 +289,7 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
     let client = client()?;
     // As behind a copy to pageable memory, which has waited for its stream.
     if client.is_stream_idle(hStream) {
+        host_pool::waited(client);
         return Ok(());
     }
     let sent = client.sent();
@@ -299,6 +300,7 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
         client.call(&request::cuStreamSynchronize { hStream })?;
     }
     client.set_stream_idle(hStream, sent, false);
+    host_pool::waited(client);
     Ok(())
 }
 

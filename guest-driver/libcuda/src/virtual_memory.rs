@@ -188,6 +188,11 @@ cuda! {
         let client = client()?;
         flags.required()?;
         let dev = of_location(location.get()?)?;
+        let range = client.pointers.find(ptr);
+        // The answer of NVIDIA's driver for allocated memory, whatever the access.
+        if range.is_some_and(|range| matches!(range.origin, Origin::HostPool(_))) {
+            return flags.set(0);
+        }
         flags.set(client.call(&request::cuMemGetAccess { flags: true, dev, ptr })?.flags)
     }
 

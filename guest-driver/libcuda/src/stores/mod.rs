@@ -5,10 +5,12 @@
 
 pub mod answers;
 pub mod arrays;
+pub mod blocks;
 pub mod context;
 pub mod freed;
 pub mod function;
 pub mod host;
+pub mod host_pools;
 pub mod launches;
 pub mod library;
 pub mod module;

@@ -49,6 +49,8 @@ pub enum Origin {
         /// The device.
         device: CUdevice,
     },
+    /// A memory pool of the host, by its id.
+    HostPool(u64),
     /// A call that allocates managed memory: the program reaches it at the device's address.
     Managed,
     /// A mapping of physical memory.

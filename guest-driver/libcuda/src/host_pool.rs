@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Memory pools of the host.
+//!
+//! Their memory is pinned memory of this process, and the host knows of nothing else: an event of this library's own
+//! behind each free says when another stream may use the memory. Unlike with NVIDIA's driver, all devices can reach the
+//! memory, with access or without; attributes and queries say what the program has granted. A pool of a NUMA node takes
+//! memory where the guest's kernel gives it.
+
+use std::{
+    ffi::c_void,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+use gpgpu_protocol::{
+    api::{Event, MemPool, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{InPtr, OutPtr},
+    client::Client,
+    device::device,
+    ffi::Result,
+    graph, memory,
+    memory_pool::is_flag,
+    stores::{
+        blocks::{Order, Unused},
+        host_pools::{HostPool, Mark, Place},
+        pointers::{Kind, Origin, Range},
+    },
+    thread,
+};
+
+/// The index of the way of reuse that has streams wait for each other.
+const REUSE_BEHIND: usize = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as usize - 1;
+
+/// The place that a location of the host is; `None` for a device.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` for other locations, and nodes that the machine lacks.
+pub fn place(location: CUmemLocation) -> Result<Option<Place>> {
+    match location.type_ {
+        CU_MEM_LOCATION_TYPE_DEVICE => Ok(None),
+        CU_MEM_LOCATION_TYPE_HOST => Ok(Some(Place::Host)),
+        CU_MEM_LOCATION_TYPE_HOST_NUMA if has_node(location.id) => {
+            Ok(Some(Place::Node(location.id)))
+        }
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Whether the machine has a NUMA node. A kernel without NUMA has the first.
+fn has_node(node: i32) -> bool {
+    node == 0 || Path::new(&format!("/sys/devices/system/node/node{node}")).exists()
+}
+
+/// `cuMemPoolCreate`: memory of the host is shared with no other process.
+pub fn create(client: &Client, place: Place, properties: &CUmemPoolProps) -> Result<u64> {
+    match (place, properties.handleTypes) {
+        (_, CU_MEM_HANDLE_TYPE_NONE) => {}
+        // NVIDIA's driver makes these.
+        (Place::Node(_), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) => {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    let id = client.new_id::<MemPool>();
+    let pool = HostPool::new(place, properties.maxSize as u64, false);
+    client.host_pools.add(id, pool);
+    Ok(id)
+}
+
+/// The pool that a place has from the start.
+pub fn own(client: &Client, place: Place) -> u64 {
+    if let Some(id) = client.host_pools.table().own.get(&place) {
+        return *id;
+    }
+    let id = client.new_id::<MemPool>();
+    client.host_pools.add(id, HostPool::new(place, 0, true));
+    // Another thread may have been faster; then nobody knows of this one.
+    let mut table = client.host_pools.table();
+    *table.own.entry(place).or_insert(id)
+}
+
+/// The pool that a place has now.
+pub fn current(client: &Client, place: Place) -> u64 {
+    let given = client.host_pools.table().current.get(&place).copied();
+    given.unwrap_or_else(|| own(client, place))
+}
+
+/// Gives a place a pool of its memory.
+pub fn set_current(client: &Client, place: Place, id: u64) -> Result {
+    let mut table = client.host_pools.table();
+    if table.pool(id)?.place != place {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    table.current.insert(place, id);
+    Ok(())
+}
+
+/// `cuMemPoolDestroy`: what is in use stays until it is freed.
+pub fn destroy(client: &Client, id: u64) -> Result {
+    {
+        let mut table = client.host_pools.table();
+        let pool = table.pool(id)?;
+        if pool.is_own {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        pool.is_destroyed = true;
+        table.current.retain(|_, current| *current != id);
+    }
+    settle_all(client);
+    Ok(())
+}
+
+/// `cuMemAllocFromPoolAsync`: a block, in the order of a stream.
+pub fn allocate(client: &Client, id: u64, bytes: usize, stream: u64) -> Result<u64> {
+    // As natively, the capture goes on.
+    if graph::records(client, stream)? {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if thread::current_context() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let bytes = bytes as u64;
+    let (start, device) = find_room(client, id, bytes, stream)?;
+    client.pointers.insert(Range {
+        start,
+        bytes,
+        context: thread::home(client),
+        kind: Kind::Host {
+            device,
+            flags: CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
+            registered: false,
+        },
+        origin: Origin::HostPool(id),
+    });
+    Ok(start)
+}
+
+/// Takes a block. The last resorts, in this order, are to pin more memory, to take it from other pools, and to have the
+/// stream wait for others.
+fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<(u64, u64)> {
+    let take = || {
+        let mut table = client.host_pools.table();
+        let pool = table.pool(id)?;
+        let block = pool.blocks.take(bytes, hStream);
+        Result::Ok((block, pool.blocks.next_chunk(bytes, pool.most)))
+    };
+    let (block, _) = take()?;
+    if let Some(block) = block {
+        return Ok(block);
+    }
+    settle(client);
+    let mut has_shed = false;
+    loop {
+        let chunk = match take()? {
+            (Some(block), _) => return Ok(block),
+            (None, Some(chunk)) => chunk,
+            (None, None) => return take_behind(client, id, bytes, hStream),
+        };
+        match memory::pin_anew(client, chunk as usize) {
+            Ok(addresses) => {
+                let context = thread::home(client);
+                let mut table = client.host_pools.table();
+                match table.pool(id) {
+                    Ok(pool) => pool.blocks.add(addresses, chunk, context),
+                    Err(code) => {
+                        // Another thread has destroyed the pool.
+                        drop(table);
+                        give_back(client, addresses.0, chunk);
+                        return Err(code);
+                    }
+                }
+            }
+            Err(CUDA_ERROR_OUT_OF_MEMORY) if !has_shed => {
+                has_shed = true;
+                shed(client, |_, pool| pool.blocks.shed(0));
+            }
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => return take_behind(client, id, bytes, hStream),
+            Err(code) => return Err(code),
+        }
+    }
+}
+
+/// Takes a block that another stream has freed, behind that free.
+fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<(u64, u64)> {
+    let (block, mark) = {
+        let mut table = client.host_pools.table();
+        let pool = table.pool(id)?;
+        let may_wait = pool.reuse[REUSE_BEHIND];
+        let taken = may_wait.then(|| pool.blocks.take_behind(bytes)).flatten();
+        taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?
+    };
+    let (hEvent, Flags) = (mark.event, 0);
+    client.post(&request::cuStreamWaitEvent {
+        hStream,
+        hEvent,
+        Flags,
+    })?;
+    Ok(block)
+}
+
+/// Frees a block in a stream's order, or, without a stream, when the context has nothing to do; `None` if no block
+/// begins at the address.
+pub fn free(client: &'static Client, address: u64, stream: Option<(u64, u64)>) -> Option<Result> {
+    if !client.host_pools.any() {
+        return None;
+    }
+    let id = {
+        let mut table = client.host_pools.table();
+        let mut pools = table.pools.iter_mut();
+        let found = pools.find_map(|(id, pool)| pool.blocks.is_used(address).then_some(*id));
+        found?
+    };
+    Some(free_of(client, id, address, stream))
+}
+
+fn free_of(client: &'static Client, id: u64, address: u64, stream: Option<(u64, u64)>) -> Result {
+    let order = match stream {
+        // A graph frees its own memory alone.
+        Some((stream, _)) if graph::records(client, stream)? => {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Some((stream, _)) if client.is_stream_idle(stream) => None,
+        Some((stream, context)) => mark(client, stream, context)?,
+        None => {
+            client.call(&request::cuCtxSynchronize {})?;
+            None
+        }
+    };
+    {
+        let mut table = client.host_pools.table();
+        let pool = table.pools.get_mut(&id);
+        if !pool.is_some_and(|pool| pool.blocks.free(address, order)) {
+            // Another thread was faster.
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // Under the lock: the next block there may be another thread's.
+        client.pointers.remove(address);
+    }
+    client.host_pools.any_freed.store(true, Ordering::Release);
+    if stream.is_none() {
+        waited(client);
+    }
+    Ok(())
+}
+
+/// An event behind all that a stream was given; nothing, after a wait, where an event cannot be recorded.
+fn mark(client: &'static Client, hStream: u64, context: u64) -> Result<Order<Mark>> {
+    let is_own = thread::current_context() == context && client.objects.contains(context);
+    if !is_own || !client.objects.knows_stream(hStream) {
+        client.call(&request::cuStreamSynchronize { hStream })?;
+        return Ok(None);
+    }
+    let mark = Mark {
+        connection: client,
+        event: client.new_id::<Event>(),
+    };
+    let (phEvent, hEvent) = (mark.event, mark.event);
+    let Flags = CU_EVENT_DISABLE_TIMING;
+    client.post(&request::cuEventCreate { phEvent, Flags })?;
+    client.post(&request::cuEventRecord { hEvent, hStream })?;
+    // The default streams wait for others, and others for them: no free of theirs precedes all that comes next.
+    let stream = if hStream > CU_STREAM_PER_THREAD as u64 {
+        hStream
+    } else {
+        u64::MAX
+    };
+    Ok(Some((stream, Arc::new(mark))))
+}
+
+/// Finds out which freed blocks are idle.
+fn settle(client: &Client) {
+    let marks: Vec<_> = {
+        let table = client.host_pools.table();
+        let marks = table.pools.values().map(|pool| pool.blocks.marks());
+        marks.flatten().collect()
+    };
+    let is_over = |mark: &Arc<Mark>| {
+        let hEvent = mark.event;
+        // Where the event or its context has ended, so has its work.
+        client.call(&request::cuEventQuery { hEvent }).err() != Some(CUDA_ERROR_NOT_READY)
+    };
+    let (over, _): (Vec<_>, Vec<_>) = marks.into_iter().partition(is_over);
+    for pool in client.host_pools.table().pools.values_mut() {
+        pool.blocks.settle(&over);
+    }
+}
+
+/// The program has waited for the GPU: pools return the idle memory that they do not keep, as natively.
+#[inline]
+pub fn waited(client: &Client) {
+    if client.host_pools.any_freed.load(Ordering::Acquire) {
+        settle_all(client);
+    }
+}
+
+fn settle_all(client: &Client) {
+    client.host_pools.any_freed.store(false, Ordering::Release);
+    settle(client);
+    shed(client, |_, pool| pool.shed());
+    let mut table = client.host_pools.table();
+    let mut pools = table.pools.values();
+    if pools.any(|pool| !pool.blocks.marks().is_empty()) {
+        client.host_pools.any_freed.store(true, Ordering::Release);
+    }
+    table
+        .pools
+        .retain(|_, pool| !pool.is_destroyed || !pool.blocks.is_empty());
+}
+
+/// Gives back the chunks that are taken out of pools.
+fn shed(client: &Client, take: impl Fn(u64, &mut HostPool) -> Vec<Unused>) {
+    let unused: Vec<_> = {
+        let mut table = client.host_pools.table();
+        let pools = table.pools.iter_mut();
+        pools.flat_map(|(id, pool)| take(*id, pool)).collect()
+    };
+    for chunk in unused {
+        if chunk.is_orphan {
+            // With its context, the worker has forgotten the memory.
+            client
+                .host
+                .unpin(client.transport(), chunk.start, chunk.bytes);
+        } else {
+            give_back(client, chunk.start, chunk.bytes);
+        }
+    }
+}
+
+/// Gives a chunk back. If the worker may still have it, it stays pinned until the process ends.
+fn give_back(client: &Client, address: u64, bytes: u64) {
+    let request = request::cuMemHostUnregister { address };
+    if client.call(&request).is_ok() {
+        client.host.unpin(client.transport(), address, bytes);
+    }
+}
+
+/// `cuMemPoolTrimTo`.
+pub fn trim(client: &Client, id: u64, most: u64) -> Result {
+    client.host_pools.table().pool(id)?;
+    settle(client);
+    shed(client, |of, pool| match of == id {
+        true => pool.blocks.shed(most),
+        false => Vec::new(),
+    });
+    Ok(())
+}
+
+/// `cuMemPoolGetAttribute`.
+pub fn attribute(
+    client: &Client,
+    id: u64,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> Result {
+    let mut table = client.host_pools.table();
+    let pool = table.pool(id)?;
+    if is_flag(attribute)? {
+        let flag = pool.reuse[attribute as usize - 1];
+        return OutPtr::nested(value).set(i32::from(flag));
+    }
+    OutPtr::nested(value).set(match attribute {
+        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => pool.threshold,
+        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => pool.blocks.reserved(),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => pool.blocks.most_reserved,
+        CU_MEMPOOL_ATTR_USED_MEM_CURRENT => pool.blocks.used,
+        _ => pool.blocks.most_used,
+    })
+}
+
+/// `cuMemPoolSetAttribute`: marks can be set to the current use alone, by 0.
+pub fn set_attribute(
+    client: &Client,
+    id: u64,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> Result {
+    let mut table = client.host_pools.table();
+    let pool = table.pool(id)?;
+    if is_flag(attribute)? {
+        pool.reuse[attribute as usize - 1] = InPtr::<i32>::nested(value).get()? != 0;
+        return Ok(());
+    }
+    let value = InPtr::<u64>::nested(value).get()?;
+    match (attribute, value) {
+        (CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, _) => pool.threshold = value,
+        (CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0) => {
+            pool.blocks.most_reserved = pool.blocks.reserved();
+        }
+        (CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0) => pool.blocks.most_used = pool.blocks.used,
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// `cuMemPoolSetAccess`: of a device, to read and write or not at all.
+pub fn set_access(client: &Client, id: u64, wish: CUmemAccessDesc) -> Result {
+    let mut table = client.host_pools.table();
+    let pool = table.pool(id)?;
+    let wished = wish.flags;
+    let place = place(wish.location)?;
+    match wished {
+        CU_MEM_ACCESS_FLAGS_PROT_READWRITE => {}
+        CU_MEM_ACCESS_FLAGS_PROT_NONE if place.is_none() => {}
+        CU_MEM_ACCESS_FLAGS_PROT_NONE | CU_MEM_ACCESS_FLAGS_PROT_READ => {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    if place.is_none() {
+        device(wish.location.id)?;
+        pool.access.insert(wish.location.id, wished);
+    }
+    Ok(())
+}
+
+/// `cuMemPoolGetAccess`: the host's is whole.
+pub fn access(client: &Client, id: u64, location: CUmemLocation) -> Result<CUmemAccess_flags> {
+    let mut table = client.host_pools.table();
+    let pool = table.pool(id)?;
+    if place(location)?.is_some() {
+        return Ok(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
+    device(location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    let granted = pool.access.get(&location.id).copied();
+    Ok(granted.unwrap_or(CU_MEM_ACCESS_FLAGS_PROT_NONE))
+}
+
+/// Whether the current context's device was given access to memory, if that is of a pool of the host; true of others.
+pub fn is_open(client: &Client, range: &Range) -> bool {
+    let Origin::HostPool(pool) = range.origin else {
+        return true;
+    };
+    let device = client.objects.context_device(thread::current_context());
+    client.host_pools.is_open_to(pool, device)
+}
+
+/// A context has ended: what the program has of it stays its own memory, and nothing else knows of it.
+pub fn forget_context(client: &Client, context: u64) {
+    for pool in client.host_pools.table().pools.values_mut() {
+        pool.blocks.forget_context(context);
+    }
+}

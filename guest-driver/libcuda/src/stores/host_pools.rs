@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Memory pools of the host: all pools, the current ones, granted access, and their blocks.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use gpgpu_client::Connection;
+use gpgpu_locks::{Mutex, MutexGuard};
+use gpgpu_protocol::{api::request, cuda::*};
+
+use super::blocks::{Blocks, Unused};
+
+/// The memory that a pool is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Of the host.
+    Host,
+    /// Of a NUMA node of the host.
+    Node(i32),
+}
+
+/// An event behind a free, to which nobody else has a handle.
+pub struct Mark {
+    /// The connection that has it.
+    pub connection: &'static Connection,
+    /// The event's id.
+    pub event: u64,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let hEvent = self.event;
+        // If its context has ended, so has the event.
+        let _ = self.connection.post(&request::cuEventDestroy_v2 { hEvent });
+    }
+}
+
+/// A pool.
+pub struct HostPool {
+    /// Its memory.
+    pub place: Place,
+    /// The place has it as its own: it cannot be destroyed.
+    pub is_own: bool,
+    /// The program has destroyed it: only memory in use keeps it.
+    pub is_destroyed: bool,
+    /// The most bytes of it; 0 for no limit.
+    pub most: u64,
+    /// The three ways to reuse memory; without effect here, for the order of a stream and events that are over are the
+    /// only reasons to reuse it.
+    pub reuse: [bool; 3],
+    /// The bytes that it keeps when the program waits for the GPU.
+    pub threshold: u64,
+    /// The access of devices. The host's cannot be taken away.
+    pub access: HashMap<CUdevice, CUmemAccess_flags>,
+    /// Its memory.
+    pub blocks: Blocks<Mark>,
+}
+
+impl HostPool {
+    /// A pool without memory.
+    pub fn new(place: Place, most: u64, is_own: bool) -> Self {
+        Self {
+            place,
+            is_own,
+            is_destroyed: false,
+            most,
+            reuse: [true; 3],
+            threshold: 0,
+            access: HashMap::new(),
+            blocks: Blocks::default(),
+        }
+    }
+
+    /// Takes the chunks out that it does not keep.
+    pub fn shed(&mut self) -> Vec<Unused> {
+        self.blocks
+            .shed(if self.is_destroyed { 0 } else { self.threshold })
+    }
+}
+
+/// The pools of the process.
+#[derive(Default)]
+pub struct HostPools {
+    table: Mutex<Table>,
+    /// Whether there ever was one.
+    any: AtomicBool,
+    /// Whether memory was freed since the program last waited for the GPU, or was not yet idle then.
+    pub any_freed: AtomicBool,
+}
+
+/// The state of pools.
+#[derive(Default)]
+pub struct Table {
+    /// All pools, by their ids.
+    pub pools: HashMap<u64, HostPool>,
+    /// The pools that places have from the start.
+    pub own: HashMap<Place, u64>,
+    /// The pools that the program has given to places.
+    pub current: HashMap<Place, u64>,
+}
+
+impl Table {
+    /// A pool that the program may use.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such pool.
+    pub fn pool(&mut self, id: u64) -> Result<&mut HostPool, CUresult> {
+        let pool = self.pools.get_mut(&id).filter(|pool| !pool.is_destroyed);
+        pool.ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+impl HostPools {
+    /// The state of pools, under a lock. Nobody waits for the host under it.
+    pub fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock()
+    }
+
+    /// Adds a pool.
+    pub fn add(&self, id: u64, pool: HostPool) {
+        self.table().pools.insert(id, pool);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether there ever was a pool.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether an id is, or was, one of a pool of the host.
+    #[inline]
+    pub fn has(&self, id: u64) -> bool {
+        self.any() && self.table().pools.contains_key(&id)
+    }
+
+    /// Whether a device was given access to a pool's memory.
+    pub fn is_open_to(&self, id: u64, device: Option<CUdevice>) -> bool {
+        let table = self.table();
+        let pool = table.pools.get(&id);
+        let flags = pool.and_then(|pool| pool.access.get(&device?).copied());
+        flags.is_some_and(|flags| flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    }
+}
