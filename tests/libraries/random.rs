@@ -11,8 +11,8 @@ use cudarc::{
 use crate::calls::{call, ok, open};
 
 const LIBRARY: &str = "libcurand.so.10";
-/// The stand-in under another name, for its tables.
-pub const STAND_IN: &str = "VIRTIO_GPGPU_TEST_STAND_IN";
+/// The variable with the host's library under another name, for its tables.
+pub const HOSTS: &str = "VIRTIO_GPGPU_TEST_HOSTS_CURAND";
 
 /// Statuses of cuRAND.
 const NOT_INITIALIZED: u32 = 101;
@@ -34,6 +34,18 @@ fn assert_moments(values: &[f64], mean: f64, deviation: f64) {
     assert!((found - mean).abs() < near, "mean {found} of {mean}");
     let deviates = (squares.sqrt() / deviation - 1.0).abs();
     assert!(deviates < 0.1, "{} of {deviation}", squares.sqrt());
+}
+
+/// The first numbers of both tell enough.
+#[track_caller]
+fn assert_same(found: &[f32], right: &[f32], what: &str) {
+    let (few, others) = (&found[..12], &right[..12]);
+    assert!(found == right, "{what}: {few:?} and not {others:?}");
+}
+
+#[track_caller]
+fn assert_unlike(found: &[f32], other: &[f32], what: &str) {
+    assert!(found != other, "{what}: {:?}", &found[..12]);
 }
 
 fn wide(values: &[f32]) -> Vec<f64> {
@@ -62,17 +74,21 @@ pub fn wrapper() {
         let logs: Vec<f64> = logs.into_iter().map(f64::ln).collect();
         assert_moments(&logs, 1.0, 0.25);
 
-        generator.set_seed(7).unwrap();
-        generator.fill_with_uniform(&mut single).unwrap();
-        assert_eq!(stream.clone_dtoh(&single).unwrap(), first);
-        generator.set_seed(8).unwrap();
-        generator.fill_with_uniform(&mut single).unwrap();
-        assert_ne!(stream.clone_dtoh(&single).unwrap(), first);
-        generator.set_seed(7).unwrap();
-        generator.set_offset(5).unwrap();
-        generator.fill_with_uniform(&mut single).unwrap();
-        let behind = stream.clone_dtoh(&single).unwrap();
-        assert_eq!(behind[..COUNT - 5], first[5..]);
+        let mut from = |seed: Option<u64>, offset: Option<u64>| {
+            seed.into_iter()
+                .for_each(|seed| generator.set_seed(seed).unwrap());
+            let offset = offset.into_iter();
+            offset.for_each(|offset| generator.set_offset(offset).unwrap());
+            generator.fill_with_uniform(&mut single).unwrap();
+            stream.clone_dtoh(&single).unwrap()
+        };
+        // A seed alone leaves the place in the sequence as it is.
+        assert_unlike(&from(Some(7), None), &first, "without an offset");
+        assert_same(&from(Some(7), Some(0)), &first, "again");
+        assert_unlike(&from(Some(8), Some(0)), &first, "another seed");
+        assert_same(&from(Some(7), Some(0)), &first, "the first seed");
+        let behind = from(None, Some(5));
+        assert_same(&behind[..COUNT - 5], &first[5..], "behind the first five");
 
         // Normal numbers come in pairs.
         let mut odd = stream.alloc_zeros::<f32>(3).unwrap();
@@ -188,7 +204,7 @@ fn table(library: &libloading::Library, set: i32, bytes: usize) -> Option<Vec<u8
 
 /// The tables are the host's, as they are there.
 fn tables() {
-    let (guests, hosts) = (open(LIBRARY), open(&std::env::var(STAND_IN).unwrap()));
+    let (guests, hosts) = (open(LIBRARY), open(&std::env::var(HOSTS).unwrap()));
     let sizes = [
         (32, 4),
         (64, 8),

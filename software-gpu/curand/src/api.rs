@@ -116,11 +116,13 @@ export! {
         Ok(())
     }
 
-    /// Begins the sequence of a seed.
+    /// Takes the sequence of a seed. As with NVIDIA's library, the offset stays; a twister, which has none, begins.
     fn curandSetPseudoRandomGeneratorSeed(generator: RawGenerator, seed: u64) |generator| {
         let mut settings = generator.settings();
         settings.place.seed = seed;
-        settings.place.taken = 0;
+        if !generator.has_offset() {
+            settings.place.taken = 0;
+        }
         Ok(())
     }
 

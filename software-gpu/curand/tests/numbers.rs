@@ -88,8 +88,15 @@ fn a_seed_and_an_offset_say_what_comes() {
     assert_eq!(words(again, 100), all[7..107]);
     ok!(LIBRARIES, "curandSetGeneratorOffset"; again, 150_000_u64);
     assert_eq!(words(again, 10), all[150_000..150_010]);
+    // A seed alone leaves the offset.
     ok!(LIBRARIES, "curandSetPseudoRandomGeneratorSeed"; again, 1_u64);
+    assert_eq!(words(again, 10), all[150_010..150_020]);
+    ok!(LIBRARIES, "curandSetGeneratorOffset"; again, 0_u64);
     assert_eq!(words(again, 10), all[..10]);
+    let twister = generator(MT19937, 1);
+    let first = words(twister, 10);
+    ok!(LIBRARIES, "curandSetPseudoRandomGeneratorSeed"; twister, 1_u64);
+    assert_eq!(words(twister, 10), first);
 }
 
 #[test]
