@@ -117,6 +117,22 @@ fn libraries() -> Option<String> {
     Some(fs::canonicalize(folder).unwrap().display().to_string())
 }
 
+/// The limit of a VM, in MiB: on a GPU with room for a context, as its size is measured while other tests use the GPU.
+fn limit(on_software_gpu: u64) -> u64 {
+    if on_gpu() { 16 << 10 } else { on_software_gpu }
+}
+
+/// A policy with these folders, whose VMs have so many MiB.
+fn policy(libraries: &str, limit: u64) -> String {
+    let folders: Vec<_> = libraries.split(':').collect();
+    let vm = |number| {
+        format!(
+            "[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"{limit}MiB\"\n"
+        )
+    };
+    format!("[libraries]\nfolders = {folders:?}\n{}{}", vm(0), vm(1))
+}
+
 /// A back end whose libraries are in these folders.
 fn start(libraries: &str) -> Option<BackEnd> {
     let folders = libraries
@@ -345,11 +361,7 @@ fn charged(socket: &Path) -> u64 {
 #[test]
 fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     let Some(libraries) = libraries() else { return };
-    let vm = |number| {
-        format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"256MiB\"\n")
-    };
-    let folders: Vec<_> = libraries.split(':').collect();
-    let policy = format!("[libraries]\nfolders = {folders:?}\n{}{}", vm(0), vm(1));
+    let policy = policy(&libraries, limit(256));
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("metrics");
     let metrics = format!("unix:{}", socket.display());
@@ -400,10 +412,7 @@ fn a_plan_that_is_destroyed_while_it_is_executed_costs_nobody_else() {
 #[test]
 fn a_plans_work_area_counts_as_the_guests_memory() {
     let Some(libraries) = libraries() else { return };
-    let vm = |number| {
-        format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"1GiB\"\n")
-    };
-    let policy = format!("[libraries]\nfolders = [{libraries:?}]\n{}{}", vm(0), vm(1));
+    let policy = policy(&libraries, limit(1024));
     let back_end = BackEnd::start_with(&Options {
         config: Some(&policy),
         ..Options::default()

@@ -406,7 +406,12 @@ pub fn without() {
 pub fn limit() {
     begin();
     let blas = Blas::open();
-    let all = alloc(160 << 20);
+    // Half of a handle's memory is left, however much the context has.
+    let (mut free, mut total) = (0, 0);
+    cuda!(cuMemGetInfo_v2(&mut free, &mut total));
+    let left = (crate::HANDLE / 2) as usize;
+    assert!(free > left, "{free} bytes of {total} are free");
+    let all = alloc((free - left) & !((2 << 20) - 1));
     for _ in 0..2 {
         assert_eq!(blas.create(), Err(ALLOC_FAILED));
     }
