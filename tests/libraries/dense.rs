@@ -5,7 +5,10 @@ use std::{ffi::c_void, ptr::null_mut};
 
 use libloading::Library;
 
-use crate::device::{begin, call, download, new_stream, ok, synchronize, upload, write};
+use crate::{
+    device::{begin, call, download, new_stream, ok, synchronize, upload, write},
+    on_gpu,
+};
 
 type Object = *mut c_void;
 
@@ -110,6 +113,11 @@ pub fn systems() {
     ok!(solver, "cusolverDnDestroy"; handle);
 }
 
+/// Device memory for so many numbers.
+fn room_of(numbers: i32) -> u64 {
+    upload(&vec![0.0; numbers as usize])
+}
+
 /// Results at host addresses, options, and workspaces of the host's.
 pub fn values() {
     begin();
@@ -123,7 +131,7 @@ pub fn values() {
         let at_a = upload(&a);
         let (mut device, mut host) = (0_usize, 0_usize);
         ok!(solver, "cusolverDnXsyevd_bufferSize"; handle, params, 1, 0, N as i64, 1, at_a, N as i64, 1, w, 1, &mut device, &mut host);
-        assert!(host > 0);
+        // NVIDIA's library needs no host memory for this one.
         let (work, mut room) = (upload(&vec![0_u8; device]), vec![7_u8; host]);
         ok!(solver, "cusolverDnXsyevd"; handle, params, 1, 0, N as i64, 1, at_a, N as i64, 1, w, 1, work, device, room.as_mut_ptr(), host, info);
         let (values, vectors) = (download::<f64>(w, N), download::<f64>(at_a, N * N));
@@ -138,7 +146,10 @@ pub fn values() {
 
         let mut found = 0;
         write(at_a, &a);
-        ok!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut found, s, 0_u64, 64, info);
+        let mut lwork = 0;
+        ok!(solver, "cusolverDnDsyevdx_bufferSize"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut found, s, &mut lwork);
+        found = -1;
+        ok!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut found, s, room_of(lwork), lwork, info);
         assert_eq!(found, 3);
         assert_close(&download(s, 3), &values[1..4]);
 
@@ -147,13 +158,14 @@ pub fn values() {
         ok!(solver, "cusolverDnXgesvdjSetMaxSweeps"; options, 20);
         write(at_a, &a);
         let [u, v] = [(); 2].map(|()| upload(&vec![0.0; N * N]));
-        let mut lwork = 0;
         ok!(solver, "cusolverDnDgesvdj_bufferSize"; handle, 1, 0, n, n, at_a, n, s, u, n, v, n, &mut lwork, options);
-        ok!(solver, "cusolverDnDgesvdj"; handle, 1, 0, n, n, at_a, n, s, u, n, v, n, upload(&vec![0.0; lwork as usize]), lwork, info, options);
-        let (mut sweeps, mut residual) = (0, 1.0);
+        ok!(solver, "cusolverDnDgesvdj"; handle, 1, 0, n, n, at_a, n, s, u, n, v, n, room_of(lwork), lwork, info, options);
+        let (mut sweeps, mut residual) = (0, -1.0);
         ok!(solver, "cusolverDnXgesvdjGetSweeps"; handle, options, &mut sweeps);
         ok!(solver, "cusolverDnXgesvdjGetResidual"; handle, options, &mut residual);
-        assert!(sweeps > 0 && residual < 1e-10, "{sweeps} {residual}");
+        // The tolerance is relative to the matrix.
+        let is_small = (0.0..1e-8).contains(&residual);
+        assert!(sweeps > 0 && is_small, "{sweeps} {residual}");
         // Of a positive definite matrix these are the eigenvalues.
         let mut singular = download::<f64>(s, N);
         singular.reverse();
@@ -168,7 +180,8 @@ pub fn values() {
             upload(&vec![0.0; 2 * N * N]),
             upload(&vec![0.0; 2 * N * N]),
         ];
-        ok!(solver, "cusolverDnDgesvdaStridedBatched"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, 0_u64, 64,
+        ok!(solver, "cusolverDnDgesvdaStridedBatched_bufferSize"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, &mut lwork, 2);
+        ok!(solver, "cusolverDnDgesvdaStridedBatched"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, room_of(lwork), lwork,
             upload(&[0; 2]), norms.as_mut_ptr(), 2);
         // The remainder of the least two values.
         let rest = (values[0].powi(2) + values[1].powi(2)).sqrt();
@@ -180,11 +193,15 @@ pub fn values() {
     ok!(solver, "cusolverDnSetDeterministicMode"; handle, 2);
     ok!(solver, "cusolverDnGetDeterministicMode"; handle, &mut mode);
     ok!(solver, "cusolverGetVersion"; &mut version);
-    assert!(mode == 2 && version > 11_000);
-    let (mut iterations, x) = (-1, upload(&[0.0; N]));
+    assert!(mode == 2 && version > 11_000, "{mode} {version}");
+    let (mut iterations, x) = (i32::MIN, upload(&[0.0; N]));
     let (at_a, b) = (upload(&a), upload(&general(N, 1, 1)));
-    ok!(solver, "cusolverDnDDgesv"; handle, n, 1, at_a, n, upload(&[0; N]), b, n, x, n, upload(&[0_u8; 256]), 256_usize, &mut iterations, info);
-    assert!(iterations >= 0);
+    let (pivots, mut bytes) = (upload(&[0; N]), 0_usize);
+    ok!(solver, "cusolverDnDDgesv_bufferSize"; handle, n, 1, at_a, n, pivots, b, n, x, n, 0_u64, &mut bytes);
+    let work = upload(&vec![0_u8; bytes]);
+    ok!(solver, "cusolverDnDDgesv"; handle, n, 1, at_a, n, pivots, b, n, x, n, work, bytes, &mut iterations, info);
+    // A negative one says that the library has solved the system without iterations, and why.
+    assert_ne!(iterations, i32::MIN);
     assert_close(&times(&a, N, &download(x, N), false), &general(N, 1, 1));
     ok!(solver, "cusolverDnDestroy"; handle);
 }
@@ -232,33 +249,45 @@ pub fn wrong() {
         assert_eq!(call!(solver, "cusolverDnDestroy"; none), NOT_INITIALIZED);
     }
     for (rows, leading) in [(-1, n), (n, n - 1), (i32::MIN, i32::MAX)] {
-        assert_eq!(
-            call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, rows, at_a, leading, &mut lwork),
-            INVALID_VALUE
-        );
-        assert_eq!(
-            call!(solver, "cusolverDnDpotrf"; handle, 0, rows, at_a, leading, work, 64, info),
-            INVALID_VALUE
-        );
+        let said = call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, rows, at_a, leading, &mut lwork);
+        // NVIDIA's library leaves it to the factorisation to refuse some of them.
+        if !on_gpu() {
+            assert_eq!(said, INVALID_VALUE, "{rows} {leading}");
+        }
+        let said =
+            call!(solver, "cusolverDnDpotrf"; handle, 0, rows, at_a, leading, work, 64, info);
+        assert_eq!(said, INVALID_VALUE, "{rows} {leading}");
     }
-    // More of the host's memory than anybody is given, and less than is needed.
-    let mut room = vec![0_u8; host];
-    for bytes in [usize::MAX, 1 << 40, (1 << 30) + 1, host - 1, 0] {
+    // More of the host's memory than anybody is given, and less than is needed, if any is.
+    let mut room = vec![0_u8; host.max(1)];
+    let too_few = [host.wrapping_sub(1), 0].into_iter();
+    let too_few = too_few.filter(|bytes| *bytes < host);
+    for bytes in [usize::MAX, 1 << 40, (1 << 30) + 1]
+        .into_iter()
+        .chain(too_few)
+    {
         let said = call!(solver, "cusolverDnXpotrf"; handle, params, 0, N as i64, 1, at_a, N as i64, 1, work, device, room.as_mut_ptr(), bytes, info);
         assert_eq!(said, INVALID_VALUE, "{bytes}");
     }
     ok!(solver, "cusolverDnXpotrf"; handle, params, 0, N as i64, 1, at_a, N as i64, 1, work, device, room.as_mut_ptr(), host, info);
     // A result goes to a host address, and without an address the call is refused.
-    assert_eq!(
-        call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, n, at_a, n, null_mut::<i32>()),
-        INVALID_VALUE
-    );
     let mut count = 0;
-    assert_eq!(
-        call!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, null_mut::<i32>(), s, 0_u64, 64, info),
-        INVALID_VALUE
-    );
-    ok!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut count, s, 0_u64, 64, info);
+    ok!(solver, "cusolverDnDsyevdx_bufferSize"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut count, s, &mut lwork);
+    let room = room_of(lwork);
+    // NVIDIA's library need not look at the address before it writes there, which is the end of whoever calls it.
+    if !on_gpu() {
+        assert_eq!(
+            call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, n, at_a, n, null_mut::<i32>()),
+            INVALID_VALUE
+        );
+        assert_eq!(
+            call!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, null_mut::<i32>(), s, room, lwork, info),
+            INVALID_VALUE
+        );
+    }
+    write(at_a, &a);
+    count = -1;
+    ok!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut count, s, room, lwork, info);
     assert_eq!(count, 3);
     synchronize();
     // Exported, and refused.

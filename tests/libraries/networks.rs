@@ -309,8 +309,11 @@ fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
     let asked = dnn!(cudnnBackendGetAttribute(
         heuristics, 202, 15, all, to, results
     ));
-    assert_eq!((asked, given), (SUCCESS, all));
-    let plans = configs.iter().find_map(|config| {
+    assert_eq!(asked, SUCCESS);
+    // The count before is of those that there may be: NVIDIA's library can leave some of them out.
+    assert!((1..=all).contains(&given), "{given} of {all}");
+    let mut refusals = vec![];
+    let plans = configs[..given as usize].iter().find_map(|config| {
         let plan = backend(5);
         has(plan, 400, 0, &[handle]);
         has(plan, 401, 15, &[*config]);
@@ -319,6 +322,7 @@ fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
             // An engine that cannot do it: the next one may.
             refused => {
                 assert!((3000..4000).contains(&refused), "{refused}");
+                refusals.push(refused);
                 None
             }
         }
@@ -326,7 +330,7 @@ fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
     for of in configs.iter().chain([&heuristics, &graph]) {
         assert_eq!(dnn!(cudnnBackendDestroyDescriptor(*of)), SUCCESS);
     }
-    let plan = plans.expect("an engine that can do it");
+    let plan = plans.unwrap_or_else(|| panic!("no engine can do it: {refusals:?}"));
     let mut bytes = -1_i64;
     let (to, nowhere) = (&raw mut bytes, null_mut::<i64>());
     let asked = dnn!(cudnnBackendGetAttribute(plan, 402, 3, 1_i64, nowhere, to));
@@ -375,6 +379,16 @@ fn convolution(shape: &Shape) -> Raw {
     operation
 }
 
+/// The whole numbers of a result: some engines transform their tensors, and return numbers that are not exact.
+fn rounded(stream: &Arc<CudaStream>, of: &CudaSlice<f32>) -> Vec<i16> {
+    let near = |value: &f32| {
+        let whole = value.round();
+        assert!((value - whole).abs() < 0.01, "{value}");
+        whole as i16
+    };
+    stream.clone_dtoh(of).unwrap().iter().map(near).collect()
+}
+
 /// Convolutions and products by graphs, from their tensors to executions that are posts.
 pub fn graphs() {
     let context = CudaContext::new(0).unwrap();
@@ -397,7 +411,9 @@ pub fn graphs() {
             &raw mut length,
             at
         ));
-        assert_eq!((asked, length, text[0]), (SUCCESS, all, b'{'));
+        assert_eq!(asked, SUCCESS);
+        assert!((1..=all).contains(&length), "{length} of {all}");
+        assert!(text.contains(&b'{'), "{}", text.escape_ascii());
         for seed in 0..4 {
             let count = |of: [usize; 4]| of.iter().product::<usize>();
             let x = numbers(count(shape.x()), seed);
@@ -410,7 +426,7 @@ pub fn graphs() {
             let pack = pack(&[3, 2, 1], &at, room);
             assert_eq!(execute(handle, plan, pack), SUCCESS);
             assert_eq!(dnn!(cudnnBackendDestroyDescriptor(pack)), SUCCESS);
-            assert_eq!(stream.clone_dtoh(&y).unwrap(), from::<f32>(&right));
+            assert_eq!(rounded(&stream, &y), right);
         }
     }
 
@@ -439,7 +455,7 @@ pub fn graphs() {
         value += 1.0;
         assert_ne!(value, f32::from(factor));
         let right: Vec<i16> = values.iter().map(|value| value * factor).collect();
-        assert_eq!(stream.clone_dtoh(&y).unwrap(), from::<f32>(&right));
+        assert_eq!(rounded(&stream, &y), right);
     }
     assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);
 }
