@@ -24,8 +24,10 @@ pub const BY_ROWS: i32 = 2;
 /// `cusparseComputeType`.
 const INTEGERS: i32 = 0;
 pub const SINGLE: i32 = 2;
-/// Attributes of a product: a ReLU, an alpha for each row, the bias.
+/// Attributes of a product: a ReLU, its bounds, an alpha for each row, the bias.
 pub const RELU: i32 = 0;
+const RELU_UPPER: i32 = 1;
+const RELU_THRESHOLD: i32 = 2;
 pub const ALPHA_VECTOR: i32 = 5;
 pub const BIAS: i32 = 8;
 /// Attributes of a selection: the algorithm, how many there are, and the parts of the inner dimension.
@@ -84,6 +86,29 @@ fn half(of: i32) -> u16 {
         0 => 0,
         // A bias of the exponent of 15 instead of 127, and 10 bits instead of 23.
         _ => (single >> 16 & 0x8000) as u16 | (((single & 0x7fff_ffff) - (112 << 23)) >> 13) as u16,
+    }
+}
+
+/// The numbers in memory. Zero has two signs there.
+fn numbers(data: i32, stored: &[u8]) -> Vec<f32> {
+    let number = |bytes: &[u8]| match (data, bytes) {
+        (R_8I, [byte]) => f32::from(*byte as i8),
+        (R_32I, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]) as f32,
+        (R_32F, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+        (R_16BF, &[a, b]) => f32::from_bits(u32::from(u16::from_le_bytes([a, b])) << 16),
+        (_, &[a, b]) => single(u16::from_le_bytes([a, b])),
+        _ => unreachable!("a number of {} bytes", bytes.len()),
+    };
+    stored.chunks_exact(bytes_of(data)).map(number).collect()
+}
+
+/// A half-precision number, of which the library's own are no smaller than normal ones.
+fn single(half: u16) -> f32 {
+    let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff));
+    match rest {
+        0 => f32::from_bits(sign),
+        0x7c00.. => f32::NAN,
+        _ => f32::from_bits(sign | ((rest << 13) + (112 << 23))),
     }
 }
 
@@ -187,9 +212,11 @@ impl<'a> Layer<'a> {
             R_8I => a.len() * 10 / 16,
             other => a.len() * bytes_of(other) * 9 / 16,
         };
+        let least = a.len() / 2 * bytes_of(self.types[0]);
         assert!(
-            size >= a.len() / 2 * bytes_of(self.types[0]) && size <= most,
-            "{size}"
+            (least..=most).contains(&size),
+            "{least} {size} {most} {:?}",
+            self.types
         );
         let compressed = upload(&vec![0_u8; size]);
         let dense = upload(&stored(self.types[0], a));
@@ -215,8 +242,16 @@ pub fn check(layer: &Layer<'_>, order: i32, at: u64, expected: &[i32], what: &st
         BY_ROWS => expected.to_vec(),
         _ => (0..M * N).map(|at| expected[at % M * N + at / M]).collect(),
     };
-    let found = download::<u8>(at, M * N * bytes_of(data));
-    assert!(found == stored(data, &turned), "{what} {:?}", layer.types);
+    let found = numbers(data, &download::<u8>(at, M * N * bytes_of(data)));
+    let right = numbers(data, &stored(data, &turned));
+    let pairs = found.iter().zip(&right).enumerate();
+    let wrong: Vec<_> = pairs.filter(|(_, (found, right))| found != right).collect();
+    let few = &wrong[..wrong.len().min(16)];
+    let (count, types) = (wrong.len(), layer.types);
+    assert!(
+        wrong.is_empty(),
+        "{what} {types:?}, order {order}: {count} wrong, (place, (found, right)): {few:?}"
+    );
 }
 
 /// All that a framework does with each of its types.
@@ -268,18 +303,24 @@ pub fn products() {
         }
         if types[0] != R_8I {
             let bias: Vec<i32> = (0..M as i32).map(|row| row % 7 - 3).collect();
+            let with_bias: Vec<i32> = (0..M * N).map(|at| expected[at] + bias[at / N]).collect();
+            let positive: Vec<i32> = with_bias.iter().map(|of| (*of).max(0)).collect();
             layer.set(BIAS, upload(&stored(types[1], &bias)));
+            let biased = layer.plan();
+            layer.set(RELU_UPPER, f32::MAX);
+            layer.set(RELU_THRESHOLD, 0_f32);
             layer.set(RELU, 1_i32);
-            let with_bias: Vec<i32> = (0..M * N)
-                .map(|at| (expected[at] + bias[at / N]).max(0))
-                .collect();
-            let other = layer.plan();
-            multiply(&layer, &other, &raw const alpha, factors, &beta, d, stream);
+            let both = layer.plan();
+            multiply(&layer, &biased, &raw const alpha, factors, &beta, d, stream);
             check(&layer, order, d, &with_bias, "bias");
+            multiply(&layer, &both, &raw const alpha, factors, &beta, d, stream);
+            check(&layer, order, d, &positive, "bias and ReLU");
             // The first plan has none.
             multiply(&layer, &plan, &raw const alpha, factors, &beta, d, stream);
             check(&layer, order, d, &expected, "plain again");
-            ok!(lt, "cusparseLtMatmulPlanDestroy"; &other);
+            for plan in [&biased, &both] {
+                ok!(lt, "cusparseLtMatmulPlanDestroy"; plan);
+            }
         }
         ok!(lt, "cusparseLtMatmulPlanDestroy"; &plan);
         ok!(lt, "cusparseLtMatmulAlgSelectionDestroy"; &layer.selection);
@@ -424,34 +465,56 @@ pub fn pruning() {
     let (at, to, valid) = (
         upload(&stored(R_16F, &full)),
         upload(&vec![0_u8; 2 * M * K]),
-        upload(&[7_i32]),
+        upload(&[0_i32]),
     );
     let of = &layer.matrices[0];
-    ok!(lt, "cusparseLtSpMMAPruneCheck"; &handle, &layer.product, at, valid, none);
-    assert_ne!(download::<i32>(valid, 1), [0]);
+    // The answer to a check where this number was before.
+    let checked = |by_product: bool, matrix: u64, before: i32| {
+        write(valid, &[before]);
+        match by_product {
+            true => {
+                ok!(lt, "cusparseLtSpMMAPruneCheck"; &handle, &layer.product, matrix, valid, none);
+            }
+            false => {
+                ok!(lt, "cusparseLtSpMMAPruneCheck2"; &handle, of, 1, 0, matrix, valid, none);
+            }
+        }
+        download::<i32>(valid, 1)[0]
+    };
     for by_product in [true, false] {
         write(to, &vec![0_u8; 2 * M * K]);
-        write(valid, &[7_i32]);
         // `CUSPARSELT_PRUNE_SPMMA_STRIP`.
         match by_product {
             true => {
                 ok!(lt, "cusparseLtSpMMAPrune"; &handle, &layer.product, at, to, 1, none);
-                ok!(lt, "cusparseLtSpMMAPruneCheck"; &handle, &layer.product, to, valid, none);
             }
             false => {
                 ok!(lt, "cusparseLtSpMMAPrune2"; &handle, of, 1, 0, at, to, 1, none);
-                ok!(lt, "cusparseLtSpMMAPruneCheck2"; &handle, of, 1, 0, to, valid, none);
             }
         }
-        assert_eq!(download::<i32>(valid, 1), [0]);
-        assert!(download::<u8>(to, 2 * M * K) == stored(R_16F, &pruned));
+        let found = numbers(R_16F, &download::<u8>(to, 2 * M * K));
+        let right = numbers(R_16F, &stored(R_16F, &pruned));
+        let (few, others) = (&found[..16], &right[..16]);
+        assert!(found == right, "{by_product}: {few:?} and not {others:?}");
+        // All but the first are posted.
+        let answers = [(at, 0), (at, 0), (to, 0), (to, 7)]
+            .map(|(matrix, before)| checked(by_product, matrix, before));
+        let [wrong, again, good, instead] = answers;
+        let are_right = wrong != 0 && again == wrong && good == 0;
+        assert!(are_right, "{by_product}: {answers:?}");
+        // NVIDIA's library has left a 7 there for a pruned matrix, against its documentation.
+        if !crate::on_gpu() {
+            assert_eq!(instead, 0, "{by_product}: {answers:?}");
+        }
     }
     let plan = layer.plan();
     let (mut size, mut buffer, mut same) = (0_usize, 0_usize, [0_usize; 2]);
     ok!(lt, "cusparseLtSpMMACompressedSize"; &handle, &plan, &mut size, &mut buffer);
     let [also, room] = &mut same;
     ok!(lt, "cusparseLtSpMMACompressedSize2"; &handle, of, also, room);
-    assert_eq!(size, same[0]);
+    assert!(size > 0 && same[0] > 0, "{size} {same:?}");
+    // NVIDIA's library does not promise the same of both.
+    assert!(crate::on_gpu() || size == same[0], "{size} {same:?}");
     let (compressed, buffer) = (upload(&vec![0_u8; size]), upload(&vec![0_u8; buffer]));
     ok!(lt, "cusparseLtSpMMACompress"; &handle, &plan, to, compressed, buffer, none);
     let b = all_of_it(3);
