@@ -27,6 +27,7 @@ use crate::{
     call::{Parts, on_handle, with_written},
     descriptor::{Descriptor, Raw, give},
     enter,
+    recent::{self, Question},
     words::keeps_heuristics,
 };
 
@@ -115,6 +116,25 @@ unsafe fn find(
             false => Some(unsafe { Descriptor::read(Class::Preference, preference) }?),
         };
         let is_limited = preference.is_some_and(|of| of.get(SEARCH_MODE) != 0);
+        let stream = stream_of(stream)?;
+        let question = match is_limited || !keeps_heuristics() {
+            true => None,
+            false => {
+                let named = stream.unwrap_or(0);
+                let words = [
+                    function.operation.op.into(),
+                    lightHandle as u64,
+                    named,
+                    wanted as u64,
+                ];
+                Question::new(&parts, preference.as_ref(), words)
+            }
+        };
+        if let Some(found) = question.as_ref().and_then(recent::find) {
+            // SAFETY: promised by the caller.
+            unsafe { give_results(&found, results, count) };
+            return Ok(());
+        }
         let given: Vec<Algorithm> = (0..if is_limited { wanted } else { 0 })
             // SAFETY: the program has so many results, which begin with an algorithm each, by its C caller's promise.
             .map(|at| unsafe { results.add(at * RESULT).cast::<Algorithm>().read() })
@@ -124,17 +144,30 @@ unsafe fn find(
             put_question(sink, &described, preference, wanted as u64, &given);
         };
         let ask = |request: Request<'_>| request.ask_for();
-        let found = ask_on(function, lightHandle, stream_of(stream)?, put, ask)?;
+        let found = ask_on(function, lightHandle, stream, put, ask)?;
         if found.len() > wanted * RESULT {
             return Err(status::INTERNAL_ERROR);
         }
-        // SAFETY: there is room for as many results as are wanted, and for their count, by the C caller's promise.
-        unsafe {
-            std::ptr::copy_nonoverlapping(found.as_ptr(), results, found.len());
-            count.write((found.len() / RESULT) as c_int);
+        if let Some(question) = &question {
+            recent::keep(question, &found);
         }
+        // SAFETY: promised by the caller; there are no more results than are wanted.
+        unsafe { give_results(&found, results, count) };
         Ok(())
     })
+}
+
+/// Gives a program results and their count.
+///
+/// # Safety
+///
+/// There is room for as many results, and for their count.
+unsafe fn give_results(found: &[u8], results: *mut u8, count: *mut c_int) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        std::ptr::copy_nonoverlapping(found.as_ptr(), results, found.len());
+        count.write((found.len() / RESULT) as c_int);
+    }
 }
 
 /// `cublasLtMatmulAlgoGetHeuristic`.

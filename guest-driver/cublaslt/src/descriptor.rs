@@ -6,6 +6,8 @@
 //! The size of the room depends on the program's header. An attribute without room is not there, as in the library of
 //! that header's age.
 
+use std::mem::MaybeUninit;
+
 use gpgpu_library::Status;
 use gpgpu_protocol::libraries::cublaslt::{
     attributes::{Class, EMULATION},
@@ -180,7 +182,7 @@ pub unsafe fn create(class: Class, to: *mut Raw, first: First<'_>) -> Result<(),
         return Err(status::INVALID_VALUE);
     }
     // Room for the largest: so one is like any other to the allocator.
-    let raw = Box::into_raw(Box::new([0_u64; MOST])).cast::<u64>();
+    let raw = Box::into_raw(Box::<[u64; MOST]>::new_uninit()).cast::<u64>();
     // SAFETY: the memory is ours and has room for every class; the caller's pointer is not NULL.
     unsafe {
         write_new(class, raw, words(class) * 8, raw as u32, first);
@@ -234,7 +236,7 @@ pub unsafe fn destroy(class: Class, raw: Raw) -> Result<(), Status> {
     // memory has been reused.
     unsafe {
         raw.write(0);
-        drop(Box::from_raw(raw.cast::<[u64; MOST]>()));
+        drop(Box::from_raw(raw.cast::<MaybeUninit<[u64; MOST]>>()));
     }
     Ok(())
 }

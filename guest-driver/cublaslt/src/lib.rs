@@ -18,6 +18,7 @@ mod exports;
 mod page;
 mod plans;
 mod product;
+mod recent;
 mod unsupported;
 mod words;
 

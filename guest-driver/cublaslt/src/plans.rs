@@ -110,12 +110,11 @@ thread_local! {
 }
 
 /// A number for a description. Its places count: to swap two layouts makes another one.
-fn hash(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
+pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     // Products of halves, which a processor computes several of at once.
     let mut key = 1_u32;
     let mut sum = 0_u64;
-    let algorithm = algorithm.map_or(&[][..], |of| &of[..]);
-    for part in parts.into_iter().chain([algorithm]) {
+    for part in parts {
         // The bytes behind the last whole word are compared, which is enough.
         for word in part.as_chunks().0 {
             let word = u64::from_ne_bytes(*word);
@@ -126,6 +125,12 @@ fn hash(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
         }
     }
     sum ^ sum >> 32
+}
+
+/// The number for a product's description.
+fn hash_of(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
+    let algorithm = algorithm.map_or(&[][..], |of| &of[..]);
+    hash(parts.into_iter().chain([algorithm]))
 }
 
 /// The table's entry for a product.
@@ -147,7 +152,7 @@ pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
     let Some(bytes) = bytes else {
         return Found::Never;
     };
-    let hash = hash(bytes, algorithm);
+    let hash = hash_of(bytes, algorithm);
     let find = |table: &RefCell<Table>| {
         let mut table = table.try_borrow_mut().ok()?;
         let place = table.0.get_mut(hash as usize % PLACES)?;
@@ -265,7 +270,7 @@ mod tests {
             algorithm: Some(algorithm),
         };
         assert!(kept.is_for(of(&first), Some(&algorithm)));
-        let same = hash(of(&first), Some(&algorithm));
+        let same = hash_of(of(&first), Some(&algorithm));
         let mut others = Vec::new();
         for (part, at) in (0..5).flat_map(|part| [(part, 0), (part, 31), (part, 63)]) {
             let mut other = first.clone();
@@ -279,7 +284,7 @@ mod tests {
         others.push((first.clone(), Some([8; 64])));
         for (at, (other, algorithm)) in others.iter().enumerate() {
             assert!(!kept.is_for(of(other), algorithm.as_ref()), "{at}");
-            assert_ne!(hash(of(other), algorithm.as_ref()), same, "{at}");
+            assert_ne!(hash_of(of(other), algorithm.as_ref()), same, "{at}");
         }
         // The same bytes, divided in another way, and a part that is longer by less than a word.
         let mut divided = first.clone();

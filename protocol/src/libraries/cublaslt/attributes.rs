@@ -283,8 +283,13 @@ impl Class {
     /// Writes an attribute's value among packed ones; whether there is such an attribute, and room for it.
     pub fn write(self, packed: &mut [u8], number: u16, value: u64) -> bool {
         let found = self.find(number).and_then(|(place, of)| {
-            let to = packed.get_mut(place..place + usize::from(of.bytes))?;
-            to.copy_from_slice(&value.to_le_bytes()[..to.len()]);
+            // Stores of a fixed width: a copy of a variable length calls `memcpy`.
+            let to = packed.get_mut(place..)?;
+            match of.bytes {
+                1 => *to.first_mut()? = value as u8,
+                4 => *to.first_chunk_mut()? = (value as u32).to_le_bytes(),
+                _ => *to.first_chunk_mut()? = value.to_le_bytes(),
+            }
             Some(())
         });
         found.is_some()

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A thread's recent answers about algorithms, by all bytes of the descriptors.
+//!
+//! A framework asks the heuristic before each product. [`crate::answers`] knows that two questions are the same where
+//! their descriptors differ in an address alone; to write a question out for it takes longer than NVIDIA's library
+//! takes for its answer. Most questions have the very bytes of an earlier one.
+
+use std::cell::RefCell;
+
+use crate::{answers::Answer, call::Parts, descriptor::Descriptor, plans::hash};
+
+/// The places of a thread's table; a model has a few hundred products.
+const PLACES: usize = 512;
+
+/// A question: the parts in order, the operation's first and the preference's last, and the function, the handle, the
+/// stream and the number of results.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    parts: [&'a [u8]; 6],
+    words: [u64; 4],
+    hash: u64,
+}
+
+impl<'a> Question<'a> {
+    /// A question; `None` if it has descriptors of other kinds.
+    pub fn new(
+        parts: &'a Parts<'_>,
+        preference: Option<&'a Descriptor<'_>>,
+        words: [u64; 4],
+    ) -> Option<Self> {
+        let [operation, a, b, c, d] = parts.bytes()?;
+        let preference = preference.map_or(&[][..], AsRef::as_ref);
+        let parts = [operation, a, b, c, d, preference];
+        let sum = words.iter().fold(0_u64, |sum, word| {
+            sum.rotate_left(8) ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        let hash = hash(parts) ^ sum;
+        Some(Self { parts, words, hash })
+    }
+}
+
+/// An answer, and its question.
+struct Kept {
+    described: Box<[u8]>,
+    lengths: [usize; 6],
+    words: [u64; 4],
+    answer: Answer,
+}
+
+impl Kept {
+    fn is_for(&self, question: &Question<'_>) -> bool {
+        let mut rest = &self.described[..];
+        let mut is_next = |part: &[u8]| match rest.split_at_checked(part.len()) {
+            Some((head, tail)) => {
+                rest = tail;
+                head == part
+            }
+            None => false,
+        };
+        self.words == question.words
+            && self.lengths == question.parts.map(<[u8]>::len)
+            && question.parts.into_iter().all(&mut is_next)
+    }
+}
+
+thread_local! {
+    static TABLE: RefCell<Vec<Option<Kept>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The recent answer to a question.
+pub fn find(question: &Question<'_>) -> Option<Answer> {
+    let find = |table: &RefCell<Vec<Option<Kept>>>| {
+        let table = table.try_borrow().ok()?;
+        let kept = table.get(question.hash as usize % PLACES)?.as_ref()?;
+        kept.is_for(question).then(|| kept.answer.clone())
+    };
+    TABLE.try_with(find).ok().flatten()
+}
+
+/// Keeps an answer, in the place of another one.
+pub fn keep(question: &Question<'_>, answer: &Answer) {
+    let keep = |table: &RefCell<Vec<Option<Kept>>>| {
+        let Ok(mut table) = table.try_borrow_mut() else {
+            return;
+        };
+        if table.is_empty() {
+            table.resize_with(PLACES, || None);
+        }
+        table[question.hash as usize % PLACES] = Some(Kept {
+            described: question.parts.concat().into(),
+            lengths: question.parts.map(<[u8]>::len),
+            words: question.words,
+            answer: answer.clone(),
+        });
+    };
+    let _ = TABLE.try_with(keep);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_that_of_every_byte_of_its_question() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        fn parts(of: &[u8]) -> [&[u8]; 6] {
+            std::array::from_fn(|at| &of[at * 40..at * 40 + 40])
+        }
+        fn question(parts: [&[u8]; 6], words: [u64; 4]) -> Question<'_> {
+            let hash = 5;
+            Question { parts, words, hash }
+        }
+        let right = question(parts(&bytes), [1, 2, 3, 4]);
+        assert!(find(&right).is_none());
+        keep(&right, &Answer::from([7, 8]));
+        assert_eq!(find(&right).as_deref(), Some(&[7, 8][..]));
+        for word in 0..4 {
+            let mut words = right.words;
+            words[word] += 1;
+            assert!(find(&question(parts(&bytes), words)).is_none(), "{word}");
+        }
+        for part in 0..6 {
+            let mut changed = parts(&bytes)[part].to_vec();
+            let mut other = parts(&bytes);
+            changed[39] ^= 1;
+            other[part] = &changed;
+            assert!(find(&question(other, right.words)).is_none(), "{part}");
+            other[part] = &changed[..39];
+            assert!(find(&question(other, right.words)).is_none(), "{part}");
+        }
+        // The same bytes, divided in another way.
+        let mut divided = parts(&bytes);
+        divided[1] = &bytes[40..81];
+        divided[2] = &bytes[81..120];
+        assert!(find(&question(divided, right.words)).is_none());
+        keep(&question(divided, right.words), &Answer::from([9]));
+        assert!(find(&right).is_none(), "its place is taken");
+    }
+}
