@@ -80,6 +80,13 @@ unsafe fn scalars(
     Ok(scalars)
 }
 
+/// Whether a scalar is to be at an address of the host's, and there is none.
+fn has_missing(of: &Descriptor<'_>, mode: u16, pointers: [*const u8; 2]) -> bool {
+    let places = places(of.get(mode)).into_iter().flatten();
+    let mut all = places.zip(pointers);
+    all.any(|(place, pointer)| matches!(place, Place::Host) && pointer.is_null())
+}
+
 /// `cublasLtMatmul`.
 ///
 /// # Safety
@@ -116,6 +123,10 @@ pub unsafe extern "C" fn cublasLtMatmul(
             let attributes = [POINTER_MODE, SCALE_TYPE];
             // SAFETY: promised by the caller.
             let scalars = unsafe { scalars(parts.operation(), attributes, [alpha, beta]) }?;
+            // NVIDIA's library reads a scalar at any address of the host's: here that would be the worker's.
+            if has_missing(parts.operation(), attributes[0], [alpha, beta]) {
+                return Err(status::INVALID_VALUE);
+            }
             let stream = stream_id(LIBRARY, stream as u64)?;
             let operands = Operands {
                 scalars,
@@ -170,6 +181,10 @@ pub unsafe extern "C" fn cublasLtMatrixTransform(
                     // SAFETY: promised by the caller.
                     *layout = Some(unsafe { Descriptor::read(Class::Layout, raw) }?);
                 }
+            }
+            // NVIDIA's library reads these two at any address.
+            if layouts[0].is_none() || layouts[2].is_none() {
+                return Err(status::INVALID_VALUE);
             }
             let attributes = [TRANSFORM_POINTER_MODE, TRANSFORM_SCALE_TYPE];
             // SAFETY: promised by the caller.
