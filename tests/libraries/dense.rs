@@ -172,7 +172,7 @@ pub fn values() {
         assert_close(&singular, &values);
 
         write(at_a, &a);
-        let mut norms = [1.0; 2];
+        let mut norms = [1_f64; 2];
         let (rank, all) = (N as i32 - 2, (N * N) as i64);
         let batch = upload(&[&a[..], &a].concat());
         let [s, u, v] = [
@@ -183,9 +183,8 @@ pub fn values() {
         ok!(solver, "cusolverDnDgesvdaStridedBatched_bufferSize"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, &mut lwork, 2);
         ok!(solver, "cusolverDnDgesvdaStridedBatched"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, room_of(lwork), lwork,
             upload(&[0; 2]), norms.as_mut_ptr(), 2);
-        // The remainder of the least two values.
-        let rest = (values[0].powi(2) + values[1].powi(2)).sqrt();
-        assert_close(&norms, &[rest, rest]);
+        // The values that were not asked for are no error.
+        assert!(norms.iter().all(|norm| norm.abs() < 1e-8), "{norms:?}");
         ok!(solver, "cusolverDnDestroyParams"; params);
         ok!(solver, "cusolverDnDestroyGesvdjInfo"; options);
     }

@@ -267,14 +267,18 @@ fn finalize(of: Raw) -> Raw {
 }
 
 fn tensor(id: i64, sizes: &[usize], is_by_value: bool) -> Raw {
-    let tensor = backend(17);
     let sizes: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
     let strides: Vec<i64> = (0..sizes.len())
         .map(|at| sizes[at + 1..].iter().product())
         .collect();
+    tensor_with(id, &sizes, &strides, is_by_value)
+}
+
+fn tensor_with(id: i64, sizes: &[i64], strides: &[i64], is_by_value: bool) -> Raw {
+    let tensor = backend(17);
     has(tensor, 901, 1, &[0_i32]);
-    has(tensor, 902, 3, &sizes);
-    has(tensor, 903, 3, &strides);
+    has(tensor, 902, 3, sizes);
+    has(tensor, 903, 3, strides);
     has(tensor, 906, 3, &[id]);
     has(tensor, 900, 3, &[16_i64]);
     has(tensor, 908, 2, &[is_by_value]);
@@ -296,14 +300,13 @@ fn count(of: Raw, name: c_int, kind: c_int) -> i64 {
     count
 }
 
-/// A plan of a graph, by the first of the heuristics' configurations that makes one, and the bytes that it works in.
-fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
+/// The configurations that a mode of the heuristics finds, and all of their descriptors.
+fn configurations(graph: Raw, mode: i32) -> (Vec<Raw>, Vec<Raw>) {
     let heuristics = backend(4);
     has(heuristics, 201, 15, &[graph]);
-    has(heuristics, 200, 8, &[0_i32]);
+    has(heuristics, 200, 8, &[mode]);
     finalize(heuristics);
     let all = count(heuristics, 202, 15);
-    assert!(all > 0);
     let (mut configs, mut given): (Vec<Raw>, _) = ((0..all).map(|_| backend(3)).collect(), -1_i64);
     let (to, results) = (&raw mut given, configs.as_mut_ptr());
     let asked = dnn!(cudnnBackendGetAttribute(
@@ -311,9 +314,26 @@ fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
     ));
     assert_eq!(asked, SUCCESS);
     // The count before is of those that there may be: NVIDIA's library can leave some of them out.
-    assert!((1..=all).contains(&given), "{given} of {all}");
+    assert!((0..=all).contains(&given), "{given} of {all}");
+    let found = configs[..given as usize].to_vec();
+    configs.push(heuristics);
+    (found, configs)
+}
+
+/// A plan of a graph, by the first of the heuristics' configurations that makes one, and the bytes that it works in.
+fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
+    find_plan(handle, graph).unwrap_or_else(|refusals| panic!("no engine: {refusals:?}"))
+}
+
+/// The same; the engines' refusals if none can do it.
+fn find_plan(handle: Raw, graph: Raw) -> Result<(Raw, usize), Vec<c_int>> {
+    // `CUDNN_HEUR_MODE_INSTANT` and `CUDNN_HEUR_MODE_FALLBACK`.
+    let (configs, others): (Vec<_>, Vec<_>) = [0, 2]
+        .into_iter()
+        .map(|mode| configurations(graph, mode))
+        .unzip();
     let mut refusals = vec![];
-    let plans = configs[..given as usize].iter().find_map(|config| {
+    let plans = configs.iter().flatten().find_map(|config| {
         let plan = backend(5);
         has(plan, 400, 0, &[handle]);
         has(plan, 401, 15, &[*config]);
@@ -327,15 +347,15 @@ fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
             }
         }
     });
-    for of in configs.iter().chain([&heuristics, &graph]) {
+    for of in others.iter().flatten().chain([&graph]) {
         assert_eq!(dnn!(cudnnBackendDestroyDescriptor(*of)), SUCCESS);
     }
-    let plan = plans.unwrap_or_else(|| panic!("no engine can do it: {refusals:?}"));
+    let plan = plans.ok_or(refusals)?;
     let mut bytes = -1_i64;
     let (to, nowhere) = (&raw mut bytes, null_mut::<i64>());
     let asked = dnn!(cudnnBackendGetAttribute(plan, 402, 3, 1_i64, nowhere, to));
     assert_eq!(asked, SUCCESS);
-    (plan, bytes as usize)
+    Ok((plan, bytes as usize))
 }
 
 fn pack(ids: &[i64], pointers: &[u64], room: u64) -> Raw {
@@ -431,21 +451,35 @@ pub fn graphs() {
     }
 
     // A factor at an address of the program's, which is read at each execution.
-    let pointwise = backend(0);
-    has(pointwise, 0, 14, &[1_i32]);
-    has(pointwise, 1, 1, &[0_i32]);
-    finalize(pointwise);
-    let operation = backend(13);
-    has(operation, 750, 15, &[pointwise]);
-    has(operation, 751, 15, &[tensor(1, &[1, 2, 2, 3], false)]);
-    has(operation, 752, 15, &[tensor(2, &[1, 1, 1, 1], true)]);
-    has(operation, 753, 15, &[tensor(3, &[1, 2, 2, 3], false)]);
-    let (plan, bytes) = plan(handle, graph(handle, operation));
+    // NVIDIA's engines take some shapes and strides only.
+    let shapes: [([i64; 4], [i64; 4]); 4] = [
+        ([1, 2, 2, 3], [12, 6, 3, 1]),
+        ([1, 16, 8, 8], [1024, 64, 8, 1]),
+        ([1, 16, 8, 8], [1024, 1, 128, 16]),
+        ([8, 64, 32, 32], [65536, 1, 2048, 64]),
+    ];
+    let scaled = |(sizes, strides): &([i64; 4], [i64; 4])| {
+        let pointwise = backend(0);
+        has(pointwise, 0, 14, &[1_i32]);
+        has(pointwise, 1, 1, &[0_i32]);
+        finalize(pointwise);
+        let operation = backend(13);
+        let whole = |id| tensor_with(id, sizes, strides, false);
+        has(operation, 750, 15, &[pointwise]);
+        has(operation, 751, 15, &[whole(1)]);
+        has(operation, 752, 15, &[tensor(2, &[1, 1, 1, 1], true)]);
+        has(operation, 753, 15, &[whole(3)]);
+        let found = find_plan(handle, graph(handle, operation));
+        found.map(|plan| (plan, sizes.iter().product::<i64>() as usize))
+    };
+    let found: Vec<_> = shapes.iter().map(scaled).collect();
+    let said = format!("{found:?}");
+    let ((plan, bytes), numbers_of_x) = found.into_iter().find_map(Result::ok).expect(&said);
     let mut room = stream.alloc_zeros::<f32>(bytes / 4 + 1).unwrap();
     let room = address(&mut room, &stream);
-    let values = numbers(12, 3);
+    let values = numbers(numbers_of_x, 3);
     let mut x = stream.clone_htod(&from::<f32>(&values)).unwrap();
-    let mut y = stream.alloc_zeros::<f32>(12).unwrap();
+    let mut y = stream.alloc_zeros::<f32>(numbers_of_x).unwrap();
     let [x, at_y] = [&mut x, &mut y].map(|of| address(of, &stream));
     for factor in [3_i16, -2, 7, 0, 5] {
         let mut value = f32::from(factor);

@@ -388,7 +388,9 @@ unsafe extern "C" fn cublasLtMatmul(
         let layouts = [a_layout, b_layout, c_layout, d_layout];
         let product = Product::new(operation, layouts)?;
         if !algorithm.is_null() {
-            algorithm.get::<Status>()?.check()?;
+            // As NVIDIA's library says of other bytes.
+            let checked = algorithm.get::<Status>()?.check();
+            checked.map_err(|_| Status::NotSupported)?;
         }
         // C may be left out where beta is zero, which only the work knows.
         if [a, b, d].contains(&0) {

@@ -118,13 +118,14 @@ fn gesvdj<T: Number>(
     })
 }
 
-/// The distance of the product of so many vectors and values from the matrix.
+/// The distance of the left vectors, times their values, from the matrix times the right ones: as NVIDIA's library, which
+/// leaves the other values out.
 fn residual<T: Number>(a: &DMatrix<T>, found: &Singular<T>, rank: usize) -> f64 {
     let mut left = found.left.columns(0, rank).into_owned();
     for (at, value) in found.values[..rank].iter().enumerate() {
         left.column_mut(at).scale_mut(*value);
     }
-    let rest = a - left * found.right.columns(0, rank).adjoint();
+    let rest = a * found.right.columns(0, rank) - left;
     nalgebra::try_convert(rest.norm()).unwrap_or(f64::NAN)
 }
 
