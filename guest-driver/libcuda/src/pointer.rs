@@ -10,7 +10,7 @@ use crate::{
     ffi::Result,
     host_pool, ipc,
     stores::{
-        pointers::{Kind, Origin},
+        pointers::{Kind, Origin, Range},
         pools::Sharing,
     },
     thread,
@@ -46,11 +46,65 @@ fn is_accessed(client: &Client, open: u64, dev: CUdevice, ptr: u64) -> Result<bo
     Ok(client.call(&request)?.flags != 0)
 }
 
+/// An attribute that a mapping of physical memory has of its own; `None` of others.
+fn of_mapping(
+    client: &Client,
+    attribute: CUpointer_attribute,
+    (range, address): (&Range, u64),
+    (device, open, types): (CUdevice, u64, u32),
+) -> Result<Option<Value>> {
+    // The range is the reservation; the mapping has attributes of its own.
+    let reservation = client.pointers.reservation(address);
+    let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let value = match attribute {
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => start,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE => bytes,
+        CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => range.start,
+        CU_POINTER_ATTRIBUTE_MAPPING_SIZE => range.bytes,
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => types.into(),
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER if !is_accessed(client, open, device, address)? => {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Value::Word(value)))
+}
+
+/// The same of memory of a pool of the host, as NVIDIA's driver says.
+fn of_host_pool(
+    client: &Client,
+    attribute: CUpointer_attribute,
+    range: &Range,
+    pool: u64,
+) -> Result<Option<Value>> {
+    Ok(Some(match attribute {
+        CU_POINTER_ATTRIBUTE_CONTEXT | CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Word(0),
+        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(false),
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Word(pool),
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER if !host_pool::is_open(client, range) => {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        _ => return Ok(None),
+    }))
+}
+
 fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
     let range = client
         .pointers
         .find(address)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let special = match range.origin {
+        Origin::Mapped {
+            device,
+            open,
+            types,
+        } => of_mapping(client, attribute, (&range, address), (device, open, types))?,
+        Origin::HostPool(pool) => of_host_pool(client, attribute, &range, pool)?,
+        _ => None,
+    };
+    if let Some(value) = special {
+        return Ok(value);
+    }
     let is_managed = range.is_managed();
     let on_host = matches!(range.kind, Kind::Host { .. }) && !is_managed;
     let offset = address
@@ -61,43 +115,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         };
     let pool = match range.origin {
         Origin::Pool { pool, device } => Some((pool, device)),
-        Origin::Opened(device) => Some((0, device)),
-        Origin::Mapped {
-            device,
-            open,
-            types,
-        } => {
-            // The range is the reservation; the mapping has attributes of its own.
-            let reservation = client.pointers.reservation(address);
-            let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            match attribute {
-                CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => return Ok(Value::Word(start)),
-                CU_POINTER_ATTRIBUTE_RANGE_SIZE => return Ok(Value::Word(bytes)),
-                CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => return Ok(Value::Word(range.start)),
-                CU_POINTER_ATTRIBUTE_MAPPING_SIZE => return Ok(Value::Word(range.bytes)),
-                CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
-                    return Ok(Value::Word(types.into()));
-                }
-                CU_POINTER_ATTRIBUTE_DEVICE_POINTER
-                    if !is_accessed(client, open, device, address)? =>
-                {
-                    return Err(CUDA_ERROR_INVALID_VALUE);
-                }
-                _ => Some((0, device)),
-            }
-        }
-        // As NVIDIA's driver says.
-        Origin::HostPool(pool) => match attribute {
-            CU_POINTER_ATTRIBUTE_CONTEXT | CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => {
-                return Ok(Value::Word(0));
-            }
-            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => return Ok(Value::Flag(false)),
-            CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => return Ok(Value::Word(pool)),
-            CU_POINTER_ATTRIBUTE_DEVICE_POINTER if !host_pool::is_open(client, &range) => {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            _ => None,
-        },
+        Origin::Opened(device) | Origin::Mapped { device, .. } => Some((0, device)),
         _ => None,
     };
     Ok(match attribute {
