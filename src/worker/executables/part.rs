@@ -65,11 +65,57 @@ impl From<CUresult> for Refused {
     }
 }
 
+/// Whether an end of a copy stays there as long as the part: an array or device memory. The buffers of the recorded call
+/// are this process's own, and end with it.
+fn stays(kind: CUmemorytype, address: CUdeviceptr, type_of: impl Fn(u64) -> CUmemorytype) -> bool {
+    match kind {
+        CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY => true,
+        CU_MEMORYTYPE_UNIFIED => type_of(address) == CU_MEMORYTYPE_DEVICE,
+        _ => false,
+    }
+}
+
+/// The type of the memory at an address; 0 if CUDA knows of none.
+fn type_of(address: u64) -> CUmemorytype {
+    let mut of: CUmemorytype = 0;
+    // SAFETY: the pointer is to a value that lives across the call and is as large as the attribute; the address is
+    // only looked up.
+    let asked = unsafe {
+        driver::cuPointerGetAttribute(
+            (&raw mut of).cast(),
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            address,
+        )
+    };
+    asked.map_or(0, |()| of)
+}
+
+/// Checks a copy of a part.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for one from or to memory of the host.
+fn check_copy(node: CUgraphNode) -> Result<(), Refused> {
+    // SAFETY: all members are numbers and pointers, of which zero is a value.
+    let mut of: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    // SAFETY: the node is the graph's; the pointer is to a value that lives across the call.
+    unsafe { driver::cuGraphMemcpyNodeGetParams(node, &mut of) }?;
+    let ends = [
+        (of.srcMemoryType, of.srcDevice),
+        (of.dstMemoryType, of.dstDevice),
+    ];
+    match ends.into_iter().all(|(kind, at)| stays(kind, at, type_of)) {
+        true => Ok(()),
+        false => Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.into()),
+    }
+}
+
 /// Nodes, and how many of them are launches, copies and fills.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events, copies
+/// from or to memory of the host.
 fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
     let mut length = 0;
     // SAFETY: the graph is the driver's and lives; NULL asks for the number alone.
@@ -86,7 +132,11 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
         unsafe { driver::cuGraphNodeGetType(node, &mut of) }?;
         all += 1;
         match of {
-            kind::KERNEL | kind::MEMCPY | kind::MEMSET => commands += 1,
+            kind::KERNEL | kind::MEMSET => commands += 1,
+            kind::MEMCPY => {
+                check_copy(node)?;
+                commands += 1;
+            }
             kind::EMPTY => {}
             kind::GRAPH if depth < DEEPEST => {
                 let mut child = std::ptr::null_mut();
@@ -230,5 +280,30 @@ impl Part {
     /// Nodes.
     pub fn nodes(&self) -> usize {
         self.counted.as_ref().map_or(0, |(_, nodes)| *nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfall_63_no_part_copies_from_or_to_memory_of_the_worker() {
+        let type_of = |address| match address {
+            1 => CU_MEMORYTYPE_DEVICE,
+            2 => CU_MEMORYTYPE_HOST,
+            _ => 0,
+        };
+        let stays = |kind, address| stays(kind, address, type_of);
+        assert!(stays(CU_MEMORYTYPE_DEVICE, 5) && stays(CU_MEMORYTYPE_ARRAY, 0));
+        assert!(stays(CU_MEMORYTYPE_UNIFIED, 1));
+        for (kind, address) in [
+            (CU_MEMORYTYPE_HOST, 0),
+            (CU_MEMORYTYPE_UNIFIED, 2),
+            (CU_MEMORYTYPE_UNIFIED, 3),
+            (0, 1),
+        ] {
+            assert!(!stays(kind, address), "{kind} {address}");
+        }
     }
 }
