@@ -9,7 +9,10 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{objects::Entry, session::Session};
+use super::{
+    objects::{Begun, Entry},
+    session::Session,
+};
 use crate::cuda::driver;
 
 /// An argument in the worker.
@@ -124,25 +127,22 @@ impl WorkerArg for Function {
 }
 
 impl<K: Object> WorkerArg for New<K> {
-    type Held = (u64, K::Handle);
+    type Held = (u64, Begun<'static>, K::Handle);
 
-    fn hold(session: &Session, id: u64) -> Result<(u64, K::Handle), CUresult> {
-        session.objects.check_new::<K>(id)?;
-        Ok((id, K::handle(0)))
+    fn hold(session: &Session, id: u64) -> Result<Self::Held, CUresult> {
+        Ok((id, session.begin::<K>(id)?, K::handle(0)))
     }
 
-    fn pass((_, handle): &mut (u64, K::Handle)) -> *mut K::Handle {
+    fn pass((_, _, handle): &mut Self::Held) -> *mut K::Handle {
         handle
     }
 
-    fn settle(session: &Session, (id, handle): (u64, K::Handle)) {
+    fn settle(session: &Session, (id, begun, handle): Self::Held) {
         let context = match K::KIND {
             Stream::KIND => session.entered(),
             _ => session.current(),
         };
-        session
-            .objects
-            .insert(id, Entry::new(K::id(handle), context));
+        begun.finish(Entry::new(K::id(handle), context));
         if K::KIND == Stream::KIND {
             let mut flags = 0;
             // SAFETY: the driver has just made the stream; the pointer is to a value that lives across the call.

@@ -13,7 +13,12 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{charges::Owner, device_memory::DeviceMemory, objects::Entry, session::Session};
+use super::{
+    charges::Owner,
+    device_memory::DeviceMemory,
+    objects::{Begun, Entry},
+    session::Session,
+};
 use crate::account::Charge;
 use crate::cuda::driver;
 
@@ -267,11 +272,17 @@ impl DeviceMemory {
 }
 
 /// Notes an array that was made.
-pub fn keep(session: &Session, id: u64, raw: u64, device: CUdevice, charge: Option<Charge>) {
+pub fn keep(
+    session: &Session,
+    (id, begun): (u64, Begun<'_>),
+    raw: u64,
+    device: CUdevice,
+    charge: Option<Charge>,
+) {
     let context = session.current();
     session.charges.keep(Owner::Array(id), context, charge);
     session.arrays.note(id, device);
-    session.objects.insert(id, Entry::new(raw, context));
+    begun.finish(Entry::new(raw, context));
 }
 
 #[cfg(test)]

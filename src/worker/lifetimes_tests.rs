@@ -189,7 +189,8 @@ impl Rig {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let id = object_id::<Array>(SERIAL.fetch_add(1, Relaxed));
         self.session.enter(self.contexts[0]).unwrap();
-        arrays::keep(self.session, id, double::make(), 0, None);
+        let begun = self.session.begin::<Array>(id).unwrap();
+        arrays::keep(self.session, (id, begun), double::make(), 0, None);
         id
     }
 
@@ -384,6 +385,26 @@ fn a_module_is_unloaded_after_the_launch_that_has_found_its_function() {
     assert_eq!(launch.join().unwrap(), CUDA_SUCCESS);
     assert_eq!(unload.join().unwrap(), CUDA_SUCCESS);
     assert_eq!(double::calls("cuModuleUnload"), 1);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn pitfall_63_two_creations_under_one_id_make_one_object() {
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    let phStream = object_id::<Stream>(1 << 40);
+    let create = || request::cuStreamCreate { phStream, Flags: 0 };
+    let held = double::hold("cuStreamCreate");
+    let first = rig.begin(create(), context);
+    held.wait();
+    let second = rig.begin(create(), context);
+    drop(held);
+    assert_eq!(first.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(second.join().unwrap(), CUDA_ERROR_INVALID_VALUE);
+    let hStream = phStream;
+    rig.works(request::cuStreamDestroy_v2 { hStream }, context);
+    assert_eq!(double::calls("cuStreamDestroy_v2"), 1);
+    rig.works(create(), context);
     assert_eq!(double::wrong(), [""; 0]);
 }
 

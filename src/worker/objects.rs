@@ -2,10 +2,10 @@
 //! The client's objects: ids that the guest chose, and the driver's handles for them.
 //!
 //! A handle comes from here or not at all: a garbage handle would crash the driver. The kind is a
-//! part of the id, and an id is never used again, so neither a wrong kind nor a stale id finds anything.
+//! part of the id, and an id has one object at a time, from the moment when a command begins to make it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -117,6 +117,8 @@ const CONTEXTS: u8 = 4;
 struct Table {
     entries: HashMap<u64, Place, foldhash::fast::RandomState>,
     counts: HashMap<u8, usize>,
+    /// The ids of objects that are being made.
+    begun: HashSet<u64, foldhash::fast::RandomState>,
 }
 
 impl Table {
@@ -198,50 +200,78 @@ pub struct Objects {
     threads_streams: AtomicBool,
 }
 
+/// An id that is an object's soon, or free again.
+#[derive(Debug)]
+#[must_use]
+pub struct Begun<'a> {
+    objects: &'a Objects,
+    id: u64,
+}
+
+impl Begun<'_> {
+    /// The object exists.
+    pub fn finish(self, entry: Entry) {
+        self.objects.write(|table| {
+            table.begun.remove(&self.id);
+            table.insert(self.id, entry);
+        });
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.objects.write(|table| table.begun.remove(&self.id));
+    }
+}
+
 impl Objects {
     fn write<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         change(&mut self.table.write())
     }
 
-    /// Checks that `id` can become a new object of kind `K`.
+    /// Begins to make an object of kind `K`: until then, no other thread makes one with this id.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or one of 2⁵⁶ and up, which are reserved; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
-    pub fn check_new<K: Object>(&self, id: u64) -> Result<(), CUresult> {
+    pub fn begin<K: Object>(&self, id: u64) -> Result<Begun<'_>, CUresult> {
         if K::SPECIAL.contains(&id) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        self.check_new_kind(K::KIND, id)
+        self.begin_kind(K::KIND, id)
     }
 
     /// The same for an object of a library.
     ///
     /// # Errors
     ///
-    /// As [`Objects::check_new`].
-    pub fn check_new_of(&self, class: Class, id: u64) -> Result<(), CUresult> {
-        self.check_new_kind(class.number(), id)
+    /// As [`Objects::begin`].
+    pub fn begin_of(&self, class: Class, id: u64) -> Result<Begun<'_>, CUresult> {
+        self.begin_kind(class.number(), id)
     }
 
-    fn check_new_kind(&self, kind: u8, id: u64) -> Result<(), CUresult> {
-        let table = self.table.read();
-        let known = table.entries.contains_key(&id);
-        if object_kind(id) != kind || id >= RESERVED || known {
+    fn begin_kind(&self, kind: u8, id: u64) -> Result<Begun<'_>, CUresult> {
+        if object_kind(id) != kind || id >= RESERVED {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if table
-            .counts
-            .get(&kind)
-            .is_some_and(|count| *count >= most(kind))
-        {
-            Err(CUDA_ERROR_OUT_OF_MEMORY)
-        } else {
+        self.write(|table| {
+            let begun = table.begun.iter().filter(|id| object_kind(**id) == kind);
+            let count = table.counts.get(&kind).copied().unwrap_or(0) + begun.count();
+            if table.entries.contains_key(&id) || table.begun.contains(&id) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            if count >= most(kind) {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            table.begun.insert(id);
             Ok(())
-        }
+        })?;
+        Ok(Begun { objects: self, id })
     }
 
-    /// Notes an object under a checked id.
+    /// Notes an object that no command has begun.
+    #[cfg(test)]
     pub fn insert(&self, id: u64, entry: Entry) {
         self.write(|table| table.insert(id, entry));
     }

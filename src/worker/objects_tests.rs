@@ -10,26 +10,58 @@ fn pitfall_63_stale_foreign_and_garbage_handles_find_nothing() {
     let objects = Objects::default();
     let id = object_id::<Stream>(1);
     assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
-    objects.check_new::<Stream>(id).unwrap();
+    drop(objects.begin::<Stream>(id).unwrap());
     objects.insert(id, Entry::new(0x1234, 0));
     assert_eq!(objects.raw::<Stream>(id), Ok(0x1234));
     assert_eq!(objects.raw::<Event>(id), Err(CUDA_ERROR_INVALID_HANDLE));
-    assert!(objects.check_new::<Stream>(id).is_err());
-    assert!(objects.check_new::<Event>(object_id::<Stream>(2)).is_err());
+    assert!(objects.begin::<Stream>(id).is_err());
+    assert!(objects.begin::<Event>(object_id::<Stream>(2)).is_err());
     let reserved = object_id::<Stream>(1 << 48);
-    assert!(objects.check_new::<Stream>(reserved).is_err());
+    assert!(objects.begin::<Stream>(reserved).is_err());
     assert_eq!(objects.end::<Stream>(id).unwrap().raw, 0x1234);
     assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
     assert!(objects.end::<Stream>(id).is_err(), "it ends once");
-    assert!(objects.check_new::<Stream>(id).is_err());
+    assert!(objects.begin::<Stream>(id).is_err());
     objects.remove(id);
-    objects.check_new::<Stream>(id).unwrap();
+    drop(objects.begin::<Stream>(id).unwrap());
     assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
     assert_eq!(
         objects.raw::<Stream>(0xdead_beef),
         Err(CUDA_ERROR_INVALID_HANDLE)
     );
     assert_eq!(objects.raw::<Stream>(0), Ok(0));
+}
+
+#[test]
+fn pitfall_63_an_id_is_one_objects_from_the_time_when_it_is_made() {
+    let objects = Objects::default();
+    let id = object_id::<Context>;
+    let taken = |id| objects.begin::<Context>(id).err() == Some(CUDA_ERROR_INVALID_VALUE);
+    let begun = objects.begin::<Context>(id(1)).unwrap();
+    assert!(taken(id(1)) && !taken(id(2)));
+    assert!(
+        objects.raw::<Context>(id(1)).is_err(),
+        "it is not there yet"
+    );
+    // What ends meanwhile is not this one.
+    objects.remove_context(id(1));
+    assert!(taken(id(1)));
+    drop(begun);
+    let begun = objects
+        .begin::<Context>(id(1))
+        .expect("the first has failed");
+    begun.finish(Entry::new(5, 0));
+    assert!(taken(id(1)));
+    assert_eq!(objects.raw::<Context>(id(1)), Ok(5));
+    // Those that are being made count.
+    let most = most(Context::KIND) as u64;
+    let all: Vec<_> = (2..=most)
+        .map(|serial| objects.begin::<Context>(id(serial)).unwrap())
+        .collect();
+    let more = objects.begin::<Context>(id(most + 1)).err();
+    assert_eq!(more, Some(CUDA_ERROR_OUT_OF_MEMORY));
+    drop(all);
+    assert!(objects.begin::<Context>(id(most + 1)).is_ok());
 }
 
 #[test]
@@ -100,14 +132,14 @@ fn pitfall_73_a_client_has_no_more_handles_than_are_good_for_the_host() {
     for class in Class::ALL.iter().filter(|of| of.is_handle()) {
         let most = class.most() as u64;
         for serial in 0..most {
-            objects.check_new_of(*class, class.id(serial)).unwrap();
+            drop(objects.begin_of(*class, class.id(serial)).unwrap());
             objects.insert(class.id(serial), Entry::new(1, 0));
         }
-        let next = objects.check_new_of(*class, class.id(most));
-        assert_eq!(next, Err(CUDA_ERROR_OUT_OF_MEMORY));
+        let next = objects.begin_of(*class, class.id(most));
+        assert_eq!(next.err(), Some(CUDA_ERROR_OUT_OF_MEMORY));
         objects.end_of(*class, class.id(0)).unwrap();
         objects.remove(class.id(0));
-        objects.check_new_of(*class, class.id(most)).unwrap();
+        drop(objects.begin_of(*class, class.id(most)).unwrap());
     }
 }
 
@@ -116,25 +148,23 @@ fn pitfall_73_objects_of_a_kind_are_bounded_and_make_room_as_they_end() {
     let objects = Objects::default();
     let id = object_id::<Context>;
     for serial in 0..most(Context::KIND) as u64 {
-        objects.check_new::<Context>(id(serial)).unwrap();
+        drop(objects.begin::<Context>(id(serial)).unwrap());
         objects.insert(id(serial), Entry::new(1, 0));
         // Its objects end with it.
         objects.insert(object_id::<Stream>(serial), Entry::new(1, id(serial)));
     }
     let next = id(1 << 20);
-    assert_eq!(
-        objects.check_new::<Context>(next),
-        Err(CUDA_ERROR_OUT_OF_MEMORY)
-    );
-    objects.check_new::<Event>(object_id::<Event>(0)).unwrap();
+    let refused = || objects.begin::<Context>(next).err();
+    assert_eq!(refused(), Some(CUDA_ERROR_OUT_OF_MEMORY));
+    drop(objects.begin::<Event>(object_id::<Event>(0)).unwrap());
     objects.end::<Context>(id(0)).unwrap();
     assert_eq!(
-        objects.check_new::<Context>(next),
-        Err(CUDA_ERROR_OUT_OF_MEMORY),
+        refused(),
+        Some(CUDA_ERROR_OUT_OF_MEMORY),
         "the driver has it still"
     );
     objects.remove(id(0));
-    objects.check_new::<Context>(next).unwrap();
+    drop(objects.begin::<Context>(next).unwrap());
     for serial in 1..most(Context::KIND) as u64 {
         objects.remove_context(id(serial));
     }

@@ -13,7 +13,7 @@ use std::{
 
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
-    api::{Hello, Operation},
+    api::{Hello, Object, Operation},
     cuda::*,
 };
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ use super::{
     lease::Gates,
     libraries::{Graphs, Handles},
     memory::{Regions, Staging},
-    objects::Entry,
+    objects::{Begun, Entry},
     ops::link::Links,
     peers::Peers,
     prewarm::Prewarm,
@@ -346,6 +346,11 @@ impl Session {
             places.enter(self.device_memory, self.current())?;
         }
         Ok(entry)
+    }
+
+    /// Begins to make an object; see [`Objects::begin`](super::objects::Objects::begin).
+    pub fn begin<K: Object>(&self, id: u64) -> Result<Begun<'static>, CUresult> {
+        self.common.objects.begin::<K>(id)
     }
 
     /// A context is about to end: from now on no command finds it, or the objects that it contains or owns.

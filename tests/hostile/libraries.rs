@@ -9,7 +9,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Context, Event, Stream, object_id, request},
+    api::{Context, Event, MultiprocessorSplit, Stream, object_id, request},
     codec::{Blob, Few, Reader, Writer},
     cuda::*,
     layout::{StreamAnswer, status as device},
@@ -261,6 +261,13 @@ fn pitfall_63_handles_that_are_none_are_refused() {
             status::SUCCESS,
             "its stream is gone"
         );
+        // Another stream with its id is not the library's.
+        assert_eq!(client.stream(1, context), stream);
+        assert_ne!(
+            multiply(&mut client, handle, at, context),
+            status::SUCCESS,
+            "it has the stream that is gone"
+        );
         let said = blas(&mut client, "cublasSetStream_v2", &[handle, 0], context);
         assert_eq!(said, status::SUCCESS);
         check_product(&mut client, handle, at, context, 2);
@@ -277,6 +284,44 @@ fn pitfall_63_handles_that_are_none_are_refused() {
         }
         assert_eq!(create(&mut client, 2, context), far);
         check_product(&mut client, far, at, context, 3);
+        client.close();
+    });
+}
+
+/// A handle that ends with its green context leaves its memory in the primary one, and so its charge: no other handle that
+/// has its id gives that back.
+#[test]
+fn pitfall_69_a_green_context_does_not_end_the_charge_of_a_handle() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let green = object_id::<Context>(7);
+        let split = MultiprocessorSplit {
+            green: 0,
+            groups: 1,
+            minimum: 2,
+            flags: 0,
+        };
+        let make = request::gpgpuGreenCtxCreate {
+            green,
+            dev: 0,
+            split,
+            groups: vec![0],
+            flags: 1,
+        };
+        client.works(&make, context, &[], 0);
+        let handle = create(&mut client, 1, green);
+        let end = request::gpgpuGreenCtxDestroy { green };
+        client.works(&end, context, &[], 0);
+        let said = multiply(&mut client, handle, at, context);
+        assert_eq!(said, status::NOT_INITIALIZED);
+        let said = blas(&mut client, "cublasCreate_v2", &[handle], context);
+        assert_ne!(said, status::SUCCESS, "it would be charged and freed twice");
+        let other = create(&mut client, 2, context);
+        check_product(&mut client, other, at, context, 1);
         client.close();
     });
 }

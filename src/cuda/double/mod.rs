@@ -419,6 +419,7 @@ extern "C" fn cuCtxSynchronize() -> CUresult {
 }
 
 extern "C" fn cuStreamCreate(stream: *mut u64, _: u32) -> CUresult {
+    call("cuStreamCreate", &[]);
     made(stream)
 }
 

@@ -108,7 +108,9 @@ fn make_charged(call: &mut Call<'_>, words: &[u64], bytes: u64) -> Outcome {
     let function = call.function;
     let status = call.call_library(function.operation.name, function.kinds, words);
     if status == SUCCESS {
-        session.charges.keep(Owner::Handle(plan), context, charge);
+        // The library's memory stays when a green context ends.
+        let home = session.objects.home(context);
+        session.charges.keep(Owner::Handle(plan), home, charge);
     }
     Ok(status)
 }

@@ -10,7 +10,7 @@ use gpgpu_locks::Mutex;
 use gpgpu_protocol::{cuda::*, libraries::call::PointerMode};
 
 use crate::worker::{
-    objects::{Entry, Objects},
+    objects::{self, Entry, Objects},
     session::Session,
 };
 
@@ -19,10 +19,25 @@ use crate::worker::{
 pub struct State {
     /// The id of its stream.
     pub stream: u64,
+    /// The driver's handle of that stream, which the library has: another stream may have the id by now.
+    pub raw: u64,
     /// The place of scalars and results: host or device.
     pub mode: PointerMode,
     /// The workspace of one of cuBLAS, which it has lost with its stream: the address and the bytes. `None` for the library's own.
     pub workspace: Option<(u64, u64)>,
+}
+
+impl State {
+    /// Its stream: the driver's handle, and the context.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if that has ended, even if another has its id: the library has the one that ended.
+    pub fn stream_in(&self, objects: &Objects) -> Result<(u64, u64), CUresult> {
+        let found = objects.stream(self.stream)?;
+        let is_same = found.0 == self.raw;
+        is_same.then_some(found).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
 }
 
 /// The future of an id.
@@ -91,9 +106,9 @@ pub struct Begun<'a> {
 
 impl Begun<'_> {
     /// The handle exists.
-    pub fn finish(self, objects: &Objects, entry: Entry) {
+    pub fn finish(self, object: objects::Begun<'_>, entry: Entry) {
         let mut all = self.handles.0.lock();
-        objects.insert(self.id, entry);
+        object.finish(entry);
         all.insert(self.id, Place::Made(Arc::default()));
     }
 }
@@ -109,12 +124,36 @@ impl Drop for Begun<'_> {
 
 #[cfg(test)]
 mod tests {
+    use gpgpu_protocol::{
+        api::{Stream, object_id},
+        libraries::Class,
+    };
+
     use super::*;
+
+    #[test]
+    fn pitfall_63_a_handle_has_no_stream_once_that_ends_whatever_has_its_id() {
+        let objects = Objects::default();
+        let stream = object_id::<Stream>(1);
+        objects.insert(stream, Entry::new(5, 0x110));
+        let state = State {
+            stream,
+            raw: 5,
+            ..State::default()
+        };
+        assert_eq!(state.stream_in(&objects), Ok((5, 0x110)));
+        assert_eq!(State::default().stream_in(&objects), Ok((0, 0)));
+        assert!(objects.end::<Stream>(stream).is_ok());
+        objects.remove(stream);
+        assert_eq!(state.stream_in(&objects), Err(CUDA_ERROR_INVALID_HANDLE));
+        objects.insert(stream, Entry::new(6, 0x110));
+        assert_eq!(state.stream_in(&objects), Err(CUDA_ERROR_INVALID_HANDLE));
+    }
 
     #[test]
     fn an_id_is_one_handles_from_the_time_when_it_is_made() {
         let session = Session::new(None);
-        let (handles, id) = (&session.handles, 0x190);
+        let (handles, id) = (&session.handles, Class::CublasHandle.id(1));
         let begun = handles.begin(id).unwrap();
         assert!(handles.of(id).is_none(), "it is not there yet");
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
@@ -123,7 +162,8 @@ mod tests {
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
         drop(begun);
         let begun = handles.begin(id).expect("the first has failed");
-        begun.finish(&session.objects, Entry::new(1, 0x110));
+        let object = || session.objects.begin_of(Class::CublasHandle, id).unwrap();
+        begun.finish(object(), Entry::new(1, 0x110));
         let first = handles.of(id).expect("it is there");
         assert!(handles.is(id, &first));
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
@@ -131,7 +171,7 @@ mod tests {
         handles.forget_ended(&session);
         assert!(handles.of(id).is_none() && !handles.is(id, &first));
         let begun = handles.begin(id).expect("its context has ended");
-        begun.finish(&session.objects, Entry::new(1, 0x110));
+        begun.finish(object(), Entry::new(1, 0x110));
         // A waiter for the first one's state does not have the second one's.
         assert!(!handles.is(id, &first));
     }

@@ -298,7 +298,7 @@ impl Call<'_> {
     /// Makes an object, in a context if it is of a class that is in one.
     fn make(&mut self, at: usize, class: Class, context: u64) -> Outcome {
         let (session, id) = (self.session, self.word(at));
-        session.objects.check_new_of(class, id)?;
+        let object = session.objects.begin_of(class, id)?;
         let begun = class
             .is_handle()
             .then(|| session.handles.begin(id))
@@ -308,6 +308,10 @@ impl Call<'_> {
         if class.is_in_context() {
             if context == 0 {
                 return Err(CUDA_ERROR_INVALID_CONTEXT);
+            }
+            // The charge of an object that ended with its green context stays, and is not this one's.
+            if session.charges.bytes(Owner::Handle(id)) != 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
             }
             session.objects.raw::<Context>(context)?;
             session.enter(context)?;
@@ -325,8 +329,8 @@ impl Call<'_> {
             let home = session.objects.home(own);
             session.charges.keep(Owner::Handle(id), home, charge);
             match begun {
-                Some(begun) => begun.finish(&session.objects, entry),
-                None => session.objects.insert(id, entry),
+                Some(begun) => begun.finish(object, entry),
+                None => object.finish(entry),
             }
         }
         Ok(status)
@@ -373,10 +377,9 @@ impl Call<'_> {
 
     /// Takes a handle from its stream if that has ended: the library waits for the stream's work when the handle ends.
     fn leave_ended_stream(&self, class: Class, handle: u64, state: &State) {
-        let objects = &self.session.objects;
-        if Stream::SPECIAL.contains(&state.stream)
-            || objects.entry::<Stream>(state.stream).is_some()
-        {
+        let stream = self.session.objects.entry::<Stream>(state.stream);
+        let is_there = stream.is_some_and(|stream| stream.raw == state.raw);
+        if Stream::SPECIAL.contains(&state.stream) || is_there {
             return;
         }
         if let Some(name) = class.sets_stream() {
@@ -434,7 +437,10 @@ impl Call<'_> {
                 return Ok(bad_handle);
             }
             // The library has its handle, which must be a stream's still. The gate is the stream's, so the handle must be there too.
-            let (_, context) = session.objects.stream(stream)?;
+            let context = match self.stream() {
+                Some(stream) => session.objects.stream(stream)?.1,
+                None => state.stream_in(&session.objects)?.1,
+            };
             if context != 0 && !self.is_there(context, &entry) {
                 return Ok(self.statuses().invalid_value);
             }
@@ -443,9 +449,8 @@ impl Call<'_> {
         };
         self.check_addresses(state.mode)?;
         let makes = self.function.makes();
-        if let Some((made, of)) = makes {
-            session.objects.check_new_of(of, self.word(made))?;
-        }
+        let begun = makes.map(|(made, of)| session.objects.begin_of(of, self.word(made)));
+        let begun = begun.transpose()?;
         let Some(words) = self.words()? else {
             return Ok(self.statuses().invalid_value);
         };
@@ -469,8 +474,8 @@ impl Call<'_> {
             return Ok(status);
         };
         let (status, entry) = self.call_to_make((made, of), words, entry.context)?;
-        if let Some(entry) = entry {
-            session.objects.insert(self.word(made), entry);
+        if let (Some(entry), Some(begun)) = (entry, begun) {
+            begun.finish(entry);
         }
         Ok(status)
     }
@@ -512,7 +517,12 @@ impl Call<'_> {
         }
         let status = self.call(words)?;
         if status == SUCCESS {
-            (state.stream, state.workspace) = (stream, None);
+            *state = State {
+                stream,
+                raw: words[1],
+                workspace: None,
+                ..*state
+            };
         }
         Ok(status)
     }

@@ -117,7 +117,7 @@ impl Call<'_> {
         // The handle's earlier stream must still exist.
         let (own, _) = match argument {
             Some(_) => (0, 0),
-            None => session.objects.stream(state.stream)?,
+            None => state.stream_in(&session.objects)?,
         };
         let (status, commands) = session.executables.record(session, part, |recorder| {
             if let Some(at) = argument {

@@ -13,7 +13,7 @@ use crate::worker::{
     charges::Owner,
     dispatch::Outcome,
     grace::{self, Ending, Name, Ticket},
-    objects::Entry,
+    objects::{Begun, Entry},
     session::{Data, Session},
 };
 
@@ -31,7 +31,7 @@ pub fn gpgpuArrayCreate(
     request: request::gpgpuArrayCreate,
     _: Data,
 ) -> Outcome<reply::gpgpuArrayCreate> {
-    session.objects.check_new::<Array>(request.array)?;
+    let begun = session.objects.begin::<Array>(request.array)?;
     let native = native(&request.form)?;
     let device = device(session);
     let charge = session.device_memory.reserve_array(&native, None, device)?;
@@ -42,7 +42,13 @@ pub fn gpgpuArrayCreate(
         // SAFETY: the array was just made, and no other code knows it.
         let _ = unsafe { driver::cuArrayDestroy(array) };
     })?;
-    arrays::keep(session, request.array, Array::id(array), device, charge);
+    arrays::keep(
+        session,
+        (request.array, begun),
+        Array::id(array),
+        device,
+        charge,
+    );
     Ok(reply::gpgpuArrayCreate {
         made,
         ..Default::default()
@@ -105,9 +111,7 @@ pub fn gpgpuMipmappedArrayCreate(
     request: request::gpgpuMipmappedArrayCreate,
     _: Data,
 ) -> Outcome<reply::gpgpuMipmappedArrayCreate> {
-    session
-        .objects
-        .check_new::<MipmappedArray>(request.mipmap)?;
+    let begun = session.objects.begin::<MipmappedArray>(request.mipmap)?;
     let native = native(&request.form)?;
     let device = device(session);
     let levels = request.levels;
@@ -117,7 +121,7 @@ pub fn gpgpuMipmappedArrayCreate(
     // SAFETY: the pointers are to values that live across the call.
     unsafe { driver::cuMipmappedArrayCreate(&mut array, &native, levels)? };
     let raw = MipmappedArray::id(array);
-    arrays::keep(session, request.mipmap, raw, device, charge);
+    arrays::keep(session, (request.mipmap, begun), raw, device, charge);
     Ok(reply::gpgpuMipmappedArrayCreate {
         count: levels_of(array),
         ..Default::default()
@@ -152,7 +156,7 @@ pub fn cuMipmappedArrayDestroy(
 /// Records a part of an array or mipmapped array under an id, with its kind.
 fn keep_part(
     session: &Session,
-    (id, parent): (u64, u64),
+    (id, begun, parent): (u64, Begun<'_>, u64),
     of: &Entry,
     part: CUarray,
 ) -> Result<ArrayForm, CUresult> {
@@ -162,7 +166,7 @@ fn keep_part(
         parent,
         ..Entry::new(Array::id(part), of.context)
     };
-    session.objects.insert(id, entry);
+    begun.finish(entry);
     Ok(made)
 }
 
@@ -172,7 +176,7 @@ pub fn gpgpuMipmappedArrayLevel(
     request: request::gpgpuMipmappedArrayLevel,
     _: Data,
 ) -> Outcome<reply::gpgpuMipmappedArrayLevel> {
-    session.objects.check_new::<Array>(request.level)?;
+    let begun = session.objects.begin::<Array>(request.level)?;
     let entry = session.objects.entry::<MipmappedArray>(request.mipmap);
     let entry = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let mut level = Array::handle(0);
@@ -181,7 +185,12 @@ pub fn gpgpuMipmappedArrayLevel(
         let of = MipmappedArray::handle(entry.raw);
         driver::cuMipmappedArrayGetLevel(&mut level, of, request.number)?;
     }
-    let made = keep_part(session, (request.level, request.mipmap), &entry, level)?;
+    let made = keep_part(
+        session,
+        (request.level, begun, request.mipmap),
+        &entry,
+        level,
+    )?;
     Ok(reply::gpgpuMipmappedArrayLevel {
         made,
         ..Default::default()
@@ -194,13 +203,18 @@ pub fn gpgpuArrayPlane(
     request: request::gpgpuArrayPlane,
     _: Data,
 ) -> Outcome<reply::gpgpuArrayPlane> {
-    session.objects.check_new::<Array>(request.plane)?;
+    let begun = session.objects.begin::<Array>(request.plane)?;
     let entry = session.objects.entry::<Array>(request.array);
     let entry = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let mut plane = Array::handle(0);
     // SAFETY: as above.
     unsafe { driver::cuArrayGetPlane(&mut plane, Array::handle(entry.raw), request.number)? };
-    let made = keep_part(session, (request.plane, request.array), &entry, plane)?;
+    let made = keep_part(
+        session,
+        (request.plane, begun, request.array),
+        &entry,
+        plane,
+    )?;
     Ok(reply::gpgpuArrayPlane {
         made,
         ..Default::default()

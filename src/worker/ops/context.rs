@@ -147,7 +147,7 @@ pub fn cuDevicePrimaryCtxRetain(
 ) -> Outcome<reply::cuDevicePrimaryCtxRetain> {
     let dev = session.gpu(request.dev)?;
     grace::narrow(&[]);
-    session.objects.check_new::<Context>(request.pctx)?;
+    let begun = session.objects.begin::<Context>(request.pctx)?;
     let mut table = primary(session);
     if table.contains_key(&dev) {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
@@ -166,7 +166,7 @@ pub fn cuDevicePrimaryCtxRetain(
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
     tracing::debug!("Start: primary context ready after {:?}", began.elapsed());
-    session.objects.insert(request.pctx, Entry::new(context, 0));
+    begun.finish(Entry::new(context, 0));
     table.insert(dev, request.pctx);
     session.gates.note_gpu(dev);
     Ok(reply::cuDevicePrimaryCtxRetain::default())
@@ -233,7 +233,7 @@ pub fn cuCtxCreate_v2(
 ) -> Outcome<reply::cuCtxCreate_v2> {
     let dev = session.gpu(request.dev)?;
     grace::narrow(&[]);
-    session.objects.check_new::<Context>(request.pctx)?;
+    let begun = session.objects.begin::<Context>(request.pctx)?;
     let mut context = Context::handle(0);
     let mut create = || {
         let charge = session.device_memory.reserve_context(dev)?;
@@ -260,9 +260,7 @@ pub fn cuCtxCreate_v2(
         let _ = driver::cuCtxPopCurrent_v2(&mut popped);
     }
     session.forget_current();
-    session
-        .objects
-        .insert(request.pctx, Entry::new(Context::id(context), 0));
+    begun.finish(Entry::new(Context::id(context), 0));
     session.gates.note_gpu(dev);
     Ok(reply::cuCtxCreate_v2::default())
 }

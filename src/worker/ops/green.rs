@@ -87,7 +87,7 @@ pub fn gpgpuGreenCtxCreate(
     };
     // The primary context does not end until this is done.
     let table = primary(session);
-    session.objects.check_new::<Context>(request.green)?;
+    let begun = session.objects.begin::<Context>(request.green)?;
     let home = *table.get(&device).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     let (split, groups) = (request.split, request.groups);
     let descriptor = session
@@ -110,7 +110,7 @@ pub fn gpgpuGreenCtxCreate(
     session.greens.note(request.green, green, device);
     session.any_green.store(true, Ordering::SeqCst);
     let entry = Entry::new(Context::id(context), home);
-    session.objects.insert(request.green, entry);
+    begun.finish(entry);
     Ok(reply::gpgpuGreenCtxCreate::default())
 }
 
@@ -172,7 +172,7 @@ pub fn gpgpuGreenCtxStreamCreate(
     request: request::gpgpuGreenCtxStreamCreate,
     _: Data,
 ) -> Outcome<reply::gpgpuGreenCtxStreamCreate> {
-    session.objects.check_new::<Stream>(request.stream)?;
+    let begun = session.objects.begin::<Stream>(request.stream)?;
     let green = session.greens.raw(&session.objects, request.green)?;
     let mut stream = Stream::handle(0);
     // SAFETY: the handle is the driver's and lives; the pointer is to a value that lives across the call.
@@ -180,6 +180,6 @@ pub fn gpgpuGreenCtxStreamCreate(
         driver::cuGreenCtxStreamCreate(&mut stream, green, request.flags, request.priority)?;
     }
     let entry = Entry::new(Stream::id(stream), request.green);
-    session.objects.insert(request.stream, entry);
+    begun.finish(entry);
     Ok(reply::gpgpuGreenCtxStreamCreate::default())
 }

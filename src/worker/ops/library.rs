@@ -51,7 +51,7 @@ pub fn cuLibraryLoadData(
     request: request::cuLibraryLoadData,
     data: Data,
 ) -> Outcome<reply::cuLibraryLoadData> {
-    session.objects.check_new::<Library>(request.library)?;
+    let begun = session.objects.begin::<Library>(request.library)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
     grace::narrow(&session.used());
@@ -100,9 +100,7 @@ pub fn cuLibraryLoadData(
     if request.eager {
         load_now(library);
     }
-    session
-        .objects
-        .insert(request.library, Entry::new(Library::id(library), 0));
+    begun.finish(Entry::new(Library::id(library), 0));
     Ok(reply)
 }
 
@@ -129,7 +127,7 @@ pub fn cuLibraryGetKernel(
     request: request::cuLibraryGetKernel,
     _: Data,
 ) -> Outcome<reply::cuLibraryGetKernel> {
-    session.objects.check_new::<Kernel>(request.kernel)?;
+    let begun = session.objects.begin::<Kernel>(request.kernel)?;
     let name = c_name(request.name)?;
     let places = session.charges.library(request.library);
     if let (Some(places), true) = (&places, session.current() != 0) {
@@ -167,7 +165,7 @@ pub fn cuLibraryGetKernel(
         local: described.local(),
         params: Some(described.launched(places)),
     };
-    session.objects.insert(request.kernel, entry);
+    begun.finish(entry);
     Ok(reply::cuLibraryGetKernel {
         info,
         ..Default::default()
@@ -282,7 +280,7 @@ pub fn cuLibraryGetModule(
     request: request::cuLibraryGetModule,
     _: Data,
 ) -> Outcome<reply::cuLibraryGetModule> {
-    session.objects.check_new::<Module>(request.module)?;
+    let begun = session.objects.begin::<Module>(request.module)?;
     session.enter_library(request.library, session.current())?;
     let mut module = Module::handle(0);
     // SAFETY: as above.
@@ -294,7 +292,7 @@ pub fn cuLibraryGetModule(
         local: 0,
         params: None,
     };
-    session.objects.insert(request.module, entry);
+    begun.finish(entry);
     Ok(reply::cuLibraryGetModule::default())
 }
 
@@ -304,7 +302,7 @@ pub fn cuKernelGetFunction(
     request: request::cuKernelGetFunction,
     _: Data,
 ) -> Outcome<reply::cuKernelGetFunction> {
-    session.objects.check_new::<Function>(request.function)?;
+    let begun = session.objects.begin::<Function>(request.function)?;
     let kernel = session
         .objects
         .entry::<Kernel>(request.kernel)
@@ -326,7 +324,7 @@ pub fn cuKernelGetFunction(
             places: None,
         })),
     };
-    session.objects.insert(request.function, entry);
+    begun.finish(entry);
     Ok(reply::cuKernelGetFunction::default())
 }
 

@@ -65,7 +65,7 @@ pub fn cuModuleLoadDataEx(
     request: request::cuModuleLoadDataEx,
     data: Data,
 ) -> Outcome<reply::cuModuleLoadDataEx> {
-    session.objects.check_new::<Module>(request.module)?;
+    let begun = session.objects.begin::<Module>(request.module)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
     grace::narrow(&session.used());
@@ -103,10 +103,7 @@ pub fn cuModuleLoadDataEx(
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
     }
-    session.objects.insert(
-        request.module,
-        Entry::new(Module::id(module), session.current()),
-    );
+    begun.finish(Entry::new(Module::id(module), session.current()));
     Ok(reply)
 }
 
@@ -178,7 +175,7 @@ pub fn cuModuleGetFunction(
     request: request::cuModuleGetFunction,
     _: Data,
 ) -> Outcome<reply::cuModuleGetFunction> {
-    session.objects.check_new::<Function>(request.function)?;
+    let begun = session.objects.begin::<Function>(request.function)?;
     let name = c_name(request.name)?;
     let of = session.objects.entry::<Module>(request.hmod);
     let of = of.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
@@ -197,7 +194,7 @@ pub fn cuModuleGetFunction(
         local: described.local(),
         params: Some(described.launched(None)),
     };
-    session.objects.insert(request.function, entry);
+    begun.finish(entry);
     Ok(reply::cuModuleGetFunction {
         info,
         ..Default::default()
