@@ -362,31 +362,41 @@ PITFALL(68, no_graph_has_host_memory_of_a_pool) {
 
 PITFALL(28, host_pool_memory_outlives_its_context) {
     Gpu gpu;
+    const size_t bytes = MIB / 4;
     CUmemoryPool pool = new_pool(gpu);
+    CUstream stream = new_stream();
     CUcontext second = nullptr;
     CK(cuCtxCreate(&second, nullptr, 0, gpu.device));
     CUstream there = new_stream();
-    unsigned *kept = from_pool(pool, MIB, there), *freed = from_pool(pool, MIB, there);
+    unsigned *kept = from_pool(pool, bytes, there), *freed = from_pool(pool, bytes, there);
     CK(cuStreamSynchronize(there));
-    pattern(kept, MIB, 5);
+    // A neighbour of another context.
+    CK(cuCtxSetCurrent(gpu.context));
+    unsigned *neighbour = from_pool(pool, bytes, stream);
+    CK(cuStreamSynchronize(stream));
+    CK(cuCtxSetCurrent(second));
+    pattern(kept, bytes, 5);
+    pattern(neighbour, bytes, 5);
     release(freed, there);
     CK(cuCtxDestroy(second));
     CK(cuCtxSetCurrent(gpu.context));
-    CUstream stream = new_stream();
-    std::vector<unsigned> wanted(MIB / 4), got(MIB / 4);
-    pattern(wanted.data(), MIB, 5);
-    EXPECT(memcmp(kept, wanted.data(), MIB) == 0, "the memory has changed");
-    // It can be copied in another context, and memory that comes later is other memory.
-    CUdeviceptr words = device_words(MIB / 4);
-    unsigned *other = from_pool(pool, MIB, stream);
-    LAUNCH(gpu.function("fill"), 4, 256, stream, other, 9u, (unsigned)(MIB / 4));
+    std::vector<unsigned> wanted(bytes / 4), got(bytes / 4);
+    pattern(wanted.data(), bytes, 5);
+    // Memory that comes later is other memory.
+    unsigned *other = from_pool(pool, bytes, stream);
+    LAUNCH(gpu.function("fill"), 4, 256, stream, other, 9u, (unsigned)(bytes / 4));
     CK(cuStreamSynchronize(stream));
-    CK(cuMemcpy(words, (CUdeviceptr)kept, MIB));
-    CK(cuMemcpyDtoH(got.data(), words, MIB));
-    EXPECT(got == wanted, "the copy differs");
-    EXPECT_WORDS(other, MIB / 4, 9);
-    release(kept, stream);
-    release(other, stream);
+    CUdeviceptr words = device_words(bytes / 4);
+    for (unsigned *each : {kept, neighbour}) {
+        EXPECT(memcmp(each, wanted.data(), bytes) == 0, "the memory has changed");
+        set_words(words, 0, bytes / 4);
+        CK(cuMemcpy(words, (CUdeviceptr)each, bytes));
+        CK(cuMemcpyDtoH(got.data(), words, bytes));
+        EXPECT(got == wanted, "the copy differs");
+    }
+    EXPECT_WORDS(other, bytes / 4, 9);
+    for (unsigned *each : {kept, neighbour, other})
+        release(each, stream);
     CK(cuStreamSynchronize(stream));
     EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "memory is used");
     CK(cuMemPoolDestroy(pool));

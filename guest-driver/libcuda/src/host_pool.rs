@@ -25,7 +25,7 @@ use crate::{
     graph, memory,
     memory_pool::is_flag,
     stores::{
-        blocks::{Order, Unused},
+        blocks::{Block, Order, Unused},
         host_pools::{HostPool, Mark, Place},
         pointers::{Kind, Origin, Range},
     },
@@ -125,24 +125,25 @@ pub fn allocate(client: &Client, id: u64, bytes: usize, stream: u64) -> Result<u
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let bytes = bytes as u64;
-    let (start, device) = find_room(client, id, bytes, stream)?;
+    let block = find_room(client, id, bytes, stream)?;
     client.pointers.insert(Range {
-        start,
+        start: block.start,
         bytes,
-        context: thread::home(client),
+        // It ends with the chunk's, whatever the thread's is.
+        context: block.context,
         kind: Kind::Host {
-            device,
+            device: block.device,
             flags: CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
             registered: false,
         },
         origin: Origin::HostPool(id),
     });
-    Ok(start)
+    Ok(block.start)
 }
 
 /// Takes a block. The last resorts, in this order, are to pin more memory, to take it from other pools, and to have the
 /// stream wait for others.
-fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<(u64, u64)> {
+fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block> {
     let take = || {
         let mut table = client.host_pools.table();
         let pool = table.pool(id)?;
@@ -186,7 +187,7 @@ fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<(u64,
 }
 
 /// Takes a block that another stream has freed, behind that free.
-fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<(u64, u64)> {
+fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block> {
     let (block, mark) = {
         let mut table = client.host_pools.table();
         let pool = table.pool(id)?;
@@ -194,18 +195,21 @@ fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<(u6
         let taken = may_wait.then(|| pool.blocks.take_behind(bytes)).flatten();
         taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?
     };
-    let (hEvent, Flags) = (mark.event, 0);
-    client.post(&request::cuStreamWaitEvent {
-        hStream,
-        hEvent,
-        Flags,
-    })?;
+    let (hEvent, Flags) = (mark.event.id, 0);
+    // The work of an ended context is over.
+    if client.objects.contains(mark.event.context) {
+        client.post(&request::cuStreamWaitEvent {
+            hStream,
+            hEvent,
+            Flags,
+        })?;
+    }
     Ok(block)
 }
 
 /// Frees a block in a stream's order, or, without a stream, when the context has nothing to do; `None` if no block
 /// begins at the address.
-pub fn free(client: &'static Client, address: u64, stream: Option<(u64, u64)>) -> Option<Result> {
+pub fn free(client: &Client, address: u64, stream: Option<(u64, u64)>) -> Option<Result> {
     if !client.host_pools.any() {
         return None;
     }
@@ -218,7 +222,7 @@ pub fn free(client: &'static Client, address: u64, stream: Option<(u64, u64)>) -
     Some(free_of(client, id, address, stream))
 }
 
-fn free_of(client: &'static Client, id: u64, address: u64, stream: Option<(u64, u64)>) -> Result {
+fn free_of(client: &Client, id: u64, address: u64, stream: Option<(u64, u64)>) -> Result {
     let order = match stream {
         // A graph frees its own memory alone.
         Some((stream, _)) if graph::records(client, stream)? => {
@@ -249,19 +253,19 @@ fn free_of(client: &'static Client, id: u64, address: u64, stream: Option<(u64, 
 }
 
 /// An event behind all that a stream was given; nothing, after a wait, where an event cannot be recorded.
-fn mark(client: &'static Client, hStream: u64, context: u64) -> Result<Order<Mark>> {
+fn mark(client: &Client, hStream: u64, context: u64) -> Result<Order<Mark>> {
     let is_own = thread::current_context() == context && client.objects.contains(context);
     if !is_own || !client.objects.knows_stream(hStream) {
         client.call(&request::cuStreamSynchronize { hStream })?;
         return Ok(None);
     }
-    let mark = Mark {
-        connection: client,
-        event: client.new_id::<Event>(),
-    };
-    let (phEvent, hEvent) = (mark.event, mark.event);
-    let Flags = CU_EVENT_DISABLE_TIMING;
-    client.post(&request::cuEventCreate { phEvent, Flags })?;
+    let mark = client.host_pools.mark(context, || {
+        let phEvent = client.new_id::<Event>();
+        let Flags = CU_EVENT_DISABLE_TIMING;
+        client.post(&request::cuEventCreate { phEvent, Flags })?;
+        Ok(phEvent)
+    })?;
+    let hEvent = mark.event.id;
     client.post(&request::cuEventRecord { hEvent, hStream })?;
     // The default streams wait for others, and others for them: no free of theirs precedes all that comes next.
     let stream = if hStream > CU_STREAM_PER_THREAD as u64 {
@@ -280,9 +284,16 @@ fn settle(client: &Client) {
         marks.flatten().collect()
     };
     let is_over = |mark: &Arc<Mark>| {
-        let hEvent = mark.event;
-        // Where the event or its context has ended, so has its work.
-        client.call(&request::cuEventQuery { hEvent }).err() != Some(CUDA_ERROR_NOT_READY)
+        // With its context, the work before the event has ended.
+        if !client.objects.contains(mark.event.context) {
+            return true;
+        }
+        let hEvent = mark.event.id;
+        match client.call(&request::cuEventQuery { hEvent }) {
+            Ok(_) => true,
+            // Nothing runs any more after a failure. Other errors say nothing about the work.
+            Err(_) => client.is_corrupted(),
+        }
     };
     let (over, _): (Vec<_>, Vec<_>) = marks.into_iter().partition(is_over);
     for pool in client.host_pools.table().pools.values_mut() {
@@ -437,11 +448,4 @@ pub fn is_open(client: &Client, range: &Range) -> bool {
     };
     let device = client.objects.context_device(thread::current_context());
     client.host_pools.is_open_to(pool, device)
-}
-
-/// A context has ended: what the program has of it stays its own memory, and nothing else knows of it.
-pub fn forget_context(client: &Client, context: u64) {
-    for pool in client.host_pools.table().pools.values_mut() {
-        pool.blocks.forget_context(context);
-    }
 }

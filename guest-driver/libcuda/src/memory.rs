@@ -27,7 +27,7 @@ const ALLOCATION_GRANULARITY: usize = 2 << 20;
 pub fn forget_context(client: &Client, context: u64) {
     client.freed.forget_context(context);
     managed::forget_context(context);
-    host_pool::forget_context(client, context);
+    client.host_pools.forget_context(context);
     for range in client.pointers.remove_context(context) {
         // The program still has a pool's.
         if matches!(range.kind, Kind::Host { .. }) && !matches!(range.origin, Origin::HostPool(_)) {

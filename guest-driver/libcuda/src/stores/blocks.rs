@@ -55,6 +55,17 @@ enum State<M> {
     },
 }
 
+/// A block that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Its address in the program.
+    pub start: u64,
+    /// Its address on the device.
+    pub device: u64,
+    /// The context in which its chunk was pinned.
+    pub context: u64,
+}
+
 /// A free: in the order of a stream that has a mark behind it, or of memory that nothing uses any more.
 pub type Order<M> = Option<(u64, Arc<M>)>;
 
@@ -165,8 +176,8 @@ impl<M> Blocks<M> {
         best.map(|(first, (start, _))| (first, *start))
     }
 
-    /// Uses the beginning of a part. Returns its addresses in the program and on the device.
-    fn cut(&mut self, (first, start): (u64, u64), bytes: u64) -> Option<(u64, u64)> {
+    /// Uses the beginning of a part.
+    fn cut(&mut self, (first, start): (u64, u64), bytes: u64) -> Option<Block> {
         let length = bytes.checked_next_multiple_of(GRAIN)?;
         let chunk = self.chunks.get_mut(&first)?;
         let part = chunk.parts.get_mut(&start)?;
@@ -179,19 +190,22 @@ impl<M> Blocks<M> {
         }
         self.used += bytes;
         self.most_used = self.most_used.max(self.used);
-        Some((start, chunk.device + (start - first)))
+        Some(Block {
+            start,
+            device: chunk.device + (start - first),
+            context: chunk.context,
+        })
     }
 
-    /// Takes a block for a stream: of memory that the stream has freed, or else of idle memory. Returns its addresses in
-    /// the program and on the device.
-    pub fn take(&mut self, bytes: u64, stream: u64) -> Option<(u64, u64)> {
+    /// Takes a block for a stream: of memory that the stream has freed, or else of idle memory.
+    pub fn take(&mut self, bytes: u64, stream: u64) -> Option<Block> {
         let freed = self.fitting(bytes, |part| part.is_free_for(stream));
         let at = freed.or_else(|| self.fitting(bytes, Part::is_idle))?;
         self.cut(at, bytes)
     }
 
     /// Takes a block of memory that any stream has freed, to be used behind the mark.
-    pub fn take_behind(&mut self, bytes: u64) -> Option<((u64, u64), Arc<M>)> {
+    pub fn take_behind(&mut self, bytes: u64) -> Option<(Block, Arc<M>)> {
         let (first, start) =
             self.fitting(bytes, |part| matches!(part.state, State::Freed { .. }))?;
         let State::Freed { mark, .. } = &self.chunks.get(&first)?.parts.get(&start)?.state else {
@@ -281,17 +295,9 @@ impl<M> Blocks<M> {
 
     /// A context has ended: its chunks take no more blocks.
     pub fn forget_context(&mut self, context: u64) {
-        for chunk in self.chunks.values_mut() {
-            if chunk.context == context {
-                chunk.is_orphan = true;
-                // Nothing of an ended context runs.
-                for part in chunk.parts.values_mut() {
-                    if let State::Freed { .. } = part.state {
-                        part.state = State::Idle;
-                    }
-                }
-                chunk.join();
-            }
+        let chunks = self.chunks.values_mut();
+        for chunk in chunks.filter(|chunk| chunk.context == context) {
+            chunk.is_orphan = true;
         }
     }
 }
@@ -303,6 +309,14 @@ mod tests {
     const BASE: u64 = 0x1000_0000;
     const FAR: u64 = 0x7000_0000;
 
+    fn at(offset: u64) -> Option<Block> {
+        Some(Block {
+            start: BASE + offset,
+            device: FAR + offset,
+            context: 1,
+        })
+    }
+
     fn with_chunk() -> Blocks<&'static str> {
         let mut blocks = Blocks::default();
         blocks.add((BASE, FAR), SMALLEST, 1);
@@ -312,36 +326,36 @@ mod tests {
     #[test]
     fn blocks_lie_side_by_side_and_join_when_they_are_idle() {
         let mut blocks = with_chunk();
-        assert_eq!(blocks.take(100, 7), Some((BASE, FAR)));
-        assert_eq!(blocks.take(600, 7), Some((BASE + GRAIN, FAR + GRAIN)));
+        assert_eq!(blocks.take(100, 7), at(0));
+        assert_eq!(blocks.take(600, 7), at(GRAIN));
         let (one, other) = (BASE, BASE + GRAIN);
         assert_eq!((blocks.used, blocks.most_used), (700, 700));
         assert!(!blocks.free(one + 4, None), "no block begins there");
         assert!(blocks.free(one, None) && blocks.free(other, None));
         assert!(!blocks.free(one, None), "it is free");
         assert_eq!((blocks.used, blocks.most_used), (0, 700));
-        assert_eq!(blocks.take(SMALLEST, 7), Some((BASE, FAR)));
+        assert_eq!(blocks.take(SMALLEST, 7), at(0));
         assert_eq!(blocks.take(1, 7), None);
     }
 
     #[test]
     fn a_freed_block_is_its_streams_at_once_and_anybodys_when_its_mark_is_over() {
         let mut blocks = with_chunk();
-        let (block, _) = blocks.take(SMALLEST, 7).unwrap();
+        let block = blocks.take(SMALLEST, 7).unwrap().start;
         let mark = Arc::new("mark");
         assert!(blocks.free(block, Some((7, Arc::clone(&mark)))));
         assert_eq!(blocks.take(100, 8), None, "the other stream may be ahead");
-        assert_eq!(blocks.take(100, 7), Some((block, FAR)));
+        assert_eq!(blocks.take(100, 7), at(0));
         assert_eq!(blocks.take(100, 8), None, "nor the rest of it");
         assert_eq!(blocks.marks().len(), 1);
         let (behind, after) = blocks.take_behind(100).unwrap();
-        assert_eq!((behind.0, *after), (block + GRAIN, "mark"));
-        assert!(blocks.free(behind.0, Some((8, Arc::clone(&after)))));
+        assert_eq!((behind.start, *after), (block + GRAIN, "mark"));
+        assert!(blocks.free(behind.start, Some((8, Arc::clone(&after)))));
         blocks.settle(&[Arc::new("another")]);
         assert_eq!(blocks.take(600, 8), None);
         blocks.settle(&[mark]);
         assert!(blocks.marks().is_empty());
-        assert_eq!(blocks.take(100, 8), Some((block + GRAIN, FAR + GRAIN)));
+        assert_eq!(blocks.take(100, 8), at(GRAIN));
     }
 
     #[test]
@@ -349,7 +363,7 @@ mod tests {
         let mut blocks = with_chunk();
         blocks.add((BASE + LARGEST, FAR), LARGEST, 1);
         blocks.add((BASE + 3 * LARGEST, FAR), SMALLEST, 1);
-        let (block, _) = blocks.take(LARGEST, 7).unwrap();
+        let block = blocks.take(LARGEST, 7).unwrap().start;
         assert!(blocks.shed(SMALLEST * 2 + LARGEST).is_empty());
         let one = |start| Unused {
             start,
@@ -370,15 +384,19 @@ mod tests {
     #[test]
     fn chunks_of_an_ended_context_keep_their_blocks_and_get_no_more() {
         let mut blocks = with_chunk();
-        let mut take = || blocks.take(100, 7).unwrap().0;
+        let mut take = || blocks.take(100, 7).unwrap().start;
         let (kept, freed) = (take(), take());
         assert!(blocks.free(freed, Some((7, Arc::new("mark")))));
         blocks.forget_context(2);
-        let (again, _) = blocks.take(100, 7).unwrap();
+        let again = blocks.take(100, 7).unwrap().start;
         assert!(blocks.free(again, Some((7, Arc::new("mark")))));
         blocks.forget_context(1);
-        assert!(blocks.marks().is_empty());
         assert_eq!(blocks.take(100, 7), None);
+        assert!(blocks.take_behind(100).is_none());
+        // Another context's work may use them.
+        let marks = blocks.marks();
+        assert_eq!(marks.len(), 1);
+        blocks.settle(&marks);
         assert!(blocks.is_used(kept) && blocks.shed(u64::MAX).is_empty());
         assert!(blocks.free(kept, None));
         let shed = blocks.shed(u64::MAX);

@@ -3,12 +3,14 @@
 
 use std::{
     collections::HashMap,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use gpgpu_client::Connection;
 use gpgpu_locks::{Mutex, MutexGuard};
-use gpgpu_protocol::{api::request, cuda::*};
+use gpgpu_protocol::cuda::*;
 
 use super::blocks::{Blocks, Unused};
 
@@ -21,19 +23,30 @@ pub enum Place {
     Node(i32),
 }
 
-/// An event behind a free, to which nobody else has a handle.
-pub struct Mark {
-    /// The connection that has it.
-    pub connection: &'static Connection,
+/// An event of this library's own, and its context.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnEvent {
     /// The event's id.
-    pub event: u64,
+    pub id: u64,
+    /// The id of its context, with which it ends.
+    pub context: u64,
+}
+
+/// Events that are behind nothing just now. No event is ended but by its context: an end could fail for a reason that the
+/// program would hear of.
+type Spare = Arc<Mutex<Vec<OwnEvent>>>;
+
+/// An event behind a free. It is spare again afterwards.
+#[derive(Debug)]
+pub struct Mark {
+    /// The event.
+    pub event: OwnEvent,
+    spare: Spare,
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let hEvent = self.event;
-        // If its context has ended, so has the event.
-        let _ = self.connection.post(&request::cuEventDestroy_v2 { hEvent });
+        self.spare.lock().push(self.event);
     }
 }
 
@@ -84,6 +97,7 @@ impl HostPool {
 #[derive(Default)]
 pub struct HostPools {
     table: Mutex<Table>,
+    spare: Spare,
     /// Whether there ever was one.
     any: AtomicBool,
     /// Whether memory was freed since the program last waited for the GPU, or was not yet idle then.
@@ -135,6 +149,41 @@ impl HostPools {
     #[inline]
     pub fn has(&self, id: u64) -> bool {
         self.any() && self.table().pools.contains_key(&id)
+    }
+
+    /// An event of a context: a spare one, or that of `make`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`.
+    pub fn mark(
+        &self,
+        context: u64,
+        make: impl FnOnce() -> Result<u64, CUresult>,
+    ) -> Result<Mark, CUresult> {
+        let spare = {
+            let mut spare = self.spare.lock();
+            let at = spare.iter().position(|event| event.context == context);
+            at.map(|at| spare.swap_remove(at))
+        };
+        let event = match spare {
+            Some(event) => event,
+            None => OwnEvent {
+                id: make()?,
+                context,
+            },
+        };
+        let spare = Arc::clone(&self.spare);
+        Ok(Mark { event, spare })
+    }
+
+    /// A context has ended, and its events with it: what the program has of it stays its own memory, and gets no more
+    /// blocks.
+    pub fn forget_context(&self, context: u64) {
+        for pool in self.table().pools.values_mut() {
+            pool.blocks.forget_context(context);
+        }
+        self.spare.lock().retain(|event| event.context != context);
     }
 
     /// Whether a device was given access to a pool's memory.
