@@ -394,10 +394,13 @@ fn pitfall_63_two_creations_under_one_id_make_one_object() {
     let [context, _] = rig.contexts;
     let phStream = object_id::<Stream>(1 << 40);
     let create = || request::cuStreamCreate { phStream, Flags: 0 };
+    let before = double::calls("cuStreamCreate");
     let held = double::hold("cuStreamCreate");
     let first = rig.begin(create(), context);
     held.wait();
     let second = rig.begin(create(), context);
+    // It is refused while the first is on its way; if not, the driver makes both.
+    until(|| second.is_finished() || double::calls("cuStreamCreate") == before + 2);
     drop(held);
     assert_eq!(first.join().unwrap(), CUDA_SUCCESS);
     assert_eq!(second.join().unwrap(), CUDA_ERROR_INVALID_VALUE);
