@@ -14,6 +14,7 @@ mod call;
 mod descriptor;
 mod descriptors;
 mod exports;
+mod joined;
 #[cfg(test)]
 mod page;
 mod plans;

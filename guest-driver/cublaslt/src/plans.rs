@@ -26,6 +26,7 @@ use gpgpu_protocol::libraries::{
 use crate::{
     LIBRARY,
     call::{Parts, with_written},
+    joined::{Joined, hash},
     product::MATMUL,
 };
 
@@ -59,24 +60,13 @@ pub struct Plan {
 /// A plan, and its description.
 struct Kept {
     plan: Plan,
-    described: Box<[u8]>,
-    lengths: [usize; 5],
+    described: Joined<5>,
     algorithm: Option<Algorithm>,
 }
 
 impl Kept {
     fn is_for(&self, parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> bool {
-        let mut rest = &self.described[..];
-        let mut is_next = |part: &[u8]| match rest.split_at_checked(part.len()) {
-            Some((head, tail)) => {
-                rest = tail;
-                head == part
-            }
-            None => false,
-        };
-        self.algorithm.as_ref() == algorithm
-            && self.lengths == parts.map(<[u8]>::len)
-            && parts.into_iter().all(&mut is_next)
+        self.algorithm.as_ref() == algorithm && self.described.is(parts)
     }
 }
 
@@ -107,24 +97,6 @@ impl Drop for Table {
 
 thread_local! {
     static TABLE: RefCell<Table> = const { RefCell::new(Table(Vec::new())) };
-}
-
-/// A number for a description. Its places count: to swap two layouts makes another one.
-pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    // Products of halves, which a processor computes several of at once.
-    let mut key = 1_u32;
-    let mut sum = 0_u64;
-    for part in parts {
-        // The bytes behind the last whole word are compared, which is enough.
-        for word in part.as_chunks().0 {
-            let word = u64::from_ne_bytes(*word);
-            key = key.wrapping_add(0x9e37_79b9);
-            let low = (word as u32).wrapping_add(key);
-            let high = ((word >> 32) as u32).wrapping_add(!key);
-            sum = sum.wrapping_add(u64::from(low).wrapping_mul(u64::from(high)));
-        }
-    }
-    sum ^ sum >> 32
 }
 
 /// The number for a product's description.
@@ -243,8 +215,7 @@ fn make(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Result<Option<Kept>
     })?;
     Ok(Some(Kept {
         plan,
-        described: bytes.concat().into(),
-        lengths: bytes.map(<[u8]>::len),
+        described: Joined::new(bytes),
         algorithm: algorithm.copied(),
     }))
 }
@@ -265,8 +236,7 @@ mod tests {
         let algorithm = [7; 64];
         let kept = Kept {
             plan: Plan { id: 1, form: 2 },
-            described: of(&first).concat().into(),
-            lengths: of(&first).map(<[u8]>::len),
+            described: Joined::new(of(&first)),
             algorithm: Some(algorithm),
         };
         assert!(kept.is_for(of(&first), Some(&algorithm)));

@@ -7,7 +7,12 @@
 
 use std::cell::RefCell;
 
-use crate::{answers::Answer, call::Parts, descriptor::Descriptor, plans::hash};
+use crate::{
+    answers::Answer,
+    call::Parts,
+    descriptor::Descriptor,
+    joined::{Joined, hash},
+};
 
 /// The places of a thread's table; a model has a few hundred products.
 const PLACES: usize = 512;
@@ -41,25 +46,14 @@ impl<'a> Question<'a> {
 
 /// An answer, and its question.
 struct Kept {
-    described: Box<[u8]>,
-    lengths: [usize; 6],
+    described: Joined<6>,
     words: [u64; 4],
     answer: Answer,
 }
 
 impl Kept {
     fn is_for(&self, question: &Question<'_>) -> bool {
-        let mut rest = &self.described[..];
-        let mut is_next = |part: &[u8]| match rest.split_at_checked(part.len()) {
-            Some((head, tail)) => {
-                rest = tail;
-                head == part
-            }
-            None => false,
-        };
-        self.words == question.words
-            && self.lengths == question.parts.map(<[u8]>::len)
-            && question.parts.into_iter().all(&mut is_next)
+        self.words == question.words && self.described.is(question.parts)
     }
 }
 
@@ -87,8 +81,7 @@ pub fn keep(question: &Question<'_>, answer: &Answer) {
             table.resize_with(PLACES, || None);
         }
         table[question.hash as usize % PLACES] = Some(Kept {
-            described: question.parts.concat().into(),
-            lengths: question.parts.map(<[u8]>::len),
+            described: Joined::new(question.parts),
             words: question.words,
             answer: answer.clone(),
         });

@@ -60,8 +60,7 @@ pub struct HostPool {
     pub is_destroyed: bool,
     /// The most bytes of it; 0 for no limit.
     pub most: u64,
-    /// The three ways to reuse memory; without effect here, for the order of a stream and events that are over are the
-    /// only reasons to reuse it.
+    /// The three ways to reuse memory. Only the last has an effect: a stream may wait for others when the pool cannot grow.
     pub reuse: [bool; 3],
     /// The bytes that it keeps when the program waits for the GPU.
     pub threshold: u64,
@@ -145,7 +144,7 @@ impl HostPools {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether an id is, or was, one of a pool of the host.
+    /// Whether an id is one of a pool of the host, or of a destroyed one that has memory.
     #[inline]
     pub fn has(&self, id: u64) -> bool {
         self.any() && self.table().pools.contains_key(&id)
