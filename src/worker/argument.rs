@@ -127,17 +127,18 @@ impl WorkerArg for Function {
 }
 
 impl<K: Object> WorkerArg for New<K> {
-    type Held = (u64, Begun<'static>, K::Handle);
+    type Held = (Begun<'static>, K::Handle);
 
     fn hold(session: &Session, id: u64) -> Result<Self::Held, CUresult> {
-        Ok((id, session.begin::<K>(id)?, K::handle(0)))
+        Ok((session.begin::<K>(id)?, K::handle(0)))
     }
 
-    fn pass((_, _, handle): &mut Self::Held) -> *mut K::Handle {
+    fn pass((_, handle): &mut Self::Held) -> *mut K::Handle {
         handle
     }
 
-    fn settle(session: &Session, (id, begun, handle): Self::Held) {
+    fn settle(session: &Session, (begun, handle): Self::Held) {
+        let id = begun.id();
         let context = match K::KIND {
             Stream::KIND => session.entered(),
             _ => session.current(),

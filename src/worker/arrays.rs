@@ -274,12 +274,12 @@ impl DeviceMemory {
 /// Notes an array that was made.
 pub fn keep(
     session: &Session,
-    (id, begun): (u64, Begun<'_>),
+    begun: Begun<'_>,
     raw: u64,
     device: CUdevice,
     charge: Option<Charge>,
 ) {
-    let context = session.current();
+    let (id, context) = (begun.id(), session.current());
     session.charges.keep(Owner::Array(id), context, charge);
     session.arrays.note(id, device);
     begun.finish(Entry::new(raw, context));

@@ -190,7 +190,7 @@ impl Rig {
         let id = object_id::<Array>(SERIAL.fetch_add(1, Relaxed));
         self.session.enter(self.contexts[0]).unwrap();
         let begun = self.session.begin::<Array>(id).unwrap();
-        arrays::keep(self.session, (id, begun), double::make(), 0, None);
+        arrays::keep(self.session, begun, double::make(), 0, None);
         id
     }
 

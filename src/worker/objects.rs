@@ -209,6 +209,11 @@ pub struct Begun<'a> {
 }
 
 impl Begun<'_> {
+    /// The id.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The object exists.
     pub fn finish(self, entry: Entry) {
         self.objects.write(|table| {

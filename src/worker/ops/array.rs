@@ -42,13 +42,7 @@ pub fn gpgpuArrayCreate(
         // SAFETY: the array was just made, and no other code knows it.
         let _ = unsafe { driver::cuArrayDestroy(array) };
     })?;
-    arrays::keep(
-        session,
-        (request.array, begun),
-        Array::id(array),
-        device,
-        charge,
-    );
+    arrays::keep(session, begun, Array::id(array), device, charge);
     Ok(reply::gpgpuArrayCreate {
         made,
         ..Default::default()
@@ -121,7 +115,7 @@ pub fn gpgpuMipmappedArrayCreate(
     // SAFETY: the pointers are to values that live across the call.
     unsafe { driver::cuMipmappedArrayCreate(&mut array, &native, levels)? };
     let raw = MipmappedArray::id(array);
-    arrays::keep(session, (request.mipmap, begun), raw, device, charge);
+    arrays::keep(session, begun, raw, device, charge);
     Ok(reply::gpgpuMipmappedArrayCreate {
         count: levels_of(array),
         ..Default::default()
@@ -156,12 +150,12 @@ pub fn cuMipmappedArrayDestroy(
 /// Records a part of an array or mipmapped array under an id, with its kind.
 fn keep_part(
     session: &Session,
-    (id, begun, parent): (u64, Begun<'_>, u64),
+    (begun, parent): (Begun<'_>, u64),
     of: &Entry,
     part: CUarray,
 ) -> Result<ArrayForm, CUresult> {
     let made = describe(part)?;
-    session.arrays.note_part(id, parent);
+    session.arrays.note_part(begun.id(), parent);
     let entry = Entry {
         parent,
         ..Entry::new(Array::id(part), of.context)
@@ -185,12 +179,7 @@ pub fn gpgpuMipmappedArrayLevel(
         let of = MipmappedArray::handle(entry.raw);
         driver::cuMipmappedArrayGetLevel(&mut level, of, request.number)?;
     }
-    let made = keep_part(
-        session,
-        (request.level, begun, request.mipmap),
-        &entry,
-        level,
-    )?;
+    let made = keep_part(session, (begun, request.mipmap), &entry, level)?;
     Ok(reply::gpgpuMipmappedArrayLevel {
         made,
         ..Default::default()
@@ -209,12 +198,7 @@ pub fn gpgpuArrayPlane(
     let mut plane = Array::handle(0);
     // SAFETY: as above.
     unsafe { driver::cuArrayGetPlane(&mut plane, Array::handle(entry.raw), request.number)? };
-    let made = keep_part(
-        session,
-        (request.plane, begun, request.array),
-        &entry,
-        plane,
-    )?;
+    let made = keep_part(session, (begun, request.array), &entry, plane)?;
     Ok(reply::gpgpuArrayPlane {
         made,
         ..Default::default()
