@@ -9,7 +9,10 @@ use smallvec::SmallVec;
 
 use crate::{
     Gpu, Result,
-    abi::{AUTO_FREE_ON_LAUNCH, CUgraphEdgeData, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
+    abi::{
+        AUTO_FREE_ON_LAUNCH, CUgraphEdgeData, DEVICE_LAUNCH, INSTANTIATE_ERROR,
+        INSTANTIATE_NODE_NOT_SUPPORTED, INSTANTIATE_SEVERAL_DEVICES, UPLOAD, USE_NODE_PRIORITY,
+    },
     conditional::check_bodies,
     node::Work,
     objects::Allocation,
@@ -182,6 +185,18 @@ impl<G: Gpu> Inner<G> {
         edges.iter().any(|edge| !edge.is_whole()).then_some(edges)
     }
 
+    /// The nodes of a graph and of the graphs in it.
+    fn works(&self, graph: u64, works: &mut Vec<(u64, Work)>) -> Result {
+        for node in self.ordered(graph)? {
+            let work = self.nodes[&node].work.clone();
+            if let Work::Child(child) = work {
+                self.works(child, works)?;
+            }
+            works.push((node, work));
+        }
+        Ok(())
+    }
+
     /// References to a graph's objects and to those of the graphs in it.
     fn hold(&mut self, graph: u64, held: &mut Vec<(u64, u64)>) -> Result {
         let (objects, nodes) = {
@@ -225,13 +240,68 @@ fn foreign(steps: &[Step]) -> Vec<Arc<Allocation>> {
         .collect()
 }
 
-/// Instantiates a graph, and gives the handle.
-pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
-    if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+/// The reason that a graph cannot be instantiated: the result, a `CUgraphInstantiateResult`, and the node, 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// The call's result.
+    pub code: CUresult,
+    /// The reason.
+    pub result: u32,
+    /// The node that is the reason.
+    pub node: u64,
+}
+
+impl From<CUresult> for Refused {
+    fn from(code: CUresult) -> Self {
+        Self {
+            code,
+            result: INSTANTIATE_ERROR,
+            node: 0,
+        }
     }
-    if flags & DEVICE_LAUNCH != 0 {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
+}
+
+/// Checks that kernels can launch a graph: it has nodes, all of them are launches, fills and copies of memory that the
+/// GPU reaches, or graphs of such, and all are on one device. An answer of NVIDIA's driver (580) is the model.
+fn check_for_device<G: Gpu>(graph: u64) -> std::result::Result<(), Refused> {
+    let mut works = Vec::new();
+    G::store().with(|inner| inner.works(graph, &mut works))?;
+    if works.is_empty() {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    let mut device = None;
+    for (node, work) in works {
+        let refused = |result| Refused {
+            code: CUDA_ERROR_INVALID_VALUE,
+            result,
+            node,
+        };
+        let context = match &work {
+            Work::Kernel(of) => of.context,
+            Work::Fill(of) => of.context,
+            Work::Copy(of) if of.dst_array == 0 && of.src_array == 0 && !G::is_near(of)? => {
+                of.context
+            }
+            // The driver knows the work of a library's call, which is part of it.
+            Work::Child(_) | Work::Own(_) => continue,
+            _ => return Err(refused(INSTANTIATE_NODE_NOT_SUPPORTED)),
+        };
+        let own = G::device(context)?;
+        if *device.get_or_insert(own) != own {
+            return Err(refused(INSTANTIATE_SEVERAL_DEVICES));
+        }
+    }
+    Ok(())
+}
+
+/// Instantiates a graph, and gives the handle.
+pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> std::result::Result<u64, Refused> {
+    if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    let for_device = flags & DEVICE_LAUNCH != 0;
+    if for_device && flags & AUTO_FREE_ON_LAUNCH != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     let (steps, places) = G::store().with(|inner| {
         let of = inner.graph(graph)?;
@@ -245,13 +315,20 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         inner.check_instantiable(graph)?;
         Ok(flat)
     })?;
+    if for_device {
+        check_for_device::<G>(graph)?;
+    }
     check_bodies::<G>(&steps)?;
     let of = G::instantiate(&steps, flags)?;
     G::store().with(|inner| {
         let mut held = Vec::new();
         inner.hold(graph, &mut held)?;
         let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
-        let handle = inner.new_handle(Tag::Exec);
+        let handle = match G::device_handle(&of).filter(|_| for_device) {
+            Some(taken) if inner.execs.contains_key(&taken) => return Err(CUDA_ERROR_UNKNOWN),
+            Some(handle) => handle,
+            None => inner.new_handle(Tag::Exec),
+        };
         let id = inner.new_id();
         let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
         let has_memory = steps.iter().any(is_memory);
@@ -275,6 +352,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         );
         Ok(handle)
     })
+    .map_err(Refused::from)
 }
 
 impl<G: Gpu> Exec<G> {
@@ -333,6 +411,16 @@ impl<G: Gpu> Exec<G> {
             G::call(stream, per_thread, Box::new(move || drop(held)))?;
         }
         Ok(())
+    }
+
+    /// Readies a launch in a stream, and later launches by kernels.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn upload(&self, stream: CUstream, per_thread: bool) -> Result {
+        let state = self.state();
+        G::upload(&self.of, &state.steps, stream, per_thread)
     }
 
     /// Changes one step. The driver may refuse, and then nothing has changed.

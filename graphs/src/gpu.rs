@@ -87,6 +87,11 @@ pub trait Gpu: Sized + 'static {
     fn free(address: u64);
     /// Makes steps executable. They come in an order in which they can be done.
     fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
+    /// The name by which kernels launch it, of one that was instantiated with [`DEVICE_LAUNCH`]: it is the program's handle as
+    /// well.
+    ///
+    /// [`DEVICE_LAUNCH`]: crate::abi::DEVICE_LAUNCH
+    fn device_handle(exec: &Self::Exec) -> Option<u64>;
     /// Applies the step with this number; no other one changed.
     fn set(exec: &Self::Exec, steps: &[Step], index: usize) -> Result;
     /// Applies all steps. If `changed` names some, no other one changed, and no attribute of a launch among them.
@@ -98,8 +103,13 @@ pub trait Gpu: Sized + 'static {
         stream: CUstream,
         per_thread: bool,
     ) -> Result;
-    /// Readies a launch in a stream.
-    fn upload(exec: &Self::Exec, stream: CUstream, per_thread: bool) -> Result;
+    /// Readies a launch of `steps` in a stream, and later launches by kernels.
+    fn upload(
+        exec: &Self::Exec,
+        steps: &Arc<Vec<Step>>,
+        stream: CUstream,
+        per_thread: bool,
+    ) -> Result;
     /// Calls a function once a stream has come so far.
     fn call(stream: CUstream, per_thread: bool, what: Box<dyn FnOnce() + Send>) -> Result;
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpgpu_graphs::{
-    Gpu, Signature, Stream as Named, capture,
+    Gpu, Signature, Stream as Named,
+    abi::DEVICE_LAUNCH,
+    capture,
     conditional::{self, Condition, Conditional},
     exec::Step,
     node::{Copy3D, Fill, Kernel, MemOps, Work},
@@ -31,6 +33,7 @@ use crate::api::memset::fill_now;
 use crate::api::stream_memory;
 use crate::config::Config;
 use crate::context;
+use crate::device_graph::{self, Launches};
 use crate::driver;
 use crate::effects::OfContext;
 use crate::exec::{Effects, Launch};
@@ -170,10 +173,26 @@ fn copy(of: &Copy3D) -> Result {
 /// The values of an executable graph, on which its conditional nodes depend. The first one has the number 1.
 pub type Values = Arc<[AtomicU32]>;
 
+/// An executable graph: the steps say the rest.
+pub struct Executable {
+    values: Values,
+    /// The graph as kernels launch it, if they do.
+    direct: Option<device_graph::Named>,
+}
+
+/// A launch of a graph.
+struct Run {
+    values: Values,
+    /// The graph's name in kernels, or 0.
+    graph: u64,
+    launches: Arc<Launches>,
+}
+
 /// The effects of a graph's kernels beside memory.
 struct InGraph<'a> {
     of: &'a OfContext,
-    values: &'a [AtomicU32],
+    run: &'a Run,
+    device: CUdevice,
 }
 
 impl Effects for InGraph<'_> {
@@ -193,11 +212,19 @@ impl Effects for InGraph<'_> {
         let index = number
             .checked_sub(1)
             .and_then(|index| usize::try_from(index).ok());
-        let found = index.and_then(|index| self.values.get(index));
+        let found = index.and_then(|index| self.run.values.get(index));
         if let Some(found) = found {
             found.store(value, Ordering::Release);
         }
         found.is_some()
+    }
+
+    fn current_graph(&self) -> u64 {
+        self.run.graph
+    }
+
+    fn launch_graph(&self, graph: u64, stream: u64) -> Option<u32> {
+        self.run.launches.add(graph, stream, self.device)
     }
 }
 
@@ -227,13 +254,13 @@ fn bodies(steps: &[Step], index: usize) -> (Vec<Range<usize>>, usize) {
 }
 
 /// Does the bodies of a conditional step as its value says.
-fn choose(steps: &[Step], bodies: &[Range<usize>], of: &Conditional, values: &Values) -> Result {
-    let value = &values[of.condition as usize - 1];
+fn choose(steps: &[Step], bodies: &[Range<usize>], of: &Conditional, run: &Arc<Run>) -> Result {
+    let value = &run.values[of.condition as usize - 1];
     while let Some(chosen) = of.chosen(value.load(Ordering::Acquire)) {
         if driver::get()?.cancel.load(Ordering::Acquire) {
             break;
         }
-        do_body(steps, bodies[chosen].clone(), values)?;
+        do_body(steps, bodies[chosen].clone(), run)?;
         if of.kind != conditional::kind::WHILE {
             break;
         }
@@ -241,23 +268,43 @@ fn choose(steps: &[Step], bodies: &[Range<usize>], of: &Conditional, values: &Va
     Ok(())
 }
 
-/// Does the steps of a body.
-fn do_body(steps: &[Step], body: Range<usize>, values: &Values) -> Result {
+/// Does the steps of a body, or of a graph that a kernel has launched.
+fn do_body(steps: &[Step], body: Range<usize>, run: &Arc<Run>) -> Result {
     let mut at = body.start;
     while at < body.end {
         let step = &steps[at];
         if let Work::Conditional(of) = &step.work {
             let (own, end) = bodies(steps, at);
-            choose(steps, &own, of, values)?;
+            choose(steps, &own, of, run)?;
             at = end;
         } else if step.enabled
-            && let Some(Part::Work(work)) = part(step, values)?
+            && let Some(Part::Work(work)) = part(step, run)?
         {
             work()?;
         }
         at += 1;
     }
     Ok(())
+}
+
+/// Does the steps of a graph that a kernel has launched by this name.
+fn do_launched(graph: u64, steps: &Arc<Vec<Step>>, launches: &Arc<Launches>) -> Result {
+    let run = Arc::new(Run {
+        values: Values::from([]),
+        graph,
+        launches: Arc::clone(launches),
+    });
+    do_body(steps, 0..steps.len(), &run)
+}
+
+/// The context that a step is in, of those that a graph for kernels has.
+fn context_of(work: &Work) -> Option<u64> {
+    match work {
+        Work::Kernel(of) => Some(of.context),
+        Work::Copy(of) => Some(of.context),
+        Work::Fill(of) => Some(of.context),
+        _ => None,
+    }
 }
 
 /// A part of a launch.
@@ -268,17 +315,19 @@ enum Part {
     Mark(Arc<Ticket>),
 }
 
-fn part(step: &Step, values: &Values) -> Result<Option<Part>> {
+fn part(step: &Step, run: &Arc<Run>) -> Result<Option<Part>> {
     let work = match &step.work {
         Work::Kernel(kernel) => {
             let function = function_of(kernel)?;
             let (shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
-            let of = context::named(kernel.context)?.effects();
-            let values = Arc::clone(values);
+            let context = context::named(kernel.context)?;
+            let (of, device) = (context.effects(), context.device);
+            let run = Arc::clone(run);
             Part::Work(Box::new(move || {
                 let effects = InGraph {
                     of: &of,
-                    values: &values,
+                    run: &run,
+                    device,
                 };
                 launch::run(&function, &shape, kernel.bytes(), &effects)
             }))
@@ -339,8 +388,7 @@ fn starts_with(of: &Condition) -> Option<u32> {
 pub struct Own(pub Arc<dyn Fn() -> Result + Send + Sync>);
 
 impl Gpu for Soft {
-    /// The steps say the rest.
-    type Exec = Values;
+    type Exec = Executable;
 
     fn store() -> &'static Store<Self> {
         &STORE
@@ -449,30 +497,50 @@ impl Gpu for Soft {
         true
     }
 
-    fn instantiate(steps: &[Step], _: u64) -> Result<Values> {
+    fn instantiate(steps: &[Step], flags: u64) -> Result<Executable> {
         let values = steps.iter().filter_map(|step| match step.work {
             Work::Condition(of) => Some(AtomicU32::new(starts_with(&of).unwrap_or(0))),
             _ => None,
         });
-        Ok(values.collect())
+        let context = steps.iter().find_map(|step| context_of(&step.work));
+        let direct = match context.filter(|_| flags & DEVICE_LAUNCH != 0) {
+            Some(context) => Some(device_graph::Named::new(Self::device(context)?)),
+            None => None,
+        };
+        Ok(Executable {
+            values: values.collect(),
+            direct,
+        })
     }
 
-    fn set(_: &Values, _: &[Step], _: usize) -> Result {
+    fn device_handle(exec: &Executable) -> Option<u64> {
+        exec.direct.as_ref().map(device_graph::Named::name)
+    }
+
+    fn set(_: &Executable, _: &[Step], _: usize) -> Result {
         Ok(())
     }
 
-    fn update(_: &Values, _: &[Step], _: Option<&[usize]>) -> Result {
+    fn update(_: &Executable, _: &[Step], _: Option<&[usize]>) -> Result {
         Ok(())
     }
 
     fn launch(
-        values: &Values,
+        exec: &Executable,
         steps: &Arc<Vec<Step>>,
         stream: CUstream,
         per_thread: bool,
     ) -> Result {
         let stream = stream_of(stream, per_thread)?;
         refuse(&stream)?;
+        if let Some(direct) = &exec.direct {
+            direct.upload(steps);
+        }
+        let run = Arc::new(Run {
+            values: Arc::clone(&exec.values),
+            graph: Self::device_handle(exec).unwrap_or(0),
+            launches: Arc::default(),
+        });
         let mut after = Vec::new();
         let mut parts = Vec::new();
         let mut at = 0;
@@ -482,8 +550,8 @@ impl Gpu for Soft {
             if let Work::Conditional(of) = &step.work {
                 let own;
                 (own, at) = bodies(steps, index);
-                let (steps, of, values) = (Arc::clone(steps), Arc::clone(of), Arc::clone(values));
-                let work = move || choose(&steps, &own, &of, &values);
+                let (steps, of, run) = (Arc::clone(steps), Arc::clone(of), Arc::clone(&run));
+                let work = move || choose(&steps, &own, &of, &run);
                 parts.push(Part::Work(Box::new(work)));
                 continue;
             }
@@ -493,7 +561,7 @@ impl Gpu for Soft {
             if let Work::Condition(of) = step.work
                 && let Some(value) = starts_with(&of)
             {
-                let values = Arc::clone(values);
+                let values = Arc::clone(&run.values);
                 parts.push(Part::Work(Box::new(move || {
                     values[index].store(value, Ordering::Release);
                     Ok(())
@@ -508,8 +576,9 @@ impl Gpu for Soft {
                 };
                 after.extend(recorded.filter(|ticket| !own(ticket)));
             }
-            parts.extend(part(step, values)?);
+            parts.extend(part(step, &run)?);
         }
+        parts.push(Part::Work(Box::new(move || run.launches.run(do_launched))));
         // Objects of the steps live until they are done.
         let held = Arc::clone(steps);
         context::queue_always_after(&stream, after, move |fault| {
@@ -531,8 +600,17 @@ impl Gpu for Soft {
         .map(drop)
     }
 
-    fn upload(_: &Values, stream: CUstream, per_thread: bool) -> Result {
-        refuse(&*stream_of(stream, per_thread)?)
+    fn upload(
+        exec: &Executable,
+        steps: &Arc<Vec<Step>>,
+        stream: CUstream,
+        per_thread: bool,
+    ) -> Result {
+        refuse(&*stream_of(stream, per_thread)?)?;
+        if let Some(direct) = &exec.direct {
+            direct.upload(steps);
+        }
+        Ok(())
     }
 
     fn call(stream: CUstream, per_thread: bool, what: Box<dyn FnOnce() + Send>) -> Result {

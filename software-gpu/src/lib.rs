@@ -8,13 +8,14 @@
 //! - [`image`]: fatbins, cubins and PTX text as modules arrive;
 //! - [`context`], [`stream`], [`memory`], [`module`]: the objects themselves, found by [`handle`]s, never by address;
 //! - [`green`]: multiprocessors, and the green contexts that have some of them;
-//! - [`graph`]: graphs and captures of `gpgpu-graphs` on this device;
+//! - [`graph`]: graphs and captures of `gpgpu-graphs` on this device; [`device_graph`]: launches of graphs by kernels;
 //! - [`ptx`] and [`exec`]: the parser and the executor.
 
 pub mod api;
 pub mod array;
 pub mod config;
 pub mod context;
+pub mod device_graph;
 pub mod driver;
 pub mod effects;
 pub mod exec;

@@ -10,16 +10,18 @@ use std::fmt::Write as _;
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX};
 
+use crate::exec::GRAPH_LAUNCH;
 use crate::image::{self, Refused};
 use crate::ptx;
 
 /// Functions that the device has without a definition.
-const BUILT_IN: [&str; 5] = [
+const BUILT_IN: [&str; 6] = [
     "vprintf",
     "__assertfail",
     "cudaGraphSetConditional",
     "malloc",
     "free",
+    GRAPH_LAUNCH,
 ];
 
 /// The device runtime, for programs that link NVIDIA's library of that name.

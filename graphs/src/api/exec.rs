@@ -34,7 +34,11 @@ pub unsafe fn cuGraphInstantiateWithFlags<G: Gpu, const PT: bool>(
 ) -> Result {
     G::ready()?;
     required(to)?;
-    let handle = exec::instantiate::<G>(graph as u64, flags)?;
+    // There is no stream for it.
+    if flags & DEVICE_LAUNCH != 0 && flags & UPLOAD != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let handle = exec::instantiate::<G>(graph as u64, flags).map_err(|refused| refused.code)?;
     // SAFETY: promised by the caller.
     unsafe { set(to, handle as CUgraphExec) }
 }
@@ -87,14 +91,16 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
         Err(_) if G::store().with(|inner| inner.has_circle(graph as u64)) => {
             INSTANTIATE_INVALID_STRUCTURE
         }
-        Err(_) => INSTANTIATE_ERROR,
+        Err(refused) => {
+            given.hErrNode_out = refused.node as CUgraphNode;
+            refused.result
+        }
     };
     // SAFETY: as above.
     unsafe { set(params, given) }?;
-    let handle = made? as CUgraphExec;
+    let handle = made.map_err(|refused| refused.code)? as CUgraphExec;
     if given.flags & UPLOAD != 0 {
-        let exec = exec_of::<G>(handle)?;
-        G::upload(&exec.of, given.hUploadStream, PT)?;
+        exec_of::<G>(handle)?.upload(given.hUploadStream, PT)?;
     }
     // SAFETY: as above.
     unsafe { set(to, handle) }
@@ -118,7 +124,7 @@ pub unsafe fn cuGraphExecGetFlags<G: Gpu, const PT: bool>(
 ) -> Result {
     let exec = exec_of::<G>(exec)?;
     // SAFETY: promised by the caller.
-    unsafe { set(flags, exec.flags & AUTO_FREE_ON_LAUNCH) }
+    unsafe { set(flags, exec.flags & (AUTO_FREE_ON_LAUNCH | DEVICE_LAUNCH)) }
 }
 
 /// `cuGraphExecGetId`.
@@ -147,8 +153,7 @@ pub unsafe fn cuGraphLaunch<G: Gpu, const PT: bool>(exec: CUgraphExec, stream: C
 pub unsafe fn cuGraphUpload<G: Gpu, const PT: bool>(exec: CUgraphExec, stream: CUstream) -> Result {
     let exec = exec_of::<G>(exec)?;
     refuse_capture::<G>(stream, PT)?;
-    let _state = exec.state();
-    G::upload(&exec.of, stream, PT)
+    exec.upload(stream, PT)
 }
 
 /// `cuGraphExecUpdate_v2`.

@@ -114,7 +114,7 @@ fn pitfall_68_a_graph_with_memory_stays_as_it_was_made() {
         assert_eq!(inner.remove_node(after), Err(CUDA_ERROR_NOT_SUPPORTED));
     });
     let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
-    let again = || exec::instantiate::<Fake>(graph, 0);
+    let again = || exec::instantiate::<Fake>(graph, 0).map_err(|refused| refused.code);
     assert_eq!(again(), Err(CUDA_ERROR_NOT_SUPPORTED));
     let launch = |exec| {
         let exec = with(|inner| inner.exec(exec)).unwrap();

@@ -30,6 +30,8 @@ struct Fake;
 static STORE: Store<Fake> = Store::new();
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x1000);
+/// The name that kernels launch a graph by.
+const DEVICE_HANDLE: u64 = 0x7f00_0000_0100;
 static FREED: AtomicU64 = AtomicU64::new(0);
 
 /// Captures forbid other threads things, so the tests come one after the other.
@@ -109,7 +111,10 @@ impl Gpu for Fake {
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    fn upload(_: &(), _: CUstream, _: bool) -> Result {
+    fn device_handle(_: &()) -> Option<u64> {
+        Some(DEVICE_HANDLE)
+    }
+    fn upload(_: &(), _: &Arc<Vec<Step>>, _: CUstream, _: bool) -> Result {
         Ok(())
     }
     fn call(_: CUstream, _: bool, what: Box<dyn FnOnce() + Send>) -> Result {
@@ -820,4 +825,42 @@ fn pitfall_36_a_stream_that_ends_leaves_the_capture_that_it_joined() {
         capture::forget_event::<Fake>(5);
         capture::forget_event::<Fake>(6);
     }
+}
+
+#[test]
+fn a_graph_that_kernels_launch_has_the_driver_s_handle_and_only_nodes_of_the_gpu() {
+    let _alone = alone();
+    let instantiate = |graph, flags| exec::instantiate::<Fake>(graph, abi::DEVICE_LAUNCH | flags);
+    let refused = |result, node| exec::Refused {
+        code: CUDA_ERROR_INVALID_VALUE,
+        result,
+        node,
+    };
+    let graph = with(|inner| inner.create());
+    assert_eq!(instantiate(graph, 0), Err(refused(1, 0)));
+    with(|inner| inner.add(graph, &[], kernel(1)).unwrap());
+    let (inner_graph, within) = with(|inner| {
+        let within = inner.create();
+        let node = inner.add(within, &[], Work::Record(5)).unwrap();
+        (within, node)
+    });
+    assert_eq!(instantiate(inner_graph, 0), Err(refused(3, within)));
+    assert_eq!(instantiate(graph, abi::AUTO_FREE_ON_LAUNCH), Err(refused(1, 0)));
+    assert_eq!(instantiate(graph, abi::USE_NODE_PRIORITY), Ok(DEVICE_HANDLE));
+    // The driver gives no name twice at a time.
+    assert_eq!(
+        instantiate(graph, 0).map_err(|of| of.code),
+        Err(CUDA_ERROR_UNKNOWN)
+    );
+    with(|inner| {
+        let gone = inner.execs.remove(&DEVICE_HANDLE);
+        inner.discard(gone);
+    });
+    assert_eq!(instantiate(graph, 0), Ok(DEVICE_HANDLE));
+    with(|inner| {
+        let gone = inner.execs.remove(&DEVICE_HANDLE);
+        inner.discard(gone);
+        inner.forget_graph(graph);
+        inner.forget_graph(inner_graph);
+    });
 }

@@ -1812,4 +1812,5 @@ issued! {
     17 0x1411 0x4522b90f41fdeace gpgpuLtPlanMatmul;
     18 0x0016 0x4fb7fb47a3a6eb40 gpgpuRingRelaxed;
     19 0x0e10 0xd7cf0a0a7575aebe gpgpuGraphRecordWith;
+    20 0x0e11 0x64d2cb30ba65e07b gpgpuGraphHandle;
 }

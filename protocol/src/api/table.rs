@@ -541,7 +541,8 @@ macro_rules! with_api {
             // Graphs. The client keeps and records graphs itself; the device receives executable graphs.
             /// Makes an executable graph, under an id that the client chose, of a list of `GraphStep`, at most 2^18: a
             /// count, then so many of them. It is transferred as an image is in `cuModuleLoadDataEx`. `flags` are those
-            /// of `cuGraphInstantiateWithFlags`, of which CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY alone counts.
+            /// of `cuGraphInstantiateWithFlags`, of which `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY` counts, and, by devices
+            /// that have `gpgpuGraphHandle`, `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
             /// All contexts that it names are on one device.
             0x0e01 wait custom gpgpuGraphInstantiate(exec: New<GraphExec>, image: u64, flags: u64) memory input;
             /// Ends an executable graph. Its pending launches still complete.
@@ -588,6 +589,10 @@ macro_rules! with_api {
             /// during the call. If the library allocated memory in the call, `ended` is an error, and `memory` says how many bytes;
             /// otherwise `memory` is 0.
             0x0e10 wait custom gpgpuGraphRecordWith(part: New<GraphPart>, op: u32, arguments: Blob, workspace: u64, bytes: u64, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>, memory: Out<u64>);
+            /// The name by which kernels launch an executable graph that was instantiated with
+            /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`. Of another graph it is `CUDA_ERROR_INVALID_VALUE`. The name stays
+            /// while the graph is there.
+            0x0e11 call custom gpgpuGraphHandle(exec: GraphExec, handle: Out<u64>) client;
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is the requested array,

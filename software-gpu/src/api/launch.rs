@@ -170,6 +170,10 @@ fn launch(
     if recorded {
         return Ok(true);
     }
+    // As NVIDIA's driver, which lets only kernels of graphs launch graphs.
+    if function.loaded.launches_graphs(&function.info().name) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let effects = context::of(&stream)?.effects();
     // As CUDA does, which makes room for this kernel's output.
     effects.printed.put_out();

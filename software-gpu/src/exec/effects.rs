@@ -17,6 +17,16 @@ pub trait Effects: Sync {
         false
     }
 
+    /// The name of the graph that the kernel is launched in, if kernels can launch that, or 0 (`%current_graph_exec`).
+    fn current_graph(&self) -> u64 {
+        0
+    }
+
+    /// Launches a graph by its name, in one of the streams for that: the result for the kernel. `None` if there is no such graph.
+    fn launch_graph(&self, _graph: u64, _stream: u64) -> Option<u32> {
+        None
+    }
+
     /// Allocates so many bytes for all kernels of the context: their address, a multiple of 16, or zero if there is no room. Memory finds
     /// the address as soon as this has returned.
     fn allocate(&self, _bytes: u64) -> u64 {
@@ -53,6 +63,26 @@ fn illegal(lane: usize, address: u64, len: usize) -> Stop {
         write: true,
     };
     Stop { kind, lane }
+}
+
+/// The function of the device that launches a graph: `list` has the places of the graph's name and the stream in local memory, `imm` that of
+/// the result. The name of no graph is an illegal address, as with NVIDIA's driver.
+///
+/// # Safety
+/// None of its own; the type is `EnvFn`'s.
+pub(super) unsafe fn launch_graph(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
+    each_until(mask, |lane| {
+        let graph = env.parameter(lane, i.list.first().copied());
+        let stream = env.parameter(lane, i.list.get(1).copied());
+        let code = env.output.launch_graph(graph, stream);
+        let code = code.ok_or_else(|| illegal(lane, graph, 8))?;
+        if let Ok(result) = u64::try_from(i.imm) {
+            let to = env.host::<LOCAL>(lane, result, 4, true)?;
+            // SAFETY: `host` answers for the pointer and the length.
+            unsafe { to.cast::<u32>().write_unaligned(code) };
+        }
+        Ok(())
+    })
 }
 
 /// `malloc`: `list` has the place of its parameter in local memory, `imm` that of its result.

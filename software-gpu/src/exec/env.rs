@@ -456,6 +456,7 @@ pub(super) unsafe fn read_special(env: &mut Env<'_, '_>, i: &Inst, mask: u32) ->
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos() as u64),
         2 => env.epoch.elapsed().as_nanos() as u64 >> 32,
+        4 => env.output.current_graph(),
         _ => u64::from(mask),
     };
     // SAFETY: the caller's promise.

@@ -27,6 +27,7 @@ mod warp;
 
 use std::sync::atomic::AtomicBool;
 
+pub use decode::GRAPH_LAUNCH;
 pub use effects::Effects;
 pub use memory::{Memory, Range};
 pub use module::LoadedModule;

@@ -75,6 +75,11 @@ impl LoadedModule {
         self.program(kernel).map(|p| p.local)
     }
 
+    /// Whether `kernel` may launch graphs.
+    pub fn launches_graphs(&self, kernel: &str) -> bool {
+        self.program(kernel).is_some_and(|p| p.launches_graphs)
+    }
+
     /// The module's text form.
     pub fn module(&self) -> &Arc<ptx::Module> {
         &self.module

@@ -173,5 +173,7 @@ pub(super) struct Program {
     /// Whether blocks of a cluster meet or read one another's shared memory.
     pub(super) clustered: bool,
     pub(super) max_threads: u32,
+    /// Whether it may launch graphs.
+    pub(super) launches_graphs: bool,
     pub(super) required_block: Option<[u32; 3]>,
 }

@@ -265,6 +265,7 @@ on_stream! {
     fn cuStreamBeginCapture_v2(; stream, u32);
     fn cuGraphKernelNodeSetAttribute(u64, u32, *const c_void; none);
     fn cuGraphExecKernelNodeSetParams_v2(u64, u64, *const c_void; none);
+    fn cuGraphExecUpdate_v2(u64, u64, *mut c_void; none);
     fn cuGraphNodeSetEnabled(u64, u64, u32; none);
     fn cuEventRecordWithFlags(u64; stream, u32);
     fn cuStreamWriteValue32_v2(; stream, u64, u32, u32);

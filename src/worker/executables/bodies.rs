@@ -159,6 +159,12 @@ impl Bodies {
         Ok(std::ptr::null_mut())
     }
 
+    /// A step has no node, and nothing waits for it.
+    pub fn skip(&mut self) -> CUgraphNode {
+        self.places.push(0);
+        std::ptr::null_mut()
+    }
+
     /// The list is over.
     ///
     /// # Errors

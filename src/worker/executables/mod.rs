@@ -7,12 +7,14 @@
 
 mod bodies;
 mod charged;
+mod direct;
 mod part;
 mod step;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     sync::{
         Arc,
@@ -29,6 +31,7 @@ use gpgpu_protocol::{
 
 use self::bodies::Bodies;
 use self::charged::{Account, Taken};
+use self::direct::{is_direct, without_joins};
 pub use self::part::{Part, Recorder, Refused};
 use self::step::{Made, Uses, can_be_disabled, is_in_context, make};
 use super::{lease::current_gpu, ops::known, session::Session};
@@ -113,10 +116,16 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    fn new(session: &Session, steps: &[GraphStep]) -> Result<Self, CUresult> {
+    fn new(session: &Session, steps: &[GraphStep], flags: u64) -> Result<Self, CUresult> {
         if steps.len() > MOST_STEPS {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
+        let is_direct = is_direct(flags);
+        let steps = match is_direct {
+            true => Cow::Owned(without_joins(steps)?),
+            false => Cow::Borrowed(steps),
+        };
+        let steps = &steps[..];
         let counted = Counted::new(&session.executables, steps)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a value that lives across the call.
@@ -143,7 +152,10 @@ impl Graph {
                 graph.contexts.insert(step.context);
             }
             let left = steps.len() - index - 1;
-            let node = bodies.add(&made, step, &graph.nodes, left)?;
+            let node = match step.kind {
+                kind::NOTHING if is_direct => bodies.skip(),
+                _ => bodies.add(&made, step, &graph.nodes, left)?,
+            };
             graph.nodes.push(node);
             graph.steps.push(Kept {
                 kind: step.kind,
@@ -154,6 +166,21 @@ impl Graph {
         }
         bodies.end()?;
         Ok(graph)
+    }
+
+    /// Checks that all its objects still exist.
+    fn check(&self, session: &Session) -> Result<(), CUresult> {
+        let uses = || self.steps.iter().map(|step| &step.uses);
+        if !session
+            .objects
+            .are_still(uses().flat_map(|uses| &uses.objects))
+        {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        for (address, bytes) in uses().flat_map(|uses| &uses.memory) {
+            known(session, *address, *bytes)?;
+        }
+        Ok(())
     }
 }
 
@@ -206,21 +233,6 @@ impl Handles {
         // SAFETY: both are the driver's and live.
         unsafe { driver::cuGraphNodeSetEnabled(self.exec, self.graph.nodes[index], enabled.into()) }
     }
-
-    /// Checks that all its objects still exist.
-    fn check(&self, session: &Session) -> Result<(), CUresult> {
-        let uses = || self.graph.steps.iter().map(|step| &step.uses);
-        if !session
-            .objects
-            .are_still(uses().flat_map(|uses| &uses.objects))
-        {
-            return Err(CUDA_ERROR_INVALID_HANDLE);
-        }
-        for (address, bytes) in uses().flat_map(|uses| &uses.memory) {
-            known(session, *address, *bytes)?;
-        }
-        Ok(())
-    }
 }
 
 /// An executable graph. It ends with the last command that uses it.
@@ -244,7 +256,7 @@ impl Executable {
     pub fn launch(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
         let handles = self.handles();
         self.check_gpu(&handles)?;
-        handles.check(session)?;
+        handles.graph.check(session)?;
         let given = handles.graph.steps.iter();
         let given = given.filter(|of| of.enabled || !can_be_disabled(of.kind));
         super::lease::weigh(given.map(|of| of.uses.commands).sum());
@@ -267,7 +279,7 @@ impl Executable {
     pub fn upload(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
         let handles = self.handles();
         self.check_gpu(&handles)?;
-        handles.check(session)?;
+        handles.graph.check(session)?;
         // SAFETY: as above.
         unsafe { driver::cuGraphUpload(handles.exec, stream) }
     }
@@ -278,10 +290,13 @@ impl Executable {
     ///
     /// The driver's, and then it is unchanged.
     pub fn update(&self, session: &Session, steps: &[GraphStep]) -> Result<(), CUresult> {
-        let graph = Graph::new(session, steps)?;
+        let graph = Graph::new(session, steps, self.flags)?;
         let mut handles = self.handles();
         if graph.steps.len() != handles.graph.steps.len() || graph.contexts != self.contexts {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if is_direct(self.flags) {
+            return handles.become_graph(session, graph);
         }
         // The driver has rules of its own for updates in place.
         *handles = Handles::new(session, graph, self.flags)?;
@@ -357,7 +372,7 @@ impl Executables {
         flags: u64,
     ) -> Result<(), CUresult> {
         check_new::<GraphExec, _>(&self.all(), id, MOST)?;
-        let graph = Graph::new(session, steps)?;
+        let graph = Graph::new(session, steps, flags)?;
         let executable = Arc::new(Executable {
             flags,
             contexts: graph.contexts.clone(),
@@ -492,7 +507,7 @@ pub fn check(session: &Session, step: &GraphStep) -> Result<(), CUresult> {
         after: Vec::new(),
         ..step.clone()
     };
-    Graph::new(session, &[alone]).map(drop)
+    Graph::new(session, &[alone], 0).map(drop)
 }
 
 /// Checks whether steps can wait for a part of a launch.
@@ -524,5 +539,5 @@ pub fn check_condition(session: &Session, default: u32, flags: u32) -> Result<()
         numbers: vec![default.into(), flags.into()],
         ..GraphStep::default()
     };
-    Graph::new(session, &[value]).map(drop)
+    Graph::new(session, &[value], 0).map(drop)
 }

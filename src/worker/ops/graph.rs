@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Executable graphs: see [`executables`].
 
-use gpgpu_graphs::abi::USE_NODE_PRIORITY;
+use gpgpu_graphs::abi::{DEVICE_LAUNCH, USE_NODE_PRIORITY};
 use gpgpu_protocol::{
     api::{GraphChange, GraphStep, Stream, graph_step, reply, request},
     codec::{Blob, Reader, Wire},
@@ -75,7 +75,7 @@ pub fn gpgpuGraphInstantiateFew(
 }
 
 fn make(session: &Session, exec: u64, steps: &[GraphStep], flags: u64) -> Result<(), CUresult> {
-    let flags = flags & USE_NODE_PRIORITY;
+    let flags = flags & (DEVICE_LAUNCH | USE_NODE_PRIORITY);
     session.executables.make(session, exec, steps, flags)
 }
 
@@ -112,6 +112,16 @@ pub fn cuGraphUpload(
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
     executable.upload(session, stream)?;
     Ok(reply::cuGraphUpload::default())
+}
+
+/// The name by which kernels launch an executable graph.
+pub fn gpgpuGraphHandle(
+    session: &Session,
+    request: request::gpgpuGraphHandle,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphHandle> {
+    let handle = session.executables.find(request.exec)?.handle()?;
+    Ok(reply::gpgpuGraphHandle { exec: (), handle })
 }
 
 /// Changes all of an executable graph.

@@ -22,6 +22,8 @@ use crate::{
 /// The library's state of an executable graph.
 pub struct Exec {
     pub(super) id: u64,
+    /// The name by which kernels launch it, if they may.
+    pub(super) handle: Option<u64>,
     now: Mutex<Now>,
     /// The host ends it when this is dropped: the command for that is sent first.
     _place: Place,
@@ -43,9 +45,22 @@ impl Exec {
         };
         Self {
             id,
+            handle: None,
             now: Mutex::new(now),
             _place: place,
         }
+    }
+
+    /// The same, launched by kernels as well.
+    ///
+    /// # Errors
+    ///
+    /// Those of the host.
+    pub(super) fn named(mut self, client: &Client) -> Result<Self> {
+        let exec = self.id;
+        let reply = client.call(&request::gpgpuGraphHandle { exec, handle: true })?;
+        self.handle = Some(reply.handle);
+        Ok(self)
     }
 
     /// The host's present state of it.

@@ -14,13 +14,17 @@ mod lower;
 
 use std::{
     ffi::{c_char, c_void},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use gpgpu_graphs::{
     Gpu, Signature, Stream as Named,
     abi::{
-        CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUstreamBatchMemOpParams, USE_NODE_PRIORITY,
+        CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUstreamBatchMemOpParams, DEVICE_LAUNCH,
+        USE_NODE_PRIORITY,
     },
     api, capture,
     conditional::Condition,
@@ -53,6 +57,9 @@ use lower::lower;
 pub use lower::{launch_config, launch_step};
 
 static STORE: Store<Guest> = Store::new();
+
+/// Whether a graph that kernels launch may print: then any launch of a graph may.
+static KERNELS_LAUNCH_PRINTING: AtomicBool = AtomicBool::new(false);
 
 /// The guest's library, as graphs know a driver.
 pub struct Guest;
@@ -363,6 +370,10 @@ impl Gpu for Guest {
 
     fn instantiate(steps: &[Step], flags: u64) -> Result<Exec> {
         let client = client()?;
+        let for_device = flags & DEVICE_LAUNCH != 0;
+        if for_device {
+            client.require(request::gpgpuGraphHandle::OPERATION)?;
+        }
         let (list, now) = lower(client, steps)?;
         let exec = client.new_id::<GraphExec>();
         let priority = environment().uses_node_priority;
@@ -371,7 +382,8 @@ impl Gpu for Guest {
         let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
         let has_few = client.has(request::gpgpuGraphInstantiateFew::OP);
         let is_few = list.len() <= graph_step::FEW && has_few;
-        let waits = !(is_few && is_sure);
+        // Its name is the host's.
+        let waits = for_device || !(is_few && is_sure);
         if is_few {
             let few = |steps| request::gpgpuGraphInstantiateFew { exec, steps, flags };
             send(client, &list, waits, few, beside)?;
@@ -382,7 +394,19 @@ impl Gpu for Guest {
         if waits {
             place.is_made();
         }
-        Ok(Exec::new(exec, now, place))
+        if for_device && now.prints() {
+            KERNELS_LAUNCH_PRINTING.store(true, Ordering::Relaxed);
+        }
+        let made = Exec::new(exec, now, place);
+        if for_device {
+            made.named(client)
+        } else {
+            Ok(made)
+        }
+    }
+
+    fn device_handle(exec: &Exec) -> Option<u64> {
+        exec.handle
     }
 
     fn set(exec: &Exec, steps: &[Step], index: usize) -> Result {
@@ -459,7 +483,7 @@ impl Gpu for Guest {
             client.call(&request).map(drop)
         };
         launched.inspect_err(|_| now.expect_calls(-1))?;
-        if now.prints() {
+        if now.prints() || KERNELS_LAUNCH_PRINTING.load(Ordering::Relaxed) {
             client.launched_printing();
         }
         if launch::is_blocking() {
@@ -468,14 +492,20 @@ impl Gpu for Guest {
         Ok(())
     }
 
-    fn upload(exec: &Exec, stream: CUstream, per_thread: bool) -> Result {
+    fn upload(exec: &Exec, steps: &Arc<Vec<Step>>, stream: CUstream, per_thread: bool) -> Result {
         let client = client()?;
         let hStream = stream::lower(shape(per_thread), stream)?;
         refuse(client, hStream)?;
-        if exec.now().is_old {
+        let mut now = exec.now();
+        if now.is_old && exec.handle.is_some() {
+            // A kernel may launch it next.
+            exec.renew(client, &mut now, steps)?;
+        }
+        if now.is_old {
             // The next launch brings all of it.
             return Ok(());
         }
+        drop(now);
         let request = request::cuGraphUpload {
             hGraphExec: exec.id,
             hStream,

@@ -145,6 +145,9 @@ pub(super) struct Decoder<'m> {
     temps: HashMap<(u8, u8), u32>,
 }
 
+/// The function of the device that `cudaGraphLaunch` of the device runtime calls.
+pub const GRAPH_LAUNCH: &str = "softwareGpuGraphLaunch";
+
 /// Decodes the kernel that is function `entry` of `module`.
 pub(super) fn decode(
     module: &Module,
@@ -214,6 +217,10 @@ pub(super) fn decode(
         clustered: d.clustered,
         max_threads: kernel.max_threads.min(1024),
         required_block: kernel.required_block,
+        launches_graphs: functions.iter().any(|&of| {
+            let of = &module.functions[of];
+            !of.has_body && of.name == GRAPH_LAUNCH
+        }),
     })
 }
 
@@ -265,6 +272,7 @@ impl<'m> Decoder<'m> {
                 "__assertfail" => Op::Assert,
                 "vprintf" => Op::Env(super::printf::vprintf),
                 "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
+                GRAPH_LAUNCH => Op::Env(super::effects::launch_graph),
                 "malloc" => Op::Env(super::effects::malloc),
                 "free" => Op::Env(super::effects::free),
                 n => Op::Unsupported(format!("call to the undefined function {n}").into()),

@@ -79,6 +79,7 @@ impl Decoder<'_> {
             "%clock" | "%clock64" => 0,
             "%globaltimer" | "%globaltimer_lo" => 1,
             "%clock_hi" | "%globaltimer_hi" => 2,
+            "%current_graph_exec" => 4,
             _ => return None,
         };
         let d = self.temp(bytes, 7);
