@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The effects of kernels beside memory, by functions of the device.
 
-use super::FaultKind;
 use super::env::{Env, LOCAL};
 use super::lanes::each_until;
 use super::program::{Inst, Stop};
+use super::{FaultKind, Launch};
 
 /// The destination of these effects.
 pub trait Effects: Sync {
@@ -26,6 +26,39 @@ pub trait Effects: Sync {
     /// Frees memory of `allocate`. `false` if no allocation begins at the address.
     fn free(&self, _address: u64) -> bool {
         false
+    }
+
+    /// The number of the kernels' device, and how many devices there are.
+    fn device(&self) -> (i32, u32) {
+        (0, 1)
+    }
+
+    /// An attribute of a device, or an error by its number in `cudaError_t`.
+    ///
+    /// # Errors
+    /// There is no such device or attribute.
+    fn device_attribute(&self, _attribute: u32, _device: i32) -> Result<i32, u32> {
+        Err(1)
+    }
+
+    /// A limit of the context (`CUlimit`).
+    fn limit(&self, _limit: u32) -> Option<usize> {
+        None
+    }
+
+    /// An attribute of a kernel of the module (`CUfunction_attribute`).
+    fn kernel_attribute(&self, _kernel: usize, _attribute: u32) -> i32 {
+        0
+    }
+
+    /// The blocks of a kernel that a multiprocessor holds at once.
+    fn active_blocks(&self, _kernel: usize, _threads: u32, _shared: usize) -> u32 {
+        0
+    }
+
+    /// Whether a kernel may launch this kernel so, beside what the kernel itself demands. Sets the cluster.
+    fn prepare(&self, _kernel: usize, _launch: &mut Launch) -> bool {
+        true
     }
 }
 

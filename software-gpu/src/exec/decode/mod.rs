@@ -267,11 +267,15 @@ impl<'m> Decoder<'m> {
                 "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
                 "malloc" => Op::Env(super::effects::malloc),
                 "free" => Op::Env(super::effects::free),
+                n if super::runtime::find(n).is_some() => Op::Env(super::runtime::call),
                 n => Op::Unsupported(format!("call to the undefined function {n}").into()),
             };
             let mut i = self.inst(op);
             i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
             i.imm = callee.returns.first().map_or(-1, |result| result.0.into());
+            // For a function of the device runtime, which these are no registers of.
+            i.d = callee.returns.first().map_or(0, |result| result.1);
+            i.c = super::runtime::find(&f.name).unwrap_or(0) as u32;
             self.code.push(i);
             let end = self.inst(Op::Return);
             self.code.push(end);
