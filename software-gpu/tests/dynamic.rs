@@ -4,6 +4,10 @@
 #[path = "ptx/device.rs"]
 mod device;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use device::{Device, Params, shape};
 use software_gpu::exec::{Fault, FaultKind};
 use software_gpu::link::Linker;
@@ -60,6 +64,21 @@ fn all_threads_of_all_blocks_launch() {
 fn a_kernel_launches_itself_again_and_again() {
     assert_eq!(run("chain", 20_000, 1)[0], 20_001);
     assert_eq!(run("tree", 9, 1)[0], 512);
+}
+
+#[test]
+fn a_launch_that_goes_on_for_ever_is_cancelled() {
+    let mut d = Device::new(&linked(), 1 << 20);
+    let out = d.put(&[0_u32]);
+    let cancel = Arc::clone(&d.cancel);
+    let params = Params::new().add(out).add(u32::MAX);
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        cancel.store(true, Ordering::Release);
+    });
+    let fault = d.launch("chain", &shape(1, 1), &params).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Cancelled);
+    ends.join().unwrap();
 }
 
 #[test]
