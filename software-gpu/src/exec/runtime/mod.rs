@@ -104,7 +104,7 @@ impl<'a> Runtime<'a> {
         let buffer = state.buffers.get((at / SPAN) as usize)?;
         let (offset, size) = (at % SPAN, 8 * buffer.bytes.len() as u64);
         let start = buffer.bytes.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: the offset is inside the buffer, whose bytes are atomic and may be written through a shared reference.
+        // SAFETY: the offset is inside the buffer. Its bytes are atomic: a shared reference is enough to write them.
         (offset < size && size - offset >= bytes).then(|| unsafe { start.add(offset as usize) })
     }
 
