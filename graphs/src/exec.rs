@@ -320,39 +320,41 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> std::result::Result<u64, R
     }
     check_bodies::<G>(&steps)?;
     let of = G::instantiate(&steps, flags)?;
-    G::store().with(|inner| {
-        let mut held = Vec::new();
-        inner.hold(graph, &mut held)?;
-        let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
-        let handle = match G::device_handle(&of).filter(|_| for_device) {
-            Some(taken) if inner.execs.contains_key(&taken) => return Err(CUDA_ERROR_UNKNOWN),
-            Some(handle) => handle,
-            None => inner.new_handle(Tag::Exec),
-        };
-        let id = inner.new_id();
-        let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
-        let has_memory = steps.iter().any(is_memory);
-        let foreign = foreign(&steps);
-        inner.graph(graph)?.exec = Some(handle);
-        let state = State {
-            steps: Arc::new(steps),
-        };
-        inner.execs.insert(
-            handle,
-            Arc::new(Exec {
-                id,
-                flags,
-                of,
-                places,
-                has_memory,
-                foreign,
-                state: Mutex::new(state),
-                objects,
-            }),
-        );
-        Ok(handle)
-    })
-    .map_err(Refused::from)
+    G::store()
+        .with(|inner| {
+            let mut held = Vec::new();
+            inner.hold(graph, &mut held)?;
+            let objects =
+                (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
+            let handle = match G::device_handle(&of).filter(|_| for_device) {
+                Some(taken) if inner.execs.contains_key(&taken) => return Err(CUDA_ERROR_UNKNOWN),
+                Some(handle) => handle,
+                None => inner.new_handle(Tag::Exec),
+            };
+            let id = inner.new_id();
+            let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
+            let has_memory = steps.iter().any(is_memory);
+            let foreign = foreign(&steps);
+            inner.graph(graph)?.exec = Some(handle);
+            let state = State {
+                steps: Arc::new(steps),
+            };
+            inner.execs.insert(
+                handle,
+                Arc::new(Exec {
+                    id,
+                    flags,
+                    of,
+                    places,
+                    has_memory,
+                    foreign,
+                    state: Mutex::new(state),
+                    objects,
+                }),
+            );
+            Ok(handle)
+        })
+        .map_err(Refused::from)
 }
 
 impl<G: Gpu> Exec<G> {

@@ -208,6 +208,10 @@ impl Effects for InGraph<'_> {
         self.of.free(address)
     }
 
+    fn limit(&self, limit: u32) -> Option<usize> {
+        self.of.limit(limit)
+    }
+
     fn set_condition(&self, number: u64, value: u32) -> bool {
         let index = number
             .checked_sub(1)

@@ -10,18 +10,17 @@ use std::fmt::Write as _;
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX};
 
-use crate::exec::GRAPH_LAUNCH;
+use crate::exec;
 use crate::image::{self, Refused};
 use crate::ptx;
 
 /// Functions that the device has without a definition.
-const BUILT_IN: [&str; 6] = [
+const BUILT_IN: [&str; 5] = [
     "vprintf",
     "__assertfail",
     "cudaGraphSetConditional",
     "malloc",
     "free",
-    GRAPH_LAUNCH,
 ];
 
 /// The device runtime, for programs that link NVIDIA's library of that name.
@@ -49,6 +48,7 @@ struct Input {
 #[derive(Default)]
 pub struct Linker {
     inputs: Vec<Input>,
+    has_device_runtime: bool,
     /// The most registers of a kernel that does not say so itself.
     pub max_registers: Option<u32>,
 }
@@ -259,7 +259,9 @@ impl Linker {
     /// # Errors
     /// The device is too old for it.
     pub fn add_device_runtime(&mut self, capability: u32) -> Result<(), Refused> {
-        self.add("cudadevrt", DEVICE_RUNTIME.to_owned(), capability)
+        self.add("cudadevrt", DEVICE_RUNTIME.to_owned(), capability)?;
+        self.has_device_runtime = true;
+        Ok(())
     }
 
     /// The text that all of them become.
@@ -355,7 +357,10 @@ impl Linker {
             .functions
             .iter()
             .filter(|function| !function.has_body);
-        for function in functions.filter(|of| !BUILT_IN.contains(&&of.name[..])) {
+        let is_known = |name: &str| {
+            BUILT_IN.contains(&name) || self.has_device_runtime && exec::is_function(name)
+        };
+        for function in functions.filter(|of| !is_known(&of.name)) {
             say(&function.name);
         }
         for variable in module.globals.iter().filter(|variable| variable.is_extern) {

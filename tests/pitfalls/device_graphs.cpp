@@ -78,6 +78,8 @@ struct Setup {
     CUstream stream;
 
     Setup() {
+        if (device_runtime_end - device_runtime == 0)
+            pitfall::skip("no libcudadevrt.a when the program was built");
         CUlinkState state;
         CUmodule module;
         void *image;

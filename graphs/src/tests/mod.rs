@@ -845,8 +845,14 @@ fn a_graph_that_kernels_launch_has_the_driver_s_handle_and_only_nodes_of_the_gpu
         (within, node)
     });
     assert_eq!(instantiate(inner_graph, 0), Err(refused(3, within)));
-    assert_eq!(instantiate(graph, abi::AUTO_FREE_ON_LAUNCH), Err(refused(1, 0)));
-    assert_eq!(instantiate(graph, abi::USE_NODE_PRIORITY), Ok(DEVICE_HANDLE));
+    assert_eq!(
+        instantiate(graph, abi::AUTO_FREE_ON_LAUNCH),
+        Err(refused(1, 0))
+    );
+    assert_eq!(
+        instantiate(graph, abi::USE_NODE_PRIORITY),
+        Ok(DEVICE_HANDLE)
+    );
     // The driver gives no name twice at a time.
     assert_eq!(
         instantiate(graph, 0).map_err(|of| of.code),

@@ -10,7 +10,7 @@ use crate::driver;
 use crate::ffi::{Pointer, Result, Text, export};
 
 /// `CUDA_ERROR_INVALID_DEVICE` for any device but those there are.
-pub(super) fn check(device: CUdevice) -> Result {
+pub(crate) fn check(device: CUdevice) -> Result {
     if !(0..Config::get().devices as CUdevice).contains(&device) {
         return Err(CUDA_ERROR_INVALID_DEVICE);
     }
@@ -36,7 +36,7 @@ fn set_text(out: Pointer<c_char>, length: c_int, text: &str) -> Result {
 }
 
 /// `cuDeviceGetAttribute`.
-fn attribute(which: CUdevice_attribute, device: CUdevice) -> Result<c_int> {
+pub(crate) fn attribute(which: CUdevice_attribute, device: CUdevice) -> Result<c_int> {
     let config = Config::get();
     let value = match which {
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => config::MAX_THREADS_PER_BLOCK as c_int,

@@ -26,6 +26,7 @@ use super::occupancy::active_blocks;
 use crate::config::{Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::effects::OfLaunch;
 use crate::exec::{self, Effects, Launch};
 use crate::ffi::{Pointer, Result, as_callback, export};
 use crate::graph;
@@ -52,6 +53,19 @@ fn fits(dimensions: [u32; 3], most: [u32; 3]) -> bool {
 
 /// Launches that CUDA refuses at the call and not later, in a context.
 pub(crate) fn check(function: &Function, launch: &Launch, cx: &Context) -> Result {
+    check_shape(function, launch)?;
+    if launch.cooperative {
+        let threads = product(launch.block) as u32;
+        let resident = active_blocks(function, threads, launch.dynamic_shared_bytes);
+        if product(launch.grid) > u64::from(resident * cx.multiprocessors()) {
+            return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
+    Ok(())
+}
+
+/// The same in any context, which does not matter but for a cooperative launch.
+pub(crate) fn check_shape(function: &Function, launch: &Launch) -> Result {
     let info = function.info();
     let threads = product(launch.block);
     if !fits(launch.grid, MAX_GRID_DIM)
@@ -73,12 +87,6 @@ pub(crate) fn check(function: &Function, launch: &Launch, cx: &Context) -> Resul
             .all(|(g, c)| c > 0 && g % c == 0);
         if !divides || product(launch.cluster) > MAX_CLUSTER_BLOCKS.into() {
             return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
-        }
-    }
-    if launch.cooperative {
-        let resident = active_blocks(function, threads as u32, launch.dynamic_shared_bytes);
-        if product(launch.grid) > u64::from(resident * cx.multiprocessors()) {
-            return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
     }
     Ok(())
@@ -183,7 +191,7 @@ fn launch(
     .map(|_| false)
 }
 
-/// Runs a launch now.
+/// Runs a launch now, with all that its kernel launches.
 pub(crate) fn run(
     function: &Arc<Function>,
     launch: &Launch,
@@ -199,7 +207,7 @@ pub(crate) fn run(
         parameters,
         &driver.memory.seen_by(function.device),
         &driver.cancel,
-        effects,
+        &OfLaunch::new(effects, function),
     )
     .map_err(|fault| driver.code_of(&fault))
 }

@@ -24,7 +24,7 @@ const SHARED_UNIT: usize = 128;
 const REGISTER_UNIT: u32 = 256;
 
 /// Blocks of `threads` threads with `dynamic_shared` bytes that a multiprocessor holds at once.
-pub(super) fn active_blocks(function: &Function, threads: u32, dynamic_shared: usize) -> u32 {
+pub(crate) fn active_blocks(function: &Function, threads: u32, dynamic_shared: usize) -> u32 {
     let info = function.info();
     let warps = threads.div_ceil(WARP_SIZE);
     let shared = info.static_shared_bytes + dynamic_shared;

@@ -19,6 +19,12 @@ impl Context {
         }
     }
 
+    /// The values of the limits that kernels can ask for, by number.
+    pub fn limits(&self) -> [usize; 7] {
+        let limits = self.home().limits.lock();
+        std::array::from_fn(|number| limits[number])
+    }
+
     /// Sets a limit.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
         match limit {

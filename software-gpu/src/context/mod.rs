@@ -114,12 +114,12 @@ impl Context {
         let own = new_id();
         let home = green.as_ref().map(|of| Arc::clone(&of.home));
         let id = home.as_ref().map_or(own, |home| home.id);
-        let OfContext { printed, heap } = match home {
-            Some(home) => home.effects(),
-            None => OfContext {
-                printed: Arc::new(Printed::new(PRINTF_BYTES)),
-                heap: Arc::new(Heap::new(HEAP_BYTES, (id, device))),
-            },
+        let (printed, heap) = match home.map(|home| home.effects()) {
+            Some(of) => (of.printed, of.heap),
+            None => (
+                Arc::new(Printed::new(PRINTF_BYTES)),
+                Arc::new(Heap::new(HEAP_BYTES, (id, device))),
+            ),
         };
         Self {
             id,
@@ -194,6 +194,7 @@ impl Context {
         OfContext {
             printed: Arc::clone(&self.printed),
             heap: Arc::clone(&self.heap),
+            limits: self.limits(),
         }
     }
 

@@ -160,6 +160,8 @@ pub(super) struct Block {
     locals: Vec<Bytes>,
     shared: Bytes,
     shared_bytes: usize,
+    /// The last errors of each warp's lanes.
+    errors: Vec<[u32; LANES]>,
     next: usize,
 }
 
@@ -186,6 +188,7 @@ impl Block {
                 .collect(),
             shared: Bytes::new(shared_bytes),
             shared_bytes,
+            errors: vec![[0; LANES]; n],
             next: 0,
         };
         for w in 0..n {
@@ -230,6 +233,7 @@ impl Block {
             self.barriers.live[w] = lanes;
             self.specials(program, shape, w, true);
         }
+        self.errors.fill([0; LANES]);
         for one in &mut self.barriers.all {
             one.arrived.fill(0);
             one.busy = false;
@@ -272,6 +276,8 @@ impl Block {
                     live: 0,
                     epoch: shape.epoch,
                     output: shape.output,
+                    runtime: shape.runtime,
+                    errors: &mut self.errors[w],
                 };
                 let r = self.warps[w].run(w, program, &mut env, &mut self.barriers, 2000);
                 match r {

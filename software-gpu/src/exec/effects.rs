@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The effects of kernels beside memory, by functions of the device.
 
-use super::FaultKind;
 use super::env::{Env, LOCAL};
 use super::lanes::each_until;
 use super::program::{Inst, Stop};
+use super::{FaultKind, Launch};
 
 /// The destination of these effects.
 pub trait Effects: Sync {
@@ -37,6 +37,39 @@ pub trait Effects: Sync {
     fn free(&self, _address: u64) -> bool {
         false
     }
+
+    /// The number of the kernels' device, and how many devices there are.
+    fn device(&self) -> (i32, u32) {
+        (0, 1)
+    }
+
+    /// An attribute of a device, or an error by its number in `cudaError_t`.
+    ///
+    /// # Errors
+    /// There is no such device or attribute.
+    fn device_attribute(&self, _attribute: u32, _device: i32) -> Result<i32, u32> {
+        Err(1)
+    }
+
+    /// A limit of the context (`CUlimit`).
+    fn limit(&self, _limit: u32) -> Option<usize> {
+        None
+    }
+
+    /// An attribute of a kernel of the module (`CUfunction_attribute`).
+    fn kernel_attribute(&self, _kernel: usize, _attribute: u32) -> i32 {
+        0
+    }
+
+    /// The blocks of a kernel that a multiprocessor holds at once.
+    fn active_blocks(&self, _kernel: usize, _threads: u32, _shared: usize) -> u32 {
+        0
+    }
+
+    /// Whether a kernel may launch this kernel so, beside what the kernel itself demands. Sets the cluster.
+    fn prepare(&self, _kernel: usize, _launch: &mut Launch) -> bool {
+        true
+    }
 }
 
 /// `cudaGraphSetConditional`: `list` has the places of its parameters in local memory. A number of no value is an illegal address, as with
@@ -56,33 +89,13 @@ pub(super) unsafe fn set_condition(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -
 }
 
 /// The fault of a lane that has named an invalid address.
-fn illegal(lane: usize, address: u64, len: usize) -> Stop {
+pub(super) fn illegal(lane: usize, address: u64, len: usize) -> Stop {
     let kind = FaultKind::IllegalAddress {
         address,
         len,
         write: true,
     };
     Stop { kind, lane }
-}
-
-/// The function of the device that launches a graph: `list` has the places of the graph's name and the stream in local memory, `imm` that of
-/// the result. The name of no graph is an illegal address, as with NVIDIA's driver.
-///
-/// # Safety
-/// None of its own; the type is `EnvFn`'s.
-pub(super) unsafe fn launch_graph(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
-    each_until(mask, |lane| {
-        let graph = env.parameter(lane, i.list.first().copied());
-        let stream = env.parameter(lane, i.list.get(1).copied());
-        let code = env.output.launch_graph(graph, stream);
-        let code = code.ok_or_else(|| illegal(lane, graph, 8))?;
-        if let Ok(result) = u64::try_from(i.imm) {
-            let to = env.host::<LOCAL>(lane, result, 4, true)?;
-            // SAFETY: `host` answers for the pointer and the length.
-            unsafe { to.cast::<u32>().write_unaligned(code) };
-        }
-        Ok(())
-    })
 }
 
 /// `malloc`: `list` has the place of its parameter in local memory, `imm` that of its result.

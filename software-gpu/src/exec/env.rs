@@ -17,6 +17,8 @@ pub(super) const SHARED_WINDOW: u64 = 2 << 60;
 pub(super) const PARAM_WINDOW: u64 = 3 << 60;
 /// The workspace of a cooperative launch (`%envreg1`, `%envreg2`).
 pub(super) const GRID_WINDOW: u64 = 4 << 60;
+/// The parameter buffers of launches by kernels begin here.
+pub(super) const PARAMETERS_WINDOW: u64 = 6 << 60;
 /// Addresses of functions begin here; no access reaches them.
 pub(super) const FUNCTION_WINDOW: u64 = 5 << 60;
 
@@ -136,6 +138,10 @@ pub(super) struct Env<'a, 'm> {
     pub(super) epoch: std::time::Instant,
     /// The target of kernels' effects beside memory.
     pub(super) output: &'a dyn super::Effects,
+    /// The device runtime of the grid.
+    pub(super) runtime: &'a super::runtime::Runtime<'a>,
+    /// The last error of each lane from the device runtime.
+    pub(super) errors: &'a mut [u32; LANES],
 }
 
 impl Env<'_, '_> {
@@ -221,6 +227,7 @@ impl Env<'_, '_> {
                 (at < size && size - at >= n)
                     .then(|| unsafe { self.grid.as_ptr().cast::<u8>().add(at as usize).cast_mut() })
             }
+            6 => self.runtime.buffer(at, n),
             _ => None,
         }
     }

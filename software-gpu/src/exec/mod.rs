@@ -8,6 +8,7 @@
 
 mod atomic;
 mod block;
+mod children;
 mod collective;
 mod decode;
 mod effects;
@@ -19,6 +20,7 @@ mod module;
 mod printf;
 mod program;
 mod run;
+mod runtime;
 mod soft;
 mod stacks;
 mod system;
@@ -27,10 +29,11 @@ mod warp;
 
 use std::sync::atomic::AtomicBool;
 
-pub use decode::GRAPH_LAUNCH;
+pub use children::Call;
 pub use effects::Effects;
 pub use memory::{Memory, Range};
 pub use module::LoadedModule;
+pub(crate) use runtime::is_function;
 pub use texture::{Class, Format, Image, Layout, Outside, Place, Sampler, Surface, Texture};
 
 use crate::ptx;
@@ -135,7 +138,7 @@ pub enum LoadError<E> {
     Allocate(E),
 }
 
-/// Runs `kernel` of `module` to its end and returns when all its effects are in memory. `params` is the parameter
+/// Runs `kernel` of `module` and all that it launches to their end, and returns when all effects are in memory. `params` is the parameter
 /// buffer in the layout of [`ptx::Kernel::params`], `param_bytes` long. `cancel`, once true, makes the kernel stop
 /// soon. Its output goes to `output`, call by call.
 ///
@@ -150,7 +153,7 @@ pub fn launch(
     cancel: &AtomicBool,
     output: &dyn Effects,
 ) -> Result<(), Fault> {
-    let Some(program) = module.program(kernel) else {
+    let Some(number) = module.number(kernel) else {
         return Err(Fault {
             kind: FaultKind::InvalidLaunch("no such kernel".into()),
             kernel: kernel.to_owned(),
@@ -159,5 +162,10 @@ pub fn launch(
             thread: [0; 3],
         });
     };
-    run::run(program, launch, params, memory, (cancel, output))
+    let first = children::Child {
+        kernel: number,
+        launch: *launch,
+        params: params.to_vec(),
+    };
+    children::run(module, first, memory, (cancel, output))
 }

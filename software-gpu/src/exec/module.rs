@@ -65,19 +65,33 @@ impl LoadedModule {
         })
     }
 
-    pub(super) fn program(&self, kernel: &str) -> Option<&Program> {
-        self.programs.iter().find(|p| p.name == kernel)
+    pub(super) fn programs(&self) -> &[Program] {
+        &self.programs
+    }
+
+    /// The number of the kernel called `kernel`.
+    pub(super) fn number(&self, kernel: &str) -> Option<usize> {
+        self.programs.iter().position(|p| p.name == kernel)
+    }
+
+    /// The number of the kernel whose address is `address`.
+    pub(super) fn kernel_at(&self, address: u64) -> Option<usize> {
+        let function = |of: &ptx::Kernel| function_address(of.function) == address;
+        self.module.kernels.iter().position(function)
     }
 
     /// Local memory in bytes that one thread of `kernel` needs, called functions included
     /// (`CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`).
     pub fn local_bytes(&self, kernel: &str) -> Option<usize> {
-        self.program(kernel).map(|p| p.local)
+        self.number(kernel)
+            .map(|number| self.programs[number].local)
     }
 
     /// Whether `kernel` may launch graphs.
     pub fn launches_graphs(&self, kernel: &str) -> bool {
-        self.program(kernel).is_some_and(|p| p.launches_graphs)
+        self.programs
+            .iter()
+            .any(|of| of.name == kernel && of.launches_graphs)
     }
 
     /// The module's text form.

@@ -10,6 +10,7 @@ use super::effects::Effects;
 use super::env::{Cache, GRID_WINDOW};
 use super::memory::Memory;
 use super::program::{Program, Special};
+use super::runtime::Runtime;
 use super::{Fault, FaultKind, Launch};
 
 /// Blocks that one worker keeps resident when the first ones do not end by themselves.
@@ -22,6 +23,7 @@ pub(super) struct Shape<'a> {
     pub(super) workspace: &'a [u64; 8],
     pub(super) epoch: Instant,
     pub(super) output: &'a dyn Effects,
+    pub(super) runtime: &'a Runtime<'a>,
     cancel: &'a AtomicBool,
     abort: AtomicBool,
     workers: u32,
@@ -110,27 +112,20 @@ fn invalid(program: &Program, why: impl Into<String>) -> Fault {
     }
 }
 
-/// Checks the launch and runs it.
-pub(super) fn run(
-    program: &Program,
-    launch: &Launch,
-    params: &[u8],
-    memory: &dyn Memory,
-    (cancel, output): (&AtomicBool, &dyn Effects),
-) -> Result<(), Fault> {
-    static GRID: AtomicU64 = AtomicU64::new(1);
+/// The number of blocks of a launch that the kernel allows, or the reason that it does not.
+pub(super) fn check(program: &Program, launch: &Launch) -> Result<u64, &'static str> {
     let blocks = launch
         .grid
         .iter()
         .try_fold(1u64, |n, &g| n.checked_mul(u64::from(g)))
         .filter(|&n| n > 0)
-        .ok_or_else(|| invalid(program, "grid without blocks or too large"))?;
+        .ok_or("grid without blocks or too large")?;
     let threads = launch.block.iter().try_fold(1u32, |n, &b| n.checked_mul(b));
     if !threads.is_some_and(|t| t > 0 && t <= program.max_threads) {
-        return Err(invalid(program, "block size"));
+        return Err("block size");
     }
     if program.required_block.is_some_and(|b| b != launch.block) {
-        return Err(invalid(program, "the kernel requires another block shape"));
+        return Err("the kernel requires another block shape");
     }
     if launch
         .cluster
@@ -138,14 +133,26 @@ pub(super) fn run(
         .zip(&launch.grid)
         .any(|(&c, &g)| c == 0 || g % c != 0)
     {
-        return Err(invalid(program, "cluster shape"));
+        return Err("cluster shape");
     }
     if program.clustered && launch.cluster != [1; 3] {
-        return Err(invalid(
-            program,
+        return Err(
             "the kernel synchronises clusters, of which only those of one block are supported",
-        ));
+        );
     }
+    Ok(blocks)
+}
+
+/// Checks the launch and runs it.
+pub(super) fn run(
+    program: &Program,
+    launch: &Launch,
+    params: &[u8],
+    memory: &dyn Memory,
+    (cancel, output, runtime): (&AtomicBool, &dyn Effects, &Runtime<'_>),
+) -> Result<(), Fault> {
+    static GRID: AtomicU64 = AtomicU64::new(1);
+    let blocks = check(program, launch).map_err(|why| invalid(program, why))?;
     if params.len() < program.param_bytes {
         return Err(invalid(program, "parameters missing"));
     }
@@ -166,6 +173,7 @@ pub(super) fn run(
         workspace: &workspace,
         epoch: Instant::now(),
         output,
+        runtime,
         cancel,
         abort: AtomicBool::new(false),
         workers,

@@ -34,6 +34,7 @@ impl Module {
                     let held = self.globals.iter().flat_map(|g| &g.relocations);
                     for r in held {
                         if let Symbol::Function(f) = r.target
+                            && !self.functions[f as usize].is_entry
                             && !list.contains(&(f as usize))
                         {
                             list.push(f as usize);
@@ -48,6 +49,7 @@ impl Module {
                             .flat_map(|i| &i.operands)
                         {
                             if let Operand::Symbol(Symbol::Function(f), _) = o
+                                && !self.functions[*f as usize].is_entry
                                 && !list.contains(&(*f as usize))
                             {
                                 list.push(*f as usize);
@@ -56,7 +58,9 @@ impl Module {
                     }
                 }
                 for s in ins.operands.iter().filter_map(Operand::symbol) {
+                    // The address of a kernel is for launches of it.
                     if let Symbol::Function(f) = s
+                        && (ins.opcode == "call" || !self.functions[f as usize].is_entry)
                         && !list.contains(&(f as usize))
                     {
                         list.push(f as usize);

@@ -16,6 +16,8 @@ pub struct Device {
     used: usize,
     pub module: LoadedModule,
     pub printed: Printed,
+    /// Ends launches, once true.
+    pub cancel: Arc<AtomicBool>,
 }
 
 /// The printed text, call by call.
@@ -69,6 +71,7 @@ impl Device {
             used,
             module,
             printed: Printed::default(),
+            cancel: Arc::default(),
         };
         let all: Vec<_> = d.module.initialisers().to_vec();
         for (at, bytes) in all {
@@ -120,7 +123,7 @@ impl Device {
             shape,
             &params.0,
             &heap,
-            &AtomicBool::new(false),
+            &self.cancel,
             &self.printed,
         )
     }

@@ -136,9 +136,6 @@ mod tests {
         let all: Vec<u32> = (0..first).collect();
         steps.push(step(kind::NOTHING, &all));
         steps.extend((0..first).map(|_| step(kind::LAUNCH, &[first])));
-        assert_eq!(
-            without_joins(&steps).err(),
-            Some(CUDA_ERROR_OUT_OF_MEMORY)
-        );
+        assert_eq!(without_joins(&steps).err(), Some(CUDA_ERROR_OUT_OF_MEMORY));
     }
 }

@@ -145,8 +145,8 @@ pub(super) struct Decoder<'m> {
     temps: HashMap<(u8, u8), u32>,
 }
 
-/// The function of the device that `cudaGraphLaunch` of the device runtime calls.
-pub const GRAPH_LAUNCH: &str = "softwareGpuGraphLaunch";
+/// The function by which a kernel launches a graph.
+const GRAPH_LAUNCH: &str = "cudaGraphLaunch";
 
 /// Decodes the kernel that is function `entry` of `module`.
 pub(super) fn decode(
@@ -272,14 +272,17 @@ impl<'m> Decoder<'m> {
                 "__assertfail" => Op::Assert,
                 "vprintf" => Op::Env(super::printf::vprintf),
                 "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
-                GRAPH_LAUNCH => Op::Env(super::effects::launch_graph),
                 "malloc" => Op::Env(super::effects::malloc),
                 "free" => Op::Env(super::effects::free),
+                n if super::runtime::find(n).is_some() => Op::Env(super::runtime::call),
                 n => Op::Unsupported(format!("call to the undefined function {n}").into()),
             };
             let mut i = self.inst(op);
             i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
             i.imm = callee.returns.first().map_or(-1, |result| result.0.into());
+            // For a function of the device runtime, which these are no registers of.
+            i.d = callee.returns.first().map_or(0, |result| result.1);
+            i.c = super::runtime::find(&f.name).unwrap_or(0) as u32;
             self.code.push(i);
             let end = self.inst(Op::Return);
             self.code.push(end);

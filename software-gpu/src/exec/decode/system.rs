@@ -46,8 +46,7 @@ pub(super) fn special(name: &str) -> Option<Special> {
         | "%reserved_smem_offset_1"
         | "%reserved_smem_offset_begin"
         | "%reserved_smem_offset_end"
-        | "%reserved_smem_offset_cap"
-        | "%current_graph_exec" => Special::Zero,
+        | "%reserved_smem_offset_cap" => Special::Zero,
         _ => {
             let n: u8 = name.strip_prefix("%envreg")?.parse().ok()?;
             if n > 31 {
