@@ -279,6 +279,10 @@ fn check_for_device<G: Gpu>(graph: u64) -> std::result::Result<(), Refused> {
         let context = match &work {
             Work::Kernel(of) => of.context,
             Work::Fill(of) => of.context,
+            // The driver counts pageable memory as another device's.
+            Work::Copy(of) if G::is_near(of)? && device.is_some() => {
+                return Err(refused(INSTANTIATE_SEVERAL_DEVICES));
+            }
             Work::Copy(of) if of.dst_array == 0 && of.src_array == 0 && !G::is_near(of)? => {
                 of.context
             }

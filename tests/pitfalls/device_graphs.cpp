@@ -135,8 +135,8 @@ struct Setup {
         return of;
     }
 
-    CUgraphNode adds(CUgraph graph, std::vector<CUgraphNode> after, unsigned term) const {
-        CUdeviceptr to = words;
+    CUgraphNode adds(CUgraph graph, std::vector<CUgraphNode> after, unsigned term, unsigned word = 0) const {
+        CUdeviceptr to = words + 4 * word;
         void *params[] = {&to, &term};
         return kernel(graph, after, add, params);
     }
@@ -268,7 +268,8 @@ PITFALL(39, graphs_for_kernels_fill_copy_and_have_graphs) {
     CUDA_MEMSET_NODE_PARAMS fill{s.words, 0, 4, 4, 1, 1};
     CK(cuGraphAddMemsetNode(&node, inner, nullptr, 0, &fill, s.gpu.context));
     s.adds(inner, {node}, 100);
-    s.adds(inner, {node}, 0);
+    // The graph has two ends.
+    s.adds(inner, {node}, 1, 9);
     CUDA_MEMCPY3D copy{};
     copy.srcMemoryType = CU_MEMORYTYPE_HOST;
     copy.srcHost = pinned;
@@ -315,8 +316,8 @@ PITFALL(63, graphs_that_kernels_cannot_launch) {
     CUgraph graph = new_graph();
     refused(graph, CUDA_GRAPH_INSTANTIATE_ERROR, nullptr, "nothing");
     s.adds(graph, {}, 1);
-    auto with = [&](CUgraphNode wrong, const char *what) {
-        refused(graph, no_operation, wrong, what);
+    auto with = [&](CUgraphNode wrong, const char *what, unsigned result = no_operation) {
+        refused(graph, result, wrong, what);
         CK(cuGraphDestroyNode(wrong));
     };
     CUgraphNode node = nullptr;
@@ -340,7 +341,11 @@ PITFALL(63, graphs_that_kernels_cannot_launch) {
     copy.WidthInBytes = 4;
     copy.Height = copy.Depth = 1;
     CK(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, s.gpu.context));
-    with(node, "a copy from pageable memory");
+    // That is no memory of the device that the other node is on.
+    with(node, "a copy from pageable memory", CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED);
+    CUgraph alone = new_graph();
+    CK(cuGraphAddMemcpyNode(&node, alone, nullptr, 0, &copy, s.gpu.context));
+    refused(alone, no_operation, node, "a copy from pageable memory alone");
     CUgraphExec exec = nullptr;
     CK_IS(cuGraphInstantiate(&exec, graph, for_device | CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH),
           CUDA_ERROR_INVALID_VALUE);

@@ -55,9 +55,8 @@ extern "C" __global__ void again(unsigned *out, unsigned left) {
 }
 
 extern "C" __global__ void moves(unsigned *out, unsigned value) {
-    unsigned codes = cudaMemsetAsync(out + 1, 1, 8, 0);
     add<<<1, 1>>>(out + 1, value);
-    codes |= cudaMemcpyAsync(out + 3, out + 1, 8, cudaMemcpyDeviceToDevice, 0);
+    unsigned codes = cudaMemcpyAsync(out + 3, out + 1, 8, cudaMemcpyDeviceToDevice, 0);
     void *memory = nullptr;
     codes |= cudaMalloc(&memory, 1000);
     *(volatile unsigned *)memory = value;
@@ -74,8 +73,6 @@ extern "C" __global__ void refused(unsigned *out, unsigned threads) {
     out[3] = cudaGetLastError();
     add<<<0, 1>>>(out, 1);
     out[4] = cudaGetLastError();
-    cudaStream_t stream;
-    out[5] = cudaStreamCreateWithFlags(&stream, cudaStreamDefault);
     int multiprocessors = 0;
     out[6] = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
     out[7] = multiprocessors;

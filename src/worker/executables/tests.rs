@@ -3,6 +3,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use gpgpu_graphs::abi::DEVICE_LAUNCH;
 use gpgpu_protocol::{
     api::{
         Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphChange, GraphExec, GraphPart, GraphStep,
@@ -251,6 +252,36 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
 }
 
 /// Others wait for it.
+#[test]
+fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
+    let rig = Rig::new();
+    let name = |exec| {
+        let request = request::gpgpuGraphHandle { exec, handle: true };
+        run(rig.session, request, rig.contexts[0])
+    };
+    let executables = &rig.session.executables;
+    let steps = [of(&rig, kind::LAUNCH), of(&rig, kind::NOTHING)];
+    let (plain, direct) = (id(0x60), id(0x61));
+    assert_eq!(name(plain), GONE);
+    assert_eq!(make(&rig, plain, &steps), CUDA_SUCCESS);
+    // The driver's handle of this one is an address of the worker.
+    assert_eq!(name(plain), BAD);
+    let made = executables.make(rig.session, direct, &steps, DEVICE_LAUNCH);
+    assert_eq!(made, Ok(()));
+    assert_eq!(name(direct), CUDA_SUCCESS);
+    let handle = |exec| executables.find(exec).and_then(|of| of.handle());
+    let before = handle(direct);
+    let updates = || double::calls("cuGraphExecUpdate_v2");
+    let (count, update) = (updates(), executables.find(direct).unwrap());
+    assert_eq!(update.update(rig.session, &steps), Ok(()));
+    assert_eq!((handle(direct), updates()), (before, count + 1));
+    // Fewer steps are another graph.
+    assert_eq!(update.update(rig.session, &steps[..1]), Err(BAD));
+    executables.end(plain).unwrap();
+    executables.end(direct).unwrap();
+    assert_eq!(name(direct), GONE);
+}
+
 #[test]
 fn few_steps_are_few() {
     let rig = Rig::new();
