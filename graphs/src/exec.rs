@@ -324,41 +324,46 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> std::result::Result<u64, R
     }
     check_bodies::<G>(&steps)?;
     let of = G::instantiate(&steps, flags)?;
-    G::store()
-        .with(|inner| {
-            let mut held = Vec::new();
-            inner.hold(graph, &mut held)?;
-            let objects =
-                (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
-            let handle = match G::device_handle(&of).filter(|_| for_device) {
-                Some(taken) if inner.execs.contains_key(&taken) => return Err(CUDA_ERROR_UNKNOWN),
-                Some(handle) => handle,
-                None => inner.new_handle(Tag::Exec),
-            };
-            let id = inner.new_id();
-            let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
-            let has_memory = steps.iter().any(is_memory);
-            let foreign = foreign(&steps);
-            inner.graph(graph)?.exec = Some(handle);
-            let state = State {
-                steps: Arc::new(steps),
-            };
-            inner.execs.insert(
-                handle,
-                Arc::new(Exec {
-                    id,
-                    flags,
-                    of,
-                    places,
-                    has_memory,
-                    foreign,
-                    state: Mutex::new(state),
-                    objects,
-                }),
-            );
-            Ok(handle)
-        })
-        .map_err(Refused::from)
+    let kept = G::store().with(|inner| keep(inner, graph, flags, of, (steps, places)));
+    Ok(kept?)
+}
+
+/// Makes the driver's object the program's, and gives the handle.
+fn keep<G: Gpu>(
+    inner: &mut Inner<G>,
+    graph: u64,
+    flags: u64,
+    of: G::Exec,
+    (steps, places): (Vec<Step>, Map<usize>),
+) -> Result<u64> {
+    let mut held = Vec::new();
+    inner.hold(graph, &mut held)?;
+    let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
+    let name = G::device_handle(&of).filter(|_| flags & DEVICE_LAUNCH != 0);
+    let handle = name.unwrap_or_else(|| inner.new_handle(Tag::Exec));
+    let id = inner.new_id();
+    let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
+    let has_memory = steps.iter().any(is_memory);
+    let foreign = foreign(&steps);
+    inner.graph(graph)?.exec = Some(handle);
+    let state = State {
+        steps: Arc::new(steps),
+    };
+    let exec = Arc::new(Exec {
+        id,
+        flags,
+        of,
+        places,
+        has_memory,
+        foreign,
+        state: Mutex::new(state),
+        objects,
+    });
+    // The driver gives a name again when the context of its graph has ended.
+    if let Some(ended) = inner.execs.insert(handle, exec) {
+        inner.discard(ended);
+    }
+    Ok(handle)
 }
 
 impl<G: Gpu> Exec<G> {
