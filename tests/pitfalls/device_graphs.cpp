@@ -299,6 +299,8 @@ PITFALL(39, graphs_for_kernels_fill_copy_and_have_graphs) {
     s.expect(by_kernel, 104, 307, "changed, by a kernel");
 }
 
+static const unsigned no_operation = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+
 // Instantiations that cannot be, with the node that is the reason.
 PITFALL(63, graphs_that_kernels_cannot_launch) {
     Setup s;
@@ -312,7 +314,6 @@ PITFALL(63, graphs_that_kernels_cannot_launch) {
                "%s: %d, result %d, node %p", what, code, params.result_out, (void *)params.hErrNode_out);
         CK_IS(cuGraphInstantiate(&exec, graph, for_device), CUDA_ERROR_INVALID_VALUE);
     };
-    const unsigned no_operation = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
     CUgraph graph = new_graph();
     refused(graph, CUDA_GRAPH_INSTANTIATE_ERROR, nullptr, "nothing");
     s.adds(graph, {}, 1);
