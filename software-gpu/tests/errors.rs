@@ -504,12 +504,22 @@ fn unsupported_functions_return_not_supported() {
     assert_eq!(status, CU_STREAM_CAPTURE_STATUS_NONE);
     let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
     ok!(cuGraphCreate(&mut graph, 0));
-    // Launches from the device.
+    // Kernels have nothing to launch in a graph without nodes.
+    const DEVICE_LAUNCH: u64 = 4;
     assert_eq!(
-        cu!(cuGraphInstantiateWithFlags(&mut exec, graph, 4)),
-        CUDA_ERROR_NOT_SUPPORTED
+        cu!(cuGraphInstantiateWithFlags(&mut exec, graph, DEVICE_LAUNCH)),
+        CUDA_ERROR_INVALID_VALUE
     );
     ok!(cuGraphDestroy(graph));
+    let mut tokens = 0u64;
+    assert_eq!(
+        cu!(cuPointerGetAttribute(
+            (&raw mut tokens).cast(),
+            CU_POINTER_ATTRIBUTE_P2P_TOKENS,
+            alloc(1)
+        )),
+        CUDA_ERROR_NOT_SUPPORTED
+    );
     let id = CUuuid::default();
     assert_eq!(
         cu!(cuGetExportTable(&mut table, &id)),
