@@ -288,6 +288,15 @@ PITFALL(36, what_is_not_for_a_capture_ends_it) {
     FORBIDDEN(cuEventQuery(event));
     FORBIDDEN(cuEventSynchronize(event));
     FORBIDDEN(cuStreamSynchronize(other));
+    // Copies between contexts, whatever those are.
+    FORBIDDEN(cuMemcpyPeerAsync(a, gpu.context, a + 128, gpu.context, 4, stream));
+    CUDA_MEMCPY3D_PEER between{};
+    between.srcMemoryType = between.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    between.dstDevice = a, between.srcDevice = a + 128;
+    between.dstContext = between.srcContext = gpu.context;
+    between.srcPitch = between.dstPitch = between.WidthInBytes = 4;
+    between.Height = between.Depth = 1;
+    FORBIDDEN(cuMemcpy3DPeerAsync(&between, stream));
     CUevent captured;
     CK(cuEventCreate(&captured, 0));
     forbidden(stream, kernel, "cuEventQuery of an event of the capture", [&] {

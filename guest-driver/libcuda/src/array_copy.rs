@@ -19,6 +19,7 @@ use crate::{
     copy_rows::{planes, recorded},
     cuda,
     ffi::Result,
+    graph,
     stores::pointers::Kind,
 };
 
@@ -443,6 +444,7 @@ fn between(given: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
             .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     }
     (copy.reserved0, copy.reserved1) = (std::ptr::null_mut(), std::ptr::null_mut());
+    graph::refuse(client, order.stream)?;
     planes(copy, order)
 }
 

@@ -41,6 +41,7 @@ fn between(
     context::named(c.reserved1 as u64)?;
     context::named(c.reserved0 as u64)?;
     (c.reserved0, c.reserved1) = (std::ptr::null_mut(), std::ptr::null_mut());
+    graph::refuse(&*cx.own_stream(stream.0, stream.1)?)?;
     boxes(cx, c, stream, wait)
 }
 
@@ -127,7 +128,7 @@ export! {
     }
 
     /// `cuMemcpy3DPeerAsync`.
-    context fn cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
         between(&cx, what, (stream, null), false)
     }
 }
