@@ -11,7 +11,7 @@ use crate::{
     Gpu, Result,
     abi::{
         AUTO_FREE_ON_LAUNCH, CUgraphEdgeData, DEVICE_LAUNCH, INSTANTIATE_ERROR,
-        INSTANTIATE_NODE_NOT_SUPPORTED, INSTANTIATE_SEVERAL_DEVICES, UPLOAD, USE_NODE_PRIORITY,
+        INSTANTIATE_NODE_NOT_SUPPORTED, INSTANTIATE_SEVERAL_CONTEXTS, UPLOAD, USE_NODE_PRIORITY,
     },
     conditional::check_bodies,
     node::Work,
@@ -262,37 +262,39 @@ impl From<CUresult> for Refused {
 }
 
 /// Checks that kernels can launch a graph: it has nodes, all of them are launches, fills and copies of memory that the
-/// GPU reaches, or graphs of such, and all are on one device. An answer of NVIDIA's driver (580) is the model.
+/// GPU reaches, or graphs of such. All are on one device, and the launches and fills in one context. The answers of
+/// NVIDIA's driver (580) are the model.
 fn check_for_device<G: Gpu>(graph: u64) -> std::result::Result<(), Refused> {
     let mut works = Vec::new();
     G::store().with(|inner| inner.works(graph, &mut works))?;
     if works.is_empty() {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
-    let mut device = None;
+    let (mut context, mut device) = (None, None);
     for (node, work) in works {
         let refused = |result| Refused {
             code: CUDA_ERROR_INVALID_VALUE,
             result,
             node,
         };
-        let context = match &work {
-            Work::Kernel(of) => of.context,
-            Work::Fill(of) => of.context,
+        let (own, is_free) = match &work {
+            Work::Kernel(of) => (of.context, false),
+            Work::Fill(of) => (of.context, false),
             // The driver counts pageable memory as another device's.
             Work::Copy(of) if G::is_near(of)? && device.is_some() => {
-                return Err(refused(INSTANTIATE_SEVERAL_DEVICES));
+                return Err(refused(INSTANTIATE_SEVERAL_CONTEXTS));
             }
             Work::Copy(of) if of.dst_array == 0 && of.src_array == 0 && !G::is_near(of)? => {
-                of.context
+                (of.context, true)
             }
             // The driver knows the work of a library's call, which is part of it.
             Work::Child(_) | Work::Own(_) => continue,
             _ => return Err(refused(INSTANTIATE_NODE_NOT_SUPPORTED)),
         };
-        let own = G::device(context)?;
-        if *device.get_or_insert(own) != own {
-            return Err(refused(INSTANTIATE_SEVERAL_DEVICES));
+        let place = G::device(own)?;
+        let is_elsewhere = *device.get_or_insert(place) != place;
+        if is_elsewhere || !is_free && *context.get_or_insert(own) != own {
+            return Err(refused(INSTANTIATE_SEVERAL_CONTEXTS));
         }
     }
     Ok(())

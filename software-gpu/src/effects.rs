@@ -51,10 +51,10 @@ impl<'a> OfLaunch<'a> {
         Self { of, function }
     }
 
-    /// A kernel by its number. None if its module has been unloaded since the launch.
+    /// A kernel by its number. None if another thread has launched this one while the module was unloaded.
     fn kernel(&self, number: usize) -> Option<Arc<Function>> {
-        let module = MODULES.get(self.function.module)?;
-        FUNCTIONS.get(*module.functions.get(number)?)
+        let module = MODULES.find(self.function.module)?;
+        FUNCTIONS.find(*module.functions.get(number)?)
     }
 }
 

@@ -241,8 +241,9 @@ impl Module {
         Ok(module)
     }
 
-    /// Drops its resources. Launched work still runs to its end first.
+    /// Drops its resources. Launched work still runs to its end first, and so do the kernels that its kernels launch.
     pub fn unload(&self) {
+        context::wait_for_context(self.context);
         MODULES.remove(self.handle);
         for function in &self.functions {
             FUNCTIONS.remove(*function);

@@ -85,7 +85,17 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
     // SAFETY: promised by the caller.
     let mut given = unsafe { get(params) }?;
     given.hErrNode_out = std::ptr::null_mut();
+    let uploaded = |handle: u64| -> Result<u64> {
+        if given.flags & UPLOAD != 0 {
+            let exec = exec_of::<G>(handle as CUgraphExec)?;
+            let uploaded = exec.upload(given.hUploadStream, PT);
+            // Without its handle the program cannot end it.
+            uploaded.inspect_err(|_| _ = end::<G>(handle))?;
+        }
+        Ok(handle)
+    };
     let made = exec::instantiate::<G>(graph as u64, given.flags);
+    let made = made.and_then(|handle| uploaded(handle).map_err(exec::Refused::from));
     given.result_out = match made {
         Ok(_) => INSTANTIATE_SUCCESS,
         Err(_) if G::store().with(|inner| inner.has_circle(graph as u64)) => {
@@ -99,9 +109,6 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
     // SAFETY: as above.
     unsafe { set(params, given) }?;
     let handle = made.map_err(|refused| refused.code)? as CUgraphExec;
-    if given.flags & UPLOAD != 0 {
-        exec_of::<G>(handle)?.upload(given.hUploadStream, PT)?;
-    }
     // SAFETY: as above.
     unsafe { set(to, handle) }
 }
@@ -109,8 +116,12 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
 /// `cuGraphExecDestroy`: launches in flight still complete.
 pub unsafe fn cuGraphExecDestroy<G: Gpu, const PT: bool>(exec: CUgraphExec) -> Result {
     G::ready()?;
+    end::<G>(exec as u64)
+}
+
+fn end<G: Gpu>(exec: u64) -> Result {
     G::store().with(|inner| {
-        let gone = inner.execs.remove(&(exec as u64));
+        let gone = inner.execs.remove(&exec);
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         inner.discard(gone);
         Ok(())

@@ -27,7 +27,7 @@ const REGISTER_UNIT: u32 = 256;
 pub(crate) fn active_blocks(function: &Function, threads: u32, dynamic_shared: usize) -> u32 {
     let info = function.info();
     let warps = threads.div_ceil(WARP_SIZE);
-    let shared = info.static_shared_bytes + dynamic_shared;
+    let shared = info.static_shared_bytes.saturating_add(dynamic_shared);
     if warps == 0
         || threads > info.max_threads
         || dynamic_shared > function.most_dynamic_shared()

@@ -343,7 +343,7 @@ impl<'e> Call<'_, 'e, '_> {
     fn occupancy(&mut self, flags: u32) -> Outcome {
         let kernel = self.runtime().kernel(self.long(1))?;
         let (threads, shared) = (self.word(2), self.long(3));
-        if flags > 1 || i32::try_from(threads).is_ok_and(|threads| threads <= 0) {
+        if flags > 1 || threads.cast_signed() <= 0 {
             return Err(error::INVALID_VALUE.into());
         }
         let blocks = self.env.output.active_blocks(

@@ -47,6 +47,8 @@ const MOST_OBJECTS: usize = 1 << 16;
 /// The bytes of addresses that a parameter buffer has, and the most bytes of one.
 const SPAN: u64 = 1 << 16;
 const MOST_BUFFER: u64 = 32764;
+/// The most bytes of all buffers of a grid: they take memory of the process.
+const MOST_BUFFERS: u64 = 64 << 20;
 
 /// A buffer for the parameters of a launch.
 struct Buffer {
@@ -61,6 +63,7 @@ struct State {
     later: Later,
     /// They stay until the grid ends: other threads may use them while one launches.
     buffers: Vec<Buffer>,
+    buffer_bytes: u64,
     streams: HashSet<u64>,
     events: HashSet<u64>,
     handles: u64,
@@ -140,9 +143,13 @@ impl<'a> Runtime<'a> {
         if bytes > MOST_BUFFER {
             return Err(error::INVALID_VALUE);
         }
-        self.reserve()?;
         let words = bytes.div_ceil(8).max(1);
         let mut state = self.state.lock();
+        if state.buffer_bytes + 8 * words > MOST_BUFFERS {
+            return Err(error::LAUNCH_PENDING_COUNT_EXCEEDED);
+        }
+        self.reserve()?;
+        state.buffer_bytes += 8 * words;
         state.buffers.push(Buffer {
             bytes: (0..words).map(|_| AtomicU64::new(0)).collect(),
             of,
@@ -166,7 +173,8 @@ impl<'a> Runtime<'a> {
             return Err(error::INVALID_VALUE);
         }
         buffer.is_launched = true;
-        let words = buffer.bytes.iter().map(|word| word.load(Ordering::Relaxed));
+        let words = buffer.bytes.iter().take(size.div_ceil(8));
+        let words = words.map(|word| word.load(Ordering::Relaxed));
         let mut params: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
         params.truncate(size);
         let child = Child {
