@@ -152,7 +152,12 @@ fn enter<R: Request + Naming>(
     request: &R,
 ) -> Result<Option<Passage>, CUresult> {
     if R::GIVES != Gives::Nothing {
-        let named = request.named();
+        let mut named = request.named();
+        if named.graph != 0 && session.gates.spans() {
+            // The operation refuses a graph that is not there.
+            let graph = session.executables.find(named.graph);
+            named.gpus = graph.map_or(0, |graph| graph.gpus());
+        }
         let passage = session.gates.enter(context, &named, R::GIVES)?;
         return Ok(Some(passage));
     }

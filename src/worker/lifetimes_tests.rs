@@ -232,7 +232,11 @@ impl Rig {
 
     /// Device memory of the driver's own.
     pub fn alloc(&self) -> u64 {
-        let context = self.contexts[0];
+        self.alloc_in(self.contexts[0])
+    }
+
+    /// Memory of a context.
+    pub fn alloc_in(&self, context: u64) -> u64 {
         self.works(request::cuStreamQuery { hStream: 0 }, context);
         self.session.device_memory.allocate(context, BYTES).unwrap()
     }

@@ -442,5 +442,34 @@ fn work_counts_on_the_gpu_that_does_it() {
         beside > had / 10.0,
         "{beside} s on the memory's GPU, {had} s on the stream's"
     );
+    // So is a graph of the other GPU's kernels.
+    let theirs = Work::new(&mut client, 2, second);
+    let alone = launch(theirs.busy, theirs.stream, theirs.address, theirs.turns);
+    let in_graph = launch(theirs.busy, 0, theirs.address, theirs.turns);
+    let there_on = (theirs.stream, second);
+    let (count, honest) = measured(|count| {
+        charged(&host, (there, count), &mut client, there_on, |client| {
+            client.call(&alone, second, &[], 0).0
+        })
+    });
+    let exec = graph_of(&mut client, second, count as u32, &in_graph, &in_graph);
+    for stream in [stream, theirs.stream] {
+        let launch = request::cuGraphLaunch {
+            hGraphExec: exec,
+            hStream: stream,
+        };
+        let on = (
+            stream,
+            if stream == theirs.stream {
+                second
+            } else {
+                first
+            },
+        );
+        let had = charged(&host, (there, 1), &mut client, on, |client| {
+            client.call(&launch, 0, &[], 0).0
+        });
+        assert!(had > honest / 10.0, "{had} s, and {honest} s one by one");
+    }
     client.close();
 }

@@ -82,6 +82,25 @@ struct Gpu {
     mutable CUmodule mine = nullptr;
 };
 
+// Two devices, each with its primary context. The first reaches the second's memory, if a test needs that.
+struct Two {
+    Gpu first;
+    CUdevice device = 1;
+    CUcontext context = nullptr;
+
+    explicit Two(bool reaches = true) {
+        int count = 0, can = 0;
+        CK(cuDeviceGetCount(&count));
+        if (count < 2)
+            pitfall::skip("one device");
+        CK(cuDeviceCanAccessPeer(&can, first.device, device));
+        if (reaches && !can)
+            pitfall::skip("the devices cannot reach each other's memory");
+        CK(cuDevicePrimaryCtxRetain(&context, device));
+    }
+};
+
+
 inline CUstream new_stream(bool non_blocking = true) {
     CUstream stream;
     CK(cuStreamCreate(&stream, non_blocking ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));

@@ -2,30 +2,6 @@
 // Graphs: made by hand, asked about, changed, cloned, launched, ended (pitfalls 7, 39 to 42, 63).
 #include "graphs.h"
 
-// A launch of `step`: word = word * factor + term.
-struct Step {
-    CUdeviceptr word;
-    unsigned factor, term;
-    void *params[3];
-    CUDA_KERNEL_NODE_PARAMS node{};
-
-    Step(CUfunction f, CUdeviceptr word, unsigned factor, unsigned term) : word(word), factor(factor), term(term) {
-        params[0] = &this->word, params[1] = &this->factor, params[2] = &this->term;
-        node.func = f;
-        node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimX = node.blockDimY = node.blockDimZ = 1;
-        node.kernelParams = params;
-    }
-    Step(const Step &) = delete;
-};
-
-static CUgraphNode add_step(CUgraph graph, std::vector<CUgraphNode> after, CUfunction f, CUdeviceptr word, unsigned factor,
-                            unsigned term) {
-    Step step(f, word, factor, term);
-    CUgraphNode node = nullptr;
-    CK(cuGraphAddKernelNode(&node, graph, after.data(), after.size(), &step.node));
-    return node;
-}
-
 static CUDA_MEMCPY3D line_to_host(void *to, CUdeviceptr from, size_t bytes) {
     CUDA_MEMCPY3D copy = line(0, from, bytes);
     copy.dstMemoryType = CU_MEMORYTYPE_HOST;
@@ -780,6 +756,17 @@ PITFALL_OURS(63, handles_of_graphs_that_are_none) {
     CK_IS(cuGraphExecDestroy(exec), CUDA_ERROR_INVALID_VALUE);
     CK(cuGraphDestroy(graph));
     CK_IS(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+    CK(cuCtxSynchronize());
+    // An executable graph of a context that has ended: its end is no error of a later call.
+    CUcontext other;
+    CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+    graph = new_graph();
+    CUDA_MEMSET_NODE_PARAMS fill = words_of(device_words(1), 1, 1);
+    CK(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, other));
+    exec = instantiate(graph);
+    CK(cuCtxDestroy(other));
+    CK(cuCtxSetCurrent(gpu.context));
+    CK(cuGraphExecDestroy(exec));
     CK(cuCtxSynchronize());
 }
 

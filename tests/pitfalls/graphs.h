@@ -45,3 +45,27 @@ inline CUDA_MEMSET_NODE_PARAMS words_of(CUdeviceptr at, unsigned value, size_t c
     fill.height = 1;
     return fill;
 }
+
+// A launch of `step`: word = word * factor + term.
+struct Step {
+    CUdeviceptr word;
+    unsigned factor, term;
+    void *params[3];
+    CUDA_KERNEL_NODE_PARAMS node{};
+
+    Step(CUfunction f, CUdeviceptr word, unsigned factor, unsigned term) : word(word), factor(factor), term(term) {
+        params[0] = &this->word, params[1] = &this->factor, params[2] = &this->term;
+        node.func = f;
+        node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimX = node.blockDimY = node.blockDimZ = 1;
+        node.kernelParams = params;
+    }
+    Step(const Step &) = delete;
+};
+
+inline CUgraphNode add_step(CUgraph graph, std::vector<CUgraphNode> after, CUfunction f, CUdeviceptr word, unsigned factor,
+                            unsigned term) {
+    Step step(f, word, factor, term);
+    CUgraphNode node = nullptr;
+    CK(cuGraphAddKernelNode(&node, graph, after.data(), after.size(), &step.node));
+    return node;
+}

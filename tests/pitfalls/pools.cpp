@@ -518,24 +518,6 @@ PITFALL(68, many_threads_and_streams) {
     CK(cuMemPoolDestroy(pool));
 }
 
-// Two devices, the first of which reaches the second's memory, each with its primary context.
-struct Two {
-    Gpu first;
-    CUdevice device = 1;
-    CUcontext context = nullptr;
-
-    Two() {
-        int count = 0, can = 0;
-        CK(cuDeviceGetCount(&count));
-        if (count < 2)
-            pitfall::skip("one device");
-        CK(cuDeviceCanAccessPeer(&can, first.device, device));
-        if (!can)
-            pitfall::skip("the devices cannot reach each other's memory");
-        CK(cuDevicePrimaryCtxRetain(&context, device));
-    }
-};
-
 PITFALL(68, memory_of_another_devices_pool) {
     Two two;
     CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {two.first.device}};

@@ -135,7 +135,7 @@ pub fn run(options: &Options) -> Result<bool> {
             Some(backend) if vm => pitfalls::in_vm(&kit, backend)?,
             backend => {
                 let by_ring = backend.as_ref().map(|backend| (backend, Route::Ring));
-                pitfalls::on_host(&kit, options.gpu, by_ring)?
+                pitfalls::on_host(&kit, options.gpu, by_ring, None)?
             }
         };
         good &= finish_pitfalls(options, way, &outcome)?;

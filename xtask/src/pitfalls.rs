@@ -14,7 +14,7 @@ use crate::kit::Kit;
 use crate::make::MakeFolder;
 use crate::paths::Paths;
 use crate::process::run_status;
-use crate::runner::{self, Backend, Gpu};
+use crate::runner::{self, Backend, Gpu, SOFTWARE_DEVICES};
 use crate::ui::Step;
 use crate::vm;
 
@@ -41,8 +41,15 @@ struct Program {
     kind: String,
     #[serde(rename = "where")]
     ways: Vec<String>,
+    /// The number of devices that the software GPU has for its tests.
+    #[serde(default = "one")]
+    devices: usize,
     #[serde(default)]
     tests: Vec<String>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// One test's verdict.
@@ -181,25 +188,36 @@ pub enum Route {
     Queue,
 }
 
-/// Runs them natively (on NVIDIA's libcuda or the software GPU's), or over the back end's socket.
-pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<(&Backend, Route)>) -> Result<Outcome> {
+/// Runs them natively (on NVIDIA's libcuda or the software GPU's), or over the back end's socket: all, or those for so
+/// many devices, which the back end then has.
+pub fn on_host(
+    kit: &Kit,
+    gpu: Gpu,
+    backend: Option<(&Backend, Route)>,
+    devices: Option<usize>,
+) -> Result<Outcome> {
     let way = match (backend, gpu.resolve()) {
         (Some(_), _) => "socket",
         (None, Gpu::Cuda) => "native",
         (None, _) => "software",
     };
     let queue = matches!(backend, Some((_, Route::Queue)));
-    let label = if queue {
+    let mut label = if queue {
         format!("{way} without the ring")
     } else {
         way.to_owned()
     };
+    let several = devices.filter(|devices| *devices > 1);
+    if let Some(devices) = several {
+        label = format!("{label}, {devices} devices");
+    }
     let backend = backend.map(|(backend, _)| backend);
     let step = Step::new(format!("pitfalls: {label}"));
     let mut outcome = Outcome::default();
     for program in load(&dir(&kit.stage))?
         .iter()
         .filter(|program| program.ways.iter().any(|of| of == way))
+        .filter(|program| devices.is_none_or(|devices| program.devices == devices))
     {
         step.message(&program.name);
         let path = dir(&kit.stage).join(&program.name);
@@ -228,7 +246,11 @@ pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<(&Backend, Route)>) -> Resul
         if queue {
             command.env("VIRTIO_GPGPU_RING", "0");
         }
-        let file = format!("pitfalls-{}-{}.log", label.replace(' ', "-"), program.name);
+        if let Some(devices) = several {
+            command.env(SOFTWARE_DEVICES, devices.to_string());
+        }
+        let label = label.replace(", ", "-").replace(' ', "-");
+        let file = format!("pitfalls-{label}-{}.log", program.name);
         let log = kit.logs.join(file);
         let (status, output) = run_status(&mut command, None, &log)?;
         outcome.take(program, status.code(), &output);
@@ -319,6 +341,7 @@ mod tests {
             args: vec![],
             kind: "tests".into(),
             ways: vec![],
+            devices: 1,
             tests: [
                 "pitfall_01_a",
                 "pitfall_01_a_b",

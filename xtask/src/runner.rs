@@ -17,6 +17,8 @@ use crate::vm::{self, JobReport, Report, Spec};
 
 /// Seconds that one program may take, emulated and on the software GPU.
 pub const PROGRAM_LIMIT: u64 = 300;
+/// The variable for the number of the software GPU's devices.
+pub const SOFTWARE_DEVICES: &str = "VIRTIO_GPGPU_SOFTWARE_DEVICES";
 /// The time limit for the back end to listen.
 const BACKEND_START: Duration = Duration::from_secs(30);
 
@@ -160,7 +162,16 @@ impl Backend {
         })
     }
 
-    /// The same, where `adapt` says in its command line where to listen: in the folder that it is given, at `vm` or at
+    /// With one socket, on a software GPU of so many devices.
+    pub fn start_software(stage: &Stage, devices: usize, log: &Path) -> Result<Self> {
+        Self::start_with(stage, Gpu::Software, 1, log, |command, dir| {
+            command.arg("--socket-path").arg(dir.join("vm"));
+            command.env(SOFTWARE_DEVICES, devices.to_string());
+            Ok(())
+        })
+    }
+
+    /// As [`Self::start`], where `adapt` says in its command line where to listen: in the folder that it is given, at `vm` or at
     /// `vm0`, `vm1` …
     pub fn start_with(
         stage: &Stage,

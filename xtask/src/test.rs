@@ -389,24 +389,26 @@ fn survived<T>(result: Result<T>, backend: &mut Backend) -> Result<T> {
 }
 
 fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Result<()> {
-    let result = pitfalls::on_host(kit, Gpu::Software, None);
-    let native = tally
-        .step("pitfalls on the software GPU", result)?
-        .unwrap_or_default();
-    tally.pitfalls("software GPU", &native);
-    same_tables(environment, kit, "software", &native, tally)?;
+    for devices in [1, 2] {
+        let result = pitfalls::on_host(kit, Gpu::Software, None, Some(devices));
+        let native = tally
+            .step("pitfalls on the software GPU", result)?
+            .unwrap_or_default();
+        tally.pitfalls("software GPU", &native);
+        same_tables(environment, kit, "software", &native, tally)?;
 
-    for (route, label) in [(Route::Ring, "socket"), (Route::Queue, "socket, no ring")] {
-        let log = kit.logs.join("back-end-pitfalls.log");
-        let result = Backend::start(&kit.stage, Gpu::Software, 1, &log).and_then(|mut backend| {
-            survived(
-                pitfalls::on_host(kit, Gpu::Software, Some((&backend, route))),
-                &mut backend,
-            )
-        });
-        if let Some(outcome) = tally.step(&format!("pitfalls over the {label}"), result)? {
-            tally.pitfalls(label, &outcome);
-            same_tables(environment, kit, "socket", &outcome, tally)?;
+        for (route, label) in [(Route::Ring, "socket"), (Route::Queue, "socket, no ring")] {
+            let log = kit.logs.join("back-end-pitfalls.log");
+            let result =
+                Backend::start_software(&kit.stage, devices, &log).and_then(|mut backend| {
+                    let over = Some((&backend, route));
+                    let outcome = pitfalls::on_host(kit, Gpu::Software, over, Some(devices));
+                    survived(outcome, &mut backend)
+                });
+            if let Some(outcome) = tally.step(&format!("pitfalls over the {label}"), result)? {
+                tally.pitfalls(label, &outcome);
+                same_tables(environment, kit, "socket", &outcome, tally)?;
+            }
         }
     }
     let Some(kernel) = environment.boot_kernels.first() else {
@@ -419,7 +421,7 @@ fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> 
         return Ok(());
     }
     let log = kit.logs.join("back-end-pitfalls-vm.log");
-    let result = Backend::start(&kit.stage, Gpu::Software, 1, &log)
+    let result = Backend::start_software(&kit.stage, 1, &log)
         .and_then(|mut backend| survived(pitfalls::in_vm(kit, &backend), &mut backend));
     if let Some(outcome) = tally.step("pitfalls in a VM", result)? {
         tally.pitfalls("vm", &outcome);

@@ -543,15 +543,15 @@ macro_rules! with_api {
             /// count, then so many of them. It is transferred as an image is in `cuModuleLoadDataEx`. `flags` are those
             /// of `cuGraphInstantiateWithFlags`, of which `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY` counts, and, by devices
             /// that have `gpgpuGraphHandle`, `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
-            /// All contexts that it names are on one device.
+            /// Older hosts refuse contexts of several devices with `CUDA_ERROR_NOT_SUPPORTED`.
             0x0e01 wait custom gpgpuGraphInstantiate(exec: New<GraphExec>, image: u64, flags: u64) memory input;
             /// Ends an executable graph. Its pending launches still complete.
             0x0e02 post custom cuGraphExecDestroy(hGraphExec: Gone<GraphExec>);
-            /// Launches an executable graph in a stream. The stream is on the graph's device. It fails with
-            /// `CUDA_ERROR_INVALID_HANDLE` if a function or an event of the graph has ended, and with
+            /// Launches an executable graph in a stream, of any device: older hosts refuse one that is not on the graph's
+            /// device with `CUDA_ERROR_NOT_SUPPORTED`. It fails with `CUDA_ERROR_INVALID_HANDLE` if a function or an event of the graph has ended, and with
             /// `CUDA_ERROR_INVALID_VALUE` if memory of a copy or fill has been freed.
             0x0e03 post custom cuGraphLaunch(hGraphExec: GraphExec, hStream: Stream) work memory;
-            /// Brings an executable graph to its device, in a stream's order.
+            /// Brings an executable graph to its devices, in a stream's order.
             0x0e04 call custom cuGraphUpload(hGraphExec: GraphExec, hStream: Stream) order memory;
             /// Updates an executable graph to another list of as many steps, with the same order between them. The list
             /// is transferred as in `gpgpuGraphInstantiate`.

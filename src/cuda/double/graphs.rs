@@ -121,6 +121,19 @@ pub extern "C" fn cuGraphExecDestroy(exec: u64) -> CUresult {
     end("cuGraphExecDestroy", exec)
 }
 
+/// The result of an update.
+static GRAPH_UPDATE: AtomicU32 = AtomicU32::new(CUDA_SUCCESS);
+
+/// Sets the result of later updates of executable graphs.
+pub fn set_graph_update(code: CUresult) {
+    GRAPH_UPDATE.store(code, Ordering::SeqCst);
+}
+
+pub extern "C" fn cuGraphExecUpdate_v2(exec: u64, graph: u64, _: *mut c_void) -> CUresult {
+    call("cuGraphExecUpdate_v2", &[exec, graph]);
+    GRAPH_UPDATE.load(Ordering::SeqCst)
+}
+
 /// The result of a graph's launch.
 static GRAPH_LAUNCH: AtomicU32 = AtomicU32::new(CUDA_SUCCESS);
 

@@ -6,7 +6,7 @@ use std::{ffi::c_void, num::NonZeroUsize, ptr::NonNull};
 use gpgpu_protocol::cuda::*;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::{call, end, made, state};
+use super::{call, current_device, end, made, state};
 
 pub extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the caller's pointers are to sizes.
@@ -17,6 +17,23 @@ pub extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresu
     CUDA_SUCCESS
 }
 
+pub extern "C" fn cuPointerGetAttribute(value: *mut i32, which: u32, at: u64) -> CUresult {
+    let state = state();
+    let covers =
+        |(start, bytes): &(&u64, &usize)| (0..**bytes as u64).contains(&at.wrapping_sub(**start));
+    let Some((start, _)) = state.memory.iter().find(covers) else {
+        return CUDA_ERROR_INVALID_VALUE;
+    };
+    let answer = match which {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE => CU_MEMORYTYPE_DEVICE as i32,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => state.devices[start],
+        _ => return CUDA_ERROR_NOT_SUPPORTED,
+    };
+    // SAFETY: the caller's pointer is to the attribute's value.
+    unsafe { value.write(answer) };
+    CUDA_SUCCESS
+}
+
 /// Memory whose addresses the kernel may reuse once it is freed.
 pub extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUresult {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -24,7 +41,9 @@ pub extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUresult {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let mapped = unsafe { mmap_anonymous(None, length, protection, MapFlags::MAP_PRIVATE) };
     let start = mapped.unwrap().as_ptr() as u64;
+    let device = current_device();
     let mut state = state();
+    state.devices.insert(start, device);
     state.alive.insert(start);
     state.memory.insert(start, bytes);
     // SAFETY: the caller's pointer is to an address.

@@ -35,6 +35,8 @@ struct State {
     wrong: Vec<String>,
     /// Device memory, and its bytes.
     memory: HashMap<u64, usize>,
+    /// The devices of contexts and of device memory; 0 where none is said.
+    devices: HashMap<u64, CUdevice>,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
@@ -197,12 +199,12 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         cuStreamCreate cuStreamGetFlags cuStreamQuery cuStreamSynchronize cuStreamDestroy_v2
         cuEventCreate cuEventQuery cuEventRecord cuEventSynchronize cuEventDestroy_v2 cuArrayDestroy
         cuModuleUnload cuLaunchKernel
-        cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemcpyAsync cuMemsetD8_v2
+        cuMemGetInfo_v2 cuPointerGetAttribute cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemcpyAsync cuMemsetD8_v2
         cuMemHostRegister_v2 cuMemHostGetDevicePointer_v2 cuMemHostUnregister
         cuStreamEndCapture
         cuGraphCreate cuGraphDestroy cuGraphGetNodes cuGraphNodeGetType cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
         cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddHostNode cuGraphAddEmptyNode cuGraphAddEventRecordNode cuGraphAddEventWaitNode
-        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphAddDependencies_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
+        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphAddDependencies_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphExecUpdate_v2 cuGraphLaunch cuGraphUpload
         cuDevicePrimaryCtxRelease_v2 cuDeviceGetDevResource cuGreenCtxGetDevResource cuDevSmResourceSplitByCount
         cuDevResourceGenerateDesc cuGreenCtxCreate cuCtxFromGreenCtx cuGreenCtxStreamCreate cuGreenCtxDestroy
         cuDeviceGet cuMemAddressReserve cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess
@@ -265,7 +267,7 @@ on_stream! {
     fn cuStreamBeginCapture_v2(; stream, u32);
     fn cuGraphKernelNodeSetAttribute(u64, u32, *const c_void; none);
     fn cuGraphExecKernelNodeSetParams_v2(u64, u64, *const c_void; none);
-    fn cuGraphExecUpdate_v2(u64, u64, *mut c_void; none);
+    fn cuGraphExecMemcpyNodeSetParams(u64, u64, *const CUDA_MEMCPY3D, u64; none);
     fn cuGraphNodeSetEnabled(u64, u64, u32; none);
     fn cuEventRecordWithFlags(u64; stream, u32);
     fn cuStreamWriteValue32_v2(; stream, u64, u32, u32);
@@ -299,12 +301,21 @@ extern "C" fn cuCtxSetCurrent(context: u64) -> CUresult {
 
 extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
     // SAFETY: the caller's pointer is to a device.
-    unsafe { device.write(0) };
+    unsafe { device.write(current_device()) };
     CUDA_SUCCESS
 }
 
-extern "C" fn cuCtxCreate_v2(context: *mut u64, _: u32, _: CUdevice) -> CUresult {
-    made(context)
+fn current_device() -> CUdevice {
+    let device = state().devices.get(&CURRENT.get()).copied();
+    device.unwrap_or(0)
+}
+
+extern "C" fn cuCtxCreate_v2(context: *mut u64, _: u32, device: CUdevice) -> CUresult {
+    let handle = make();
+    state().devices.insert(handle, device);
+    // SAFETY: the caller's pointer is to a handle.
+    unsafe { context.write(handle) };
+    CUDA_SUCCESS
 }
 
 extern "C" fn cuCtxPopCurrent_v2(_: *mut u64) -> CUresult {

@@ -14,38 +14,81 @@ use gpgpu_protocol::{
 use super::{Executable, Graph, Handles, MOST_STEPS};
 use crate::{cuda::driver, worker::session::Session};
 
+/// The number of an edge to all of a step, which sorts before the others.
+const WHOLE: u64 = 0;
+
 /// Whether flags of an instantiation say that kernels launch the graph too.
 pub fn is_direct(flags: u64) -> bool {
     flags & DEVICE_LAUNCH != 0
+}
+
+/// The same steps, with copies in the context of the first launch or fill.
+///
+/// The driver refuses a graph with nodes in several contexts, but for copies of memory of its own. Memory of the client
+/// is mapped, which the driver counts as foreign.
+pub fn in_one_context(mut steps: Vec<GraphStep>) -> Vec<GraphStep> {
+    let mut kernels = steps
+        .iter()
+        .filter(|of| matches!(of.kind, kind::LAUNCH | kind::FILL));
+    if let Some(context) = kernels.next().map(|of| of.context) {
+        let copies = steps.iter_mut().filter(|of| of.kind == kind::COPY);
+        copies.for_each(|of| of.context = context);
+    }
+    steps
 }
 
 /// The same steps, none of which waits for a step that does nothing. Those steps stay, without a node.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` if a step waits for a later one; `CUDA_ERROR_OUT_OF_MEMORY` if there are more dependencies
-/// than a graph can have steps: each step that does nothing can multiply them.
+/// `CUDA_ERROR_INVALID_VALUE` if a step waits for a later one, or has other edges than dependencies;
+/// `CUDA_ERROR_OUT_OF_MEMORY` if more than a graph can have steps take the place of dependencies: each step that does
+/// nothing can multiply them.
 pub fn without_joins(steps: &[GraphStep]) -> Result<Vec<GraphStep>, CUresult> {
+    let bad = CUDA_ERROR_INVALID_VALUE;
     let mut done: Vec<GraphStep> = Vec::with_capacity(steps.len());
-    let mut edges = 0_usize;
+    let mut added = 0_usize;
+    // The step that gives the edges of the next one.
+    let mut ahead = None;
     for step in steps {
+        if step.kind == kind::EDGES {
+            ahead = Some(done.len());
+            done.push(step.clone());
+            continue;
+        }
+        let edges = ahead.map(|at| &steps[at].numbers);
+        if edges.is_some_and(|edges| edges.len() != step.after.len()) {
+            return Err(bad);
+        }
         let mut after = Vec::with_capacity(step.after.len());
-        for of in &step.after {
-            let before = done.get(*of as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            let more = match before.kind {
-                kind::NOTHING => &before.after[..],
-                _ => std::slice::from_ref(of),
-            };
-            edges += more.len();
-            if edges > MOST_STEPS {
-                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        for (at, of) in step.after.iter().enumerate() {
+            let before = done.get(*of as usize).ok_or(bad)?;
+            if before.kind == kind::NOTHING {
+                added += before.after.len();
+                if added > MOST_STEPS {
+                    return Err(CUDA_ERROR_OUT_OF_MEMORY);
+                }
+                after.extend(before.after.iter().map(|of| (*of, WHOLE)));
+            } else {
+                after.push((*of, edges.map_or(WHOLE, |edges| edges[at])));
             }
-            after.extend_from_slice(more);
         }
         after.sort_unstable();
         after.dedup();
+        // A wait for all of a step is a wait for a part of it, too.
+        let mut waited = None;
+        after.retain(|(of, edge)| match *edge {
+            WHOLE => waited.replace(*of) != Some(*of),
+            _ => waited != Some(*of),
+        });
+        match ahead.take() {
+            // There is no node for the edges.
+            Some(at) if step.kind == kind::NOTHING => done[at].kind = kind::NOTHING,
+            Some(at) => done[at].numbers = after.iter().map(|(_, edge)| *edge).collect(),
+            None => {}
+        }
         done.push(GraphStep {
-            after,
+            after: after.into_iter().map(|(of, _)| of).collect(),
             ..step.clone()
         });
     }
@@ -72,23 +115,35 @@ impl Handles {
     ///
     /// # Errors
     ///
-    /// The driver's. Steps may be enabled or not as before then, as far as the driver has come.
+    /// `CUDA_ERROR_INVALID_VALUE` if a step is of another kind: it may have a node here and none there. The driver's; then
+    /// it may have some of the steps of each, and the graph uses the objects of both.
     pub fn become_graph(&mut self, session: &Session, mut graph: Graph) -> Result<(), CUresult> {
         graph.check(session)?;
+        let kinds = |of: &Graph| -> Vec<u32> { of.steps.iter().map(|step| step.kind).collect() };
+        if kinds(&self.graph) != kinds(&graph) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let mut info = CUgraphExecUpdateResultInfo {
             result: updated::ERROR,
             errorNode: std::ptr::null_mut(),
             errorFromNode: std::ptr::null_mut(),
         };
         // SAFETY: both are the driver's and live; the structure is the driver's and outlives the call.
-        unsafe { driver::cuGraphExecUpdate_v2(self.exec, graph.raw, (&raw mut info).cast()) }?;
-        // The driver knows nodes of an executable graph by those that it was made of.
-        std::mem::swap(&mut self.graph.steps, &mut graph.steps);
-        for index in 0..self.graph.steps.len() {
-            let enabled = self.graph.steps[index].enabled;
-            if enabled != graph.steps[index].enabled {
-                self.enable(index, enabled)?;
+        let updated =
+            unsafe { driver::cuGraphExecUpdate_v2(self.exec, graph.raw, (&raw mut info).cast()) };
+        if let Err(code) = updated {
+            // Only this one promises that nothing has changed.
+            if code != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
+                for (own, other) in self.graph.steps.iter_mut().zip(&graph.steps) {
+                    own.uses.add(&other.uses);
+                }
             }
+            return Err(code);
+        }
+        // The driver knows nodes of an executable graph by those that it was made of, so those stay.
+        for (index, step) in graph.steps.drain(..).enumerate() {
+            self.graph.steps[index].uses = step.uses;
+            self.set_enabled(index, step.enabled)?;
         }
         Ok(())
     }
@@ -125,6 +180,65 @@ mod tests {
         );
         for late in [0, 7] {
             let steps = [step(kind::LAUNCH, &[late])];
+            assert_eq!(without_joins(&steps).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        }
+    }
+
+    #[test]
+    fn copies_are_where_the_kernels_are() {
+        let of = |kind, context| GraphStep {
+            context,
+            ..step(kind, &[])
+        };
+        let all = [
+            (kind::COPY, 1),
+            (kind::FILL, 2),
+            (kind::COPY, 3),
+            (kind::BOX, 4),
+        ];
+        let steps = in_one_context(all.map(|(kind, context)| of(kind, context)).to_vec());
+        let contexts: Vec<_> = steps.iter().map(|of| of.context).collect();
+        assert_eq!(contexts, [2, 2, 2, 4]);
+        let alone = in_one_context(vec![of(kind::COPY, 1)]);
+        assert_eq!(alone[0].context, 1);
+    }
+
+    #[test]
+    fn edges_are_those_of_the_dependencies_that_stay() {
+        let edges = |numbers: &[u64]| GraphStep {
+            numbers: numbers.to_vec(),
+            ..step(kind::EDGES, &[])
+        };
+        let steps = [
+            step(kind::LAUNCH, &[]),
+            step(kind::LAUNCH, &[]),
+            step(kind::NOTHING, &[1, 0]),
+            step(kind::NOTHING, &[1]),
+            edges(&[7, WHOLE, 8]),
+            step(kind::LAUNCH, &[0, 3, 1]),
+            edges(&[7, 8]),
+            step(kind::LAUNCH, &[1, 0]),
+            edges(&[7]),
+            step(kind::NOTHING, &[0]),
+            step(kind::LAUNCH, &[9]),
+        ];
+        let done = without_joins(&steps).unwrap();
+        assert_eq!(
+            (&done[4].numbers, &done[5].after),
+            (&vec![7, WHOLE], &vec![0, 1])
+        );
+        assert_eq!(
+            (&done[6].numbers, &done[7].after),
+            (&vec![8, 7], &vec![0, 1])
+        );
+        let kinds = [done[8].kind, done[9].kind];
+        assert_eq!((kinds, &done[10].after), ([kind::NOTHING; 2], &vec![0]));
+        for wrong in [&[][..], &[WHOLE; 2]] {
+            let steps = [
+                step(kind::LAUNCH, &[]),
+                edges(wrong),
+                step(kind::LAUNCH, &[0]),
+            ];
             assert_eq!(without_joins(&steps).err(), Some(CUDA_ERROR_INVALID_VALUE));
         }
     }

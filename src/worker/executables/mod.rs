@@ -18,7 +18,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -31,10 +31,14 @@ use gpgpu_protocol::{
 
 use self::bodies::Bodies;
 use self::charged::{Account, Taken};
-use self::direct::{is_direct, without_joins};
+use self::direct::{in_one_context, is_direct, without_joins};
 pub use self::part::{Part, Recorder, Refused};
 use self::step::{Made, Uses, can_be_disabled, is_in_context, make};
-use super::{lease::current_gpu, ops::known, session::Session};
+use super::{
+    lease::{bit, gpu_of_memory, use_gpus},
+    ops::known,
+    session::Session,
+};
 use crate::cuda::driver;
 
 /// The most executable graphs of a client.
@@ -93,11 +97,22 @@ struct Graph {
     raw: CUgraph,
     nodes: Vec<CUgraphNode>,
     steps: Vec<Kept>,
-    /// The GPU that all of it is on.
-    gpu: Option<usize>,
+    /// The GPUs that its steps are on.
+    gpus: BTreeSet<usize>,
+    /// These and the GPUs whose memory its copies and fills touch, a bit for each.
+    given: u64,
     /// The contexts that it runs in.
     contexts: BTreeSet<u64>,
     counted: Counted,
+}
+
+/// The GPUs whose memory a step touches, a bit for each, if the client may have memory on several.
+fn touched(session: &Session, uses: &Uses) -> u64 {
+    if !session.gates.spans() {
+        return 0;
+    }
+    let gpus = uses.memory.iter().filter_map(|(at, _)| gpu_of_memory(*at));
+    gpus.fold(0, |all, gpu| all | bit(gpu))
 }
 
 /// The kept part of a step.
@@ -122,7 +137,7 @@ impl Graph {
         }
         let is_direct = is_direct(flags);
         let steps = match is_direct {
-            true => Cow::Owned(without_joins(steps)?),
+            true => Cow::Owned(in_one_context(without_joins(steps)?)),
             false => Cow::Borrowed(steps),
         };
         let steps = &steps[..];
@@ -134,7 +149,8 @@ impl Graph {
             raw,
             nodes: Vec::with_capacity(steps.len()),
             steps: Vec::with_capacity(steps.len()),
-            gpu: None,
+            gpus: BTreeSet::new(),
+            given: 0,
             contexts: BTreeSet::new(),
             counted,
         };
@@ -145,10 +161,8 @@ impl Graph {
             if is_in_context(step.kind)
                 && let Some(at) = last
             {
-                // A launch passes one GPU's gate.
-                if *graph.gpu.get_or_insert(at.gpu) != at.gpu {
-                    return Err(CUDA_ERROR_NOT_SUPPORTED);
-                }
+                graph.gpus.insert(at.gpu);
+                graph.given |= bit(at.gpu) | touched(session, &uses);
                 graph.contexts.insert(step.context);
             }
             let left = steps.len() - index - 1;
@@ -188,8 +202,8 @@ impl Graph {
 struct Handles {
     exec: CUgraphExec,
     graph: Graph,
-    /// Its device memory; none where it is on no GPU.
-    _taken: Option<Taken>,
+    /// Its memory on each GPU where it has steps.
+    _taken: Vec<Taken>,
 }
 
 // SAFETY: the driver's handles can be used by any thread, one at a time, which the lock around them sees to.
@@ -209,7 +223,8 @@ impl Handles {
             let account = &session.executables.account;
             account.take(session.device_memory, device, graph.counted.1)
         };
-        let taken = graph.gpu.map(take).transpose()?;
+        let taken = graph.gpus.iter().copied().map(take);
+        let taken = taken.collect::<Result<_, _>>()?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is the driver's and lives; the pointer is to a value that lives across the call.
         unsafe { driver::cuGraphInstantiateWithFlags(&mut exec, graph.raw, flags) }?;
@@ -230,8 +245,17 @@ impl Handles {
         if !can_be_disabled(self.graph.steps[index].kind) {
             return Ok(());
         }
-        // SAFETY: both are the driver's and live.
+        // SAFETY: both are the driver's and live: a step that can be left out has a node.
         unsafe { driver::cuGraphNodeSetEnabled(self.exec, self.graph.nodes[index], enabled.into()) }
+    }
+
+    /// Has a step be left out, or not.
+    fn set_enabled(&mut self, index: usize, enabled: bool) -> Result<(), CUresult> {
+        if self.graph.steps[index].enabled != enabled {
+            self.enable(index, enabled)?;
+            self.graph.steps[index].enabled = enabled;
+        }
+        Ok(())
     }
 }
 
@@ -240,6 +264,8 @@ pub struct Executable {
     flags: u64,
     /// The contexts that it runs in, which never change: it ends with the first of them.
     contexts: BTreeSet<u64>,
+    /// The GPUs to which a launch gives work, a bit for each.
+    gpus: AtomicU64,
     handles: Mutex<Handles>,
 }
 
@@ -255,7 +281,7 @@ impl Executable {
     /// See `cuGraphLaunch` of the API table.
     pub fn launch(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
         let handles = self.handles();
-        self.check_gpu(&handles)?;
+        use_gpus(self.gpus())?;
         handles.graph.check(session)?;
         let given = handles.graph.steps.iter();
         let given = given.filter(|of| of.enabled || !can_be_disabled(of.kind));
@@ -264,21 +290,19 @@ impl Executable {
         unsafe { driver::cuGraphLaunch(handles.exec, stream) }
     }
 
-    fn check_gpu(&self, handles: &Handles) -> Result<(), CUresult> {
-        match handles.graph.gpu {
-            Some(gpu) if gpu != current_gpu()? => Err(CUDA_ERROR_NOT_SUPPORTED),
-            _ => Ok(()),
-        }
+    /// The GPUs to which a launch gives work, a bit for each.
+    pub fn gpus(&self) -> u64 {
+        self.gpus.load(Ordering::Relaxed)
     }
 
-    /// Brings it to the GPU of the current context.
+    /// Brings it to its GPUs, in the order of a stream.
     ///
     /// # Errors
     ///
     /// As [`Self::launch`].
     pub fn upload(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
         let handles = self.handles();
-        self.check_gpu(&handles)?;
+        use_gpus(self.gpus())?;
         handles.graph.check(session)?;
         // SAFETY: as above.
         unsafe { driver::cuGraphUpload(handles.exec, stream) }
@@ -288,18 +312,24 @@ impl Executable {
     ///
     /// # Errors
     ///
-    /// The driver's, and then it is unchanged.
+    /// `CUDA_ERROR_INVALID_VALUE` for other contexts or another number of steps; the driver's. It is unchanged then,
+    /// unless kernels launch it too: then see [`Handles::become_graph`].
     pub fn update(&self, session: &Session, steps: &[GraphStep]) -> Result<(), CUresult> {
         let graph = Graph::new(session, steps, self.flags)?;
         let mut handles = self.handles();
         if graph.steps.len() != handles.graph.steps.len() || graph.contexts != self.contexts {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let given = graph.given;
         if is_direct(self.flags) {
-            return handles.become_graph(session, graph);
+            self.gpus.fetch_or(given, Ordering::Relaxed);
+            handles.become_graph(session, graph)?;
+        } else {
+            // The driver has rules of its own for updates in place.
+            *handles = Handles::new(session, graph, self.flags)?;
         }
-        // The driver has rules of its own for updates in place.
-        *handles = Handles::new(session, graph, self.flags)?;
+        // A launch by another thread that has passed fewer gates is refused.
+        self.gpus.store(given, Ordering::Relaxed);
         Ok(())
     }
 
@@ -323,13 +353,12 @@ impl Executable {
             }
         }
         for (GraphChange { step, to }, (made, uses)) in changes.iter().zip(made) {
+            self.gpus
+                .fetch_or(touched(session, &uses), Ordering::Relaxed);
             let index = *step as usize;
             made.set(handles.exec, handles.graph.nodes[index])?;
             handles.graph.steps[index].uses = uses;
-            if handles.graph.steps[index].enabled != to.enabled {
-                handles.enable(index, to.enabled)?;
-                handles.graph.steps[index].enabled = to.enabled;
-            }
+            handles.set_enabled(index, to.enabled)?;
         }
         Ok(())
     }
@@ -376,6 +405,7 @@ impl Executables {
         let executable = Arc::new(Executable {
             flags,
             contexts: graph.contexts.clone(),
+            gpus: AtomicU64::new(graph.given),
             handles: Mutex::new(Handles::new(session, graph, flags)?),
         });
         // A context that is about to end has ended the parts that it has found so far.

@@ -6,8 +6,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 use gpgpu_graphs::abi::DEVICE_LAUNCH;
 use gpgpu_protocol::{
     api::{
-        Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphChange, GraphExec, GraphPart, GraphStep,
-        LaunchAttribute, Object, graph_edge, object_id, object_id_of, request,
+        Array, BoxCopy, Context, EVENT_ATTRIBUTES, Event, GraphChange, GraphExec, GraphPart,
+        GraphStep, LaunchAttribute, Object, Stream, graph_edge, object_id, object_id_of, request,
     },
     codec::{Blob, Writer},
     cuda::*,
@@ -251,7 +251,6 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Others wait for it.
 #[test]
 fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     let rig = Rig::new();
@@ -275,13 +274,55 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     let (count, update) = (updates(), executables.find(direct).unwrap());
     assert_eq!(update.update(rig.session, &steps), Ok(()));
     assert_eq!((handle(direct), updates()), (before, count + 1));
-    // Fewer steps are another graph.
-    assert_eq!(update.update(rig.session, &steps[..1]), Err(BAD));
+    // Fewer steps are another graph, and so are steps of other kinds: one of them may have no node.
+    let [launch, nothing] = steps.clone();
+    assert_eq!(update.update(rig.session, &[launch]), Err(BAD));
+    let swapped = [nothing, steps[0].clone()];
+    assert_eq!(update.update(rig.session, &swapped), Err(BAD));
+    assert_eq!(updates(), count + 1);
     executables.end(plain).unwrap();
     executables.end(direct).unwrap();
     assert_eq!(name(direct), GONE);
 }
 
+/// A driver that fails half-way may have taken some of the other steps.
+#[test]
+fn a_graph_that_kernels_launch_uses_the_objects_of_both_lists_after_a_failed_update() {
+    let rig = Rig::new();
+    let exec = id(0x62);
+    let fill = of(&rig, kind::FILL);
+    let fill_of = |memory| {
+        let mut numbers = fill.numbers.clone();
+        numbers[0] = memory;
+        [GraphStep {
+            numbers,
+            ..fill.clone()
+        }]
+    };
+    let executables = &rig.session.executables;
+    let steps = fill_of(rig.alloc());
+    let made = executables.make(rig.session, exec, &steps, DEVICE_LAUNCH);
+    assert_eq!(made, Ok(()));
+    let executable = executables.find(exec).unwrap();
+    // The driver's result of an update, and that of a launch after the end of the other list's memory.
+    let after = |update, launched| {
+        let dptr = rig.alloc();
+        double::set_graph_update(update);
+        let updated = executable.update(rig.session, &fill_of(dptr));
+        assert_eq!(updated.err().unwrap_or(CUDA_SUCCESS), update);
+        double::set_graph_update(CUDA_SUCCESS);
+        rig.works(request::cuMemFree_v2 { dptr }, rig.contexts[0]);
+        assert_eq!(launch(&rig, exec, rig.streams[0]), launched, "{update}");
+    };
+    after(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_SUCCESS);
+    after(CUDA_ERROR_OUT_OF_MEMORY, BAD);
+    assert_eq!(executable.update(rig.session, &steps), Ok(()));
+    assert_eq!(launch(&rig, exec, rig.streams[0]), CUDA_SUCCESS);
+    after(CUDA_SUCCESS, BAD);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// The ring's thread makes such a graph itself, and other commands wait for that.
 #[test]
 fn few_steps_are_few() {
     let rig = Rig::new();
@@ -510,6 +551,75 @@ fn edges_are_those_of_the_step_behind_them() {
         assert_eq!(make(&rig, id(2), &list(&rest)), BAD, "{rest:?}");
     }
     assert_eq!(made(), before + 2, "the last of them has good edges");
+}
+
+/// A launch passes the gates of all GPUs to which the graph gives work, whatever the list has become meanwhile.
+#[test]
+fn a_graph_over_several_gpus_passes_the_gates_of_all() {
+    let rig = Rig::new();
+    let context = object_id::<Context>(9);
+    let stream = object_id::<Stream>(9);
+    let (pctx, flags, dev) = (context, 0, 3);
+    rig.works(request::cuCtxCreate_v2 { pctx, flags, dev }, 0);
+    let create = request::cuStreamCreate {
+        phStream: stream,
+        Flags: 0,
+    };
+    rig.works(create, context);
+    let far = rig.alloc_in(context);
+    let (here, there) = (1 << 0, 1 << 3);
+    let mut fill = of(&rig, kind::FILL);
+    let elsewhere = GraphStep {
+        context,
+        ..fill.clone()
+    };
+    let copy = of(&rig, kind::COPY);
+    let mut far_copy = copy.clone();
+    far_copy.numbers[0] = far;
+    let find = |exec| rig.session.executables.find(exec).unwrap();
+    let lists = [
+        (vec![fill.clone()], here),
+        (vec![copy.clone()], here),
+        (vec![far_copy.clone()], here | there),
+        (vec![fill.clone(), elsewhere.clone()], here | there),
+    ];
+    for (serial, (list, gpus)) in lists.iter().enumerate() {
+        let exec = id(serial as u64);
+        assert_eq!(make(&rig, exec, list), CUDA_SUCCESS);
+        assert_eq!(find(exec).gpus(), *gpus, "{list:?}");
+        // In streams of both.
+        for stream in [rig.streams[0], stream] {
+            assert_eq!(launch(&rig, exec, stream), CUDA_SUCCESS, "{list:?}");
+        }
+    }
+    // A command that has passed the gate of its stream alone.
+    let alone = |exec| {
+        rig.session.enter(rig.contexts[0]).unwrap();
+        find(exec).launch(rig.session, std::ptr::null_mut())
+    };
+    assert_eq!((alone(id(0)), alone(id(3))), (Ok(()), Err(GONE)));
+    // Another list, refused or not, and another step.
+    let changed = find(id(1));
+    let longer = [far_copy.clone(), far_copy.clone()];
+    assert_eq!(changed.update(rig.session, &longer), Err(BAD));
+    assert_eq!((changed.gpus(), alone(id(1))), (here, Ok(())));
+    let set = |to: &GraphStep| {
+        let to = to.clone();
+        changed.set(rig.session, &[GraphChange { step: 0, to }])
+    };
+    assert_eq!(set(&far_copy), Ok(()));
+    assert_eq!((changed.gpus(), alone(id(1))), (here | there, Err(GONE)));
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    assert_eq!(changed.update(rig.session, &[copy]), Ok(()));
+    assert_eq!((changed.gpus(), alone(id(1))), (here, Ok(())));
+    // The one context ends, and the graph with it.
+    fill.context = context;
+    assert_eq!(make(&rig, id(4), &[fill]), CUDA_SUCCESS);
+    rig.works(request::cuCtxDestroy_v2 { ctx: context }, 0);
+    for exec in [id(3), id(4)] {
+        assert_eq!(launch(&rig, exec, rig.streams[0]), GONE);
+    }
+    assert_eq!(double::wrong(), [""; 0]);
 }
 
 /// Values, conditional steps and the marks of their bodies come in the one order that makes sense.

@@ -19,12 +19,12 @@ use gpgpu_protocol::{api::Gives, cuda::*};
 use self::{
     gate::{Gate, Inside, Work},
     gpu::{Gpu, Mark},
-    place::{place, set_placed},
+    place::{place, set_passed, set_placed},
 };
 pub use self::{
     gate::{wake_later, weigh},
     gpu::note_stream,
-    place::{Named, Names, Naming, current_gpu, use_stream},
+    place::{Named, Names, Naming, bit, current_gpu, gpu_of_memory, use_gpus, use_stream},
 };
 use super::{callbacks::Blocked, common::Common, device_memory::DeviceMemory, grace};
 use crate::account::GPUS;
@@ -114,9 +114,12 @@ impl Gates {
         let gate = self.gate(context)?;
         let mut passage = Passage::default();
         set_placed(context);
-        if (named.addresses != [0; 2] || named.contexts != [0; 2]) && self.spans() {
+        let names_gpus = named.addresses != [0; 2] || named.contexts != [0; 2] || named.gpus != 0;
+        if names_gpus && self.spans() {
+            let gpus = place::gpus(self.common, named)?;
+            set_passed(&gpus);
             // A command that needs several requests them in this order, so that no two wait for each other.
-            for gpu in place::gpus(self.common, named)? {
+            for gpu in gpus {
                 let gate = self.at(gpu);
                 passage.others.extend(gate.map(|gate| pass(gate, gives)));
             }
@@ -154,12 +157,12 @@ impl Gates {
 
     /// The client has a context on a GPU.
     pub fn note_gpu(&self, device: CUdevice) {
-        let bit = 1_u64.checked_shl(device as u32).unwrap_or(0);
-        self.used.fetch_or(bit, Ordering::Relaxed);
+        let gpu = bit(device.try_into().unwrap_or(usize::MAX));
+        self.used.fetch_or(gpu, Ordering::Relaxed);
     }
 
     /// Whether the client may have memory on more than one GPU.
-    fn spans(&self) -> bool {
+    pub fn spans(&self) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         !(used == 0 || used.is_power_of_two()) || self.device_memory.spans_devices()
     }

@@ -9,7 +9,7 @@
 //! the green one if that is current.
 //!
 //! Operations with the properties `work` or `order` in the API table pass the gate of that context's GPU, and of each
-//! other GPU whose memory a copy or fill touches. The others have reasons of their own:
+//! other GPU whose memory a copy or fill touches, or on which a graph has nodes. The others have reasons of their own:
 //!
 //! | | why it passes no gate |
 //! |---|---|
@@ -51,6 +51,10 @@ pub struct Named {
     pub contexts: [u64; 2],
     /// The memory of a copy or fill.
     pub addresses: [u64; 2],
+    /// An executable graph.
+    pub graph: u64,
+    /// The GPUs of that graph, a bit for each.
+    pub gpus: u64,
 }
 
 /// The effect of an argument of the API table on the place of its command.
@@ -93,7 +97,7 @@ nothing!(
 nothing!(BoxEnd, Array, MipmappedArray);
 // A step runs in a context of its own, which the worker enters itself.
 nothing!(
-    Module, Library, Kernel, Event, MemPool, GraphExec, GraphPart, GraphStep, Physical
+    Module, Library, Kernel, Event, MemPool, GraphPart, GraphStep, Physical
 );
 
 impl<const GOOD: u32> Names for Flags<GOOD> {}
@@ -150,6 +154,12 @@ impl Names for Stream {
     }
 }
 
+impl Names for GraphExec {
+    fn name(request: &u64, _: &str, named: &mut Named) {
+        named.graph = *request;
+    }
+}
+
 impl Names for Function {
     fn name(request: &u64, _: &str, named: &mut Named) {
         named.function = *request;
@@ -170,6 +180,13 @@ thread_local! {
     static CONTEXTS: [Cell<(u64, u64, u64)>; KEPT] = const { [const { Cell::new((0, 0, 0)) }; KEPT] };
     /// The context of the command that this thread is giving to the driver; 0 for none.
     static PLACED: Cell<u64> = const { Cell::new(0) };
+    /// The GPUs whose gates the command has passed, a bit for each, if it asked for several.
+    static PASSED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The bit of a GPU in a set of GPUs.
+pub fn bit(gpu: usize) -> u64 {
+    1_u64.checked_shl(gpu as u32).unwrap_or(0)
 }
 
 /// The context that a stream or function is in: 0 for a kernel, which has none. `None` if there is no such object.
@@ -228,7 +245,30 @@ pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresul
 /// This thread is about to give the driver a command of a context; 0: it has done so.
 pub fn set_placed(context: u64) {
     PLACED.set(context);
+    PASSED.set(0);
     note_stream(0);
+}
+
+/// The command in hand has passed the gates of these GPUs.
+pub fn set_passed(gpus: &[usize]) {
+    PASSED.set(gpus.iter().fold(0, |all, gpu| all | bit(*gpu)));
+}
+
+/// Checks that the command in hand may give work to these GPUs, a bit for each. Between the gates and here another
+/// thread may have changed the object that said which they are.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_HANDLE` if it has not passed all their gates; the driver's.
+pub fn use_gpus(gpus: u64) -> Result<(), CUresult> {
+    let passed = match PASSED.get() {
+        0 => bit(current_gpu()?),
+        several => several,
+    };
+    match gpus & !passed {
+        0 => Ok(()),
+        _ => Err(CUDA_ERROR_INVALID_HANDLE),
+    }
 }
 
 /// Notes the stream that the command in hand is for. If the command has passed a gate, the stream must be of its
@@ -259,7 +299,7 @@ pub fn current_gpu() -> Result<usize, CUresult> {
 }
 
 /// The GPU of the memory at an address; `None` for host memory, or no memory.
-fn gpu_of_memory(address: u64) -> Option<usize> {
+pub fn gpu_of_memory(address: u64) -> Option<usize> {
     let ask = |which| {
         let mut value = 0_i32;
         // SAFETY: both attributes are 32 bits long, and the value lives across the call; the address is only looked up.
@@ -285,6 +325,7 @@ pub fn gpus(common: &Common, named: &Named) -> Result<Vec<usize>, CUresult> {
     let mut gpus = vec![current_gpu()?];
     let memory = named.addresses.iter().filter(|address| **address != 0);
     gpus.extend(memory.filter_map(|address| gpu_of_memory(*address)));
+    gpus.extend((0..u64::BITS as usize).filter(|gpu| named.gpus & bit(*gpu) != 0));
     for other in named.contexts {
         if other != 0 && other != context {
             let there = common.enter(other).and_then(|()| current_gpu());

@@ -13,12 +13,16 @@ use std::{
 
 use foldhash::fast::RandomState;
 use gpgpu_locks::{Mutex, MutexGuard};
-use gpgpu_protocol::api::{GraphStep, graph_step};
+use gpgpu_protocol::{
+    api::{GraphStep, graph_step},
+    cuda::CUdevice,
+};
+use smallvec::SmallVec;
 
 /// The most forms that are remembered.
 const FORMS: usize = 1 << 12;
 
-/// The GPU memory of the graphs in a context, in bytes.
+/// The GPU memory of the graphs on a device, in bytes.
 #[derive(Debug, Default)]
 struct Used {
     now: u64,
@@ -29,7 +33,7 @@ struct Used {
 #[derive(Debug, Default)]
 struct Known {
     forms: HashSet<u64, RandomState>,
-    used: HashMap<u64, Used, RandomState>,
+    used: HashMap<CUdevice, Used, RandomState>,
 }
 
 fn known() -> MutexGuard<'static, Known> {
@@ -40,34 +44,52 @@ fn known() -> MutexGuard<'static, Known> {
 /// An executable graph's part of the memory, until this is dropped.
 #[derive(Debug)]
 pub struct Place {
-    context: u64,
+    /// The devices of its contexts. The host charges each for all of it.
+    devices: SmallVec<[CUdevice; 1]>,
     bytes: u64,
     /// The number of the graph's form; `None` for one that is always waited for.
     form: Option<u64>,
 }
 
 impl Place {
-    /// Counts a graph of these steps; whether the host surely makes it.
-    pub fn take(steps: &[GraphStep], flags: u64) -> (Self, bool) {
+    /// Counts a graph of these steps; whether the host surely makes it. `device` gives the device of a context.
+    pub fn take(
+        steps: &[GraphStep],
+        flags: u64,
+        device: impl Fn(u64) -> Option<CUdevice>,
+    ) -> (Self, bool) {
+        let mut devices = SmallVec::new();
+        let mut last = 0;
+        for step in steps {
+            // Most steps are in the context of the step before.
+            if step.context != last {
+                last = step.context;
+                let on = device(last).filter(|of| !devices.contains(of));
+                devices.extend(on);
+            }
+        }
         let place = Self {
-            // All contexts of a graph are on one GPU.
-            context: steps.first().map_or(0, |step| step.context),
+            devices,
             bytes: graph_step::BYTES + graph_step::BYTES_OF_STEP * steps.len() as u64,
             form: form(steps, flags),
         };
         let mut known = known();
-        let used = known.used.entry(place.context).or_default();
-        used.now += place.bytes;
-        let has_room = used.now <= used.most;
-        let is_known = place.form.is_some_and(|form| known.forms.contains(&form));
-        (place, has_room && is_known)
+        let mut is_sure = place.form.is_some_and(|form| known.forms.contains(&form));
+        for device in &place.devices {
+            let used = known.used.entry(*device).or_default();
+            used.now += place.bytes;
+            is_sure &= used.now <= used.most;
+        }
+        (place, is_sure)
     }
 
     /// The host has made the graph.
     pub fn is_made(&self) {
         let mut known = known();
-        let used = known.used.entry(self.context).or_default();
-        used.most = used.most.max(used.now);
+        for device in &self.devices {
+            let used = known.used.entry(*device).or_default();
+            used.most = used.most.max(used.now);
+        }
         if let Some(form) = self.form {
             if known.forms.len() >= FORMS {
                 known.forms.clear();
@@ -79,8 +101,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(used) = known().used.get_mut(&self.context) {
-            used.now -= self.bytes;
+        let mut known = known();
+        for device in &self.devices {
+            if let Some(used) = known.used.get_mut(device) {
+                used.now -= self.bytes;
+            }
         }
     }
 }
@@ -134,8 +159,12 @@ mod tests {
         (0..steps).map(step).collect()
     }
 
+    fn take(steps: &[GraphStep]) -> (Place, bool) {
+        Place::take(steps, 0, |context| Some((context >> 8) as CUdevice))
+    }
+
     fn make(steps: &[GraphStep]) -> (Place, bool) {
-        let (place, is_sure) = Place::take(steps, 0);
+        let (place, is_sure) = take(steps);
         place.is_made();
         (place, is_sure)
     }
@@ -146,24 +175,42 @@ mod tests {
         let (first, is_sure) = make(&short);
         assert!(!is_sure);
         // Its room is taken.
-        let (second, is_sure) = Place::take(&short, 0);
+        let (second, is_sure) = take(&short);
         assert!(!is_sure);
         drop(second);
         drop(first);
-        let (again, is_sure) = Place::take(&short, 0);
+        let (again, is_sure) = take(&short);
         assert!(is_sure);
         // One that the host has refused leaves no room behind.
-        drop(Place::take(&long, 0));
+        drop(take(&long));
         drop(again);
-        let (other, is_sure) = Place::take(&long, 0);
+        let (other, is_sure) = take(&long);
         assert!(!is_sure);
         other.is_made();
         drop(other);
-        assert!(Place::take(&long, 0).1);
-        let pair = [Place::take(&short, 0), Place::take(&short, 0)];
+        assert!(take(&long).1);
+        let pair = [take(&short), take(&short)];
         assert!(pair.iter().all(|(_, is_sure)| *is_sure));
-        // Of another context, and so maybe on another GPU.
-        assert!(!Place::take(&chain(0x201, 3), 0).1);
+        // On another GPU.
+        assert!(!take(&chain(0x201, 3)).1);
+    }
+
+    #[test]
+    fn a_graph_takes_room_on_all_its_gpus() {
+        let alone = chain(0x401, 3);
+        drop(make(&alone));
+        assert!(take(&alone).1);
+        // Two contexts of one GPU.
+        let beside = make(&chain(0x402, 3));
+        assert!(!take(&alone).1);
+        drop(beside);
+        assert!(take(&alone).1);
+        let mut both = chain(0x501, 4);
+        both[2].context = 0x401;
+        let (both, _) = take(&both);
+        assert!(!take(&alone).1);
+        drop(both);
+        assert!(take(&alone).1);
     }
 
     #[test]

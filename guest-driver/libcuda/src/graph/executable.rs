@@ -8,10 +8,12 @@ use gpgpu_protocol::{
     codec::{Blob, Writer},
     cuda::*,
 };
+use smallvec::SmallVec;
 
 use super::{
     accepted::Place,
     lower::{Lowered, lower},
+    note_printing,
 };
 use crate::{
     client::{Client, client},
@@ -24,6 +26,8 @@ pub struct Exec {
     pub(super) id: u64,
     /// The name by which kernels launch it, if they may.
     pub(super) handle: Option<u64>,
+    /// Its contexts. The host ends it with the first of them.
+    contexts: SmallVec<[u64; 1]>,
     now: Mutex<Now>,
     /// The host ends it when this is dropped: the command for that is sent first.
     _place: Place,
@@ -37,8 +41,20 @@ pub(super) struct Now {
 }
 
 impl Exec {
-    /// The one with this id, which the host has, or will have, as this list.
-    pub(super) fn new(id: u64, lowered: Lowered, place: Place) -> Self {
+    /// The one with this id and the contexts of these steps, which the host has, or will have, as this list.
+    pub(super) fn new(
+        id: u64,
+        steps: impl Iterator<Item = u64>,
+        lowered: Lowered,
+        place: Place,
+    ) -> Self {
+        let mut contexts = SmallVec::new();
+        for context in steps {
+            // Most steps are in the context of the step before.
+            if context != 0 && !contexts.contains(&context) {
+                contexts.push(context);
+            }
+        }
         let now = Now {
             lowered,
             is_old: false,
@@ -46,6 +62,7 @@ impl Exec {
         Self {
             id,
             handle: None,
+            contexts,
             now: Mutex::new(now),
             _place: place,
         }
@@ -60,6 +77,7 @@ impl Exec {
         let exec = self.id;
         let reply = client.call(&request::gpgpuGraphHandle { exec, handle: true })?;
         self.handle = Some(reply.handle);
+        note_printing(self.handle, &self.now().lowered);
         Ok(self)
     }
 
@@ -81,6 +99,7 @@ impl Exec {
         )?;
         now.lowered = then;
         now.is_old = false;
+        note_printing(self.handle, &now.lowered);
         Ok(())
     }
 
@@ -138,7 +157,9 @@ impl Exec {
 
 impl Drop for Exec {
     fn drop(&mut self) {
-        if let Ok(client) = client() {
+        if let Ok(client) = client()
+            && (self.contexts.iter()).all(|of| client.objects.context_device(*of).is_some())
+        {
             let _ = client.post(&request::cuGraphExecDestroy {
                 hGraphExec: self.id,
             });

@@ -53,13 +53,20 @@ use crate::{
 use accepted::Place;
 pub use executable::Exec;
 use executable::send;
-use lower::lower;
+use lower::{Lowered, lower};
 pub use lower::{launch_config, launch_step};
 
 static STORE: Store<Guest> = Store::new();
 
 /// Whether a graph that kernels launch may print: then any launch of a graph may.
 static KERNELS_LAUNCH_PRINTING: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether a graph may print that has this name for kernels, if they launch it.
+fn note_printing(name: Option<u64>, now: &Lowered) {
+    if name.is_some() && now.prints() {
+        KERNELS_LAUNCH_PRINTING.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The guest's library, as graphs know a driver.
 pub struct Guest;
@@ -378,7 +385,8 @@ impl Gpu for Guest {
         let exec = client.new_id::<GraphExec>();
         let priority = environment().uses_node_priority;
         let flags = flags | if priority { USE_NODE_PRIORITY } else { 0 };
-        let (place, is_sure) = Place::take(&list, flags);
+        let device = |context| client.objects.context_device(context);
+        let (place, is_sure) = Place::take(&list, flags, device);
         let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
         let has_few = client.has(request::gpgpuGraphInstantiateFew::OP);
         let is_few = list.len() <= graph_step::FEW && has_few;
@@ -394,10 +402,8 @@ impl Gpu for Guest {
         if waits {
             place.is_made();
         }
-        if for_device && now.prints() {
-            KERNELS_LAUNCH_PRINTING.store(true, Ordering::Relaxed);
-        }
-        let made = Exec::new(exec, now, place);
+        let contexts = list.iter().map(|step| step.context);
+        let made = Exec::new(exec, contexts, now, place);
         if for_device {
             made.named(client)
         } else {
@@ -423,13 +429,19 @@ impl Gpu for Guest {
             });
             match set {
                 Ok(_) => {
-                    return now.lowered.replace(client, index, &steps[index].work, call);
+                    now.lowered
+                        .replace(client, index, &steps[index].work, call)?;
+                    note_printing(exec.handle, &now.lowered);
+                    return Ok(());
                 }
                 // The host's driver updates a copy in place only between memory of the same kinds, and memory of one
                 // kind natively can be of two there: allocations lie in chunks, variables of modules do not. So the
                 // whole graph is made anew, but later: other nodes may name memory that is gone, until the program has
                 // changed them too.
-                Err(CUDA_ERROR_INVALID_VALUE) if matches!(steps[index].work, Work::Copy(_)) => {
+                // A graph that kernels launch is never made anew.
+                Err(CUDA_ERROR_INVALID_VALUE)
+                    if exec.handle.is_none() && matches!(steps[index].work, Work::Copy(_)) =>
+                {
                     now.is_old = true;
                     return Ok(());
                 }
@@ -445,6 +457,7 @@ impl Gpu for Guest {
         if let Some(changed) = changed
             && exec.change(client, &mut now, steps, changed)?
         {
+            note_printing(exec.handle, &now.lowered);
             return Ok(());
         }
         // Until the whole graph is made anew, the host may have some of both. If that fails, the next launch must do

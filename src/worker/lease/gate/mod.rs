@@ -122,8 +122,8 @@ pub fn has_to_wake() -> bool {
     HAS_TO_WAKE.take()
 }
 
-/// The command that this thread is giving the GPU counts for so many: a graph for each of its launches, copies and fills. The limit
-/// for a kernel is one for each of them then.
+/// The command that this thread is giving GPUs counts for so many, at each gate that it has passed and until this is called with 1: a
+/// graph for each of its launches, copies and fills. The limit for a kernel is one for each of them then.
 pub fn weigh(commands: u64) {
     WEIGHT.set(commands.max(1));
 }
@@ -142,7 +142,7 @@ impl<W: Work> Drop for Inside<'_, W> {
     fn drop(&mut self) {
         let gate = self.0;
         // A command that counts for several has passed as one.
-        let weight = WEIGHT.replace(1);
+        let weight = WEIGHT.get();
         if weight > 1 {
             gate.entered.fetch_add(weight - 1, SeqCst);
         }

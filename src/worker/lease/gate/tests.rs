@@ -473,6 +473,7 @@ fn a_graph_counts_for_as_many_commands_as_it_has() {
     drop(inside);
     assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (101, 101));
     // The next is one command again, and a graph of nothing is one, too.
+    weigh(1);
     drop(setup.gate.enter());
     let inside = setup.gate.enter();
     weigh(0);

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+// Graphs with nodes on two devices (pitfalls 38, 39, 63).
+#include "graphs.h"
+
+struct Devices {
+    Two two{false};
+    CUcontext contexts[2];
+    CUfunction steps[2];
+    CUstream streams[2];
+    // A word on each.
+    CUdeviceptr words[2];
+
+    Devices() {
+        contexts[0] = two.first.context, contexts[1] = two.context;
+        for (int at = 0; at < 2; at++) {
+            CUmodule module;
+            int registers;
+            CK(cuCtxSetCurrent(contexts[at]));
+            CK(cuModuleLoadData(&module, kernels_fatbin));
+            CK(cuModuleGetFunction(&steps[at], module, "step"));
+            CK(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, steps[at]));
+            streams[at] = new_stream();
+            words[at] = device_words(1);
+        }
+        CK(cuCtxSetCurrent(contexts[0]));
+    }
+
+    // Appends a digit to the word of a device.
+    CUgraphNode append(CUgraph graph, std::vector<CUgraphNode> after, int device, unsigned digit) const {
+        CK(cuCtxSetCurrent(contexts[device]));
+        CUgraphNode node = add_step(graph, after, steps[device], words[device], 10, digit);
+        CK(cuCtxSetCurrent(contexts[0]));
+        return node;
+    }
+
+    // Copies the word of the other device to this one.
+    CUgraphNode copy(CUgraph graph, std::vector<CUgraphNode> after, int to) const {
+        CUDA_MEMCPY3D of = line(words[to], words[!to], 4);
+        CUgraphNode node = nullptr;
+        CK(cuGraphAddMemcpyNode(&node, graph, after.data(), after.size(), &of, contexts[to]));
+        return node;
+    }
+
+    unsigned word(int device) const {
+        CK(cuCtxSetCurrent(contexts[device]));
+        unsigned word = word_at(words[device]);
+        CK(cuCtxSetCurrent(contexts[0]));
+        return word;
+    }
+
+    void clear() const {
+        for (int at = 0; at < 2; at++) {
+            CK(cuCtxSetCurrent(contexts[at]));
+            set_words(words[at], 0, 1);
+        }
+        CK(cuCtxSetCurrent(contexts[0]));
+    }
+
+    // A launch in the stream of either device, from words of zero.
+    void expect(CUgraphExec exec, unsigned first, unsigned second) const {
+        for (int at = 0; at < 2; at++) {
+            clear();
+            launch(exec, streams[at]);
+            EXPECT(word(0) == first && word(1) == second, "in a stream of device %d: %u and %u, not %u and %u", at, word(0), word(1),
+                   first, second);
+        }
+    }
+};
+
+PITFALL(39, a_graph_goes_over_two_devices) {
+    Devices both;
+    CUgraph graph = new_graph();
+    // Back and forth: 1 here, 2 there, 3 here; and 4 there beside the last.
+    CUgraphNode one = both.append(graph, {}, 0, 1);
+    CUgraphNode there = both.copy(graph, {one}, 1);
+    CUgraphNode two = both.append(graph, {there}, 1, 2);
+    CUgraphNode here = both.copy(graph, {two}, 0);
+    both.append(graph, {here}, 0, 3);
+    CUgraphNode four = both.append(graph, {here}, 1, 4);
+    CUgraphExec exec = instantiate(graph);
+    both.expect(exec, 123, 124);
+    CK(cuGraphUpload(exec, both.streams[1]));
+    both.expect(exec, 123, 124);
+    // Launches one after the other, in streams of both, that wait for each other.
+    CUevent events[2];
+    for (int at = 0; at < 2; at++) {
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        CK(cuEventCreate(&events[at], CU_EVENT_DISABLE_TIMING));
+    }
+    for (unsigned round = 0; round < 50; round++) {
+        int at = round % 2;
+        both.clear();
+        for (int time = 0; time < 2; time++, at = !at) {
+            CK(cuGraphLaunch(exec, both.streams[at]));
+            CK(cuEventRecord(events[at], both.streams[at]));
+            CK(cuStreamWaitEvent(both.streams[!at], events[at], 0));
+        }
+        CK(cuStreamSynchronize(both.streams[at]));
+        EXPECT(both.word(0) == 123123 && both.word(1) == 123124, "round %u: %u and %u", round, both.word(0), both.word(1));
+    }
+    // Parameters of the other device's node, of the copy, and the graph as a whole.
+    Step changed(both.steps[1], both.words[1], 10, 7);
+    CK(cuGraphExecKernelNodeSetParams(exec, two, &changed.node));
+    both.expect(exec, 173, 174);
+    CK(cuGraphNodeSetEnabled(exec, four, 0));
+    both.expect(exec, 173, 17);
+    CUgraph clone;
+    CK(cuGraphClone(&clone, graph));
+    CUgraphExecUpdateResultInfo info{};
+    CK(cuGraphExecUpdate(exec, clone, &info));
+    CK(cuGraphNodeSetEnabled(exec, four, 1));
+    both.expect(exec, 123, 124);
+    CK(cuGraphExecDestroy(exec));
+    exec = instantiate(clone);
+    CK(cuGraphDestroy(clone));
+    CK(cuGraphDestroy(graph));
+    both.expect(exec, 123, 124);
+    CK(cuGraphExecDestroy(exec));
+}
+
+PITFALL(39, a_graph_is_launched_in_a_stream_of_another_device) {
+    Devices both;
+    for (int at = 0; at < 2; at++) {
+        CUgraph graph = new_graph();
+        CUgraphNode one = both.append(graph, {}, at, 1);
+        both.append(graph, {one}, at, 2);
+        CUgraphExec exec = instantiate(graph);
+        both.expect(exec, at ? 0 : 12, at ? 12 : 0);
+        // As a part of another.
+        CUgraph outer = new_graph();
+        CUgraphNode child = nullptr;
+        CUgraphNode three = both.append(outer, {}, !at, 3);
+        CK(cuGraphAddChildGraphNode(&child, outer, &three, 1, graph));
+        CUgraphExec whole = instantiate(outer);
+        both.expect(whole, at ? 3 : 12, at ? 12 : 3);
+        CK(cuGraphExecDestroy(whole));
+        CK(cuGraphDestroy(outer));
+        CK(cuGraphExecDestroy(exec));
+        CK(cuGraphDestroy(graph));
+    }
+}
+
+PITFALL(38, streams_of_two_devices_are_captured_together) {
+    Devices both;
+    CUevent events[2];
+    for (int at = 0; at < 2; at++) {
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        CK(cuEventCreate(&events[at], CU_EVENT_DISABLE_TIMING));
+    }
+    CUstream first = both.streams[0], second = both.streams[1];
+    CK(cuCtxSetCurrent(both.contexts[0]));
+    CK(cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    LAUNCH(both.steps[0], 1, 1, first, both.words[0], 10u, 1u);
+    CK(cuEventRecord(events[0], first));
+    CK(cuStreamWaitEvent(second, events[0], 0));
+    // Streams and functions say where, whatever context is current.
+    CK(cuMemcpyDtoDAsync(both.words[1], both.words[0], 4, second));
+    LAUNCH(both.steps[1], 1, 1, second, both.words[1], 10u, 2u);
+    CK(cuCtxSetCurrent(both.contexts[1]));
+    CK(cuMemcpyAsync(both.words[0], both.words[1], 4, second));
+    CK(cuEventRecord(events[1], second));
+    CK(cuStreamWaitEvent(first, events[1], 0));
+    LAUNCH(both.steps[0], 1, 1, first, both.words[0], 10u, 3u);
+    CUgraph graph = nullptr;
+    CK(cuStreamEndCapture(first, &graph));
+    EXPECT(both.word(0) == 0 && both.word(1) == 0, "a capture did %u and %u", both.word(0), both.word(1));
+    size_t nodes = 0;
+    CK(cuGraphGetNodes(graph, nullptr, &nodes));
+    EXPECT(nodes == 5, "%zu nodes", nodes);
+    CUgraphExec exec = instantiate(graph);
+    both.expect(exec, 123, 12);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(63, graphs_over_two_devices_by_the_rules) {
+    Devices both;
+    CUgraph graph = new_graph();
+    CUgraphNode one = both.append(graph, {}, 0, 1), two = both.append(graph, {one}, 1, 2);
+    // Kernels launch graphs of one device.
+    CUDA_GRAPH_INSTANTIATE_PARAMS params{};
+    params.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+    CUgraphExec exec = nullptr;
+    CK_IS(cuGraphInstantiateWithParams(&exec, graph, &params), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(params.result_out == CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED, "result %d", (int)params.result_out);
+    exec = instantiate(graph);
+    // A node stays on its device.
+    Step elsewhere(both.steps[0], both.words[0], 10, 5);
+    CK_IS(cuGraphExecKernelNodeSetParams(exec, two, &elsewhere.node), CUDA_ERROR_INVALID_VALUE);
+    CUgraph other = new_graph();
+    CUgraphNode first = both.append(other, {}, 1, 1);
+    both.append(other, {first}, 0, 2);
+    CUgraphExecUpdateResultInfo info{};
+    CK_IS(cuGraphExecUpdate(exec, other, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    both.expect(exec, 1, 2);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(other));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL_MAIN
