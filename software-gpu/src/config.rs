@@ -89,6 +89,8 @@ pub struct Config {
     pub context: u64,
     /// The number of devices: `VIRTIO_GPGPU_SOFTWARE_DEVICES`, one unless set.
     pub devices: usize,
+    /// Devices can reach each other's memory: unless `VIRTIO_GPGPU_SOFTWARE_PEERS=0`.
+    pub peers: bool,
     /// Compute capability times ten: `VIRTIO_GPGPU_SOFTWARE_CAPABILITY`, `8.0` unless set, `9.0` for clusters.
     pub capability: u32,
     /// Report faults on standard error: `VIRTIO_GPGPU_SOFTWARE_VERBOSE=1`.
@@ -129,6 +131,7 @@ impl Config {
         let lost = variable("VIRTIO_GPGPU_SOFTWARE_LOST").map(PathBuf::from);
         let is_set = |name| variable(name).is_some_and(|v| v != "0");
         let verbose = is_set("VIRTIO_GPGPU_SOFTWARE_VERBOSE");
+        let peers = variable("VIRTIO_GPGPU_SOFTWARE_PEERS").is_none_or(|v| v != "0");
         let pageable = is_set("VIRTIO_GPGPU_SOFTWARE_PAGEABLE");
         let aborts_on_stale =
             variable("VIRTIO_GPGPU_SOFTWARE_STALE").is_some_and(|what| what == "abort");
@@ -136,6 +139,7 @@ impl Config {
             memory: memory << 20,
             context: context << 20,
             devices,
+            peers,
             capability,
             verbose,
             lost,
@@ -170,7 +174,7 @@ mod tests {
         let none = Config::from(|_| None);
         assert_eq!((none.memory, none.capability), (4 << 30, 80));
         assert!(!none.pageable && !none.aborts_on_stale);
-        assert_eq!(none.devices, 1);
+        assert_eq!((none.devices, none.peers), (1, true));
         let set = Config::from(|name| {
             Some(
                 if name.ends_with("MEMORY") {
@@ -188,5 +192,6 @@ mod tests {
         assert_eq!(bad.devices, 1);
         let devices = |count: &str| Config::from(|_| Some(count.to_owned())).devices;
         assert_eq!((devices("3"), devices("0"), devices("17")), (3, 1, 1));
+        assert!(!Config::from(|_| Some("0".to_owned())).peers && bad.peers);
     }
 }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use gpgpu_locks::Mutex;
+
 use crate::api::{device, launch, occupancy};
 use crate::config::Config;
 use crate::exec::{Effects, Launch};
@@ -19,11 +21,40 @@ pub struct OfContext {
     pub heap: Arc<Heap>,
     /// Its limits when the launch was made.
     pub limits: [usize; 7],
+    /// The contexts whose memory they reach.
+    pub peers: Arc<Peers>,
+}
+
+/// The contexts of other devices whose memory the kernels of a context reach, by their ids.
+#[derive(Debug, Default)]
+pub struct Peers(Mutex<Vec<u64>>);
+
+impl Peers {
+    /// Adds a context; `false` if it was there.
+    pub fn add(&self, context: u64) -> bool {
+        let mut all = self.0.lock();
+        let is_new = !all.contains(&context);
+        if is_new {
+            all.push(context);
+        }
+        is_new
+    }
+
+    /// Removes a context; `false` if it was not there.
+    pub fn remove(&self, context: u64) -> bool {
+        let mut all = self.0.lock();
+        let at = all.iter().position(|of| *of == context);
+        at.map(|at| all.swap_remove(at)).is_some()
+    }
 }
 
 impl Effects for OfContext {
     fn print(&self, text: Vec<u8>) {
         self.printed.print(text);
+    }
+
+    fn reaches(&self, context: u64) -> bool {
+        self.peers.0.lock().contains(&context)
     }
 
     fn allocate(&self, bytes: u64) -> u64 {

@@ -200,6 +200,10 @@ impl Effects for InGraph<'_> {
         self.of.print(text);
     }
 
+    fn reaches(&self, context: u64) -> bool {
+        self.of.reaches(context)
+    }
+
     fn allocate(&self, bytes: u64) -> u64 {
         self.of.allocate(bytes)
     }

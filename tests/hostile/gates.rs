@@ -381,9 +381,20 @@ fn the_stacks_of_a_kernel_are_charged_to_its_context() {
 /// With several GPUs it is the stream's that counts, and memory on another one counts there too.
 #[test]
 fn work_counts_on_the_gpu_that_does_it() {
-    let Some(host) = Host::with(TURNS, 2) else {
-        return;
-    };
+    if let Some(host) = Host::with(TURNS, 2) {
+        work_counts_where_it_is_done(&host);
+    }
+}
+
+/// The memory of such GPUs is the driver's own.
+#[test]
+fn work_counts_on_the_gpu_that_does_it_without_peers() {
+    if let Some(host) = Host::with_peers(TURNS, 2, false).filter(|_| !on_gpu()) {
+        work_counts_where_it_is_done(&host);
+    }
+}
+
+fn work_counts_where_it_is_done(host: &Host) {
     let mut guest = host.boot(0, vmm());
     let mut client = Client::open(&mut guest);
     let hello = client
@@ -407,7 +418,7 @@ fn work_counts_on_the_gpu_that_does_it() {
     let on = (stream, context);
     let usual = launch(busy, stream, address, turns);
     let cost = |client: &mut Client<'_>, gpu, count, header| {
-        charged(&host, (gpu, count), client, on, |client| {
+        charged(host, (gpu, count), client, on, |client| {
             client.call(&usual, header, &[], 0).0
         })
     };
@@ -433,7 +444,7 @@ fn work_counts_on_the_gpu_that_does_it() {
     };
     let before = host.settled_gpu_seconds(0, there);
     let (_, had) = measured(|count| {
-        charged(&host, (here, count), &mut client, on, |client| {
+        charged(host, (here, count), &mut client, on, |client| {
             client.call(&fill, 0, &[], 0).0
         })
     });
@@ -448,7 +459,7 @@ fn work_counts_on_the_gpu_that_does_it() {
     let in_graph = launch(theirs.busy, 0, theirs.address, theirs.turns);
     let there_on = (theirs.stream, second);
     let (count, honest) = measured(|count| {
-        charged(&host, (there, count), &mut client, there_on, |client| {
+        charged(host, (there, count), &mut client, there_on, |client| {
             client.call(&alone, second, &[], 0).0
         })
     });
@@ -466,7 +477,7 @@ fn work_counts_on_the_gpu_that_does_it() {
                 first
             },
         );
-        let had = charged(&host, (there, 1), &mut client, on, |client| {
+        let had = charged(host, (there, 1), &mut client, on, |client| {
             client.call(&launch, 0, &[], 0).0
         });
         assert!(had > honest / 10.0, "{had} s, and {honest} s one by one");

@@ -75,6 +75,11 @@ impl Host {
 
     /// The same, where the policy of both VMs has these lines and the software GPU is so many devices.
     pub fn with(policy: &str, devices: usize) -> Option<Self> {
+        Self::with_peers(policy, devices, true)
+    }
+
+    /// The same, where the software GPU's devices reach each other's memory or do not.
+    pub fn with_peers(policy: &str, devices: usize, peers: bool) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let vm = |name: &str| {
@@ -88,7 +93,8 @@ impl Host {
             .arg(at("policy"))
             .args(["--warm-workers", "0"])
             .arg(format!("--metrics=unix:{}", at("metrics").display()))
-            .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", devices.to_string());
+            .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", devices.to_string())
+            .env("VIRTIO_GPGPU_SOFTWARE_PEERS", u32::from(peers).to_string());
         if on_gpu() {
             command.args(["--gpu", "cuda"]);
         } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Graphs with nodes on two devices (pitfalls 38, 39, 63).
+// Two devices: graphs with nodes on both, and each other's memory (pitfalls 30, 38, 39, 63, 68).
 #include "graphs.h"
 
 struct Devices {
@@ -196,6 +196,77 @@ PITFALL(63, graphs_over_two_devices_by_the_rules) {
     CK(cuGraphExecDestroy(exec));
     CK(cuGraphDestroy(other));
     CK(cuGraphDestroy(graph));
+}
+
+// In both directions, to memory from before and from after.
+PITFALL(68, kernels_reach_the_memory_of_a_peer) {
+    Two reach;
+    Devices both;
+    for (int at = 0; at < 2; at++) {
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        CK(cuCtxEnablePeerAccess(both.contexts[!at], 0));
+    }
+    for (int at = 0; at < 2; at++) {
+        CK(cuCtxSetCurrent(both.contexts[!at]));
+        CUdeviceptr later = device_words(1);
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        both.clear();
+        LAUNCH(both.steps[at], 1, 1, both.streams[at], both.words[!at], 10u, 1u);
+        LAUNCH(both.steps[at], 1, 1, both.streams[at], later, 10u, 2u);
+        CK(cuStreamSynchronize(both.streams[at]));
+        EXPECT(both.word(!at) == 1 && word_at(later) == 2, "from device %d: %u and %u", at, both.word(!at), word_at(later));
+        // A graph's kernels, too.
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        CUgraph graph = new_graph();
+        add_step(graph, {}, both.steps[at], both.words[!at], 10, 4);
+        launch(instantiate(graph), both.streams[at]);
+        EXPECT(both.word(!at) == 14, "from a graph on device %d: %u", at, both.word(!at));
+    }
+}
+
+PITFALL(63, peers_by_the_rules) {
+    Two reach;
+    Devices both;
+    int can = -1, value = -1;
+    CK(cuDeviceCanAccessPeer(&can, 1, 1));
+    EXPECT(can == 0, "a device is its own peer: %d", can);
+    CK(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+    EXPECT(value == 1, "the attribute of an access that is possible is %d", value);
+    CK_IS(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 1), CUDA_ERROR_INVALID_DEVICE);
+    CK_IS(cuCtxDisablePeerAccess(both.contexts[1]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    CK_IS(cuCtxEnablePeerAccess(both.contexts[1], 1), CUDA_ERROR_INVALID_VALUE);
+    for (int round = 0; round < 2; round++) {
+        CK(cuCtxEnablePeerAccess(both.contexts[1], 0));
+        CK_IS(cuCtxEnablePeerAccess(both.contexts[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+        // The other direction has an access of its own.
+        CK(cuCtxSetCurrent(both.contexts[1]));
+        CK_IS(cuCtxDisablePeerAccess(both.contexts[0]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        CK(cuCtxSetCurrent(both.contexts[0]));
+        CK(cuCtxDisablePeerAccess(both.contexts[1]));
+        CK_IS(cuCtxDisablePeerAccess(both.contexts[1]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+}
+
+PITFALL(30, memory_of_another_device_is_out_of_reach) {
+    Devices both;
+    LAUNCH(both.steps[0], 1, 1, both.streams[0], both.words[1], 10u, 1u);
+    CK_IS(cuStreamSynchronize(both.streams[0]), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+// Peers reach what the program allocates.
+PITFALL(30, variables_of_a_peer_are_out_of_reach) {
+    Two reach;
+    Devices both;
+    CUmodule module;
+    CUdeviceptr variable = 0;
+    size_t bytes = 0;
+    CK(cuCtxEnablePeerAccess(both.contexts[1], 0));
+    CK(cuCtxSetCurrent(both.contexts[1]));
+    CK(cuModuleLoadData(&module, ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .align 4 .u32 far = 4;\n"));
+    CK(cuModuleGetGlobal(&variable, &bytes, module, "far"));
+    CK(cuCtxSetCurrent(both.contexts[0]));
+    LAUNCH(both.steps[0], 1, 1, both.streams[0], variable, 10u, 1u);
+    CK_IS(cuStreamSynchronize(both.streams[0]), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 PITFALL_MAIN

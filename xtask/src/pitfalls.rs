@@ -41,15 +41,15 @@ struct Program {
     kind: String,
     #[serde(rename = "where")]
     ways: Vec<String>,
-    /// The number of devices that the software GPU has for its tests.
+    /// The numbers of devices that the software GPU has for its tests, one run for each.
     #[serde(default = "one")]
-    devices: usize,
+    devices: Vec<usize>,
     #[serde(default)]
     tests: Vec<String>,
 }
 
-fn one() -> usize {
-    1
+fn one() -> Vec<usize> {
+    vec![1]
 }
 
 /// One test's verdict.
@@ -217,7 +217,7 @@ pub fn on_host(
     for program in load(&dir(&kit.stage))?
         .iter()
         .filter(|program| program.ways.iter().any(|of| of == way))
-        .filter(|program| devices.is_none_or(|devices| program.devices == devices))
+        .filter(|program| devices.is_none_or(|devices| program.devices.contains(&devices)))
     {
         step.message(&program.name);
         let path = dir(&kit.stage).join(&program.name);
@@ -341,7 +341,7 @@ mod tests {
             args: vec![],
             kind: "tests".into(),
             ways: vec![],
-            devices: 1,
+            devices: one(),
             tests: [
                 "pitfall_01_a",
                 "pitfall_01_a_b",

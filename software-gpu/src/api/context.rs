@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, CUcontext, CUdevice,
     CUfunc_cache, CUlimit, CUsharedconfig,
 };
 
 use super::device::check;
 use super::primary_context::check_flags;
-use crate::config::GREATEST_PRIORITY;
+use crate::config::{Config, GREATEST_PRIORITY};
 use crate::context::{self, CONTEXTS, Context};
 use crate::driver::{self, Driver};
 use crate::ffi::{Pointer, Result, export};
@@ -245,18 +246,29 @@ export! {
         Ok(())
     }
 
-    /// `cuCtxEnablePeerAccess`: no device is a peer of another.
-    context fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |_| {
-        context::named(peer as u64)?;
+    /// `cuCtxEnablePeerAccess`: a device is no peer of itself.
+    context fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |cx| {
+        let peer = context::named(peer as u64)?;
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+        if peer.device == cx.device || !Config::get().peers {
+            return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+        }
+        if !cx.home().peers.add(peer.id) {
+            return Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+        }
+        driver::get()?.memory.forget_ranges();
+        Ok(())
     }
 
     /// `cuCtxDisablePeerAccess`.
-    context fn cuCtxDisablePeerAccess(peer: CUcontext) |_| {
-        context::named(peer as u64)?;
-        Err(gpgpu_protocol::cuda::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+    context fn cuCtxDisablePeerAccess(peer: CUcontext) |cx| {
+        let peer = context::named(peer as u64)?;
+        if !cx.home().peers.remove(peer.id) {
+            return Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        }
+        driver::get()?.memory.forget_ranges();
+        Ok(())
     }
 }

@@ -155,7 +155,7 @@ pub(crate) fn attribute(which: CUdevice_attribute, device: CUdevice) -> Result<c
         // No device of its own on the bus.
         CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID | CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0,
         CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY | CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 1,
-        // Pageable memory, peers, decompression: none.
+        // Pageable memory, decompression: none.
         _ if (1..CU_DEVICE_ATTRIBUTE_MAX).contains(&which) => 0,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
@@ -280,23 +280,28 @@ export! {
         device.set(found.ok_or(CUDA_ERROR_INVALID_DEVICE)?)
     }
 
-    /// `cuDeviceCanAccessPeer`: a device is no peer of itself, nor of another.
+    /// `cuDeviceCanAccessPeer`: each device is a peer of each other one, or of none.
     initialised fn cuDeviceCanAccessPeer(can: Pointer<c_int>, device: CUdevice, peer: CUdevice) |_| {
         can.required()?;
         check(device)?;
         check(peer)?;
-        can.set(0)
+        can.set((device != peer && Config::get().peers).into())
     }
 
-    /// `cuDeviceGetP2PAttribute`: nothing between two devices; `CUDA_ERROR_INVALID_DEVICE` for one.
-    initialised fn cuDeviceGetP2PAttribute(value: Pointer<c_int>, _which: c_uint, from: CUdevice, to: CUdevice) |_| {
+    /// `cuDeviceGetP2PAttribute`: all accesses are possible, at the best rank, or none; `CUDA_ERROR_INVALID_DEVICE` for one device.
+    initialised fn cuDeviceGetP2PAttribute(value: Pointer<c_int>, which: c_uint, from: CUdevice, to: CUdevice) |_| {
         value.required()?;
         check(from)?;
         check(to)?;
         if from == to {
             return Err(CUDA_ERROR_INVALID_DEVICE);
         }
-        value.set(0)
+        // The rank comes first, and the accesses behind it.
+        match which {
+            1 => value.set(0),
+            2..=4 => value.set(Config::get().peers.into()),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
 
     /// `cuDeviceGetExecAffinitySupport`: none.

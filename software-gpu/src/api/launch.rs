@@ -205,7 +205,7 @@ pub(crate) fn run(
         name,
         launch,
         parameters,
-        &driver.memory.seen_by(function.device),
+        &driver.memory.seen_by(function.device, effects),
         &driver.cancel,
         &OfLaunch::new(effects, function),
     )

@@ -13,10 +13,10 @@ use gpgpu_graphs::Gpu;
 use gpgpu_graphs::node::Work;
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE,
-    CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
-    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_LOCATION_TYPE_DEVICE,
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
     CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
     CU_MEMPOOL_ATTR_USED_MEM_HIGH, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
     CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUdeviceptr, CUmemAccess_flags,
@@ -43,7 +43,14 @@ struct Pool {
     handle: u64,
     device: CUdevice,
     most: u64,
+    // The other devices that reach its memory, a bit for each.
+    open: AtomicU64,
     state: Mutex<State>,
+}
+
+/// Whether another device reaches a pool's memory.
+pub fn opens(pool: u64, device: CUdevice) -> bool {
+    POOLS.find(pool).is_some_and(|pool| pool.opens(device))
 }
 
 struct State {
@@ -89,6 +96,7 @@ fn new_pool(device: CUdevice, most: u64) -> Arc<Pool> {
         handle,
         device,
         most,
+        open: AtomicU64::new(0),
         state: Mutex::new(State {
             reuse: [1; 3],
             threshold: 0,
@@ -116,6 +124,10 @@ fn named(pool: CUmemoryPool) -> Result<Arc<Pool>> {
 }
 
 impl Pool {
+    fn opens(&self, device: CUdevice) -> bool {
+        device == self.device || self.open.load(Ordering::Acquire) & 1 << device != 0
+    }
+
     fn state(&self) -> gpgpu_locks::MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -383,22 +395,32 @@ export! {
         Ok(())
     }
 
-    /// `cuMemPoolGetAccess`: the device reads and writes.
+    /// `cuMemPoolGetAccess`: its device reads and writes.
     healthy fn cuMemPoolGetAccess(flags: Pointer<CUmemAccess_flags>, pool: CUmemoryPool, location: Pointer<CUmemLocation>) |_| {
-        named(pool)?;
+        let pool = named(pool)?;
         is_this_device(location)?;
-        flags.set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        flags.set(match pool.opens(location.get()?.id) {
+            true => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            false => CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        })
     }
 
     /// `cuMemPoolSetAccess`: the device's own access cannot be taken away.
-    healthy fn cuMemPoolSetAccess(pool: CUmemoryPool, list: Pointer<CUmemAccessDesc>, count: usize) |_| {
-        named(pool)?;
-        for wish in list.array(count)? {
-            check(wish.location.id)?;
-            if wish.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
-                return Err(CUDA_ERROR_INVALID_VALUE);
+    healthy fn cuMemPoolSetAccess(pool: CUmemoryPool, list: Pointer<CUmemAccessDesc>, count: usize) |driver| {
+        let pool = named(pool)?;
+        let wishes = list.array(count)?;
+        let mut open = pool.open.load(Ordering::Acquire);
+        for wish in wishes {
+            let device = wish.location.id;
+            check(device)?;
+            match wish.flags {
+                CU_MEM_ACCESS_FLAGS_PROT_READWRITE => open |= 1 << device,
+                CU_MEM_ACCESS_FLAGS_PROT_NONE if device != pool.device => open &= !(1 << device),
+                _ => return Err(CUDA_ERROR_INVALID_VALUE),
             }
         }
+        pool.open.store(open, Ordering::Release);
+        driver.memory.forget_ranges();
         Ok(())
     }
 }

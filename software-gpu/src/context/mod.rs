@@ -17,7 +17,7 @@ use gpgpu_protocol::cuda::{
 
 use crate::config::{Config, MULTIPROCESSORS};
 use crate::driver::{self, Driver, new_id};
-use crate::effects::OfContext;
+use crate::effects::{OfContext, Peers};
 use crate::ffi::Result;
 use crate::graph;
 use crate::green::Green;
@@ -87,6 +87,8 @@ pub struct Context {
     /// The output of its kernels.
     pub printed: Arc<Printed>,
     heap: Arc<Heap>,
+    /// The contexts whose memory its kernels reach; of a green context, those of its primary one.
+    pub peers: Arc<Peers>,
     legacy: Arc<Stream>,
     // The dependencies of all later work (`cuCtxWaitEvent`).
     behind: Mutex<Vec<Arc<Ticket>>>,
@@ -114,11 +116,12 @@ impl Context {
         let own = new_id();
         let home = green.as_ref().map(|of| Arc::clone(&of.home));
         let id = home.as_ref().map_or(own, |home| home.id);
-        let (printed, heap) = match home.map(|home| home.effects()) {
-            Some(of) => (of.printed, of.heap),
+        let (printed, heap, peers) = match home.map(|home| home.effects()) {
+            Some(of) => (of.printed, of.heap, of.peers),
             None => (
                 Arc::new(Printed::new(PRINTF_BYTES)),
                 Arc::new(Heap::new(HEAP_BYTES, (id, device))),
+                Arc::default(),
             ),
         };
         Self {
@@ -138,6 +141,7 @@ impl Context {
             limits: Mutex::new([1024, PRINTF_BYTES, HEAP_BYTES, 2, 2048, 64, 0, 0, 0, 0]),
             printed,
             heap,
+            peers,
             legacy: Arc::new(Stream::new(0, (id, own), Order::Legacy, 0)),
             behind: Mutex::default(),
             marks: Mutex::default(),
@@ -195,6 +199,7 @@ impl Context {
             printed: Arc::clone(&self.printed),
             heap: Arc::clone(&self.heap),
             limits: self.limits(),
+            peers: Arc::clone(&self.peers),
         }
     }
 

@@ -27,6 +27,11 @@ pub trait Effects: Sync {
         None
     }
 
+    /// Whether kernels reach the memory of another device's context, by its id (`cuCtxEnablePeerAccess`).
+    fn reaches(&self, _context: u64) -> bool {
+        false
+    }
+
     /// Allocates so many bytes for all kernels of the context: their address, a multiple of 16, or zero if there is no room. Memory finds
     /// the address as soon as this has returned.
     fn allocate(&self, _bytes: u64) -> u64 {

@@ -21,6 +21,7 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUmemAccess_flags,
 };
 
+use crate::api::pool;
 use crate::array;
 use crate::config::ALLOCATION_ALIGNMENT;
 use crate::driver::new_id;
@@ -151,11 +152,12 @@ pub enum Place {
 /// The context that memory belongs to, by id, and its device.
 pub type Owner = (u64, CUdevice);
 
-/// Memory as one device's kernels see it.
+/// Memory as the kernels of a launch see it.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
     memory: &'a DeviceMemory,
     device: CUdevice,
+    effects: &'a dyn exec::Effects,
 }
 
 /// All memory that the devices can reach: each has its part of the addresses, one after the other.
@@ -230,8 +232,8 @@ impl DeviceMemory {
         self.map.write()
     }
 
-    // Kernels that run look their ranges up again.
-    fn forget_ranges(&self) {
+    /// Kernels that run look their ranges up again.
+    pub fn forget_ranges(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -520,11 +522,12 @@ impl DeviceMemory {
         }
     }
 
-    /// The memory as a device's kernels see it.
-    pub fn seen_by(&self, device: CUdevice) -> Seen<'_> {
+    /// The memory as a launch's kernels see it, on a device.
+    pub fn seen_by<'a>(&'a self, device: CUdevice, effects: &'a dyn exec::Effects) -> Seen<'a> {
         Seen {
             memory: self,
             device,
+            effects,
         }
     }
 
@@ -544,7 +547,17 @@ impl DeviceMemory {
 unsafe impl exec::Memory for Seen<'_> {
     fn range_of(&self, addr: u64) -> Option<exec::Range> {
         let allocation = self.memory.find_any(addr)?;
-        let access = allocation.access_of(self.device);
+        let access = match allocation.kind {
+            _ if allocation.device == self.device => allocation.access_of(self.device),
+            // As with NVIDIA's driver, which gives peers the memory that the program allocates.
+            Kind::Module | Kind::Heap => return None,
+            Kind::Device => {
+                let reaches = self.effects.reaches(allocation.context);
+                reaches.then(|| allocation.access())?
+            }
+            Kind::Pool(pool) => pool::opens(pool, self.device).then(|| allocation.access())?,
+            _ => allocation.access_of(self.device),
+        };
         allows(access, false).then(|| exec::Range {
             start: allocation.start,
             end: allocation.end(),
