@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Graphs with conditional nodes, whose values kernels set (pitfalls 34, 39, 41, 63).
-#include "driver.h"
+#include "graphs.h"
 
 typedef CUgraphConditionalHandle Value;
 
@@ -143,18 +143,6 @@ struct Setup {
         return kernel(graph, {}, count, params);
     }
 };
-
-static CUgraph new_graph() {
-    CUgraph graph = nullptr;
-    CK(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
-static CUgraphExec instantiate(CUgraph graph) {
-    CUgraphExec exec = nullptr;
-    CK(cuGraphInstantiate(&exec, graph, 0));
-    return exec;
-}
 
 static const unsigned IF = CU_GRAPH_COND_TYPE_IF, WHILE = CU_GRAPH_COND_TYPE_WHILE, SWITCH = CU_GRAPH_COND_TYPE_SWITCH;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Graphs that kernels launch (pitfalls 30, 39, 41, 63).
-#include "driver.h"
+#include "graphs.h"
 
 extern "C" const char device_runtime[], device_runtime_end[]; // libcudadevrt.a
 
@@ -155,18 +155,6 @@ struct Setup {
         return kernel(graph, after, start, params);
     }
 };
-
-static CUgraph new_graph() {
-    CUgraph graph = nullptr;
-    CK(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
-static CUgraphExec instantiate(CUgraph graph, unsigned long long flags = 0) {
-    CUgraphExec exec = nullptr;
-    CK(cuGraphInstantiate(&exec, graph, flags));
-    return exec;
-}
 
 // One for kernels, ready.
 static CUgraphExec for_kernels(CUgraph graph, CUstream stream) {
