@@ -548,8 +548,9 @@ macro_rules! with_api {
             /// Ends an executable graph. Its pending launches still complete.
             0x0e02 post custom cuGraphExecDestroy(hGraphExec: Gone<GraphExec>);
             /// Launches an executable graph in a stream, of any device: older hosts refuse one that is not on the graph's
-            /// device with `CUDA_ERROR_NOT_SUPPORTED`. It fails with `CUDA_ERROR_INVALID_HANDLE` if a function or an event of the graph has ended, and with
-            /// `CUDA_ERROR_INVALID_VALUE` if memory of a copy or fill has been freed.
+            /// device with `CUDA_ERROR_NOT_SUPPORTED`. It fails with `CUDA_ERROR_INVALID_HANDLE` if a function or an
+            /// event of the graph has ended, and with `CUDA_ERROR_INVALID_VALUE` if memory of a copy or fill has been
+            /// freed.
             0x0e03 post custom cuGraphLaunch(hGraphExec: GraphExec, hStream: Stream) work memory;
             /// Brings an executable graph to its devices, in a stream's order.
             0x0e04 call custom cuGraphUpload(hGraphExec: GraphExec, hStream: Stream) order memory;

@@ -7,7 +7,7 @@
 
 use gpgpu_graphs::abi::{CUgraphExecUpdateResultInfo, DEVICE_LAUNCH, updated};
 use gpgpu_protocol::{
-    api::{GraphStep, graph_step as kind},
+    api::{GraphChange, GraphStep, graph_step as kind},
     cuda::*,
 };
 
@@ -110,13 +110,29 @@ impl Executable {
     }
 }
 
+impl Executable {
+    /// The same changes, with copies where [`in_one_context`] has put them.
+    pub fn in_its_context(&self, changes: &[GraphChange]) -> Vec<GraphChange> {
+        let mut changes = changes.to_vec();
+        let handles = self.handles();
+        for GraphChange { step, to } in &mut changes {
+            let kept = handles.graph.steps.get(*step as usize);
+            if let Some(kept) = kept.filter(|kept| kept.kind == kind::COPY && to.kind == kept.kind)
+            {
+                to.context = kept.context;
+            }
+        }
+        changes
+    }
+}
+
 impl Handles {
     /// Has the driver's object take another graph's steps.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if a step is of another kind: it may have a node here and none there. The driver's; then
-    /// it may have some of the steps of each, and the graph uses the objects of both.
+    /// the object may have some of the steps of each, and cannot be launched until it takes another graph's.
     pub fn become_graph(&mut self, session: &Session, mut graph: Graph) -> Result<(), CUresult> {
         graph.check(session)?;
         let kinds = |of: &Graph| -> Vec<u32> { of.steps.iter().map(|step| step.kind).collect() };
@@ -133,18 +149,16 @@ impl Handles {
             unsafe { driver::cuGraphExecUpdate_v2(self.exec, graph.raw, (&raw mut info).cast()) };
         if let Err(code) = updated {
             // Only this one promises that nothing has changed.
-            if code != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
-                for (own, other) in self.graph.steps.iter_mut().zip(&graph.steps) {
-                    own.uses.add(&other.uses);
-                }
-            }
+            self.is_torn |= code != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
             return Err(code);
         }
+        self.is_torn = true;
         // The driver knows nodes of an executable graph by those that it was made of, so those stay.
         for (index, step) in graph.steps.drain(..).enumerate() {
             self.graph.steps[index].uses = step.uses;
             self.set_enabled(index, step.enabled)?;
         }
+        self.is_torn = false;
         Ok(())
     }
 }

@@ -204,6 +204,8 @@ struct Handles {
     graph: Graph,
     /// Its memory on each GPU where it has steps.
     _taken: Vec<Taken>,
+    /// Whether an update has failed half-way: then nobody knows what it uses.
+    is_torn: bool,
 }
 
 // SAFETY: the driver's handles can be used by any thread, one at a time, which the lock around them sees to.
@@ -232,6 +234,7 @@ impl Handles {
             exec,
             graph,
             _taken: taken,
+            is_torn: false,
         };
         for index in 0..handles.graph.steps.len() {
             if !handles.graph.steps[index].enabled {
@@ -239,6 +242,14 @@ impl Handles {
             }
         }
         Ok(handles)
+    }
+
+    /// Checks that it can be launched.
+    fn check(&self, session: &Session) -> Result<(), CUresult> {
+        match self.is_torn {
+            true => Err(CUDA_ERROR_INVALID_VALUE),
+            false => self.graph.check(session),
+        }
     }
 
     fn enable(&self, index: usize, enabled: bool) -> Result<(), CUresult> {
@@ -282,7 +293,7 @@ impl Executable {
     pub fn launch(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
         let handles = self.handles();
         use_gpus(self.gpus())?;
-        handles.graph.check(session)?;
+        handles.check(session)?;
         let given = handles.graph.steps.iter();
         let given = given.filter(|of| of.enabled || !can_be_disabled(of.kind));
         super::lease::weigh(given.map(|of| of.uses.commands).sum());
@@ -303,7 +314,7 @@ impl Executable {
     pub fn upload(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
         let handles = self.handles();
         use_gpus(self.gpus())?;
-        handles.graph.check(session)?;
+        handles.check(session)?;
         // SAFETY: as above.
         unsafe { driver::cuGraphUpload(handles.exec, stream) }
     }
@@ -339,13 +350,17 @@ impl Executable {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is no such step, or it is of another kind or context; or the driver's.
     pub fn set(&self, session: &Session, changes: &[GraphChange]) -> Result<(), CUresult> {
+        let changes = match is_direct(self.flags) {
+            true => Cow::Owned(self.in_its_context(changes)),
+            false => Cow::Borrowed(changes),
+        };
         let mut last = None;
         let made = changes
             .iter()
             .map(|change| make(session, &change.to, &mut last))
             .collect::<Result<Vec<_>, _>>()?;
         let mut handles = self.handles();
-        for GraphChange { step, to } in changes {
+        for GraphChange { step, to } in changes.iter() {
             let of = handles.graph.steps.get(*step as usize);
             let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
             if of.kind != to.kind || of.context != to.context {

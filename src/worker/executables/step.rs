@@ -79,15 +79,6 @@ pub struct Uses {
     pub commands: u64,
 }
 
-impl Uses {
-    /// Uses another step's objects too.
-    pub fn add(&mut self, other: &Self) {
-        self.objects.extend_from_slice(&other.objects);
-        self.memory.extend_from_slice(&other.memory);
-        self.commands = self.commands.max(other.commands);
-    }
-}
-
 /// A context in which steps are, as the driver has it. Most steps of a list are in one.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {

@@ -287,7 +287,7 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
 
 /// A driver that fails half-way may have taken some of the other steps.
 #[test]
-fn a_graph_that_kernels_launch_uses_the_objects_of_both_lists_after_a_failed_update() {
+fn a_graph_that_kernels_launch_is_not_launched_after_half_an_update() {
     let rig = Rig::new();
     let exec = id(0x62);
     let fill = of(&rig, kind::FILL);
