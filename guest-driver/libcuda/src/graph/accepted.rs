@@ -52,20 +52,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// Counts a graph of these steps; whether the host surely makes it. `device` gives the device of a context.
+    /// Counts a graph of these steps; whether the host surely makes it. `on` are the devices of its contexts.
     pub fn take(
         steps: &[GraphStep],
         flags: u64,
-        device: impl Fn(u64) -> Option<CUdevice>,
+        on: impl Iterator<Item = CUdevice>,
     ) -> (Self, bool) {
         let mut devices = SmallVec::new();
-        let mut last = 0;
-        for step in steps {
-            // Most steps are in the context of the step before.
-            if step.context != last {
-                last = step.context;
-                let on = device(last).filter(|of| !devices.contains(of));
-                devices.extend(on);
+        for device in on {
+            if !devices.contains(&device) {
+                devices.push(device);
             }
         }
         let place = Self {
@@ -160,7 +156,8 @@ mod tests {
     }
 
     fn take(steps: &[GraphStep]) -> (Place, bool) {
-        Place::take(steps, 0, |context| Some((context >> 8) as CUdevice))
+        let on = steps.iter().map(|step| (step.context >> 8) as CUdevice);
+        Place::take(steps, 0, on)
     }
 
     fn make(steps: &[GraphStep]) -> (Place, bool) {

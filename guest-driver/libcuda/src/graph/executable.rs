@@ -21,13 +21,36 @@ use crate::{
     image,
 };
 
+/// Contexts, each once.
+pub(super) type Contexts = SmallVec<[u64; 1]>;
+
+/// The contexts of steps.
+pub(super) fn contexts(steps: &[GraphStep]) -> Contexts {
+    let mut all = Contexts::new();
+    for step in steps {
+        if step.context != 0 && !all.contains(&step.context) {
+            all.push(step.context);
+        }
+    }
+    all
+}
+
+/// Has the host end something, unless it has done so with one of its contexts.
+pub(super) fn end<R: Request>(contexts: &[u64], request: &R) {
+    if let Ok(client) = client()
+        && (contexts.iter()).all(|of| client.objects.context_device(*of).is_some())
+    {
+        let _ = client.post(request);
+    }
+}
+
 /// The library's state of an executable graph.
 pub struct Exec {
     pub(super) id: u64,
     /// The name by which kernels launch it, if they may.
     pub(super) handle: Option<u64>,
     /// Its contexts. The host ends it with the first of them.
-    contexts: SmallVec<[u64; 1]>,
+    contexts: Contexts,
     now: Mutex<Now>,
     /// The host ends it when this is dropped: the command for that is sent first.
     _place: Place,
@@ -41,20 +64,8 @@ pub(super) struct Now {
 }
 
 impl Exec {
-    /// The one with this id and the contexts of these steps, which the host has, or will have, as this list.
-    pub(super) fn new(
-        id: u64,
-        steps: impl Iterator<Item = u64>,
-        lowered: Lowered,
-        place: Place,
-    ) -> Self {
-        let mut contexts = SmallVec::new();
-        for context in steps {
-            // Most steps are in the context of the step before.
-            if context != 0 && !contexts.contains(&context) {
-                contexts.push(context);
-            }
-        }
+    /// The one with this id in these contexts, which the host has, or will have, as this list.
+    pub(super) fn new(id: u64, contexts: Contexts, lowered: Lowered, place: Place) -> Self {
         let now = Now {
             lowered,
             is_old: false,
@@ -157,13 +168,8 @@ impl Exec {
 
 impl Drop for Exec {
     fn drop(&mut self) {
-        if let Ok(client) = client()
-            && (self.contexts.iter()).all(|of| client.objects.context_device(*of).is_some())
-        {
-            let _ = client.post(&request::cuGraphExecDestroy {
-                hGraphExec: self.id,
-            });
-        }
+        let hGraphExec = self.id;
+        end(&self.contexts, &request::cuGraphExecDestroy { hGraphExec });
     }
 }
 

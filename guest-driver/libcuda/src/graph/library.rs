@@ -22,12 +22,8 @@ use gpgpu_protocol::{
     },
 };
 
-use super::{Guest, named};
-use crate::{
-    client::{Client, client},
-    device::attribute,
-    ffi::Result,
-};
+use super::{Guest, executable::end, named};
+use crate::{client::Client, device::attribute, ffi::Result};
 
 /// The recorded GPU work of a library's call, as the host keeps it; it ends with its last node.
 #[derive(Debug)]
@@ -40,9 +36,10 @@ pub struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if let Ok(client) = client() {
-            let _ = client.post(&request::gpgpuGraphForget { part: self.id });
-        }
+        end(
+            &[self.context],
+            &request::gpgpuGraphForget { part: self.id },
+        );
     }
 }
 

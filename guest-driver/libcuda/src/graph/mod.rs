@@ -52,7 +52,7 @@ use crate::{
 
 use accepted::Place;
 pub use executable::Exec;
-use executable::send;
+use executable::{contexts, send};
 use lower::{Lowered, lower};
 pub use lower::{launch_config, launch_step};
 
@@ -385,8 +385,10 @@ impl Gpu for Guest {
         let exec = client.new_id::<GraphExec>();
         let priority = environment().uses_node_priority;
         let flags = flags | if priority { USE_NODE_PRIORITY } else { 0 };
-        let device = |context| client.objects.context_device(context);
-        let (place, is_sure) = Place::take(&list, flags, device);
+        let contexts = contexts(&list);
+        let devices = contexts.iter();
+        let devices = devices.filter_map(|of| client.objects.context_device(*of));
+        let (place, is_sure) = Place::take(&list, flags, devices);
         let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
         let has_few = client.has(request::gpgpuGraphInstantiateFew::OP);
         let is_few = list.len() <= graph_step::FEW && has_few;
@@ -402,7 +404,6 @@ impl Gpu for Guest {
         if waits {
             place.is_made();
         }
-        let contexts = list.iter().map(|step| step.context);
         let made = Exec::new(exec, contexts, now, place);
         if for_device {
             made.named(client)
