@@ -464,19 +464,11 @@ fn work_counts_where_it_is_done(host: &Host) {
         })
     });
     let exec = graph_of(&mut client, second, count as u32, &in_graph, &in_graph);
-    for stream in [stream, theirs.stream] {
+    for on in [on, there_on] {
         let launch = request::cuGraphLaunch {
             hGraphExec: exec,
-            hStream: stream,
+            hStream: on.0,
         };
-        let on = (
-            stream,
-            if stream == theirs.stream {
-                second
-            } else {
-                first
-            },
-        );
         let had = charged(host, (there, 1), &mut client, on, |client| {
             client.call(&launch, 0, &[], 0).0
         });

@@ -349,10 +349,7 @@ PITFALL(63, graphs_that_kernels_cannot_launch) {
     CK(cuCtxCreate(&other, nullptr, 0, s.gpu.device));
     CK(cuMemAlloc(&far, 4));
     CK(cuCtxSetCurrent(s.gpu.context));
-    CUDA_MEMSET_NODE_PARAMS fill{};
-    fill.dst = far;
-    fill.elementSize = 4;
-    fill.width = fill.height = 1;
+    CUDA_MEMSET_NODE_PARAMS fill = words_of(far, 0, 1);
     CK(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, other));
     with(node, "a fill in another context", CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED);
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -412,7 +409,7 @@ PITFALL(63, launches_that_a_kernel_is_refused) {
     }
     s.expect(exec, 0, 1, "after 64 others");
     // No kernel of a stream launches graphs.
-    // Here the launch may be posted: the error comes with a later call.
+    // Through the guest's library the launch may be posted: its error comes with a later call.
     if (pitfall::backend() == "native" || pitfall::backend() == "software") {
         CUdeviceptr code = s.words;
         Name name = (Name)exec, in = FORGET;

@@ -98,7 +98,7 @@ PITFALL(39, a_graph_goes_over_two_devices) {
         CK(cuStreamSynchronize(both.streams[at]));
         EXPECT(both.word(0) == 123123 && both.word(1) == 123124, "round %u: %u and %u", round, both.word(0), both.word(1));
     }
-    // Parameters of the other device's node, of the copy, and the graph as a whole.
+    // Parameters of the other device's node, a node that is left out, and the graph as a whole.
     Step changed(both.steps[1], both.words[1], 10, 7);
     CK(cuGraphExecKernelNodeSetParams(exec, two, &changed.node));
     both.expect(exec, 173, 174);

@@ -390,11 +390,15 @@ fn survived<T>(result: Result<T>, backend: &mut Backend) -> Result<T> {
 
 fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Result<()> {
     for devices in [1, 2] {
+        let named = |way: &str| match devices {
+            1 => way.to_owned(),
+            _ => format!("{way}, {devices} devices"),
+        };
         let result = pitfalls::on_host(kit, Gpu::Software, None, Some(devices));
         let native = tally
             .step("pitfalls on the software GPU", result)?
             .unwrap_or_default();
-        tally.pitfalls("software GPU", &native);
+        tally.pitfalls(&named("software GPU"), &native);
         same_tables(environment, kit, "software", &native, tally)?;
 
         for (route, label) in [(Route::Ring, "socket"), (Route::Queue, "socket, no ring")] {
@@ -406,7 +410,7 @@ fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> 
                     survived(outcome, &mut backend)
                 });
             if let Some(outcome) = tally.step(&format!("pitfalls over the {label}"), result)? {
-                tally.pitfalls(label, &outcome);
+                tally.pitfalls(&named(label), &outcome);
                 same_tables(environment, kit, "socket", &outcome, tally)?;
             }
         }

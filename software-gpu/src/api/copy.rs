@@ -279,7 +279,8 @@ export! {
     work(stream) fn cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, size: usize, stream: CUstream) |cx, null| {
         context::named(dst_context as u64)?;
         context::named(src_context as u64)?;
-        graph::refuse(&*cx.own_stream(stream, null)?)?;
+        let of = cx.own_stream(stream, null)?;
+        graph::refuse(&of)?;
         line(&cx, (stream, null), (dst, src, size), (DEVICE, DEVICE), false)
     }
 }

@@ -41,7 +41,8 @@ fn between(
     context::named(c.reserved1 as u64)?;
     context::named(c.reserved0 as u64)?;
     (c.reserved0, c.reserved1) = (std::ptr::null_mut(), std::ptr::null_mut());
-    graph::refuse(&*cx.own_stream(stream.0, stream.1)?)?;
+    let of = cx.own_stream(stream.0, stream.1)?;
+    graph::refuse(&of)?;
     boxes(cx, c, stream, wait)
 }
 

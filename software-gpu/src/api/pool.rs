@@ -48,7 +48,7 @@ struct Pool {
     state: Mutex<State>,
 }
 
-/// Whether another device reaches a pool's memory.
+/// Whether a device reaches a pool's memory.
 pub fn opens(pool: u64, device: CUdevice) -> bool {
     POOLS.find(pool).is_some_and(|pool| pool.opens(device))
 }

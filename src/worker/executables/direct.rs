@@ -24,8 +24,8 @@ pub fn is_direct(flags: u64) -> bool {
 
 /// The same steps, with copies in the context of the first launch or fill.
 ///
-/// The driver refuses a graph with nodes in several contexts, but for copies of memory of its own. Memory of the client
-/// is mapped, which the driver counts as foreign.
+/// NVIDIA's driver (580) takes a copy in another context only if its memory is of `cuMemAlloc`. Memory of the client is
+/// mapped.
 pub fn in_one_context(mut steps: Vec<GraphStep>) -> Vec<GraphStep> {
     let mut kernels = steps
         .iter()
@@ -108,9 +108,7 @@ impl Executable {
             Err(CUDA_ERROR_INVALID_VALUE)
         }
     }
-}
 
-impl Executable {
     /// The same changes, with copies where [`in_one_context`] has put them.
     pub fn in_its_context(&self, changes: &[GraphChange]) -> Vec<GraphChange> {
         let mut changes = changes.to_vec();
@@ -135,8 +133,8 @@ impl Handles {
     /// the object may have some of the steps of each, and cannot be launched until it takes another graph's.
     pub fn become_graph(&mut self, session: &Session, mut graph: Graph) -> Result<(), CUresult> {
         graph.check(session)?;
-        let kinds = |of: &Graph| -> Vec<u32> { of.steps.iter().map(|step| step.kind).collect() };
-        if kinds(&self.graph) != kinds(&graph) {
+        let (own, other) = (self.graph.steps.iter(), graph.steps.iter());
+        if own.map(|step| step.kind).ne(other.map(|step| step.kind)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut info = CUgraphExecUpdateResultInfo {
@@ -155,7 +153,8 @@ impl Handles {
         self.is_torn = true;
         // The driver knows nodes of an executable graph by those that it was made of, so those stay.
         for (index, step) in graph.steps.drain(..).enumerate() {
-            self.graph.steps[index].uses = step.uses;
+            let kept = &mut self.graph.steps[index];
+            (kept.context, kept.uses) = (step.context, step.uses);
             self.set_enabled(index, step.enabled)?;
         }
         self.is_torn = false;

@@ -204,7 +204,7 @@ struct Handles {
     graph: Graph,
     /// Its memory on each GPU where it has steps.
     _taken: Vec<Taken>,
-    /// Whether an update has failed half-way: then nobody knows what it uses.
+    /// Whether an update has failed half-way: what the driver's object uses is not known then.
     is_torn: bool,
 }
 

@@ -322,6 +322,32 @@ fn a_graph_that_kernels_launch_is_not_launched_after_half_an_update() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
+/// Copies of such a graph are in the context of its kernels, and the client need not know.
+#[test]
+fn a_changed_copy_of_a_graph_that_kernels_launch_may_name_its_own_context() {
+    let rig = Rig::new();
+    let exec = id(0x63);
+    let copy = GraphStep {
+        context: rig.contexts[1],
+        ..of(&rig, kind::COPY)
+    };
+    let steps = [of(&rig, kind::FILL), copy.clone()];
+    let executables = &rig.session.executables;
+    let set = |steps: &[GraphStep], flags| {
+        let made = executables.make(rig.session, exec, steps, flags);
+        assert_eq!(made, Ok(()));
+        let executable = executables.find(exec).unwrap();
+        executables.end(exec).unwrap();
+        let to = copy.clone();
+        executable.set(rig.session, &[GraphChange { step: 1, to }])
+    };
+    assert_eq!(set(&steps, DEVICE_LAUNCH), Ok(()));
+    assert_eq!(set(&steps, 0), Ok(()));
+    // A step of another kind is no copy.
+    assert_eq!(set(&[steps[0].clone(), steps[0].clone()], 0), Err(BAD));
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
 /// The ring's thread makes such a graph itself, and other commands wait for that.
 #[test]
 fn few_steps_are_few() {
