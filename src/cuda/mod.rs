@@ -5,4 +5,5 @@
 #[allow(non_snake_case)]
 pub(crate) mod double;
 pub mod driver;
+pub mod event_thread;
 pub mod library;

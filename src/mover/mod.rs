@@ -26,7 +26,7 @@ use std::{
 use gpgpu_protocol::cuda::*;
 
 use crate::{
-    cuda::driver,
+    cuda::{driver, event_thread::with_slack},
     ipc::{
         self,
         mover::{Order, Tenant},
@@ -172,7 +172,7 @@ fn open(ordinal: i32) -> Result<(CUdevice, SharedContext), Error> {
     let opened = unsafe {
         driver::cuInit(0)
             .and_then(|()| driver::cuDeviceGet(&mut device, ordinal))
-            .and_then(|()| driver::cuDevicePrimaryCtxRetain(&mut context, device))
+            .and_then(|()| with_slack(|| driver::cuDevicePrimaryCtxRetain(&mut context, device)))
     };
     let context = SharedContext(context);
     opened

@@ -203,6 +203,9 @@ const CUDA: &[Rule] = rules! {
     SYS_ioctl(1: Is::Bits { mask: 0xffff_ff00, bits: 0 });
     SYS_ioctl(1: Is::Just(0x3000_0001));
     SYS_ioctl(1: Is::Just(0x3000_0002));
+    /// The driver's thread for events is started with a long timer slack; see `cuda::event_thread`.
+    SYS_prctl(0: Is::Just(libc::PR_SET_TIMERSLACK as u64));
+    SYS_prctl(0: Is::Just(libc::PR_GET_TIMERSLACK as u64));
     /// The driver's own threads wait for each other.
     SYS_pipe2;
     SYS_dup3;

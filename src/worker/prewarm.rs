@@ -15,7 +15,7 @@ use gpgpu_protocol::{
 };
 
 use crate::account::Charge;
-use crate::cuda::driver;
+use crate::cuda::{driver, event_thread::with_slack};
 
 /// The time for which a client may leave the context unused. A program that only queries devices should not hold device
 /// memory, half a gigabyte on an H100, as long as it runs.
@@ -37,7 +37,7 @@ impl Contexts for Driver {
     fn retain(&self, device: CUdevice) -> Result<u64, CUresult> {
         let mut context = Context::handle(0);
         // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, device)? };
+        with_slack(|| unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, device) })?;
         Ok(Context::id(context))
     }
 

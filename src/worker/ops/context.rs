@@ -9,7 +9,7 @@ use gpgpu_protocol::{
 };
 
 use super::{green::end_all, image::device_attribute, library::device};
-use crate::cuda::driver;
+use crate::cuda::{driver, event_thread::with_slack};
 use crate::worker::{
     captures,
     charges::Owner,
@@ -159,7 +159,7 @@ pub fn cuDevicePrimaryCtxRetain(
             let charge = session.device_memory.reserve_context(dev)?;
             let mut context = Context::handle(0);
             // SAFETY: the pointer is to a value that lives across the call.
-            unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, dev)? };
+            with_slack(|| unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, dev) })?;
             (Context::id(context), charge)
         }
     };
@@ -238,7 +238,7 @@ pub fn cuCtxCreate_v2(
     let mut create = || {
         let charge = session.device_memory.reserve_context(dev)?;
         // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, dev)? };
+        with_slack(|| unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, dev) })?;
         Ok(charge)
     };
     // A client that has this one has other plans than the primary context. Releasing that first, or beside the making of

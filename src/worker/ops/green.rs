@@ -9,7 +9,7 @@ use gpgpu_protocol::{
 };
 
 use super::context::{end, primary};
-use crate::cuda::driver;
+use crate::cuda::{driver, event_thread::with_slack};
 use crate::worker::{
     captures,
     charges::Owner,
@@ -97,7 +97,7 @@ pub fn gpgpuGreenCtxCreate(
     let mut context = Context::handle(0);
     // SAFETY: the descriptor is the driver's, which ends none; the pointers are to values that live across the calls.
     unsafe {
-        driver::cuGreenCtxCreate(&mut green, descriptor, device, request.flags)?;
+        with_slack(|| driver::cuGreenCtxCreate(&mut green, descriptor, device, request.flags))?;
         if let Err(code) = driver::cuCtxFromGreenCtx(&mut context, green) {
             let _ = driver::cuGreenCtxDestroy(green);
             return Err(code.into());
