@@ -95,6 +95,39 @@ fn a_vm_with_several_processes_gets_no_more_than_one_with_one() {
     end(clients);
 }
 
+/// A launch of the graph waits for its turn at both GPUs. Meanwhile it may not have more of either than its share.
+#[test]
+fn a_graph_over_two_gpus_takes_no_more_than_its_share_of_either() {
+    let vms = ["", "gpus = [0]", "gpus = [1]"];
+    let Some(host) = Host::with_gpus(2, &vms) else {
+        return;
+    };
+    let mut neighbours = [1, 2].map(|vm| sized(&host, vm, "loop 2000"));
+    let mut graph = sized(&host, 0, "graph-loop 2000");
+    let [first, second] = &mut neighbours;
+    go_on(&mut [first, second, &mut graph]);
+    let before = host.gpu_seconds_of_each();
+    host.shares(4.0);
+    let after = host.gpu_seconds_of_each();
+    let had = |vm: usize, gpu: usize| {
+        let of = (format!("vm{vm}"), gpu.to_string());
+        after.get(&of).unwrap_or(&0.0) - before.get(&of).unwrap_or(&0.0)
+    };
+    for gpu in 0..2 {
+        let (graph, neighbour) = (had(0, gpu), had(gpu + 1, gpu));
+        eprintln!("GPU {gpu}: the graph {graph:.3} s, its neighbour {neighbour:.3} s");
+        assert!(
+            neighbour > 0.6 * graph,
+            "GPU {gpu}: {graph} and {neighbour}"
+        );
+        assert!(
+            graph > 0.1 * neighbour,
+            "GPU {gpu}: {graph} and {neighbour}"
+        );
+    }
+    end(neighbours.into_iter().chain([graph]));
+}
+
 #[test]
 fn time_that_one_vm_leaves_goes_to_another() {
     let Some(host) = Host::new(&["weight = 1", "weight = 10000"]) else {

@@ -154,7 +154,7 @@ fn hear() -> Vec<String> {
 }
 
 impl Client {
-    fn new() -> Self {
+    fn on(ordinal: c_int) -> Self {
         let cuda = Cuda::load();
         let (mut device, mut context, mut module) = (0, null_mut(), null_mut());
         let (mut counter, mut flag) = (0, 0);
@@ -162,7 +162,7 @@ impl Client {
         // SAFETY: every pointer is to a value that lives across its call.
         unsafe {
             check((cuda.cuInit)(0));
-            check((cuda.cuDeviceGet)(&mut device, 0));
+            check((cuda.cuDeviceGet)(&mut device, ordinal));
             check((cuda.cuDevicePrimaryCtxRetain)(&mut context, device));
             check((cuda.cuCtxSetCurrent)(context));
             check((cuda.cuModuleLoadData)(&mut module, KERNELS.as_ptr()));
@@ -189,6 +189,12 @@ impl Client {
             counter,
             flag,
         }
+    }
+
+    /// Makes its context the thread's current one.
+    fn enter(&self) {
+        // SAFETY: the context is this process's.
+        check(unsafe { (self.cuda.cuCtxSetCurrent)(self.context) });
     }
 
     fn stream(&self) -> CUstream {
@@ -259,13 +265,32 @@ impl Client {
 
 /// Serves one test: prints `ready`, executes one line, prints the result.
 pub fn run() {
-    let client = Client::new();
+    let client = Client::on(0);
     say("ready");
     let line = hear();
     let number = |index: usize| line[index].parse::<u64>().unwrap();
     match &line[0][..] {
         // `loop MICROSECONDS`: kernels as long as that, until the standard input ends.
-        "loop" => keep_busy(&client, Duration::from_micros(number(1))),
+        "loop" => {
+            let stream = client.stream();
+            let (turns, launched) = client.turns(stream, Duration::from_micros(number(1)));
+            let done = launched + keep_busy(&client, stream, || client.busy(stream, turns));
+            assert_eq!(client.counted(), done);
+        }
+        // `graph-loop MICROSECONDS`: the same with graphs that have such a kernel on each of two GPUs.
+        "graph-loop" => {
+            let second = Client::on(1);
+            client.enter();
+            let stream = client.stream();
+            let (turns, launched) = client.turns(stream, Duration::from_micros(number(1)));
+            let graph = client.graph(&[&client, &second], turns);
+            // SAFETY: the graph and the stream are ours.
+            let launch = || check(unsafe { (client.cuda.cuGraphLaunch)(graph, stream) });
+            let done = keep_busy(&client, stream, launch);
+            assert_eq!(client.counted(), launched + done);
+            second.enter();
+            assert_eq!(second.counted(), done);
+        }
         // `burst COUNT MICROSECONDS`: so many kernels; how long they took, in microseconds.
         "burst" => {
             let stream = client.stream();
@@ -301,13 +326,49 @@ pub fn run() {
 }
 
 impl Client {
+    /// Adds a kernel of this client's device to a graph.
+    fn add_busy(&self, graph: CUgraph, mut turns: u32) {
+        let (mut node, mut counter) = (null_mut(), self.counter);
+        let mut parameters: [*mut c_void; 2] = [(&raw mut counter).cast(), (&raw mut turns).cast()];
+        let launch = CUDA_KERNEL_NODE_PARAMS {
+            func: self.busy,
+            gridDimX: 1,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 1,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            kernelParams: parameters.as_mut_ptr(),
+            extra: null_mut(),
+            kern: null_mut(),
+            ctx: self.context,
+        };
+        let add = self.cuda.cuGraphAddKernelNode_v2;
+        // SAFETY: the pointers are to values that live across the call, and the kernel takes these arguments.
+        check(unsafe { add(&mut node, graph, std::ptr::null(), 0, &launch) });
+    }
+
+    /// A graph with a kernel of each client, none of which waits for another.
+    fn graph(&self, clients: &[&Client], turns: u32) -> CUgraphExec {
+        let (mut graph, mut exec) = (null_mut(), null_mut());
+        // SAFETY: the pointers are to values that live across the calls.
+        unsafe {
+            check((self.cuda.cuGraphCreate)(&mut graph, 0));
+            for client in clients {
+                client.add_busy(graph, turns);
+            }
+            check((self.cuda.cuGraphInstantiateWithFlags)(&mut exec, graph, 0));
+        }
+        exec
+    }
+
     /// Launches a graph with a short kernel in a body whose condition is always true.
     fn launch_loop(&self, stream: CUstream) {
         const WHILE: u32 = 1;
         const ASSIGN_DEFAULT: u32 = 1;
         let (mut graph, mut exec, mut node) = (null_mut(), null_mut(), null_mut());
-        let (mut value, mut counter, mut turns) = (0, self.counter, 16_u32);
-        let mut parameters: [*mut c_void; 2] = [(&raw mut counter).cast(), (&raw mut turns).cast()];
+        let mut value = 0;
         // SAFETY: the pointers are to values that live across the calls; the driver writes the address of an array with one body.
         unsafe {
             check((self.cuda.cuGraphCreate)(&mut graph, 0));
@@ -330,31 +391,16 @@ impl Client {
             let add = self.cuda.cuGraphAddNode_v2;
             check(add(&mut node, graph, none, no_data, 0, &mut of));
             let body = *of.of.conditional.phGraph_out;
-            let launch = CUDA_KERNEL_NODE_PARAMS {
-                func: self.busy,
-                gridDimX: 1,
-                gridDimY: 1,
-                gridDimZ: 1,
-                blockDimX: 1,
-                blockDimY: 1,
-                blockDimZ: 1,
-                sharedMemBytes: 0,
-                kernelParams: parameters.as_mut_ptr(),
-                extra: null_mut(),
-                kern: null_mut(),
-                ctx: null_mut(),
-            };
-            let add = self.cuda.cuGraphAddKernelNode_v2;
-            check(add(&mut node, body, none, 0, &launch));
+            self.add_busy(body, 16);
             check((self.cuda.cuGraphInstantiateWithFlags)(&mut exec, graph, 0));
             check((self.cuda.cuGraphLaunch)(exec, stream));
         }
     }
 }
 
-fn keep_busy(client: &Client, wanted: Duration) {
-    let stream = client.stream();
-    let (turns, mut launches) = client.turns(stream, wanted);
+/// Gives a stream work until the standard input ends; how often.
+fn keep_busy(client: &Client, stream: CUstream, give: impl Fn()) -> u32 {
+    let mut given = 0;
     say("sized");
     hear();
     static OVER: AtomicBool = AtomicBool::new(false);
@@ -374,8 +420,8 @@ fn keep_busy(client: &Client, wanted: Duration) {
     }
     let mut half = 0;
     while !OVER.load(Ordering::Relaxed) {
-        (0..DEPTH / 2).for_each(|_| client.busy(stream, turns));
-        launches += DEPTH as u32 / 2;
+        (0..DEPTH / 2).for_each(|_| give());
+        given += DEPTH as u32 / 2;
         // SAFETY: the events and the stream are ours; one that was never recorded is over.
         unsafe {
             check((client.cuda.cuEventRecord)(events[half % 2], stream));
@@ -387,8 +433,8 @@ fn keep_busy(client: &Client, wanted: Duration) {
         }
     }
     check(client.synchronize(stream));
-    assert_eq!(client.counted(), launches);
-    say(&format!("done {launches}"));
+    say(&format!("done {given}"));
+    given
 }
 
 /// A host function that waits for a thread that launches a kernel and waits for that.
@@ -415,8 +461,7 @@ fn callback(client: &Client) {
             let second = second as usize;
             scope.spawn(move || {
                 let second = second as CUstream;
-                // SAFETY: the context is this process's.
-                check(unsafe { (client.cuda.cuCtxSetCurrent)(client.context) });
+                client.enter();
                 for _ in 0..4 {
                     client.busy(second, turns);
                     check(client.synchronize(second));

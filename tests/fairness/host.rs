@@ -55,7 +55,17 @@ pub struct Host {
 impl Host {
     /// With one VM for each of `policies`: the lines that it has in the policy beside its name and socket.
     pub fn new(policies: &[&str]) -> Option<Self> {
+        Self::with_gpus(1, policies)
+    }
+
+    /// The same with so many GPUs. Without them, the test is skipped.
+    pub fn with_gpus(gpus: usize, policies: &[&str]) -> Option<Self> {
         let parts = Parts::find()?;
+        let present = |gpu| std::path::Path::new(&format!("/dev/nvidia{gpu}")).exists();
+        if common::on_gpu() && !(0..gpus).all(present) {
+            eprintln!("skipped: the host has fewer than {gpus} GPUs");
+            return None;
+        }
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let mut policy = String::new();
@@ -69,6 +79,7 @@ impl Host {
         command.arg(format!("--metrics=unix:{}", at("metrics").display()));
         match &parts.software_gpu {
             Some(folder) => command
+                .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", gpus.to_string())
                 .args(["--gpu", "software", "--software-gpu"])
                 .arg(folder),
             None => command.args(["--gpu", "cuda"]),
@@ -138,8 +149,17 @@ impl Host {
         client
     }
 
-    /// Seconds of GPU time that each VM has had.
+    /// Seconds of GPU time that each VM has had, of all GPUs.
     pub fn gpu_seconds(&self) -> BTreeMap<String, f64> {
+        let mut all = BTreeMap::new();
+        for ((vm, _), seconds) in self.gpu_seconds_of_each() {
+            *all.entry(vm).or_insert(0.0) += seconds;
+        }
+        all
+    }
+
+    /// Seconds of GPU time that each VM has had, of each GPU by its number.
+    pub fn gpu_seconds_of_each(&self) -> BTreeMap<(String, String), f64> {
         let mut stream = UnixStream::connect(self.at("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -150,10 +170,15 @@ impl Host {
                 continue;
             };
             let (labels, value) = rest.rsplit_once("} ").unwrap();
-            let vm = labels
-                .split(',')
-                .find_map(|label| label.strip_prefix("vm=\"")?.strip_suffix('"'));
-            *all.entry(vm.unwrap().to_owned()).or_insert(0.0) += value.parse::<f64>().unwrap();
+            let label = |name: &str| {
+                let value = |label: &str| {
+                    let value = label.strip_prefix(name)?.strip_prefix("=\"")?;
+                    Some(value.strip_suffix('"')?.to_owned())
+                };
+                labels.split(',').find_map(value).unwrap()
+            };
+            let of = (label("vm"), label("gpu"));
+            *all.entry(of).or_insert(0.0) += value.parse::<f64>().unwrap();
         }
         all
     }
