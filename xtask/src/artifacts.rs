@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::cache::{Inputs, is_fresh, mark_fresh};
 use crate::cuda::Cuda;
+use crate::parallel;
 use crate::paths::Paths;
 use crate::process::run_logged;
 use crate::programs;
@@ -247,18 +248,19 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
             stage.software_gpu().join("libnvidia-ml.so.1"),
         ),
     ];
-    for (name, target) in &copies {
-        install_stripped(paths, &release.join(name), target)?;
-    }
+    parallel::for_each(copies.to_vec(), |(name, target)| {
+        install_stripped(paths, &release.join(name), &target)
+    })?;
     link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
     // One library with both names, so that a handle of one is the other's too.
     let cublaslt = stage.software_gpu().join("libcublasLt.so.13");
     link_to("libcublas.so.13", &cublaslt)?;
-    for library in LINKED {
-        for major in library.majors {
-            link(paths, &release, library, major, &stage)?;
-        }
-    }
+    let all = LINKED
+        .iter()
+        .flat_map(|library| library.majors.iter().map(move |major| (library, *major)));
+    parallel::for_each(all.collect(), |(library, major)| {
+        link(paths, &release, library, major, &stage)
+    })?;
     // NVIDIA's driver and toolkit have these names too, and some programs open no other, or this one first.
     let newest = |of: &Linked| (of.name, of.majors.last().copied().unwrap_or_default());
     for (name, major) in [("libcuda.so", "1")]
@@ -401,10 +403,8 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
 /// Installs a copy without debugging information, unless the one there is of this very file.
 fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
     let digest = Inputs::default().text("strip 1").file(from)?.digest();
-    let mark = to.with_file_name(format!(
-        "{}.source",
-        to.file_name().unwrap_or_default().to_string_lossy()
-    ));
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let mark = to.with_file_name(format!("{name}.source"));
     if to.exists() && is_fresh(&mark, &digest) {
         return Ok(());
     }
@@ -418,7 +418,7 @@ fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
             .arg(&stripped)
             .arg(from),
         None,
-        &paths.logs().join("strip.log"),
+        &paths.logs().join(format!("strip-{name}.log")),
     )?;
     programs::install(&stripped, to)?;
     fs::write(&mark, "")?;

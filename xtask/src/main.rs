@@ -18,6 +18,7 @@ mod kit;
 mod make;
 mod monitor;
 mod package;
+mod parallel;
 mod paths;
 mod pitfalls;
 mod process;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The test programs: the list in `tests/programs/programs.toml`, and building each in every way that it names.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use gpgpu_locks::Mutex;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::cache::{Inputs, is_fresh, mark_fresh, unmark};
 use crate::cuda::Cuda;
+use crate::parallel;
 use crate::paths::Paths;
 use crate::process::run_logged;
 use crate::ui::Step;
@@ -116,7 +115,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
     let out_dir = stage.join("programs");
     fs::create_dir_all(&out_dir)?;
     let shared = shared_inputs(&source_dir)?;
-    let (mut stale, mut count) = (VecDeque::new(), 0);
+    let (mut stale, mut count) = (Vec::new(), 0);
     for program in &programs.program {
         let mut executables = Vec::new();
         for kind_name in &program.kinds {
@@ -150,7 +149,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
         }
         count += executables.len();
         if !executables.is_empty() {
-            stale.push_back(Job {
+            stale.push(Job {
                 program,
                 executables,
             });
@@ -161,7 +160,6 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
         return Ok(());
     }
     let step = Step::new("test programs");
-    let queue = Mutex::new(stale);
     let builder = Builder {
         paths,
         cuda,
@@ -170,23 +168,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
         gencode: &programs.gencode,
         step: &step,
     };
-    let next = || queue.lock().pop_front();
-    let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers)
-            .map(|_| {
-                scope.spawn(|| -> Result<()> {
-                    while let Some(job) = next() {
-                        builder.build(&job)?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        let ends: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
-        ends.into_iter()
-            .try_for_each(|end| end.unwrap_or_else(|_| bail!("a thread panicked")))
-    })?;
+    parallel::for_each(stale, |job| builder.build(&job))?;
     step.done(format!("{count} built"));
     Ok(())
 }
