@@ -55,11 +55,16 @@ pub struct Host {
 impl Host {
     /// With one VM for each of `policies`: the lines that it has in the policy beside its name and socket.
     pub fn new(policies: &[&str]) -> Option<Self> {
-        Self::with_gpus(1, policies)
+        // All on the first GPU: a host with several would spread them.
+        let policies: Vec<String> = policies
+            .iter()
+            .map(|own| format!("{own}\ngpus = [0]"))
+            .collect();
+        Self::with_gpus(1, &policies)
     }
 
     /// The same with so many GPUs. Without them, the test is skipped.
-    pub fn with_gpus(gpus: usize, policies: &[&str]) -> Option<Self> {
+    pub fn with_gpus(gpus: usize, policies: &[impl AsRef<str>]) -> Option<Self> {
         let parts = Parts::find()?;
         let present = |gpu| std::path::Path::new(&format!("/dev/nvidia{gpu}")).exists();
         if common::on_gpu() && !(0..gpus).all(present) {
@@ -69,7 +74,7 @@ impl Host {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let mut policy = String::new();
-        for (number, own) in policies.iter().enumerate() {
+        for (number, own) in policies.iter().map(AsRef::as_ref).enumerate() {
             let socket = at(&format!("vm{number}"));
             policy += &format!("[[vm]]\nname = \"vm{number}\"\nsocket = {socket:?}\n{own}\n\n");
         }
