@@ -248,7 +248,7 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
             stage.software_gpu().join("libnvidia-ml.so.1"),
         ),
     ];
-    parallel::for_each(copies.to_vec(), |(name, target)| {
+    parallel::for_each(copies.into(), |(name, target)| {
         install_stripped(paths, &release.join(name), &target)
     })?;
     link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
@@ -404,6 +404,7 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
 fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
     let digest = Inputs::default().text("strip 1").file(from)?.digest();
     let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let folder = to.parent().and_then(Path::file_name).unwrap_or_default();
     let mark = to.with_file_name(format!("{name}.source"));
     if to.exists() && is_fresh(&mark, &digest) {
         return Ok(());
@@ -418,7 +419,10 @@ fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
             .arg(&stripped)
             .arg(from),
         None,
-        &paths.logs().join(format!("strip-{name}.log")),
+        // Several run at a time, and a name is in two folders.
+        &paths
+            .logs()
+            .join(format!("strip-{}-{name}.log", folder.to_string_lossy())),
     )?;
     programs::install(&stripped, to)?;
     fs::write(&mark, "")?;
