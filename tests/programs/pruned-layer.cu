@@ -43,11 +43,10 @@ class Layer {
  public:
   Layer(const Object& handle, int in_type, int out_type, int compute, int n, int batch, const In* bias)
       : handle_(handle), dense_(static_cast<size_t>(n) * n), pruned_(static_cast<size_t>(n) * n) {
-    Object a, b, d;
-    SPARSE(cusparseLtStructuredDescriptorInit(&handle_, &a, n, n, n, 16, in_type, kRows, kHalfOfIt));
-    SPARSE(cusparseLtDenseDescriptorInit(&handle_, &b, n, batch, n, 16, in_type, kColumns));
-    SPARSE(cusparseLtDenseDescriptorInit(&handle_, &d, n, batch, n, 16, out_type, kColumns));
-    SPARSE(cusparseLtMatmulDescriptorInit(&handle_, &product_, kPlain, kPlain, &a, &b, &d, &d, compute));
+    SPARSE(cusparseLtStructuredDescriptorInit(&handle_, &a_, n, n, n, 16, in_type, kRows, kHalfOfIt));
+    SPARSE(cusparseLtDenseDescriptorInit(&handle_, &b_, n, batch, n, 16, in_type, kColumns));
+    SPARSE(cusparseLtDenseDescriptorInit(&handle_, &d_, n, batch, n, 16, out_type, kColumns));
+    SPARSE(cusparseLtMatmulDescriptorInit(&handle_, &product_, kPlain, kPlain, &a_, &b_, &d_, &d_, compute));
     if (bias != nullptr) {
       const int relu = 1;
       SPARSE(cusparseLtMatmulDescSetAttribute(&handle_, &product_, kRelu, &relu, sizeof relu));
@@ -59,11 +58,10 @@ class Layer {
     SPARSE(cusparseLtSpMMACompressedSize(&handle_, &plan_, &bytes, &buffer_bytes));
     compressed_.reset(new DeviceBuffer<char>(bytes));
     buffer_.reset(new DeviceBuffer<char>(buffer_bytes + 1));
-    matrices_ = {a, b, d};
   }
   ~Layer() {
     SPARSE(cusparseLtMatmulPlanDestroy(&plan_));
-    for (const Object& matrix : matrices_) SPARSE(cusparseLtMatDescriptorDestroy(&matrix));
+    for (const Object* matrix : {&a_, &b_, &d_}) SPARSE(cusparseLtMatDescriptorDestroy(matrix));
   }
   Layer(const Layer&) = delete;
 
@@ -104,8 +102,8 @@ class Layer {
  private:
   const Object& handle_;
   DeviceBuffer<In> dense_, pruned_;
-  Object product_, selection_, plan_;
-  std::vector<Object> matrices_;
+  // The library's product refers to its matrices where they are.
+  Object a_, b_, d_, product_, selection_, plan_;
   std::unique_ptr<DeviceBuffer<char>> compressed_, buffer_, workspace_;
 };
 
@@ -171,6 +169,9 @@ bool run(Program* program) {
     SPARSE(cusparseLtDestroy(&handle));
   }
   program->total.stop();
+  // What a ReLU makes of a number below 0 has either sign: NVIDIA's library has kernels of both kinds.
+  for (uint16_t& half : halves)
+    if (half == 0x8000) half = 0;
   program->emit(halves.data(), columns * sizeof(uint16_t));
   program->emit(integers.data(), columns * sizeof(int));
 
