@@ -103,6 +103,16 @@ pub trait Gpu: Sized + 'static {
         stream: CUstream,
         per_thread: bool,
     ) -> Result;
+    /// The driver's number of a stream for [`Self::launch_at_once`]; `None` if launches into it, or by the calling
+    /// thread, need more, or if it is none: [`Self::launch`] has the error.
+    fn stream_at_once(_stream: CUstream, _per_thread: bool) -> Option<u64> {
+        None
+    }
+    /// Executes the steps of the last launch in a stream's order, without a wait; `None` if that cannot be. It is called
+    /// with the store's lock.
+    fn launch_at_once(_exec: &Self::Exec, _stream: u64) -> Option<Result> {
+        None
+    }
     /// Readies a launch of `steps` in a stream, and later launches by kernels.
     fn upload(
         exec: &Self::Exec,

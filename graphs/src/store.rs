@@ -11,7 +11,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use gpgpu_locks::Mutex;
+use gpgpu_locks::Brief;
 use gpgpu_protocol::cuda::*;
 use smallvec::SmallVec;
 
@@ -126,7 +126,7 @@ impl<G: Gpu> Default for Inner<G> {
 
 /// The process's graphs.
 pub struct Store<G: Gpu> {
-    inner: LazyLock<Mutex<Inner<G>>>,
+    inner: LazyLock<Brief<Inner<G>>>,
     /// Open captures: with none, no call looks further.
     pub(crate) captures: AtomicUsize,
     /// Events that were recorded in a capture last: the same for calls with events.
@@ -143,7 +143,7 @@ impl<G: Gpu> Store<G> {
     /// No graphs.
     pub const fn new() -> Self {
         Self {
-            inner: LazyLock::new(Mutex::default),
+            inner: LazyLock::new(Brief::default),
             captures: AtomicUsize::new(0),
             events: AtomicUsize::new(0),
         }
@@ -160,6 +160,12 @@ impl<G: Gpu> Store<G> {
         drop(inner);
         drop(trash);
         result
+    }
+
+    /// Calls `look` with it, which changes nothing and waits for nothing.
+    #[inline]
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Inner<G>) -> T) -> T {
+        look(&self.inner.lock())
     }
 }
 
@@ -206,6 +212,12 @@ impl<G: Gpu> Inner<G> {
     pub fn exec(&self, handle: u64) -> Result<Arc<Exec<G>>> {
         let exec = self.execs.get(&handle).cloned();
         exec.ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Launches an executable graph if that takes no more than a command of the driver's. The lock keeps it alive, so a
+    /// launch changes no count of references.
+    pub(crate) fn launch_at_once(&self, handle: u64, stream: u64) -> Option<Result> {
+        self.execs.get(&handle)?.launch_at_once(stream)
     }
 
     /// A new graph.

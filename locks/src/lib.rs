@@ -14,7 +14,11 @@ use std::{
     time::Duration,
 };
 
+mod brief;
+
 pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+pub use brief::{Brief, Guard};
 
 fn ignore<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)

@@ -37,6 +37,7 @@ impl Writer {
     }
 
     /// A writer that appends to `bytes`.
+    #[inline]
     pub fn on(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
@@ -64,11 +65,13 @@ impl Writer {
     }
 
     /// Appends a value.
+    #[inline]
     pub fn put<T: Wire>(&mut self, value: &T) {
         value.put(self);
     }
 
     /// The encoded bytes.
+    #[inline]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -82,10 +85,12 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader of `bytes`.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
+    #[inline]
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let (head, rest) = self
             .rest
@@ -96,6 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a scalar.
+    #[inline]
     pub fn word(&mut self) -> Result<u64, Malformed> {
         let bytes = self.take(8)?;
         Ok(u64::from_le_bytes(
@@ -112,6 +118,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a value.
+    #[inline]
     pub fn get<T: Wire>(&mut self) -> Result<T, Malformed> {
         T::get(self)
     }
@@ -232,9 +239,11 @@ macro_rules! scalars {
         impl Wire for $scalar {
             const SHAPE: &'static Shape = &Shape::Scalar(stringify!($scalar));
 
+            #[inline]
             fn put(&self, writer: &mut Writer) {
                 writer.word(<$wide>::from(*self) as u64);
             }
+            #[inline]
             fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
                 <$scalar>::try_from(reader.word()? as $wide).map_err(|_| Malformed::Range)
             }
@@ -249,9 +258,11 @@ scalars!(
 impl Wire for usize {
     const SHAPE: &'static Shape = &Shape::Scalar("u64");
 
+    #[inline]
     fn put(&self, writer: &mut Writer) {
         writer.word(*self as u64);
     }
+    #[inline]
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         usize::try_from(reader.word()?).map_err(|_| Malformed::Range)
     }
@@ -271,9 +282,11 @@ impl Wire for f32 {
 impl Wire for bool {
     const SHAPE: &'static Shape = &Shape::Scalar("bool");
 
+    #[inline]
     fn put(&self, writer: &mut Writer) {
         writer.word(u64::from(*self));
     }
+    #[inline]
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         match reader.word()? {
             0 => Ok(false),

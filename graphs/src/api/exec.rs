@@ -155,6 +155,13 @@ fn refuse_capture<G: Gpu>(stream: CUstream, per_thread: bool) -> Result {
 
 /// `cuGraphLaunch`.
 pub unsafe fn cuGraphLaunch<G: Gpu, const PT: bool>(exec: CUgraphExec, stream: CUstream) -> Result {
+    G::ready()?;
+    if !crate::capture::any::<G>()
+        && let Some(place) = G::stream_at_once(stream, PT)
+        && let Some(launched) = G::store().look(|inner| inner.launch_at_once(exec as u64, place))
+    {
+        return launched;
+    }
     let exec = exec_of::<G>(exec)?;
     refuse_capture::<G>(stream, PT)?;
     exec.launch(stream, PT)

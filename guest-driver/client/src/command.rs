@@ -21,7 +21,7 @@ use crate::{
 pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     let mut bytes = std::mem::take(stream);
     bytes.clear();
-    bytes.resize(size_of::<StreamCommand>(), 0);
+    bytes.extend_from_slice(&[0; size_of::<StreamCommand>()]);
     let mut writer = Writer::on(bytes);
     request.put(&mut writer);
     *stream = writer.into_bytes();

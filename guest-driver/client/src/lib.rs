@@ -8,7 +8,6 @@
 //! A library is a `cdylib` that has this crate in it, with a connection, thread tags and a current context of its own.
 
 pub mod before;
-mod brief;
 mod command;
 mod connection;
 pub mod ffi;

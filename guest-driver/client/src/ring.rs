@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_locks::{Condvar, Mutex};
+use gpgpu_locks::{Brief, Condvar, Mutex};
 use gpgpu_protocol::{
     cuda::*,
     futex,
@@ -20,10 +20,7 @@ use gpgpu_protocol::{
     },
 };
 
-use crate::{
-    brief::Brief,
-    transport::{Failure, Pinned, Transport},
-};
+use crate::transport::{Failure, Pinned, Transport};
 
 /// The time for which a thread spins before it lets others run between its looks.
 const SPIN: Duration = Duration::from_micros(50);

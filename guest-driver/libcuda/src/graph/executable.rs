@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The host's part of an executable graph, and the transfer of a list of steps.
 
+use std::{
+    ops::{Deref, DerefMut},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
 use gpgpu_graphs::exec::Step;
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
@@ -52,6 +57,8 @@ pub struct Exec {
     /// Its contexts. The host ends it with the first of them.
     contexts: Contexts,
     now: Mutex<Now>,
+    /// Whether a launch takes one command and nothing else, as the state is now.
+    is_plain: AtomicBool,
     /// The host ends it when this is dropped: the command for that is sent first.
     _place: Place,
 }
@@ -61,6 +68,42 @@ pub(super) struct Now {
     pub lowered: Lowered,
     /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next launch.
     pub is_old: bool,
+}
+
+impl Now {
+    fn is_plain(&self) -> bool {
+        let lowered = &self.lowered;
+        !self.is_old
+            && !lowered.has_calls()
+            && !lowered.prints()
+            && lowered.events().next().is_none()
+    }
+}
+
+/// The use of the host's state of an executable graph. Meanwhile no launch takes only one command.
+pub(super) struct Use<'a> {
+    now: MutexGuard<'a, Now>,
+    is_plain: &'a AtomicBool,
+}
+
+impl Deref for Use<'_> {
+    type Target = Now;
+
+    fn deref(&self) -> &Now {
+        &self.now
+    }
+}
+
+impl DerefMut for Use<'_> {
+    fn deref_mut(&mut self) -> &mut Now {
+        &mut self.now
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        self.is_plain.store(self.now.is_plain(), Ordering::Release);
+    }
 }
 
 impl Exec {
@@ -74,6 +117,7 @@ impl Exec {
             id,
             handle: None,
             contexts,
+            is_plain: now.is_plain().into(),
             now: Mutex::new(now),
             _place: place,
         }
@@ -93,8 +137,19 @@ impl Exec {
     }
 
     /// The host's present state of it.
-    pub(super) fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock()
+    pub(super) fn now(&self) -> Use<'_> {
+        let now = self.now.lock();
+        self.is_plain.store(false, Ordering::Relaxed);
+        Use {
+            now,
+            is_plain: &self.is_plain,
+        }
+    }
+
+    /// Whether a launch takes one command and nothing else.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain.load(Ordering::Acquire)
     }
 
     /// Has the host make all of it anew.

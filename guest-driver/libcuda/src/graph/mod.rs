@@ -506,6 +506,27 @@ impl Gpu for Guest {
         Ok(())
     }
 
+    fn stream_at_once(stream: CUstream, per_thread: bool) -> Option<u64> {
+        let client = client().ok()?;
+        let stream = stream::lower(shape(per_thread), stream).ok()?;
+        let is_posted = client.objects.knows_stream(stream)
+            && thread::has_context(client)
+            && !client.is_corrupted();
+        let needs_more = managed::any()
+            || launch::is_blocking()
+            || KERNELS_LAUNCH_PRINTING.load(Ordering::Relaxed);
+        (is_posted && !needs_more).then_some(stream)
+    }
+
+    fn launch_at_once(exec: &Exec, stream: u64) -> Option<Result> {
+        let client = client().ok()?;
+        let request = request::cuGraphLaunch {
+            hGraphExec: exec.id,
+            hStream: stream,
+        };
+        exec.is_plain().then(|| client.post(&request))
+    }
+
     fn upload(exec: &Exec, steps: &Arc<Vec<Step>>, stream: CUstream, per_thread: bool) -> Result {
         let client = client()?;
         let hStream = stream::lower(shape(per_thread), stream)?;

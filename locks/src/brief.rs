@@ -3,16 +3,26 @@
 
 use std::{
     cell::UnsafeCell,
-    ops::{Deref, DerefMut},
+    hint,
+    marker::PhantomData,
+    ops,
     sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
-use crate::ring::Patience;
+/// The time for which a thread spins before it lets others run between its looks.
+const SPIN: Duration = Duration::from_micros(50);
+/// The time for which it looks so before it sleeps: the owner does not run.
+const LOOK: Duration = Duration::from_millis(20);
+/// A sleep between two looks.
+const SLEEP: Duration = Duration::from_micros(200);
 
 /// A value that one thread uses at a time.
 ///
 /// A mutex of the standard library is released by an exchange, which waits until all stores of its thread are visible.
-/// This one is released by a store and wakes no thread: a thread that waits looks again and again.
+/// This one is released by a store and wakes no thread: a thread that waits looks again and again. So it is for values
+/// that threads seldom want at the same time.
 #[derive(Debug, Default)]
 pub struct Brief<T> {
     is_taken: AtomicBool,
@@ -23,7 +33,7 @@ pub struct Brief<T> {
 unsafe impl<T: Send> Sync for Brief<T> {}
 
 /// The use of a [`Brief`]'s value, until it is dropped.
-pub struct Guard<'a, T>(&'a Brief<T>);
+pub struct Guard<'a, T>(&'a Brief<T>, PhantomData<&'a mut T>);
 
 impl<T> Brief<T> {
     /// A lock that is free.
@@ -40,7 +50,7 @@ impl<T> Brief<T> {
         if !self.take() {
             self.wait();
         }
-        Guard(self)
+        Guard(self, PhantomData)
     }
 
     #[inline]
@@ -52,14 +62,24 @@ impl<T> Brief<T> {
 
     #[cold]
     fn wait(&self) {
-        let mut patience = Patience::new();
-        while self.is_taken.load(Ordering::Relaxed) || !self.take() {
-            patience.pause();
+        let start = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if !self.is_taken.load(Ordering::Relaxed) && self.take() {
+                    return;
+                }
+                hint::spin_loop();
+            }
+            match start.elapsed() {
+                waited if waited < SPIN => {}
+                waited if waited < LOOK => thread::yield_now(),
+                _ => thread::sleep(SLEEP),
+            }
         }
     }
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> ops::Deref for Guard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -69,7 +89,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> ops::DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
@@ -86,8 +106,6 @@ impl<T> Drop for Guard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     #[test]
