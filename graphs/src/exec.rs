@@ -374,8 +374,8 @@ impl<G: Gpu> Exec<G> {
         self.state.lock()
     }
 
-    /// Launches it, if it has no memory or objects whose state a launch changes.
-    pub(crate) fn launch_at_once(&self, stream: u64) -> Option<Result> {
+    /// Launches it, if it has no memory or objects whose state a launch changes; see [`Gpu::launch_at_once`].
+    pub(crate) fn launch_at_once(&self, stream: u64) -> Option<bool> {
         let is_plain = !self.has_memory && self.foreign.is_empty() && self.objects.is_none();
         is_plain.then(|| G::launch_at_once(&self.of, stream))?
     }

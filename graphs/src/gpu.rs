@@ -108,10 +108,14 @@ pub trait Gpu: Sized + 'static {
     fn stream_at_once(_stream: CUstream, _per_thread: bool) -> Option<u64> {
         None
     }
-    /// Executes the steps of the last launch in a stream's order, without a wait; `None` if that cannot be. It is called
-    /// with the store's lock.
-    fn launch_at_once(_exec: &Self::Exec, _stream: u64) -> Option<Result> {
+    /// Executes the steps of the last launch in a stream's order; `None` if that could wait for anything. It is called
+    /// with the store's lock, which callbacks of the program may need. `Some(true)` asks for [`Self::wake`] without it.
+    fn launch_at_once(_exec: &Self::Exec, _stream: u64) -> Option<bool> {
         None
+    }
+    /// Has the driver notice a launch.
+    fn wake() -> Result {
+        Ok(())
     }
     /// Readies a launch of `steps` in a stream, and later launches by kernels.
     fn upload(

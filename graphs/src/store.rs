@@ -214,9 +214,9 @@ impl<G: Gpu> Inner<G> {
         exec.ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Launches an executable graph if that takes no more than a command of the driver's. The lock keeps it alive, so a
-    /// launch changes no count of references.
-    pub(crate) fn launch_at_once(&self, handle: u64, stream: u64) -> Option<Result> {
+    /// Launches an executable graph if that takes no more than a command of the driver's; see
+    /// [`Gpu::launch_at_once`]. The lock keeps it alive, so a launch changes no count of references.
+    pub(crate) fn launch_at_once(&self, handle: u64, stream: u64) -> Option<bool> {
         self.execs.get(&handle)?.launch_at_once(stream)
     }
 

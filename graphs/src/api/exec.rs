@@ -158,9 +158,9 @@ pub unsafe fn cuGraphLaunch<G: Gpu, const PT: bool>(exec: CUgraphExec, stream: C
     G::ready()?;
     if !crate::capture::any::<G>()
         && let Some(place) = G::stream_at_once(stream, PT)
-        && let Some(launched) = G::store().look(|inner| inner.launch_at_once(exec as u64, place))
+        && let Some(sleeps) = G::store().look(|inner| inner.launch_at_once(exec as u64, place))
     {
-        return launched;
+        return if sleeps { G::wake() } else { Ok(()) };
     }
     let exec = exec_of::<G>(exec)?;
     refuse_capture::<G>(stream, PT)?;

@@ -31,7 +31,7 @@ pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
 /// Makes a command of encoded arguments in `stream`, whose old content is dropped.
 pub fn encode_written(operation: &Operation, arguments: &[u8], stream: &mut Vec<u8>) {
     stream.clear();
-    stream.resize(size_of::<StreamCommand>(), 0);
+    stream.extend_from_slice(&[0; size_of::<StreamCommand>()]);
     stream.extend_from_slice(arguments);
     put_header(operation.op, stream);
 }

@@ -54,6 +54,13 @@ struct State {
     sequence: u32,
 }
 
+/// An appended record: its sequence number, its end, and whether its thread must wake the worker.
+struct Place {
+    sequence: u32,
+    position: u64,
+    must_wake: bool,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Block {
     taken: bool,
@@ -211,20 +218,12 @@ impl Ring {
     ) -> Result<(u32, u64), Failure> {
         let mut patience = Patience::new();
         loop {
-            let mut state = self.producer.lock();
-            let sequence = state.sequence.wrapping_add(1).max(1);
-            if state.producer.append(slot, sequence, thread, commands) {
-                state.sequence = sequence;
-                appended();
-                let position = state.producer.tail();
-                let must_wake = state.producer.must_wake();
-                drop(state);
-                if must_wake {
+            if let Some(place) = self.try_append(slot, thread, commands, &appended) {
+                if place.must_wake {
                     wake()?;
                 }
-                return Ok((sequence, position));
+                return Ok((place.sequence, place.position));
             }
-            drop(state);
             // The worker is behind by a whole ring: it is awake, and reads of its words only slow it down.
             for _ in 0..FULL_PAUSE {
                 std::hint::spin_loop();
@@ -233,6 +232,35 @@ impl Ring {
                 ask()?;
             }
         }
+    }
+
+    /// Appends commands without an answer if there is room now: whether the worker sleeps, and the caller must wake it.
+    #[inline]
+    pub fn try_post(&self, thread: u32, commands: &[u8], appended: impl Fn()) -> Option<bool> {
+        let place = self.try_append(NO_SLOT, thread, commands, appended)?;
+        Some(place.must_wake)
+    }
+
+    #[inline]
+    fn try_append(
+        &self,
+        slot: u32,
+        thread: u32,
+        commands: &[u8],
+        appended: impl Fn(),
+    ) -> Option<Place> {
+        let mut state = self.producer.lock();
+        let sequence = state.sequence.wrapping_add(1).max(1);
+        if !state.producer.append(slot, sequence, thread, commands) {
+            return None;
+        }
+        state.sequence = sequence;
+        appended();
+        Some(Place {
+            sequence,
+            position: state.producer.tail(),
+            must_wake: state.producer.must_wake(),
+        })
     }
 
     #[inline]

@@ -329,6 +329,36 @@ impl Connection {
         posted.map_err(|failure| failed(R::NAME, &failure))
     }
 
+    /// Sends a request as [`Self::post`] does, if that waits for nothing; `None` if it would, and then nothing is sent.
+    /// `Some(true)` says that the caller must [wake the worker](Self::wake_worker). It may hold locks that callbacks of
+    /// the program need.
+    #[inline]
+    pub fn try_post<R: Request>(&self, request: &R) -> Option<bool> {
+        let is_ready = !self.is_corrupted() && self.require(R::OPERATION).is_ok();
+        let waits = const { before::uses_memory::<R>() } && before::is_wanted();
+        let ring = self.ring.as_ref().filter(|_| is_ready && !waits)?;
+        let operation = R::OPERATION;
+        thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            if !operation.rings || !Ring::fits(stream.len()) {
+                return None;
+            }
+            let appended = || self.work.count_appended(operation);
+            ring.try_post(thread::tag(), stream, appended)
+        })
+    }
+
+    /// Wakes the worker after a request that was posted.
+    ///
+    /// # Errors
+    ///
+    /// The client is gone.
+    #[cold]
+    pub fn wake_worker(&self) -> Result {
+        self.wake()
+            .map_err(|failure| failed(request::gpgpuRingWake::NAME, &failure))
+    }
+
     #[inline]
     fn post_command(
         &self,

@@ -509,22 +509,23 @@ impl Gpu for Guest {
     fn stream_at_once(stream: CUstream, per_thread: bool) -> Option<u64> {
         let client = client().ok()?;
         let stream = stream::lower(shape(per_thread), stream).ok()?;
-        let is_posted = client.objects.knows_stream(stream)
-            && thread::has_context(client)
-            && !client.is_corrupted();
+        let is_posted = client.objects.knows_stream(stream) && thread::has_context(client);
         let needs_more = managed::any()
             || launch::is_blocking()
             || KERNELS_LAUNCH_PRINTING.load(Ordering::Relaxed);
         (is_posted && !needs_more).then_some(stream)
     }
 
-    fn launch_at_once(exec: &Exec, stream: u64) -> Option<Result> {
-        let client = client().ok()?;
-        let request = request::cuGraphLaunch {
+    fn launch_at_once(exec: &Exec, stream: u64) -> Option<bool> {
+        let client = client().ok().filter(|_| exec.is_plain())?;
+        client.try_post(&request::cuGraphLaunch {
             hGraphExec: exec.id,
             hStream: stream,
-        };
-        exec.is_plain().then(|| client.post(&request))
+        })
+    }
+
+    fn wake() -> Result {
+        client()?.wake_worker()
     }
 
     fn upload(exec: &Exec, steps: &Arc<Vec<Step>>, stream: CUstream, per_thread: bool) -> Result {
