@@ -7,7 +7,7 @@
 //!
 //! The types have the interface of `std::sync::nonpoison`, which is unstable yet. They are std's own locks, and not
 //! those of another crate: a process of a guest may fork, and a lock that keeps its waiters in a table of the process
-//! would keep waiters in the child that do not exist there.
+//! would keep waiters in the child that do not exist there. [`Brief`] is this project's own, and keeps no waiters.
 
 use std::{
     sync::{self, LockResult, PoisonError, TryLockError, WaitTimeoutResult},
