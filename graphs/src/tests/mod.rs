@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Graphs and captures on a driver that does nothing.
 
+mod at_once;
 mod memory;
 
 use std::{
     ffi::c_void,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -29,6 +30,10 @@ struct Fake;
 
 static STORE: Store<Fake> = Store::new();
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
+/// Whether the driver takes a launch without a wait; those that it took so; and how often it was woken.
+static HAS_ROOM: AtomicBool = AtomicBool::new(false);
+static AT_ONCE: AtomicU32 = AtomicU32::new(0);
+static WOKEN: AtomicU32 = AtomicU32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x1000);
 /// The name that kernels launch a graph by.
 const DEVICE_HANDLE: u64 = 0x7f00_0000_0100;
@@ -108,7 +113,19 @@ impl Gpu for Fake {
         Ok(())
     }
     fn launch(_: &(), _: &Arc<Vec<Step>>, _: CUstream, _: bool) -> Result {
-        LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        // It may wait for a callback that needs the store.
+        with(|_| LAUNCHES.fetch_add(1, Ordering::Relaxed));
+        Ok(())
+    }
+    fn stream_at_once(handle: CUstream, _: bool) -> Option<u64> {
+        Some(handle as u64)
+    }
+    fn launch_at_once(_: &(), _: u64) -> Option<bool> {
+        let takes = HAS_ROOM.load(Ordering::Relaxed);
+        takes.then(|| AT_ONCE.fetch_add(1, Ordering::Relaxed) == 0)
+    }
+    fn wake() -> Result {
+        with(|_| WOKEN.fetch_add(1, Ordering::Relaxed));
         Ok(())
     }
     fn device_handle(_: &()) -> Option<u64> {

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Launches that take one command of the driver's.
+
+use std::{ffi::c_void, ptr::null_mut, sync::atomic::Ordering};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{
+    AT_ONCE, Fake, GLOBAL, HAS_ROOM, LAUNCHES, STORE, WOKEN, alone, begin, kernel, stream, with,
+};
+use crate::{api, capture, exec, node::Work};
+
+fn launch(exec: u64) {
+    // SAFETY: handles are numbers, which are looked up.
+    unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) }.unwrap();
+}
+
+fn end(exec: u64, graph: u64) {
+    with(|inner| {
+        let gone = inner.execs.remove(&exec);
+        inner.discard(gone);
+        inner.forget_graph(graph);
+    });
+}
+
+/// The launches that the driver took at once since the last question, and those that it took otherwise.
+fn taken() -> (u32, u32) {
+    (
+        AT_ONCE.swap(0, Ordering::Relaxed),
+        LAUNCHES.swap(0, Ordering::Relaxed),
+    )
+}
+
+#[test]
+fn a_plain_graph_is_launched_at_once_where_the_driver_has_room() {
+    let _alone = alone();
+    let graph = with(|inner| {
+        let graph = inner.create();
+        inner.add(graph, &[], kernel(1)).unwrap();
+        graph
+    });
+    let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
+    taken();
+    launch(exec);
+    assert_eq!(taken(), (0, 1), "there was no room");
+    HAS_ROOM.store(true, Ordering::Relaxed);
+    WOKEN.store(0, Ordering::Relaxed);
+    (0..3).for_each(|_| launch(exec));
+    assert_eq!(taken(), (3, 0));
+    assert_eq!(WOKEN.load(Ordering::Relaxed), 1, "the driver asked once");
+    // A launch into a stream that records is an error, which only the longer way finds.
+    begin(2, GLOBAL);
+    launch(exec);
+    assert_eq!(taken(), (0, 1));
+    let captured = capture::end::<Fake>(&stream(2)).unwrap();
+    HAS_ROOM.store(false, Ordering::Relaxed);
+    with(|inner| inner.forget_graph(captured));
+    end(exec, graph);
+    // SAFETY: as above.
+    let gone = unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) };
+    assert_eq!(gone, Err(CUDA_ERROR_INVALID_VALUE));
+}
+
+#[test]
+fn a_launch_that_changes_memory_or_holds_objects_takes_the_longer_way() {
+    unsafe extern "C" fn ended(_: *mut c_void) {}
+    let _alone = alone();
+    let allocation = STORE.allocate(0, &[], 7, 64).unwrap();
+    let address = allocation.address();
+    let with_memory = with(|inner| {
+        let graph = inner.create();
+        inner.add(graph, &[], Work::Alloc(allocation)).unwrap();
+        graph
+    });
+    let with_object = with(|inner| inner.create());
+    let mut object = null_mut();
+    // SAFETY: the pointer is to a value that lives across the calls.
+    unsafe {
+        api::cuUserObjectCreate::<Fake, false>(&mut object, null_mut(), Some(ended), 1, 1).unwrap();
+        let graph = with_object as CUgraph;
+        api::cuGraphRetainUserObject::<Fake, false>(graph, object, 1, 1).unwrap();
+    }
+    HAS_ROOM.store(true, Ordering::Relaxed);
+    taken();
+    for graph in [with_memory, with_object] {
+        let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
+        launch(exec);
+        assert_eq!(taken(), (0, 1));
+        if graph == with_memory {
+            assert_eq!(STORE.free(address), Some(Ok(())));
+        }
+        end(exec, graph);
+    }
+    HAS_ROOM.store(false, Ordering::Relaxed);
+}
