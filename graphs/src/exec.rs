@@ -326,20 +326,25 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> std::result::Result<u64, R
     }
     check_bodies::<G>(&steps)?;
     let of = G::instantiate(&steps, flags)?;
-    let kept = G::store().with(|inner| keep(inner, graph, flags, of, (steps, places)));
+    let mut made = Some((of, steps, places));
+    let kept = G::store().with(|inner| keep(inner, graph, flags, &mut made));
     Ok(kept?)
 }
 
-/// Makes the driver's object the program's, and gives the handle.
+/// An executable graph of the driver's, its steps, and their places by node.
+type Made<E> = (E, Vec<Step>, Map<usize>);
+
+/// Makes the driver's object the program's, and gives the handle. If another thread has destroyed the graph meanwhile,
+/// the object is left to the caller: its end may wait, and must not with the store's lock.
 fn keep<G: Gpu>(
     inner: &mut Inner<G>,
     graph: u64,
     flags: u64,
-    of: G::Exec,
-    (steps, places): (Vec<Step>, Map<usize>),
+    made: &mut Option<Made<G::Exec>>,
 ) -> Result<u64> {
     let mut held = Vec::new();
     inner.hold(graph, &mut held)?;
+    let (of, steps, places) = made.take().ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
     let name = G::device_handle(&of).filter(|_| flags & DEVICE_LAUNCH != 0);
     let handle = name.unwrap_or_else(|| inner.new_handle(Tag::Exec));
@@ -369,7 +374,8 @@ fn keep<G: Gpu>(
 }
 
 impl<G: Gpu> Exec<G> {
-    /// Its steps, under a lock that excludes changes and launches.
+    /// Its steps, under a lock that excludes changes, and launches that take more than one command. A program keeps
+    /// changes and launches of one executable graph apart, as CUDA demands.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

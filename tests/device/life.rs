@@ -133,8 +133,9 @@ fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     assert_eq!(guest.event(buffer).client.get(), client);
 }
 
-/// The worker of a client, which is held as it ends; none if this host does not allow that. Where it will be killed, it must not
-/// end by itself as well: Linux does not hold a process that a signal kills while it calls `exit_group`.
+/// The worker of a client, which is held as it ends; none if this host does not allow that. A worker that will be
+/// killed must not end by itself as well: Linux does not hold a process that a signal kills while it calls
+/// `exit_group`.
 fn traced(guest: &mut Guest, client: u32) -> Option<(Pid, Tracer)> {
     let pid = pid_of(guest, client);
     let tracer = Tracer::new(pid.as_raw() as u32, 0);

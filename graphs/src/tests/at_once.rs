@@ -23,6 +23,22 @@ fn end(exec: u64, graph: u64) {
     });
 }
 
+/// The driver has room for commands, until this is dropped.
+struct Room;
+
+impl Room {
+    fn new() -> Self {
+        HAS_ROOM.store(true, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        HAS_ROOM.store(false, Ordering::Relaxed);
+    }
+}
+
 /// The launches that the driver took at once since the last question, and those that it took otherwise.
 fn taken() -> (u32, u32) {
     (
@@ -43,17 +59,16 @@ fn a_plain_graph_is_launched_at_once_where_the_driver_has_room() {
     taken();
     launch(exec);
     assert_eq!(taken(), (0, 1), "there was no room");
-    HAS_ROOM.store(true, Ordering::Relaxed);
+    let _room = Room::new();
     WOKEN.store(0, Ordering::Relaxed);
     (0..3).for_each(|_| launch(exec));
     assert_eq!(taken(), (3, 0));
     assert_eq!(WOKEN.load(Ordering::Relaxed), 1, "the driver asked once");
-    // A launch into a stream that records is an error, which only the longer way finds.
+    // While any stream records, launches take the longer way, which finds the error of a launch into that stream.
     begin(2, GLOBAL);
     launch(exec);
     assert_eq!(taken(), (0, 1));
     let captured = capture::end::<Fake>(&stream(2)).unwrap();
-    HAS_ROOM.store(false, Ordering::Relaxed);
     with(|inner| inner.forget_graph(captured));
     end(exec, graph);
     // SAFETY: as above.
@@ -80,7 +95,7 @@ fn a_launch_that_changes_memory_or_holds_objects_takes_the_longer_way() {
         let graph = with_object as CUgraph;
         api::cuGraphRetainUserObject::<Fake, false>(graph, object, 1, 1).unwrap();
     }
-    HAS_ROOM.store(true, Ordering::Relaxed);
+    let _room = Room::new();
     taken();
     for graph in [with_memory, with_object] {
         let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
@@ -91,5 +106,4 @@ fn a_launch_that_changes_memory_or_holds_objects_takes_the_longer_way() {
         }
         end(exec, graph);
     }
-    HAS_ROOM.store(false, Ordering::Relaxed);
 }

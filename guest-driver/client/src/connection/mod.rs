@@ -330,11 +330,11 @@ impl Connection {
     }
 
     /// Sends a request as [`Self::post`] does, if that waits for nothing; `None` if it would, and then nothing is sent.
-    /// `Some(true)` says that the caller must [wake the worker](Self::wake_worker). It may hold locks that callbacks of
-    /// the program need.
+    /// `Some(true)` says that the caller must [wake the worker](Self::wake_worker). The caller may hold locks that
+    /// callbacks of the program need.
     #[inline]
     pub fn try_post<R: Request>(&self, request: &R) -> Option<bool> {
-        let is_ready = !self.is_corrupted() && self.require(R::OPERATION).is_ok();
+        let is_ready = !self.is_corrupted() && self.shared.has(R::OP);
         let waits = const { before::uses_memory::<R>() } && before::is_wanted();
         let ring = self.ring.as_ref().filter(|_| is_ready && !waits)?;
         let operation = R::OPERATION;

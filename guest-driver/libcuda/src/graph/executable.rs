@@ -80,7 +80,7 @@ impl Now {
     }
 }
 
-/// The use of the host's state of an executable graph. Meanwhile no launch takes only one command.
+/// The use of the host's state of an executable graph. No launch that begins meanwhile takes only one command.
 pub(super) struct Use<'a> {
     now: MutexGuard<'a, Now>,
     is_plain: &'a AtomicBool,
