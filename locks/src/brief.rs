@@ -3,20 +3,12 @@
 
 use std::{
     cell::UnsafeCell,
-    hint,
     marker::PhantomData,
-    ops,
+    ops::{Deref, DerefMut},
     sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
 };
 
-/// The time for which a thread spins before it lets others run between its looks.
-const SPIN: Duration = Duration::from_micros(50);
-/// The time for which it looks so before it sleeps: the owner does not run.
-const LOOK: Duration = Duration::from_millis(20);
-/// A sleep between two looks.
-const SLEEP: Duration = Duration::from_micros(200);
+use crate::Pauses;
 
 /// A value that one thread uses at a time.
 ///
@@ -62,24 +54,14 @@ impl<T> Brief<T> {
 
     #[cold]
     fn wait(&self) {
-        let start = Instant::now();
-        loop {
-            for _ in 0..64 {
-                if !self.is_taken.load(Ordering::Relaxed) && self.take() {
-                    return;
-                }
-                hint::spin_loop();
-            }
-            match start.elapsed() {
-                waited if waited < SPIN => {}
-                waited if waited < LOOK => thread::yield_now(),
-                _ => thread::sleep(SLEEP),
-            }
+        let mut pauses = Pauses::new();
+        while self.is_taken.load(Ordering::Relaxed) || !self.take() {
+            pauses.pause();
         }
     }
 }
 
-impl<T> ops::Deref for Guard<'_, T> {
+impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -89,7 +71,7 @@ impl<T> ops::Deref for Guard<'_, T> {
     }
 }
 
-impl<T> ops::DerefMut for Guard<'_, T> {
+impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
@@ -106,6 +88,8 @@ impl<T> Drop for Guard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

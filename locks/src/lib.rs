@@ -15,10 +15,12 @@ use std::{
 };
 
 mod brief;
+mod pauses;
 
 pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 pub use brief::{Brief, Guard};
+pub use pauses::Pauses;
 
 fn ignore<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)

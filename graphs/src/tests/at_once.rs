@@ -6,21 +6,14 @@ use std::{ffi::c_void, ptr::null_mut, sync::atomic::Ordering};
 use gpgpu_protocol::cuda::*;
 
 use super::{
-    AT_ONCE, Fake, GLOBAL, HAS_ROOM, LAUNCHES, STORE, WOKEN, alone, begin, kernel, stream, with,
+    AT_ONCE, Fake, GLOBAL, HAS_ROOM, LAUNCHES, STORE, WOKEN, alone, begin, end, graph_of, kernel,
+    stream, with,
 };
 use crate::{api, capture, exec, node::Work};
 
 fn launch(exec: u64) {
     // SAFETY: handles are numbers, which are looked up.
     unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) }.unwrap();
-}
-
-fn end(exec: u64, graph: u64) {
-    with(|inner| {
-        let gone = inner.execs.remove(&exec);
-        inner.discard(gone);
-        inner.forget_graph(graph);
-    });
 }
 
 /// The driver has room for commands, until this is dropped.
@@ -50,11 +43,7 @@ fn taken() -> (u32, u32) {
 #[test]
 fn a_plain_graph_is_launched_at_once_where_the_driver_has_room() {
     let _alone = alone();
-    let graph = with(|inner| {
-        let graph = inner.create();
-        inner.add(graph, &[], kernel(1)).unwrap();
-        graph
-    });
+    let graph = graph_of(kernel(1));
     let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
     taken();
     launch(exec);
@@ -69,8 +58,11 @@ fn a_plain_graph_is_launched_at_once_where_the_driver_has_room() {
     launch(exec);
     assert_eq!(taken(), (0, 1));
     let captured = capture::end::<Fake>(&stream(2)).unwrap();
-    with(|inner| inner.forget_graph(captured));
-    end(exec, graph);
+    end(exec);
+    with(|inner| {
+        inner.forget_graph(captured);
+        inner.forget_graph(graph);
+    });
     // SAFETY: as above.
     let gone = unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) };
     assert_eq!(gone, Err(CUDA_ERROR_INVALID_VALUE));
@@ -82,11 +74,7 @@ fn a_launch_that_changes_memory_or_holds_objects_takes_the_longer_way() {
     let _alone = alone();
     let allocation = STORE.allocate(0, &[], 7, 64).unwrap();
     let address = allocation.address();
-    let with_memory = with(|inner| {
-        let graph = inner.create();
-        inner.add(graph, &[], Work::Alloc(allocation)).unwrap();
-        graph
-    });
+    let with_memory = graph_of(Work::Alloc(allocation));
     let with_object = with(|inner| inner.create());
     let mut object = null_mut();
     // SAFETY: the pointer is to a value that lives across the calls.
@@ -104,6 +92,7 @@ fn a_launch_that_changes_memory_or_holds_objects_takes_the_longer_way() {
         if graph == with_memory {
             assert_eq!(STORE.free(address), Some(Ok(())));
         }
-        end(exec, graph);
+        end(exec);
+        with(|inner| inner.forget_graph(graph));
     }
 }

@@ -5,26 +5,15 @@ use std::sync::{Arc, atomic::Ordering};
 
 use gpgpu_protocol::cuda::*;
 
-use super::{FREED, Fake, STORE, alone, with};
+use super::{FREED, Fake, STORE, alone, end, graph_of, with};
 use crate::{exec, node::Work, store::Inner};
-
-fn end(exec: u64) {
-    with(|inner| {
-        let gone = inner.execs.remove(&exec);
-        inner.discard(gone);
-    });
-}
 
 #[test]
 fn pitfall_68_memory_is_a_graphs_until_nothing_uses_it() {
     let _alone = alone();
     let allocation = STORE.allocate(0, &[], 7, 64).unwrap();
     let address = allocation.address();
-    let graph = with(|inner| {
-        let graph = inner.create();
-        inner.add(graph, &[], Work::Alloc(allocation)).unwrap();
-        graph
-    });
+    let graph = graph_of(Work::Alloc(allocation));
     let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
     with(|inner| inner.forget_graph(graph));
     let launch = || {

@@ -168,6 +168,23 @@ fn with<T>(body: impl FnOnce(&mut Inner<Fake>) -> T) -> T {
     STORE.with(body)
 }
 
+/// A graph of one node.
+fn graph_of(work: Work) -> u64 {
+    with(|inner| {
+        let graph = inner.create();
+        inner.add(graph, &[], work).unwrap();
+        graph
+    })
+}
+
+/// Ends an executable graph.
+fn end(exec: u64) {
+    with(|inner| {
+        let gone = inner.execs.remove(&exec);
+        inner.discard(gone);
+    });
+}
+
 fn begin(on: u64, mode: CUstreamCaptureMode) {
     capture::begin::<Fake>(&stream(on), mode, None).unwrap();
 }
@@ -875,9 +892,8 @@ fn a_graph_that_kernels_launch_has_the_driver_s_handle_and_only_nodes_of_the_gpu
     assert_eq!(instantiate(graph, 0), Ok(DEVICE_HANDLE));
     let second = with(|inner| inner.exec(DEVICE_HANDLE)).unwrap();
     assert!(!Arc::ptr_eq(&first, &second) && Arc::strong_count(&first) == 1);
+    end(DEVICE_HANDLE);
     with(|inner| {
-        let gone = inner.execs.remove(&DEVICE_HANDLE);
-        inner.discard(gone);
         inner.forget_graph(graph);
         inner.forget_graph(inner_graph);
     });

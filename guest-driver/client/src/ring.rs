@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The library's end of the ring: posts cost a few stores, and calls spin on words that the worker or the GPU writes.
 //!
-//! A thread that waits spins for a while, then sleeps for longer and longer, and from time to time asks the worker by
+//! A thread that waits spins for a while, then sleeps between its looks, and from time to time asks the worker by
 //! the command queue whether its answer can still come. So no thread waits for ever: if the worker is gone, that query
 //! fails.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use gpgpu_locks::{Brief, Condvar, Mutex};
+use gpgpu_locks::{Brief, Condvar, Mutex, Pauses};
 use gpgpu_protocol::{
     cuda::*,
     futex,
@@ -22,17 +22,8 @@ use gpgpu_protocol::{
 
 use crate::transport::{Failure, Pinned, Transport};
 
-/// The time for which a thread spins before it lets others run between its looks.
-const SPIN: Duration = Duration::from_micros(50);
-/// The time for which it looks so before it sleeps. A driver in the process would spin all the time, and where timers
-/// are as coarse as a millisecond an earlier sleep costs a large copy half of its speed.
-const LOOK: Duration = Duration::from_millis(20);
 /// The number of pauses of a thread that found the ring full before it looks again: some microseconds.
 const FULL_PAUSE: usize = 128;
-/// A sleep is this part of the wait so far, so that a late wake-up costs little of it.
-const SLEEP_SHARE: u32 = 32;
-/// The longest sleep.
-const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 /// The time for which a thread waits before it first asks whether there is something to wait for.
 const FIRST_QUESTION: Duration = Duration::from_millis(25);
 /// The longest time between two such questions.
@@ -374,10 +365,9 @@ impl Ring {
     }
 }
 
-/// Spinning, then sleeping.
+/// [`Pauses`] with questions.
 pub struct Patience {
-    start: Option<Instant>,
-    spins: u32,
+    pauses: Pauses,
     question: Duration,
 }
 
@@ -386,34 +376,20 @@ impl Patience {
     #[inline]
     pub fn new() -> Self {
         Self {
-            start: None,
-            spins: 0,
+            pauses: Pauses::new(),
             question: FIRST_QUESTION,
         }
     }
 
     /// A short pause; `true` if it is time to ask whether there is something to wait for.
     pub fn pause(&mut self) -> bool {
-        self.spins = self.spins.wrapping_add(1);
-        if !self.spins.is_multiple_of(64) {
-            std::hint::spin_loop();
+        let Some(waited) = self
+            .pauses
+            .pause()
+            .filter(|waited| *waited >= self.question)
+        else {
             return false;
-        }
-        let start = *self.start.get_or_insert_with(Instant::now);
-        let waited = start.elapsed();
-        if waited < SPIN {
-            return false;
-        }
-        if waited < LOOK {
-            std::thread::yield_now();
-            return false;
-        }
-        // From now on every pause is a sleep.
-        self.spins = 63;
-        std::thread::sleep((waited / SLEEP_SHARE).min(LONGEST_SLEEP));
-        if waited < self.question {
-            return false;
-        }
+        };
         self.question = waited + (waited - FIRST_QUESTION / 2).min(LAST_QUESTION);
         true
     }
@@ -427,6 +403,8 @@ impl Default for Patience {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]

@@ -219,27 +219,21 @@ pub fn record(
     arguments: &[u8],
     read: Option<Read<'_>>,
 ) -> Result<bool> {
-    let is_work = operation.is(Property::Work);
-    if is_work && !capture::any::<Guest>() {
+    if !operation.is(Property::Work) {
+        // Work says nothing of a handle's stream.
+        if let Some((op, says)) = SAYING.iter().find(|(op, _)| *op == operation.op)
+            && let Some((_, of)) = function(*op)
+        {
+            note(of, *says, arguments);
+        }
         return Ok(false);
     }
-    // Work says nothing of a handle's stream.
-    let says = match is_work {
-        true => None,
-        false => SAYING.iter().find(|(op, _)| *op == operation.op),
-    };
-    if says.is_none() && !is_work {
+    if !capture::any::<Guest>() {
         return Ok(false);
     }
     let Some((_, of)) = function(operation.op) else {
         return Ok(false);
     };
-    if let Some((_, says)) = says {
-        note(of, *says, arguments);
-    }
-    if !is_work {
-        return Ok(false);
-    }
     let Ok(values) = call::get(of, arguments) else {
         return Ok(false);
     };
