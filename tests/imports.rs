@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest's libraries have each name that stock frameworks want of them, in the version that they ask for: a module
-//! with one name less does not load. The names are in `tests/imports`, and `list.py` there makes the lists.
+//! with one name less does not load. The names are in `tests/imports`, and `list.py` there makes the lists. The libraries
+//! also load quickly.
 //!
 //! The libraries are in the folder that `VIRTIO_GPGPU_STAGE` names. Without it, the test has nothing to look at.
 
@@ -13,7 +14,7 @@ use std::{
 use object::{
     Endianness,
     elf::{FileHeader64, SHT_DYNSYM},
-    read::elf::{FileHeader, Sym},
+    read::elf::{FileHeader, SectionHeader, Sym},
 };
 
 /// A function of CUDA 13.1's driver that is not here. NVIDIA's static runtime in CuPy's modules looks for it, and does
@@ -142,4 +143,34 @@ fn each_library_has_its_name_without_a_version() {
         let right = format!("{plain}.so.{version}");
         assert_eq!(target.unwrap(), Path::new(&right));
     }
+}
+
+/// The loader writes each relocated address in each process that loads a library, into memory of that process alone.
+/// With the descriptions of all operations each library had 64,000.
+#[test]
+fn the_loader_relocates_few_addresses_of_a_library() {
+    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+        return;
+    };
+    let mut libraries = 0;
+    for entry in fs::read_dir(stage.join("lib/virtio-gpgpu")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().display().to_string();
+        // An empty file beside each library is the build's mark.
+        if !name.contains(".so.") || name.starts_with('.') || name.ends_with(".source") {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let header = FileHeader64::<Endianness>::parse(&*bytes).unwrap();
+        let endian = header.endian().unwrap();
+        let sections = header.sections(endian, &*bytes).unwrap();
+        let tables = sections
+            .iter()
+            .filter_map(|section| section.rela(endian, &*bytes).unwrap());
+        let relocations: usize = tables.map(|(entries, _)| entries.len()).sum();
+        assert!(relocations < 16_000, "{name} has {relocations}");
+        libraries += 1;
+    }
+    assert!(libraries > 20, "{libraries} libraries");
 }

@@ -395,7 +395,7 @@ fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u6
     let words: Vec<u64> = of
         .kinds
         .iter()
-        .zip(of.operation.arguments)
+        .zip(of.operation.description().arguments)
         .map(|(kind, argument)| match kind {
             Kind::New(class) | Kind::Object(class) | Kind::Gone(class) if plan(kind).is_some() => {
                 plan_of(*class, handle)

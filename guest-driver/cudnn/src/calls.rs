@@ -12,10 +12,7 @@ use gpgpu_library::{
     forward::{self, contents},
     handle::Handle,
 };
-use gpgpu_protocol::{
-    api::Completion,
-    libraries::{Class, Function, Kind, Width},
-};
+use gpgpu_protocol::libraries::{Function, Kind, Width};
 
 use crate::{LIBRARY, enter, tensors};
 
@@ -56,6 +53,16 @@ const WHOLE: &[&str] = &[
     "cudnnSetCTCLossDescriptor_v9",
 ];
 
+/// Functions that set the type of a descriptor's elements: the argument that says it.
+const TYPED: &[(&str, usize)] = &[
+    ("cudnnSetTensor4dDescriptor", 2),
+    ("cudnnSetTensor4dDescriptorEx", 1),
+    ("cudnnSetTensorNdDescriptor", 1),
+    ("cudnnSetTensorNdDescriptorEx", 2),
+    ("cudnnSetFilter4dDescriptor", 1),
+    ("cudnnSetFilterNdDescriptor", 1),
+];
+
 /// Functions that write descriptors of tensors: which arguments, and the one that has their type.
 const DERIVED: &[(&str, &[usize], usize)] = &[
     ("cudnnDeriveBNTensorDescriptor", &[0], 1),
@@ -68,11 +75,7 @@ impl Manner {
         let is_factor = |kind: &Kind| *kind == Kind::In(Width::Bytes(8));
         let kinds = function.kinds.iter().enumerate();
         let name = function.operation.name;
-        let sets = matches!(
-            function.kinds.first(),
-            Some(Kind::Object(Class::CudnnTensor | Class::CudnnFilter))
-        ) && function.operation.completion == Completion::Post;
-        let mut arguments = function.operation.arguments.iter();
+        let typed = TYPED.iter().find(|of| of.0 == name);
         let derived = DERIVED.iter().find(|of| of.0 == name);
         Self {
             factors: kinds
@@ -80,9 +83,7 @@ impl Manner {
                 .map(|(at, _)| at)
                 .collect(),
             is_whole: WHOLE.contains(&name),
-            data: arguments
-                .position(|of| of.name == "dataType")
-                .filter(|_| sets),
+            data: typed.map(|(_, at)| *at),
             derived: derived.map(|(_, to, from)| (*to, *from)),
             ends: function.ends().is_some(),
         }
@@ -202,7 +203,10 @@ mod tests {
             let describes = sets
                 && of.operation.name.contains("Descriptor")
                 && !of.operation.name.contains("Transform");
-            assert_eq!(manner.data.is_some(), describes, "{}", of.operation.name);
+            let mut arguments = of.operation.description().arguments.iter();
+            let data = arguments.position(|of| of.name == "dataType");
+            let data = data.filter(|_| describes);
+            assert_eq!(manner.data, data, "{}", of.operation.name);
         }
     }
 

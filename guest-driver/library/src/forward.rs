@@ -11,7 +11,6 @@ use gpgpu_protocol::{
     libraries::{
         Class, Function, Kind, Library, SUCCESS,
         call::{self, PointerMode},
-        function,
     },
 };
 
@@ -357,11 +356,8 @@ fn free() -> &'static Handle {
 }
 
 /// A call, as the program makes it.
-pub fn forward(op: u16, words: &[u64]) -> Status {
-    let Some((library, function)) = function(op) else {
-        unreachable!("the exported functions are the table's");
-    };
-    enter(library, || send(function, words))
+pub fn forward(function: &'static Function, words: &[u64]) -> Status {
+    enter(function.library(), || send(function, words))
 }
 
 /// Sends a call of a function that its row describes completely.

@@ -84,10 +84,11 @@ macro_rules! argument {
     ($pointer:ident) => { *mut ::std::ffi::c_void };
 }
 
-/// Exports the functions of a table of `gpgpu_protocol` that its rows describe completely.
+/// Exports the functions of a library's table in `gpgpu_protocol` that its rows describe completely.
 #[macro_export]
 macro_rules! export_rows_of {
-    ($with:ident) => {
+    ($library:expr, $with:ident) => {
+        const ROWS_OF: ::gpgpu_protocol::libraries::Library = $library;
         use $crate::export_rows;
         ::gpgpu_protocol::$with!(export_rows);
     };
@@ -115,7 +116,8 @@ macro_rules! export_row {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: $crate::argument!($kind)),*) -> $crate::Status {
-            $crate::forward::forward($op, &[$($crate::Word::word($arg)),*])
+            const FUNCTION: &::gpgpu_protocol::libraries::Function = ROWS_OF.row($op);
+            $crate::forward::forward(FUNCTION, &[$($crate::Word::word($arg)),*])
         }
     };
     (guest $($rest:tt)*) => {};

@@ -67,7 +67,7 @@ impl Page<'_> {
         for function in functions() {
             let of = &function.operation;
             let is_by_hand = !rows[of.name].file.is_empty();
-            assert_eq!(is_by_hand, of.style == "guest", "{}", of.name);
+            assert_eq!(is_by_hand, of.description().style == "guest", "{}", of.name);
         }
         rows
     }

@@ -5,7 +5,7 @@
 //! its own too. A host from before that question has the operations of the first table, which it shows by refusing the
 //! question. So a number, once issued, means one thing for ever: a test holds the table against this list.
 
-use super::{KnownOperation, all_operations};
+use super::{KnownOperation, operation};
 
 /// The tables that understand each other: a constant, which the configuration space and OPEN carry. Tables of one family share
 /// the numbers below. It is the digest of the first table.
@@ -30,25 +30,61 @@ pub struct Issued {
 /// The operations of this build from number `first` on, as an answer to `gpgpuOperations`: at most [`KNOWN_AT_ONCE`], in
 /// the order of their numbers.
 pub fn known_from(first: u32) -> Vec<KnownOperation> {
-    let mut known: Vec<_> = all_operations()
-        .filter(|operation| u32::from(operation.op) >= first)
-        .map(|operation| KnownOperation {
-            op: operation.op,
-            layout: operation.layout(),
-        })
-        .collect();
-    known.sort_unstable_by_key(|known| known.op);
-    known.truncate(KNOWN_AT_ONCE);
-    known
+    let at = BY_NUMBER.partition_point(|issued| u32::from(issued.op) < first);
+    let there = BY_NUMBER[at..].iter();
+    let own = there.filter(|issued| operation(issued.op).is_some());
+    own.map(Numbers::known).take(KNOWN_AT_ONCE).collect()
 }
 
 /// The operations of a host that does not know `gpgpuOperations`.
 pub fn first_table() -> impl Iterator<Item = KnownOperation> {
-    let first = ISSUED.iter().filter(|issued| issued.table == 1);
-    first.map(|issued| KnownOperation {
-        op: issued.op,
-        layout: issued.layout,
-    })
+    let first = BY_NUMBER.iter().filter(|issued| issued.table == 1);
+    first.map(Numbers::known)
+}
+
+/// The numbers of an operation that was issued.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    op: u16,
+    table: u32,
+    layout: u64,
+}
+
+impl Numbers {
+    const fn known(&self) -> KnownOperation {
+        KnownOperation {
+            op: self.op,
+            layout: self.layout,
+        }
+    }
+}
+
+/// All that were issued, by number. A comparison of guest and host reads it in place of the descriptions of operations,
+/// from which a layout would have to be computed, in every process.
+static BY_NUMBER: [Numbers; ISSUED.len()] = by_number();
+
+const fn by_number() -> [Numbers; ISSUED.len()] {
+    let nothing = Numbers {
+        op: 0,
+        table: 0,
+        layout: 0,
+    };
+    let mut sorted = [nothing; ISSUED.len()];
+    let mut at = 0;
+    while at < ISSUED.len() {
+        let Issued {
+            table, op, layout, ..
+        } = ISSUED[at];
+        // Most operations were issued in their order.
+        let mut to = at;
+        while to > 0 && sorted[to - 1].op > op {
+            sorted[to] = sorted[to - 1];
+            to -= 1;
+        }
+        sorted[to] = Numbers { op, table, layout };
+        at += 1;
+    }
+    sorted
 }
 
 /// The operations that a guest and a host share, by number.
@@ -65,8 +101,18 @@ impl Default for Shared {
 impl Shared {
     /// Adds those of the host's operations that this build has with the same layout.
     pub fn add(&mut self, known: impl IntoIterator<Item = KnownOperation>) {
+        // The host says them in the order of their numbers, too.
+        let mut next = 0;
         for KnownOperation { op, layout } in known {
-            if super::operation(op).is_some_and(|own| own.layout() == layout) {
+            let is_next = BY_NUMBER.get(next).is_some_and(|own| own.op == op);
+            let at = if is_next {
+                next
+            } else {
+                BY_NUMBER.partition_point(|own| own.op < op)
+            };
+            next = at + 1;
+            let own = BY_NUMBER.get(at);
+            if own.is_some_and(|own| own.op == op && own.layout == layout) {
                 self.0[usize::from(op >> 6)] |= 1 << (op & 63);
             }
         }
@@ -97,7 +143,10 @@ include!("issued_list.rs");
 mod tests {
     use std::{collections::HashMap, fmt::Write as _, fs};
 
-    use super::{super::OPERATIONS, *};
+    use super::{
+        super::{OPERATIONS, all_operations},
+        *,
+    };
 
     /// Adds operations that were not issued yet, if the environment asks for it.
     fn update() {

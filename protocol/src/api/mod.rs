@@ -179,33 +179,40 @@ pub struct Argument {
     pub travels: &'static str,
 }
 
-/// One entry of the table.
+/// One entry of the table: the part that a program needs as it runs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Its number.
     pub op: u16,
     /// Its completion.
     pub completion: Completion,
-    /// Its style: `plain`, `guest`, `worker` or `custom`.
-    pub style: &'static str,
     /// Its name: the CUDA function's symbol, or a name of ours.
     pub name: &'static str,
+    /// Its properties.
+    pub properties: Properties,
+    /// Whether it travels by every ring.
+    pub rings: bool,
+    /// Whether it travels by a wide ring (`gpgpuRingWide`).
+    pub rings_wide: bool,
+}
+
+/// The rest of an entry, for pages, for tests and for the layout number. It is apart, so that no library and no program
+/// contains it: the descriptions of all operations are a megabyte of addresses, which the loader would relocate in
+/// every process.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The operation's style: `plain`, `guest`, `worker` or `custom`.
+    pub style: &'static str,
     /// Its documentation, line by line.
     pub doc: &'static [&'static str],
     /// The symbol of the variant with per-thread default streams, if the table makes it.
     pub per_thread: &'static [&'static str],
     /// Its arguments.
     pub arguments: &'static [Argument],
-    /// Its properties.
-    pub properties: Properties,
     /// The fields of its request.
     pub request: &'static Shape,
     /// The fields of its reply.
     pub reply: &'static Shape,
-    /// Whether it travels by every ring.
-    pub rings: bool,
-    /// Whether it travels by a wide ring (`gpgpuRingWide`).
-    pub rings_wide: bool,
 }
 
 impl Operation {
@@ -240,11 +247,26 @@ impl Operation {
         }
     }
 
+    /// The rest of its entry. Its use takes the descriptions of all operations into the program.
+    ///
+    /// # Panics
+    ///
+    /// If the operation is in no table.
+    pub fn description(&self) -> &'static Description {
+        description(self.op).expect("every operation of a table has a description")
+    }
+
     /// A number over the agreement of guest and host: its completion, and names and types in its request and its reply,
-    /// down to the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]).
-    pub const fn layout(&self) -> u64 {
+    /// down to the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]). Programs have these numbers from
+    /// [`issued`], which a test compares with this one.
+    ///
+    /// # Panics
+    ///
+    /// As [`Operation::description`].
+    pub fn layout(&self) -> u64 {
         let hash = crate::codec::fnv(crate::codec::FNV, self.completion.word().as_bytes());
-        self.reply.hash(self.request.hash(hash))
+        let description = self.description();
+        description.reply.hash(description.request.hash(hash))
     }
 }
 
@@ -308,19 +330,25 @@ macro_rules! define {
                 #[derive(Debug, Clone)]
                 pub struct $name { $(pub $arg: <$ty as Arg>::Request,)* }
             )*}
-            $(impl Request for $name {
+            $(impl $name {
+                /// The rest of its entry of the table.
+                pub(super) const DESCRIPTION: &'static Description = &Description {
+                    style: stringify!($style),
+                    doc: &[$($doc),*],
+                    per_thread: &[$(stringify!($per_thread))?],
+                    arguments: &[$(Argument { name: stringify!($arg), travels: stringify!($ty) }),*],
+                    request: <Self as Wire>::SHAPE,
+                    reply: <reply::$name as Wire>::SHAPE,
+                };
+            }
+
+            impl Request for $name {
                 type Reply = reply::$name;
                 const OPERATION: &'static Operation = &Operation {
                     op: $op,
                     completion: completion!($completion),
-                    style: stringify!($style),
                     name: stringify!($name),
-                    doc: &[$($doc),*],
-                    per_thread: &[$(stringify!($per_thread))?],
-                    arguments: &[$(Argument { name: stringify!($arg), travels: stringify!($ty) }),*],
                     properties: Properties::of(&[$(property!($is)),*]),
-                    request: <Self as Wire>::SHAPE,
-                    reply: <reply::$name as Wire>::SHAPE,
                     rings: rings(
                         completion!($completion),
                         Properties::of(&[$(property!($is)),*]).has(Property::Client),
@@ -356,6 +384,14 @@ macro_rules! define {
             match op {
                 $($op => Some(<request::$name as Request>::OPERATION),)*
                 _ => libraries::function(op).map(|(_, function)| &function.operation),
+            }
+        }
+
+        /// The description of the operation with this number, or `None` if there is none; see [`Operation::description`].
+        pub fn description(op: u16) -> Option<&'static Description> {
+            match op {
+                $($op => Some(request::$name::DESCRIPTION),)*
+                _ => libraries::description(op),
             }
         }
     };

@@ -168,8 +168,9 @@ mod tests {
     fn the_api_table_makes_what_the_list_says_that_it_makes() {
         let made: HashSet<_> = OPERATIONS
             .iter()
-            .filter(|operation| matches!(operation.style, "plain" | "worker"))
-            .flat_map(|operation| operation.per_thread.iter().chain([&operation.name]))
+            .map(|operation| (operation, operation.description()))
+            .filter(|(_, description)| matches!(description.style, "plain" | "worker"))
+            .flat_map(|(of, description)| description.per_thread.iter().chain([&of.name]))
             .collect();
         for entry in ENTRY_POINTS {
             assert_eq!(

@@ -345,6 +345,7 @@ mod tests {
         let grouped = find("cublasSgemmGroupedBatched");
         let count = grouped
             .operation
+            .description()
             .arguments
             .iter()
             .position(|of| of.name == "group_count")
@@ -365,7 +366,7 @@ mod tests {
     #[test]
     fn a_wide_count_is_read_as_wide_as_the_library_reads_it() {
         let grouped = find("cublasSgemmGroupedBatched_64");
-        let names = grouped.operation.arguments.iter();
+        let names = grouped.operation.description().arguments.iter();
         let count = names.clone().position(|of| of.name == "group_count");
         let count = count.unwrap();
         assert_eq!(grouped.kinds[count], Kind::I64);

@@ -622,7 +622,7 @@ mod tests {
         ];
         let mut found = Vec::new();
         for of in Library::Cusolver.functions() {
-            for (argument, kind) in of.operation.arguments.iter().zip(of.kinds) {
+            for (argument, kind) in of.operation.description().arguments.iter().zip(of.kinds) {
                 if of_host.contains(&argument.name) {
                     assert_ne!(*kind, Kind::Device, "{}", of.operation.name);
                     found.push(argument.name);

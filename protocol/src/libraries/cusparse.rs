@@ -510,7 +510,7 @@ mod tests {
         let mut found = Vec::new();
         for of in Library::Cusparse.functions() {
             let name = of.operation.name;
-            for (argument, kind) in of.operation.arguments.iter().zip(of.kinds) {
+            for (argument, kind) in of.operation.description().arguments.iter().zip(of.kinds) {
                 if of_host.contains(&argument.name) {
                     assert_ne!(*kind, Kind::Device, "{name}");
                     found.push(argument.name);

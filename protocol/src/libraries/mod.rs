@@ -31,10 +31,12 @@ pub use kind::{Kind, MAX_ARRAY, MAX_SCRATCH, Width};
 pub use status::{SUCCESS, Statuses};
 
 use crate::{
-    api::{Argument, Completion, Operation, Properties, Property},
+    api::{Argument, Completion, Description, Operation, Properties, Property},
     codec::{Field, Shape, Structure},
 };
-use table::{REPLY, completion, fits_slot, functions, index, kind, property, table, width};
+use table::{
+    REPLY, completion, descriptions, fits_slot, functions, index, kind, property, table, width,
+};
 
 /// A function of a library that travels.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,8 +112,18 @@ macro_rules! libraries {
             pub const fn functions(self) -> &'static [&'static Function] {
                 match self {
                     $(Self::$library => {
-                        static FUNCTIONS: &[&Function] = table!($with);
+                        static FUNCTIONS: &[&Function] = table!($with, functions);
                         FUNCTIONS
+                    })*
+                }
+            }
+
+            /// The descriptions of [`Library::functions`], in the same order.
+            pub const fn descriptions(self) -> &'static [&'static Description] {
+                match self {
+                    $(Self::$library => {
+                        static DESCRIPTIONS: &[&Description] = table!($with, descriptions);
+                        DESCRIPTIONS
                     })*
                 }
             }
@@ -160,6 +172,15 @@ libraries! {
 }
 
 impl Library {
+    /// The function with a number.
+    ///
+    /// # Panics
+    ///
+    /// If there is none: numbers are the table's, and constants.
+    pub const fn row(self, op: u16) -> &'static Function {
+        self.functions()[(op - self.first()) as usize]
+    }
+
     /// The function with a name.
     ///
     /// # Panics
@@ -189,11 +210,20 @@ const fn is_same(one: &str, other: &str) -> bool {
 
 /// The function with a number, and its library; `None` if there is none.
 pub fn function(op: u16) -> Option<(Library, &'static Function)> {
-    Library::ALL.into_iter().find_map(|library| {
-        let at = op.checked_sub(library.first())?;
-        let function = library.functions().get(usize::from(at))?;
-        (function.operation.op == op).then_some((library, *function))
-    })
+    let (library, at) = place(op)?;
+    library.functions().get(at).map(|of| (library, *of))
+}
+
+/// The description of the function with a number; `None` if there is none.
+pub fn description(op: u16) -> Option<&'static Description> {
+    let (library, at) = place(op)?;
+    library.descriptions().get(at).copied()
+}
+
+/// The library to which a number belongs, and the place there.
+fn place(op: u16) -> Option<(Library, usize)> {
+    let mut libraries = Library::ALL.into_iter().rev();
+    libraries.find_map(|library| Some((library, usize::from(op.checked_sub(library.first())?))))
 }
 
 /// Every function of every library.
@@ -217,7 +247,10 @@ mod tests {
                     usize::from(library.first()) + at
                 );
                 assert_eq!(function(of.operation.op), Some((library, *of)));
-                assert_eq!(of.kinds.len(), of.operation.arguments.len());
+                let description = of.operation.description();
+                assert!(std::ptr::eq(description, library.descriptions()[at]));
+                assert_eq!(of.kinds.len(), description.arguments.len());
+                assert!(std::ptr::eq(library.row(of.operation.op), *of));
                 assert_eq!(of.library(), library);
             }
             let behind = library.first() + library.functions().len() as u16;
@@ -241,8 +274,14 @@ mod tests {
         // They differ in nothing else.
         let [single, double] =
             ["cublasSaxpy_v2", "cublasDaxpy_v2"].map(|name| Library::Cublas.find(name));
-        let names =
-            |of: &Function| -> Vec<_> { of.operation.arguments.iter().map(|of| of.name).collect() };
+        let names = |of: &Function| -> Vec<_> {
+            of.operation
+                .description()
+                .arguments
+                .iter()
+                .map(|of| of.name)
+                .collect()
+        };
         assert_eq!(names(single), names(double));
         assert_ne!(single.operation.layout(), double.operation.layout());
     }

@@ -183,26 +183,8 @@ macro_rules! functions {
                 operation: Operation {
                     op: $op,
                     completion: completion!($completion),
-                    style: stringify!($style),
                     name: stringify!($name),
-                    doc: &["The library's function of this name."],
-                    per_thread: &[],
-                    arguments: &[$(Argument {
-                        name: stringify!($arg),
-                        travels: stringify!($kind $($($of)*)?),
-                    }),*],
                     properties: Properties::of(&[$(property!($is)),*]),
-                    request: &Shape::Structure(&Structure {
-                        name: stringify!($name),
-                        doc: &[],
-                        // With its kind, so that the layout number includes a value's width.
-                        fields: &[$(Field {
-                            name: concat!(stringify!($arg), " ", stringify!($kind) $(, $(" ", stringify!($of)),*)?),
-                            doc: &[],
-                            shape: kind!(NAMES; $kind $($($of)*)?).shape(),
-                        }),*],
-                    }),
-                    reply: &REPLY,
                     rings: !matches!(completion!($completion), Completion::Wait)
                         && fits_slot(&[$(kind!(NAMES; $kind $($($of)*)?)),*]),
                     rings_wide: true,
@@ -213,11 +195,40 @@ macro_rules! functions {
     };
 }
 
-/// Hands over a table's rows.
-macro_rules! table {
-    ($with:ident) => {
-        $crate::$with!(functions)
+macro_rules! descriptions {
+    ($($op:literal $completion:ident $style:ident $name:ident ($($arg:ident : $kind:ident $([$($of:tt)*])?),*) $($is:ident)*;)*) => {
+        &[$({
+            #[allow(dead_code)]
+            const NAMES: &[&str] = &[$(stringify!($arg)),*];
+            &Description {
+                style: stringify!($style),
+                doc: &["The library's function of this name."],
+                per_thread: &[],
+                arguments: &[$(Argument {
+                    name: stringify!($arg),
+                    travels: stringify!($kind $($($of)*)?),
+                }),*],
+                request: &Shape::Structure(&Structure {
+                    name: stringify!($name),
+                    doc: &[],
+                    // With its kind, so that the layout number includes a value's width.
+                    fields: &[$(Field {
+                        name: concat!(stringify!($arg), " ", stringify!($kind) $(, $(" ", stringify!($of)),*)?),
+                        doc: &[],
+                        shape: kind!(NAMES; $kind $($($of)*)?).shape(),
+                    }),*],
+                }),
+                reply: &REPLY,
+            }
+        },)*]
     };
 }
 
-pub(super) use {completion, functions, kind, property, table, width};
+/// Hands over a table's rows to a macro.
+macro_rules! table {
+    ($with:ident, $to:ident) => {
+        $crate::$with!($to)
+    };
+}
+
+pub(super) use {completion, descriptions, functions, kind, property, table, width};

@@ -105,7 +105,12 @@ fn modes(library: Library) -> String {
 fn write_function(page: &mut String, function: &Function) {
     let of = &function.operation;
     let issued = ISSUED.iter().find(|issued| issued.op == of.op).unwrap();
-    let names: Vec<_> = of.arguments.iter().map(|argument| argument.name).collect();
+    let names: Vec<_> = of
+        .description()
+        .arguments
+        .iter()
+        .map(|argument| argument.name)
+        .collect();
     let arguments: Vec<_> = function
         .kinds
         .iter()

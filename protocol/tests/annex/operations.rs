@@ -176,7 +176,7 @@ pub fn write_rules(page: &mut String) {
         assert!(!(of.rings && takes_data), "{}", of.name);
         assert!(takes_data || !of.is(Property::Transfer), "{}", of.name);
         if of.rings {
-            let bytes = 8 + most_bytes(of.reply).unwrap();
+            let bytes = 8 + most_bytes(of.description().reply).unwrap();
             assert!(bytes <= SLOT_ANSWER_BYTES, "{}: {bytes}", of.name);
         }
     }
@@ -236,7 +236,8 @@ pub fn write_operations(page: &mut String) {
 
 fn write_operation(page: &mut String, of: &Operation) {
     let name = of.name;
-    let doc = text(of.doc);
+    let description = of.description();
+    let doc = text(description.doc);
     assert!(!doc.is_empty(), "{name} has no documentation in the table");
     assert!(doc.ends_with('.'), "{name}: {doc}");
     let table = ISSUED
@@ -267,14 +268,14 @@ fn write_operation(page: &mut String, of: &Operation) {
         of.op,
         of.layout()
     );
-    let (request, reply) = (fields(of.request), fields(of.reply));
-    assert_eq!(request.len(), of.arguments.len());
+    let (request, reply) = (fields(description.request), fields(description.reply));
+    assert_eq!(request.len(), description.arguments.len());
     if request.is_empty() {
         page.push_str("No arguments and no results.\n");
         return;
     }
     page.push_str("| argument | request | reply |\n|---|---|---|\n");
-    for ((argument, request), reply) in of.arguments.iter().zip(request).zip(reply) {
+    for ((argument, request), reply) in description.arguments.iter().zip(request).zip(reply) {
         assert_eq!((argument.name, argument.name), (request.name, reply.name));
         let request = in_request(argument, request.shape);
         let reply = match reply.shape {
@@ -360,6 +361,7 @@ fn collect(shape: &Shape, found: &mut BTreeMap<&'static str, &'static Structure>
 pub fn write_structures(page: &mut String) {
     let mut found = BTreeMap::new();
     for of in OPERATIONS {
+        let of = of.description();
         for field in fields(of.request).iter().chain(fields(of.reply)) {
             collect(field.shape, &mut found);
         }
