@@ -131,6 +131,30 @@ static CUgraph captured(Device& device, Counter& counter, int launches) {
   return graph;
 }
 
+// An executable graph of 100 launches becomes another, all of whose launches have another parameter.
+static void graph_update(const Wanted& wanted, Device& device) {
+  constexpr int kNodes = 100;
+  Counter counters[] = {Counter(device), Counter(device)};
+  CUgraph graphs[] = {captured(device, counters[0], kNodes), captured(device, counters[1], kNodes)};
+  CUgraphExec executable;
+  CHECK(cuGraphInstantiate(&executable, graphs[0], 0));
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(100); ++i) {
+    const int next = (i + 1) % 2;
+    CUgraphExecUpdateResultInfo info;
+    const double begin = now();
+    CHECK(cuGraphExecUpdate(executable, graphs[next], &info));
+    samples.add(now() - begin);
+    CHECK(cuGraphLaunch(executable, device.stream));
+    counters[next].ran(kNodes);
+    CHECK(cuStreamSynchronize(device.stream));
+  }
+  report("graph-update-100", samples.median(), "us");
+  for (Counter& counter : counters) counter.check();
+  CHECK(cuGraphExecDestroy(executable));
+  for (CUgraph graph : graphs) CHECK(cuGraphDestroy(graph));
+}
+
 static void graphs(const Wanted& wanted, Device& device) {
   Counter counter(device);
   if (wanted("graph-make-100")) {
@@ -181,6 +205,7 @@ static void graphs(const Wanted& wanted, Device& device) {
     CHECK(cuGraphExecDestroy(executable));
     CHECK(cuGraphDestroy(graph));
   }
+  if (wanted("graph-update-100")) graph_update(wanted, device);
   counter.check();
 }
 

@@ -456,7 +456,8 @@ impl<G: Gpu> Exec<G> {
         change(&mut step)?;
         let steps = Arc::make_mut(&mut state.steps);
         let before = std::mem::replace(&mut steps[place], step);
-        G::set(&self.of, steps, place).inspect_err(|_| steps[place] = before)
+        let are_parameters = crate::update::changes_parameters(&before, &steps[place]);
+        G::set(&self.of, steps, place, are_parameters).inspect_err(|_| steps[place] = before)
     }
 
     /// Changes the steps of a node's graph, `own`, to those of another graph of the same shape.
@@ -476,7 +477,7 @@ impl<G: Gpu> Exec<G> {
             steps[own].work = after[place].work.clone();
         }
         let changed = crate::update::changes(&state.steps, &steps);
-        G::update(&self.of, &steps, changed.as_deref())?;
+        G::update(&self.of, &steps, changed.as_ref())?;
         state.steps = Arc::new(steps);
         Ok(())
     }

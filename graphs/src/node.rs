@@ -34,16 +34,10 @@ pub struct Kernel {
     pub attributes: Vec<CUlaunchAttribute>,
     /// The function's parameters.
     pub signature: Signature,
-    /// The parameter buffer, aligned as CUDA aligns parameters.
+    /// The parameter buffer, aligned as CUDA aligns parameters, and behind it the address of each parameter in it: the
+    /// node's `kernelParams`. Programs get the address of both.
     values: Box<[u128]>,
-    /// The address of each parameter in it: the node's `kernelParams`. Programs get this address.
-    pointers: Box<[*mut c_void]>,
 }
-
-// SAFETY: the pointers lead into the structure's own buffer; all other fields are values.
-unsafe impl Send for Kernel {}
-// SAFETY: as above; nothing here writes to the buffer of a kernel that is shared.
-unsafe impl Sync for Kernel {}
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -79,12 +73,18 @@ impl Kernel {
         signature: Signature,
         write: impl FnOnce(&mut [u8]),
     ) -> Self {
-        let mut values = vec![0_u128; signature.bytes.div_ceil(16)].into_boxed_slice();
-        let start = values.as_mut_ptr().cast::<u8>();
+        let buffer = signature.bytes.div_ceil(16);
+        let pointers = signature.layout.len().div_ceil(2);
+        let mut values = vec![0_u128; buffer + pointers].into_boxed_slice();
+        let start = values.as_mut_ptr();
         // SAFETY: the buffer has at least so many bytes, and is this function's alone.
-        write(unsafe { std::slice::from_raw_parts_mut(start, signature.bytes) });
-        let pointers = signature.layout.iter();
-        let pointers = pointers.map(|(offset, _)| start.wrapping_add(*offset).cast());
+        write(unsafe { std::slice::from_raw_parts_mut(start.cast(), signature.bytes) });
+        let pointers = start.wrapping_add(buffer).cast::<*mut c_void>();
+        for (at, (offset, _)) in signature.layout.iter().enumerate() {
+            let address = start.cast::<u8>().wrapping_add(*offset).cast();
+            // SAFETY: there are two addresses in each word behind the buffer, and one for each parameter.
+            unsafe { pointers.add(at).write(address) };
+        }
         Self {
             function,
             context,
@@ -92,7 +92,6 @@ impl Kernel {
             block: shape.block,
             shared: shape.shared,
             attributes,
-            pointers: pointers.collect(),
             signature,
             values,
         }
@@ -132,10 +131,12 @@ impl Kernel {
 
     /// The launch as CUDA's structure has it; its pointers are valid as long as `self`.
     pub fn to_abi(&self) -> CUDA_KERNEL_NODE_PARAMS {
-        let params = if self.pointers.is_empty() {
+        let params = if self.signature.layout.is_empty() {
             std::ptr::null_mut()
         } else {
-            self.pointers.as_ptr().cast_mut()
+            let buffer = self.signature.bytes.div_ceil(16);
+            let pointers = self.values.as_ptr().wrapping_add(buffer);
+            pointers.cast_mut().cast()
         };
         CUDA_KERNEL_NODE_PARAMS {
             func: self.function as CUfunction,

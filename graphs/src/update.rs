@@ -6,10 +6,11 @@ use std::sync::Arc;
 use gpgpu_protocol::cuda::*;
 
 use crate::{
-    Gpu,
+    Gpu, Result,
     abi::updated,
     exec::{Exec, Step, flatten},
     node::{Copy3D, Host, Kernel, MemOps, Work},
+    store::Inner,
 };
 
 /// The reason that a graph cannot take an executable one's place: a `CUgraphExecUpdateResult`, the node, and the other
@@ -137,13 +138,24 @@ pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
 }
 
 /// The differences of a step that could replace another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Changed {
     Nothing,
+    /// Values of a launch's parameters.
+    Parameters,
     /// Its content.
     Work,
     /// More than that.
     More,
+}
+
+/// The steps that differ, of two lists that match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// Their numbers.
+    pub steps: Vec<usize>,
+    /// Whether they differ in nothing but the values of launches' parameters: a driver has no reason to refuse them.
+    pub are_parameters: bool,
 }
 
 fn changed_kernel(one: &Kernel, other: &Kernel) -> Changed {
@@ -151,12 +163,14 @@ fn changed_kernel(one: &Kernel, other: &Kernel) -> Changed {
     if !one.attributes.iter().chain(&other.attributes).all(holds) {
         return Changed::More;
     }
-    let is_same = (one.function, one.shape()) == (other.function, other.shape())
-        && one.bytes() == other.bytes();
-    if is_same {
-        Changed::Nothing
-    } else {
+    if (one.function, one.shape()) != (other.function, other.shape())
+        || one.bytes().len() != other.bytes().len()
+    {
         Changed::Work
+    } else if one.bytes() != other.bytes() {
+        Changed::Parameters
+    } else {
+        Changed::Nothing
     }
 }
 
@@ -193,16 +207,91 @@ fn changed(one: &Work, other: &Work) -> Changed {
 }
 
 /// The steps that differ, of two lists that match; `None` if one differs in more than its content.
-pub fn changes(before: &[Step], after: &[Step]) -> Option<Vec<usize>> {
-    let mut all = Vec::new();
+pub fn changes(before: &[Step], after: &[Step]) -> Option<Changes> {
+    let mut steps = Vec::new();
+    let mut most = Changed::Nothing;
     for (index, (one, other)) in before.iter().zip(after).enumerate() {
-        match changed(&one.work, &other.work) {
-            Changed::Nothing => {}
-            Changed::Work => all.push(index),
-            Changed::More => return None,
+        let changed = changed(&one.work, &other.work);
+        if changed != Changed::Nothing {
+            steps.push(index);
         }
+        most = most.max(changed);
     }
-    Some(all)
+    let are_parameters = most <= Changed::Parameters;
+    (most <= Changed::Work).then_some(Changes {
+        steps,
+        are_parameters,
+    })
+}
+
+/// Whether a step differs from the one before in nothing but the values of a launch's parameters.
+pub(crate) fn changes_parameters(before: &Step, after: &Step) -> bool {
+    before.enabled == after.enabled && changed(&before.work, &after.work) <= Changed::Parameters
+}
+
+/// The changes from steps to a graph whose nodes are such steps, one by one and in their order, and the new content of
+/// each. `None` for any other graph, and for one that cannot take the steps' place.
+fn changes_of_nodes<G: Gpu>(
+    inner: &Inner<G>,
+    graph: u64,
+    before: &[Step],
+) -> Option<(Changes, Vec<Work>)> {
+    let of = inner.graphs.get(&graph)?;
+    if of.nodes.len() != before.len() || !of.conditions.is_empty() {
+        return None;
+    }
+    let (mut steps, mut works) = (Vec::new(), Vec::new());
+    let mut most = Changed::Nothing;
+    for (place, (handle, step)) in of.nodes.iter().zip(before).enumerate() {
+        let node = &inner.nodes[handle];
+        let waits = node
+            .dependencies
+            .iter()
+            .map(|(of, _)| inner.nodes[of].number);
+        let is_step = node.number as usize == place
+            && node.dependencies.iter().all(|(_, edge)| edge.is_whole())
+            && waits.eq(step.after.iter().copied())
+            && !matches!(node.work, Work::Child(_) | Work::Conditional(_));
+        if !is_step || compare(&step.work, &node.work) != updated::SUCCESS {
+            return None;
+        }
+        let changed = changed(&step.work, &node.work);
+        if changed != Changed::Nothing {
+            steps.push(place);
+            works.push(node.work.clone());
+        }
+        most = most.max(changed);
+    }
+    let are_parameters = most <= Changed::Parameters;
+    let changes = Changes {
+        steps,
+        are_parameters,
+    };
+    (most <= Changed::Work).then_some((changes, works))
+}
+
+/// Updates an executable graph from a graph whose nodes are its steps, one by one; whether it could.
+fn update_by_nodes<G: Gpu>(exec: &Exec<G>, graph: u64) -> Result<bool> {
+    let before = Arc::clone(&exec.state().steps);
+    let found = G::store().with(|inner| changes_of_nodes(inner, graph, &before));
+    let Some((changes, mut works)) = found else {
+        return Ok(false);
+    };
+    let mut state = exec.state();
+    // Another thread may have changed it meanwhile.
+    if !Arc::ptr_eq(&before, &state.steps) {
+        return Ok(false);
+    }
+    drop(before);
+    let steps = Arc::make_mut(&mut state.steps);
+    let swap = |steps: &mut [Step], works: &mut [Work]| {
+        for (place, work) in changes.steps.iter().zip(works) {
+            std::mem::swap(&mut steps[*place].work, work);
+        }
+    };
+    swap(steps, &mut works);
+    G::update(&exec.of, steps, Some(&changes)).inspect_err(|_| swap(steps, &mut works))?;
+    Ok(true)
 }
 
 /// Updates an executable graph from a graph.
@@ -214,6 +303,9 @@ pub fn update<G: Gpu>(
     exec: &Exec<G>,
     graph: u64,
 ) -> std::result::Result<(), (CUresult, Option<Difference>)> {
+    if update_by_nodes(exec, graph).map_err(|code| (code, None))? {
+        return Ok(());
+    }
     let flat = G::store().with(|inner| flatten(inner, graph));
     let (mut steps, _) = flat.map_err(|code| (code, None))?;
     let mut state = exec.state();
@@ -225,7 +317,7 @@ pub fn update<G: Gpu>(
         step.node = before.node;
     }
     let changed = changes(&state.steps, &steps);
-    G::update(&exec.of, &steps, changed.as_deref()).map_err(|code| (code, None))?;
+    G::update(&exec.of, &steps, changed.as_ref()).map_err(|code| (code, None))?;
     state.steps = Arc::new(steps);
     Ok(())
 }

@@ -70,6 +70,12 @@ impl Writer {
         value.put(self);
     }
 
+    /// The bytes that are encoded so far.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The encoded bytes.
     #[inline]
     pub fn into_bytes(self) -> Vec<u8> {

@@ -18,6 +18,7 @@ use gpgpu_graphs::{
     node::{Copy3D, Fill, Kernel, MemOps, Work},
     objects::Allocation,
     store::Store,
+    update::Changes,
 };
 use gpgpu_protocol::cuda::{
     CU_MEMORYTYPE_HOST, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent,
@@ -525,11 +526,11 @@ impl Gpu for Soft {
         exec.direct.as_ref().map(device_graph::Named::name)
     }
 
-    fn set(_: &Executable, _: &[Step], _: usize) -> Result {
+    fn set(_: &Executable, _: &[Step], _: usize, _: bool) -> Result {
         Ok(())
     }
 
-    fn update(_: &Executable, _: &[Step], _: Option<&[usize]>) -> Result {
+    fn update(_: &Executable, _: &[Step], _: Option<&Changes>) -> Result {
         Ok(())
     }
 

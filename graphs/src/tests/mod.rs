@@ -106,10 +106,10 @@ impl Gpu for Fake {
     fn instantiate(_: &[Step], _: u64) -> Result {
         Ok(())
     }
-    fn set(_: &(), _: &[Step], _: usize) -> Result {
+    fn set(_: &(), _: &[Step], _: usize, _: bool) -> Result {
         Ok(())
     }
-    fn update(_: &(), _: &[Step], _: Option<&[usize]>) -> Result {
+    fn update(_: &(), _: &[Step], _: Option<&update::Changes>) -> Result {
         Ok(())
     }
     fn launch(_: &(), _: &Arc<Vec<Step>>, _: CUstream, _: bool) -> Result {
@@ -162,6 +162,119 @@ fn kernel(function: u64) -> Work {
         Signature::default(),
         &[],
     )))
+}
+
+/// A launch of one function with a parameter of eight bytes, for so many blocks.
+fn kernel_of(value: u64, blocks: u32) -> Step {
+    let signature = Signature {
+        layout: Arc::new([(0, 8)]),
+        bytes: 8,
+        context: 7,
+    };
+    let shape = Shape {
+        grid: [blocks, 1, 1],
+        block: [1; 3],
+        shared: 0,
+    };
+    let bytes = value.to_le_bytes();
+    let kernel = Kernel::new((1, 7), shape, Vec::new(), signature, &bytes);
+    Step {
+        node: 1,
+        after: Default::default(),
+        work: Work::Kernel(Arc::new(kernel)),
+        enabled: true,
+    }
+}
+
+/// A graph of launches of one function with these values, each of which waits for the one before.
+fn chain(values: &[u64]) -> u64 {
+    with(|inner| {
+        let graph = inner.create();
+        let mut last = None;
+        for value in values {
+            let edge = last.map(|node| (node, abi::CUgraphEdgeData::default()));
+            let work = kernel_of(*value, 1).work;
+            last = Some(inner.add(graph, edge.as_slice(), work).unwrap());
+        }
+        graph
+    })
+}
+
+#[test]
+fn an_update_takes_the_differing_content_and_leaves_the_rest() {
+    let _alone = alone();
+    let first = chain(&[1, 2, 3]);
+    let handle = exec::instantiate::<Fake>(first, 0).unwrap();
+    let exec = with(|inner| inner.exec(handle)).unwrap();
+    let values = || -> Vec<_> {
+        let steps = Arc::clone(&exec.state().steps);
+        let value = |step: &Step| match &step.work {
+            Work::Kernel(of) => of.bytes()[0],
+            _ => 0,
+        };
+        steps.iter().map(value).collect()
+    };
+    let before = Arc::clone(&exec.state().steps);
+    let second = chain(&[1, 5, 3]);
+    update::update(&exec, second).unwrap();
+    assert_eq!(values(), [1, 5, 3]);
+    // A list that something else holds is not changed under it.
+    assert!(matches!(&before[1].work, Work::Kernel(of) if of.bytes()[0] == 2));
+    // The nodes stay the first graph's.
+    let steps = Arc::clone(&exec.state().steps);
+    let nodes = with(|inner| inner.graph(first).unwrap().nodes.clone());
+    assert!(steps.iter().map(|step| step.node).eq(nodes));
+    // Another order of the same launches, and fewer of them.
+    let other = chain(&[1, 5, 3]);
+    with(|inner| {
+        let nodes = inner.graph(other).unwrap().nodes.clone();
+        let whole = abi::CUgraphEdgeData::default();
+        inner
+            .connect(other, &[(nodes[0], nodes[2], whole)])
+            .unwrap();
+    });
+    let refused = |graph, result| {
+        let (code, difference) = update::update(&exec, graph).unwrap_err();
+        assert_eq!(code, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+        assert_eq!(difference.unwrap().0, result);
+    };
+    refused(other, abi::updated::TOPOLOGY_CHANGED);
+    let short = chain(&[1, 5]);
+    refused(short, abi::updated::TOPOLOGY_CHANGED);
+    assert_eq!(values(), [1, 5, 3]);
+    with(|inner| {
+        let graphs = [first, second, other, short];
+        graphs
+            .into_iter()
+            .for_each(|graph| inner.forget_graph(graph));
+        inner.execs.remove(&handle);
+    });
+}
+
+/// The program does not wait for the driver's answer to such a change.
+#[test]
+fn values_of_a_launchs_parameters_alone_are_told_from_other_changes() {
+    let before = [kernel_of(1, 1), kernel_of(2, 1)];
+    let changes = |first: Step, second: Step| {
+        let changes = update::changes(&before, &[first, second]).unwrap();
+        (changes.steps, changes.are_parameters)
+    };
+    assert_eq!(changes(kernel_of(1, 1), kernel_of(2, 1)), (vec![], true));
+    assert_eq!(changes(kernel_of(1, 1), kernel_of(3, 1)), (vec![1], true));
+    assert_eq!(
+        changes(kernel_of(4, 1), kernel_of(3, 1)),
+        (vec![0, 1], true)
+    );
+    assert_eq!(
+        changes(kernel_of(4, 2), kernel_of(3, 1)),
+        (vec![0, 1], false)
+    );
+    let of_one = |after: &Step| update::changes_parameters(&before[0], after);
+    assert!(of_one(&kernel_of(2, 1)));
+    assert!(!of_one(&kernel_of(1, 2)));
+    let mut disabled = kernel_of(1, 1);
+    disabled.enabled = false;
+    assert!(!of_one(&disabled));
 }
 
 fn with<T>(body: impl FnOnce(&mut Inner<Fake>) -> T) -> T {
@@ -464,7 +577,7 @@ fn pitfall_42_steps_say_how_they_wait_in_one_order() {
     );
     let turned = steps_of([(1, part), (0, whole)]);
     assert_eq!(update::compare_steps(&steps, &turned), None);
-    assert_eq!(update::changes(&steps, &turned), Some(vec![]));
+    assert_eq!(update::changes(&steps, &turned).unwrap().steps, []);
     for other in [
         [(0, part), (1, part)],
         [(0, part), (1, whole)],
@@ -760,12 +873,15 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
         (steps, other_steps)
     });
     assert_eq!(update::compare_steps(&steps, &other), None);
-    assert_eq!(update::changes(&steps, &other), Some(vec![]));
+    assert_eq!(update::changes(&steps, &other).unwrap().steps, []);
     let mut changed = other.clone();
     changed[0].work = kernel(4);
     changed[3].work = kernel(5);
     assert_eq!(update::compare_steps(&steps, &changed), None);
-    assert_eq!(update::changes(&steps, &changed), Some(vec![0, 3]));
+    let changes = update::changes(&steps, &changed).unwrap();
+    assert_eq!(changes.steps, [0, 3]);
+    // Another function may be refused.
+    assert!(!changes.are_parameters);
     // The driver sets a launch's parameters, and not its attributes.
     let Work::Kernel(of) = &other[0].work else {
         panic!("no launch");
@@ -782,7 +898,7 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
     assert_eq!(update::changes(&steps, &changed), None);
     // An attribute that is set to nothing is one that is not set.
     changed[0].work = Work::Kernel(Arc::new(of.with_attributes(vec![attribute])));
-    assert_eq!(update::changes(&steps, &changed), Some(vec![3]));
+    assert_eq!(update::changes(&steps, &changed).unwrap().steps, [3]);
     let mut changed = other.clone();
     changed[0].work = Work::Empty;
     let update::Difference(result, node, _) = update::compare_steps(&steps, &changed).unwrap();

@@ -232,6 +232,10 @@ impl Scope {
                 own("graph-make-100", 1.5),
                 row("graph-launch-20", launches, 0.2),
                 row("graph-launch-20-sustained", launches, 1.0),
+                Row {
+                    goal: None,
+                    ..own("graph-update-100", 1.0)
+                },
             ],
         }
     }

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use gpgpu_graphs::exec::Step;
+use gpgpu_graphs::{exec::Step, node::Work};
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{GraphChange, GraphStep, Request, request},
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::{
     accepted::Place,
-    lower::{Lowered, lower},
+    lower::{Lowered, lower, put_change},
     note_printing,
 };
 use crate::{
@@ -169,6 +169,62 @@ impl Exec {
         Ok(())
     }
 
+    /// Changes the values of these launches' parameters, and nothing else, in the host's graph. The host has no reason
+    /// to refuse that, so the program does not wait for it. `false` if it has to be done in another way.
+    pub(super) fn set_parameters(
+        &self,
+        client: &Client,
+        now: &Now,
+        steps: &[Step],
+        changed: &[usize],
+    ) -> Result<bool> {
+        // A kernel that launches the graph does so in no order with this.
+        if now.is_old || self.handle.is_some() || !client.has(request::gpgpuGraphSetSteps::OP) {
+            return Ok(false);
+        }
+        let mut writer = Writer::on(Vec::with_capacity(COUNT + changed.len() * USUAL_CHANGE));
+        writer.put(&changed.len());
+        let mut ends = Vec::with_capacity(changed.len());
+        let mut known = 0;
+        for index in changed {
+            let step = &steps[*index];
+            let (Work::Kernel(kernel), Some(place)) = (&step.work, now.lowered.place(*index))
+            else {
+                return Ok(false);
+            };
+            if kernel.function != known {
+                client.objects.function(kernel.function)?;
+                known = kernel.function;
+            }
+            put_change(&mut writer, place, step.enabled, kernel)?;
+            ends.push(writer.as_bytes().len());
+        }
+        let exec = self.id;
+        if client.rings_wide(BESIDE + writer.as_bytes().len()) {
+            let changes = Blob(writer.into_bytes());
+            client.post(&request::gpgpuGraphSetSteps { exec, changes })?;
+            return Ok(true);
+        }
+        let bytes = writer.as_bytes();
+        let (mut from, mut ends) = (COUNT, &*ends);
+        while !ends.is_empty() {
+            let fits = |end: &&usize| client.rings_wide(BESIDE + **end - from);
+            let count = ends.iter().take_while(fits).count();
+            if count == 0 {
+                return Ok(false);
+            }
+            let mut list = Writer::new();
+            list.put(&count);
+            let mut list = list.into_bytes();
+            list.extend_from_slice(&bytes[from..ends[count - 1]]);
+            let changes = Blob(list);
+            client.post(&request::gpgpuGraphSetSteps { exec, changes })?;
+            from = ends[count - 1];
+            ends = &ends[count..];
+        }
+        Ok(true)
+    }
+
     /// Changes only these steps in the host's graph; `false` if the host has not changed all of them: it may have
     /// changed some.
     pub(super) fn change(
@@ -227,6 +283,12 @@ impl Drop for Exec {
         end(&self.contexts, &request::cuGraphExecDestroy { hGraphExec });
     }
 }
+
+/// The size of a list's count, in bytes.
+const COUNT: usize = 8;
+
+/// The size of most changes of a launch's parameters, in bytes.
+const USUAL_CHANGE: usize = 256;
 
 /// The maximum size of a command beside a list of steps, in bytes.
 const BESIDE: usize = 1024;

@@ -31,6 +31,7 @@ use gpgpu_graphs::{
     exec::Step,
     node::{Copy3D, Fill, Host, Kernel, MemOps, Work},
     store::Store,
+    update::Changes,
 };
 use gpgpu_protocol::{
     api::{Event, GraphExec, Object, Request, Stream, graph_step, request},
@@ -416,10 +417,13 @@ impl Gpu for Guest {
         exec.handle
     }
 
-    fn set(exec: &Exec, steps: &[Step], index: usize) -> Result {
+    fn set(exec: &Exec, steps: &[Step], index: usize, are_parameters: bool) -> Result {
         let client = client()?;
         let mut now = exec.now();
         if now.is_old {
+            return Ok(());
+        }
+        if are_parameters && exec.set_parameters(client, &now, steps, &[index])? {
             return Ok(());
         }
         if let Some((step, to, call)) = now.lowered.single(client, steps, index)? {
@@ -452,14 +456,18 @@ impl Gpu for Guest {
         exec.renew(client, &mut now, steps)
     }
 
-    fn update(exec: &Exec, steps: &[Step], changed: Option<&[usize]>) -> Result {
+    fn update(exec: &Exec, steps: &[Step], changed: Option<&Changes>) -> Result {
         let client = client()?;
         let mut now = exec.now();
-        if let Some(changed) = changed
-            && exec.change(client, &mut now, steps, changed)?
-        {
-            note_printing(exec.handle, &now.lowered);
-            return Ok(());
+        if let Some(changed) = changed {
+            let list = &changed.steps;
+            if changed.are_parameters && exec.set_parameters(client, &now, steps, list)? {
+                return Ok(());
+            }
+            if exec.change(client, &mut now, steps, list)? {
+                note_printing(exec.handle, &now.lowered);
+                return Ok(());
+            }
         }
         // Until the whole graph is made anew, the host may have some of both. If that fails, the next launch must do
         // the work of the graph before.

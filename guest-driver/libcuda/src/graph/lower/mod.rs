@@ -20,7 +20,7 @@ use crate::{client::Client, ffi::Result, memop};
 pub use copies::{check_copy, check_fill, check_mem_ops, is_near};
 use copies::{copy, forget_shadows};
 use steps::{call_step, fill_step, nothing, words_step};
-pub use steps::{launch_config, launch_step};
+pub use steps::{launch_config, launch_step, put_change};
 
 /// Addresses and bytes.
 type Names = SmallVec<[(u64, usize); 2]>;
@@ -84,6 +84,12 @@ impl Lowered {
         Ok((event, names(work)?))
     }
 
+    /// The number of one of the graph's steps for the host, if it is one step there.
+    pub fn place(&self, index: usize) -> Option<u32> {
+        let (place, is_single) = self.places[index];
+        is_single.then_some(place)
+    }
+
     /// The new form of one of the graph's steps, if it was one step and stays one: its number, its content, and its
     /// calls.
     pub fn single(
@@ -92,10 +98,9 @@ impl Lowered {
         steps: &[Step],
         index: usize,
     ) -> Result<Option<(u32, GraphStep, Vec<Call>)>> {
-        let (place, is_single) = self.places[index];
-        if !is_single {
+        let Some(place) = self.place(index) else {
             return Ok(None);
-        }
+        };
         let mut list = Vec::new();
         let mut calls = Vec::new();
         one(client, &steps[index], Vec::new(), &mut list, &mut calls)?;

@@ -4,10 +4,10 @@
 use gpgpu_graphs::node::{Copy3D, Fill, Kernel, MemOps};
 use gpgpu_protocol::{
     api::{
-        BoxCopy, BoxEnd, GraphStep, LaunchAttribute, LaunchConfig, graph_step as kind,
+        BoxCopy, BoxEnd, GraphChange, GraphStep, LaunchAttribute, LaunchConfig, graph_step as kind,
         is_node_attribute,
     },
-    codec::Blob,
+    codec::{Blob, Writer},
     cuda::*,
 };
 
@@ -58,6 +58,37 @@ pub fn launch_step(kernel: &Kernel) -> Result<GraphStep> {
         params: Blob(kernel.bytes().to_vec()),
         ..GraphStep::default()
     })
+}
+
+/// Encodes the change of a step to a launch, as a [`GraphChange`] is encoded.
+///
+/// # Errors
+///
+/// As [`launch_config`].
+pub fn put_change(writer: &mut Writer, step: u32, enabled: bool, kernel: &Kernel) -> Result {
+    if !kernel.attributes.is_empty() {
+        let mut to = launch_step(kernel)?;
+        to.enabled = enabled;
+        writer.put(&GraphChange { step, to });
+        return Ok(());
+    }
+    // The same, without a structure that has everything which a step can have.
+    writer.put(&step);
+    writer.put(&kind::LAUNCH);
+    writer.put(&Vec::<u32>::new());
+    writer.put(&enabled);
+    writer.put(&kernel.context);
+    writer.put(&kernel.function);
+    for number in kernel.grid.into_iter().chain(kernel.block) {
+        writer.put(&number);
+    }
+    writer.put(&kernel.shared);
+    let stream = 0_u64;
+    writer.put(&stream);
+    writer.put(&Vec::<LaunchAttribute>::new());
+    writer.bytes(kernel.bytes());
+    writer.put(&Vec::<u64>::new());
+    Ok(())
 }
 
 /// A fill, as it travels.
@@ -146,5 +177,44 @@ pub fn nothing() -> GraphStep {
         kind: kind::NOTHING,
         enabled: true,
         ..GraphStep::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpgpu_graphs::{Signature, node::Shape};
+
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_launch_is_encoded_as_its_structure() {
+        let attribute = CUlaunchAttribute {
+            id: CU_LAUNCH_ATTRIBUTE_PRIORITY,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { pad: [3; 64] },
+        };
+        let shape = Shape {
+            grid: [1, 2, 3],
+            block: [4, 5, 6],
+            shared: 7,
+        };
+        for (attributes, length) in [(vec![], 0), (vec![], 12), (vec![attribute], 12)] {
+            let signature = Signature {
+                layout: [(0, length)].into(),
+                bytes: length,
+                context: 0x210,
+            };
+            let of = (0x150, 0x210);
+            let kernel = Kernel::new(of, shape, attributes, signature, &[9; 12]);
+            for enabled in [false, true] {
+                let mut written = Writer::new();
+                put_change(&mut written, 8, enabled, &kernel).unwrap();
+                let mut to = launch_step(&kernel).unwrap();
+                to.enabled = enabled;
+                let mut whole = Writer::new();
+                whole.put(&GraphChange { step: 8, to });
+                assert_eq!(written.into_bytes(), whole.into_bytes());
+            }
+        }
     }
 }
