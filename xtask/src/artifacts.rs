@@ -329,7 +329,7 @@ fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &St
     let map = folder.join(format!("{name}.map"));
     let script = folder.join(format!("{name}.ld"));
     let script = script.exists().then_some(script);
-    let mut inputs = Inputs::default().text("3").file(&archive)?.file(&map)?;
+    let mut inputs = Inputs::default().text("3").stamp(&archive)?.file(&map)?;
     if let Some(script) = &script {
         inputs = inputs.file(script)?;
     }
@@ -372,7 +372,7 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
         .join("guest-driver/preload/audit/libgpgpu_audit.map");
     let digest = Inputs::default()
         .text("1")
-        .file(&archive)?
+        .stamp(&archive)?
         .file(&map)?
         .digest();
     if is_fresh(target, &digest) {
@@ -402,7 +402,7 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
 
 /// Installs a copy without debugging information, unless the one there is of this very file.
 fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
-    let digest = Inputs::default().text("strip 1").file(from)?.digest();
+    let digest = Inputs::default().text("strip 1").stamp(from)?.digest();
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let folder = to.parent().and_then(Path::file_name).unwrap_or_default();
     let mark = to.with_file_name(format!("{name}.source"));

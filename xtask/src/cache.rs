@@ -3,6 +3,7 @@
 //! made by. A changed recipe makes it again; an interrupted one leaves nothing behind that could be mistaken for it.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -110,6 +111,17 @@ impl Inputs {
         self.0.update((bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
         Ok(self)
+    }
+
+    /// Adds a file's name, size, inode and time of change, in place of its contents: for large files that are written
+    /// anew when they change, as cargo writes its own.
+    pub fn stamp(self, path: &Path) -> Result<Self> {
+        let of = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (size, inode) = (of.size(), of.ino());
+        let (seconds, rest) = (of.mtime(), of.mtime_nsec());
+        Ok(self
+            .text(&path.to_string_lossy())
+            .text(&format!("{size} {inode} {seconds} {rest}")))
     }
 
     /// Adds all files under `dir`, in a fixed order.

@@ -4,6 +4,7 @@
 mod qemu;
 mod report;
 mod share;
+mod unpacked;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -148,7 +149,13 @@ impl Machine {
             initrd = work.path().join("initrd");
             initramfs::concatenate(spec.initramfs, last, &initrd)?;
         }
-        Self::of(command_of(spec, &initrd), log, Some(work))
+        let unpacked = work.path().join("vmlinux");
+        let is_emulated = matches!(spec.accel, Accel::Tcg);
+        let kernel = match is_emulated && unpacked::unpack(spec.kernel, &unpacked)? {
+            true => &unpacked,
+            false => spec.kernel,
+        };
+        Self::of(command_of(spec, kernel, &initrd), log, Some(work))
     }
 
     /// A guest whose console is `command`: its output is the guest's, and its input goes to the guest. Another program
@@ -301,7 +308,7 @@ impl Machine {
 }
 
 /// The command line of a guest's QEMU, with its console as standard input and output.
-fn command_of(spec: &Spec, initrd: &Path) -> Command {
+fn command_of(spec: &Spec, kernel: &Path, initrd: &Path) -> Command {
     let size = spec.memory_mib;
     let mut command = spec.qemu.command();
     command.args([
@@ -349,7 +356,7 @@ fn command_of(spec: &Spec, initrd: &Path) -> Command {
     }
     command
         .arg("-kernel")
-        .arg(spec.kernel)
+        .arg(kernel)
         .arg("-initrd")
         .arg(initrd);
     let mut words = "console=ttyS0 quiet panic=-1".to_owned();
