@@ -83,14 +83,15 @@ fn managed() -> MutexGuard<'static, Managed> {
     MANAGED.lock()
 }
 
-/// Whether there was ever managed memory.
+/// Whether there is managed memory. A program that has freed all of it launches as one that never had any.
 #[inline]
 pub fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// Sets whether launches have an action.
+/// The memory has changed: sets whether there is any, and whether launches have an action.
 fn tell(managed: &Managed) {
+    ANY.store(!managed.store.is_empty(), Ordering::Relaxed);
     before::want(managed.store.owed());
 }
 
@@ -181,11 +182,12 @@ fn take_away(
     while managed.store.is_moving(start) {
         managed = wait(managed);
     }
-    if let Some(of) = managed.store.remove(start).filter(|of| !of.is_pinned) {
+    let gone = managed.store.remove(start);
+    tell(&managed);
+    if let Some(of) = gone.filter(|of| !of.is_pinned) {
         // SAFETY: the pages are of a mapping that this library made for the allocation, which is gone: a program that goes on using
         // them is wrong, and finds none. Threads that wait for one of them are woken by the kernel.
         unsafe { libc::munmap(of.start as *mut libc::c_void, of.span() as usize) };
-        tell(&managed);
     }
     managed
 }
@@ -354,7 +356,6 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
         let mut managed = managed();
         let of = Allocation::new(start, bytes as u64, base, context, attach);
         managed.store.insert(of);
-        ANY.store(true, Ordering::Relaxed);
         tell(&managed);
     }
     if let Err(code) = clear(client, start, span) {
@@ -388,8 +389,9 @@ fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
             ..range
         });
         let of = Allocation::new(start, bytes as u64, start, range.context, attach);
-        managed().store.insert(of.pinned());
-        ANY.store(true, Ordering::Relaxed);
+        let mut managed = managed();
+        managed.store.insert(of.pinned());
+        tell(&managed);
     }
     Ok(start)
 }
@@ -400,7 +402,7 @@ pub fn free(client: &Client, range: &Range) -> Result {
         within(client, range.context, || {
             client.call(&request::cuCtxSynchronize {}).map(drop)
         })?;
-        managed().store.remove(range.start);
+        drop(take_away(managed(), range.start));
         return memory::release_host(client, range);
     }
     client.pointers.remove(range.start);

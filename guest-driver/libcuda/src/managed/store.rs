@@ -282,6 +282,11 @@ impl Store {
         }
     }
 
+    /// Whether there is no allocation.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Adds an allocation.
     pub fn insert(&mut self, allocation: Allocation) {
         self.all.insert(allocation.start, allocation);

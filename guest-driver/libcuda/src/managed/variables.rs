@@ -4,14 +4,12 @@
 //! The host's driver has them in memory of its own, at an address of its choice. This process maps pages at the same
 //! address, and blocks move as those of an allocation do.
 
-use std::sync::atomic::Ordering;
-
 use gpgpu_client::log::{self, Level};
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::CUDA_ERROR_NOT_SUPPORTED;
 
 use super::{
-    ANY, managed, place, send, service,
+    managed, place, send, service,
     service::Service,
     store::{Allocation, PAGE, Part},
     take_away_all, tell, wait,
@@ -85,7 +83,6 @@ fn pieces(of: Part) -> Option<Vec<(Part, bool)>> {
 fn insert(of: Allocation) {
     let mut managed = managed();
     managed.store.insert(of);
-    ANY.store(true, Ordering::Relaxed);
     tell(&managed);
 }
 
