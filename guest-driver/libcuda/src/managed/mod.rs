@@ -76,7 +76,7 @@ static MANAGED: Mutex<Managed> = Mutex::new(Managed {
 });
 /// Blocks have arrived.
 static MOVED: Condvar = Condvar::new();
-/// Whether there was ever managed memory.
+/// Whether there is managed memory.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn managed() -> MutexGuard<'static, Managed> {
@@ -539,4 +539,24 @@ pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
 /// Whether an address lies in managed memory.
 pub fn holds(address: u64) -> bool {
     any() && managed().store.at(address).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_managed_memory_until_the_last_of_it_is_gone() {
+        assert!(!any());
+        for start in [0x10_0000, 0x20_0000] {
+            let mut managed = managed();
+            let of = Allocation::new(start, 8, start, 1, Attach::Global);
+            managed.store.insert(of.pinned());
+            tell(&managed);
+        }
+        drop(take_away(managed(), 0x10_0000));
+        assert!(any());
+        drop(take_away(managed(), 0x20_0000));
+        assert!(!any());
+    }
 }
