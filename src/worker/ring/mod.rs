@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker's end of the ring: a thread of its own that executes the guest's records.
 //!
-//! The thread polls while the guest is busy and sleeps when it is not; it polls longer after a success and shorter
-//! after a failure (as KVM's halt polling does). It never waits for the GPU: it issues a command whose completion the
-//! guest waits for, and lets the GPU itself write to the request's reply slot behind it (`cuStreamWriteValue32`), on
-//! which the guest spins.
+//! The thread polls while the guest is busy and sleeps when it is not ([`polling`]). It never waits for the GPU: it
+//! issues a command whose completion the guest waits for, and lets the GPU itself write to the request's reply slot
+//! behind it (`cuStreamWriteValue32`), on which the guest spins.
 
 mod fences;
+mod polling;
 mod region;
 
 use std::{
@@ -39,14 +39,11 @@ use super::{
     threads::Pool,
     wait,
 };
+use polling::{Polling, SHORTEST_POLL};
 use region::Registered;
 
 /// The maximum number of commands between two wake-ups of threads that wait for them.
 const BATCH: u32 = 32;
-/// The shortest time for which the thread polls before it sleeps.
-const SHORTEST_POLL: Duration = Duration::from_micros(20);
-/// The longest.
-const LONGEST_POLL: Duration = Duration::from_millis(1);
 /// The longest answer that is kept for a slot: it is to fit an answer of the command queue.
 const LONGEST_KEPT: usize = MAX_ANSWER_BYTES - 256;
 
@@ -178,7 +175,7 @@ impl Ring {
     ) -> Result<std::convert::Infallible, Broken> {
         let mut consumer = Consumer::new(self.area, 0);
         let mut commands = Vec::new();
-        let mut poll = LONGEST_POLL / 4;
+        let mut polling = Polling::new();
         let mut crowd = Crowd::default();
         let writer = session.writer;
         writer.begin();
@@ -220,18 +217,18 @@ impl Ring {
                 session.gates.rouse();
                 unseen = 0;
             }
+            let idle = Instant::now();
             let mut has_more = poll_for(SHORTEST_POLL, || consumer.has_more());
             if !has_more {
                 // No command waits for this.
                 session.gates.rouse();
                 unseen = 0;
-                has_more = poll_for(poll - SHORTEST_POLL, || consumer.has_more());
+                has_more = poll_for(polling.limit() - SHORTEST_POLL, || consumer.has_more());
             }
             if has_more {
-                poll = (poll * 2).min(LONGEST_POLL);
+                polling.idled(Duration::ZERO);
                 continue;
             }
-            poll = (poll / 2).max(SHORTEST_POLL);
             while consumer.prepare_to_sleep() {
                 let asleep = writer.pause();
                 let is_relaxed = self.is_relaxed.load(Ordering::Relaxed);
@@ -242,6 +239,7 @@ impl Ring {
                 drop(asleep);
                 consumer.awake();
             }
+            polling.idled(idle.elapsed());
         }
     }
 
