@@ -54,7 +54,12 @@ pub struct Options {
     #[arg(long, requires = "frameworks", value_name = "FILE")]
     pub python: Option<PathBuf>,
     /// With --frameworks: folders of NVIDIA's libraries; without it, those beside that Python's PyTorch.
-    #[arg(long, requires = "frameworks", value_name = "DIR")]
+    #[arg(
+        long,
+        requires = "frameworks",
+        value_name = "DIR",
+        value_delimiter = ':'
+    )]
     pub libraries: Vec<PathBuf>,
     /// With --frameworks: only some of its parts: programs, shares, rows, operators; and vm, two of the programs in a VM, which is in no run that does not name it.
     #[arg(
