@@ -33,24 +33,17 @@ impl<const PARTS: usize> Joined<PARTS> {
 
 /// A number for parts. Their places count: to swap two makes another one.
 pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    /// The golden ratio's digits, as for Fibonacci hashing.
-    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut key = 1_u64;
+    // Products of halves, which a processor computes several of at once.
+    let mut key = 1_u32;
     let mut sum = 0_u64;
-    // No product waits for the one before, so a processor computes several at once.
-    let mut add = |one: u64, other: u64| {
-        key = key.wrapping_add(STEP);
-        let product = u128::from(one ^ key) * u128::from(other ^ !key);
-        sum = sum.wrapping_add(product as u64 ^ (product >> 64) as u64);
-    };
     for part in parts {
         // The bytes behind the last whole word are compared, which is enough.
-        let (pairs, last) = part.as_chunks::<8>().0.as_chunks::<2>();
-        for [one, other] in pairs {
-            add(u64::from_ne_bytes(*one), u64::from_ne_bytes(*other));
-        }
-        for word in last {
-            add(u64::from_ne_bytes(*word), 0);
+        for word in part.as_chunks().0 {
+            let word = u64::from_ne_bytes(*word);
+            key = key.wrapping_add(0x9e37_79b9);
+            let low = (word as u32).wrapping_add(key);
+            let high = ((word >> 32) as u32).wrapping_add(!key);
+            sum = sum.wrapping_add(u64::from(low).wrapping_mul(u64::from(high)));
         }
     }
     sum ^ sum >> 32
