@@ -33,18 +33,29 @@ impl<const PARTS: usize> Joined<PARTS> {
 
 /// A number for parts. Their places count: to swap two makes another one.
 pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    // Products of halves, which a processor computes several of at once.
-    let mut key = 1_u32;
-    let mut sum = 0_u64;
+    // A product by 2^25 + 1, which is odd, so that no bit is lost; processors have no quick product of vectors of words.
+    let add = |lane: &mut u64, word: &[u8; 8]| {
+        let product = lane.wrapping_add(*lane << 25);
+        *lane = product.wrapping_add(u64::from_ne_bytes(*word));
+    };
+    // Lanes do not wait for each other, so a processor computes all of them at once.
+    let mut lanes = [1, 2_u64];
     for part in parts {
         // The bytes behind the last whole word are compared, which is enough.
-        for word in part.as_chunks().0 {
-            let word = u64::from_ne_bytes(*word);
-            key = key.wrapping_add(0x9e37_79b9);
-            let low = (word as u32).wrapping_add(key);
-            let high = ((word >> 32) as u32).wrapping_add(!key);
-            sum = sum.wrapping_add(u64::from(low).wrapping_mul(u64::from(high)));
+        let (blocks, last) = part.as_chunks::<8>().0.as_chunks::<2>();
+        for block in blocks {
+            lanes
+                .iter_mut()
+                .zip(block)
+                .for_each(|(lane, word)| add(lane, word));
+        }
+        for word in last {
+            add(&mut lanes[0], word);
         }
     }
-    sum ^ sum >> 32
+    // High bits of words are in high bits of lanes alone.
+    lanes.into_iter().fold(0, |sum, lane| {
+        let mixed = (sum ^ lane ^ lane >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    })
 }
