@@ -448,7 +448,8 @@ impl<G: Gpu> Exec<G> {
         G::upload(&self.of, &state.steps, stream, per_thread)
     }
 
-    /// Changes one step. The driver may refuse, and then nothing has changed.
+    /// Changes one step. The driver may refuse, and then nothing has changed. A change of nothing but the values of a
+    /// launch's parameters may be sent without waiting for the driver.
     pub fn change(&self, node: u64, change: impl FnOnce(&mut Step) -> Result) -> Result {
         let place = *self.places.get(&node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let mut state = self.state();

@@ -93,8 +93,8 @@ pub trait Gpu: Sized + 'static {
     ///
     /// [`DEVICE_LAUNCH`]: crate::abi::DEVICE_LAUNCH
     fn device_handle(exec: &Self::Exec) -> Option<u64>;
-    /// Applies the step with this number; no other one changed. `are_parameters` says that nothing of it changed but the
-    /// values of a launch's parameters.
+    /// Applies the step with this number; no other one changed. `are_parameters` says that nothing of it changed but
+    /// the values of a launch's parameters.
     fn set(exec: &Self::Exec, steps: &[Step], index: usize, are_parameters: bool) -> Result;
     /// Applies all steps. If `changed` names some, no other one changed, and no attribute of a launch among them.
     fn update(exec: &Self::Exec, steps: &[Step], changed: Option<&Changes>) -> Result;

@@ -35,7 +35,7 @@ pub struct Kernel {
     /// The function's parameters.
     pub signature: Signature,
     /// The parameter buffer, aligned as CUDA aligns parameters, and behind it the address of each parameter in it: the
-    /// node's `kernelParams`. Programs get the address of both.
+    /// node's `kernelParams`. Programs get both addresses.
     values: Box<[u128]>,
 }
 

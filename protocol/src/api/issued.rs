@@ -99,7 +99,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Adds those of the host's operations that this build has with the same layout.
+    /// Adds those of the host's operations that were issued with the same layout when this build was made.
     pub fn add(&mut self, known: impl IntoIterator<Item = KnownOperation>) {
         // The host says them in the order of their numbers, too.
         let mut next = 0;

@@ -387,7 +387,7 @@ macro_rules! define {
             }
         }
 
-        /// The description of the operation with this number, or `None` if there is none; see [`Operation::description`].
+        /// The description of the operation with this number, or `None` if there is none ([`Operation::description`]).
         pub fn description(op: u16) -> Option<&'static Description> {
             match op {
                 $($op => Some(request::$name::DESCRIPTION),)*

@@ -176,7 +176,7 @@ impl Library {
     ///
     /// # Panics
     ///
-    /// If there is none: numbers are the table's, and constants.
+    /// If the library has none with this number. Callers pass numbers of the table as constants, so the build fails then.
     pub const fn row(self, op: u16) -> &'static Function {
         self.functions()[(op - self.first()) as usize]
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The time for which the ring's thread polls before it sleeps.
 //!
-//! As with KVM's halt polling (`Documentation/virt/kvm/halt-polling.rst`), the length of the last idle time decides: the
-//! thread polls longer if it was short enough to be polled through, and shorter if it was not. A thread that slept and
-//! was woken soon polls longer too. Otherwise a program whose commands come at intervals just above the limit would
-//! have to wake it each time, and the limit would stay where it is.
+//! As with KVM's halt polling (`Documentation/virt/kvm/halt-polling.rst`), the length of the last idle time decides.
+//! The thread polls longer if that was short enough to be polled through, and shorter if it was not. A thread that
+//! slept and was woken soon polls longer too. Otherwise a program whose commands come at intervals just above the limit
+//! would have to wake it each time, and the limit would stay where it is.
 
 use std::time::Duration;
 

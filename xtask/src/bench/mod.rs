@@ -53,7 +53,7 @@ pub struct Options {
     /// With --frameworks: the Python that has them.
     #[arg(long, requires = "frameworks", value_name = "FILE")]
     pub python: Option<PathBuf>,
-    /// With --frameworks: folders of NVIDIA's libraries; without it, those beside that Python's PyTorch.
+    /// With --frameworks: folders of NVIDIA's libraries, separated by `:`; without it, those beside that Python's PyTorch.
     #[arg(
         long,
         requires = "frameworks",

@@ -14,8 +14,8 @@ use ruzstd::decoding::StreamingDecoder;
 const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The start of an ELF file.
 const ELF: [u8; 4] = *b"\x7fELF";
-/// The start of the note with the entry for PVH, of which the name is `Xen`, behind the length of its value:
-/// `XEN_ELFNOTE_PHYS32_ENTRY`.
+/// The type and the name of the ELF note that gives the entry for PVH (`XEN_ELFNOTE_PHYS32_ENTRY`). In the file, two
+/// lengths come before them.
 const ENTRY: [u8; 8] = *b"\x12\0\0\0Xen\0";
 
 /// The compressed kernel in a boot image, by its header (Linux, `Documentation/arch/x86/boot.rst`).
@@ -35,6 +35,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
 /// kernel has to be compressed with Zstandard, and to have an entry for PVH.
 ///
 /// # Errors
+///
 /// The image cannot be read or decompressed, or the file cannot be written.
 pub fn unpack(image: &Path, to: &Path) -> Result<bool> {
     let bytes = fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;

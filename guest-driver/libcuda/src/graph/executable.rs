@@ -2,7 +2,7 @@
 //! The host's part of an executable graph, and the transfer of a list of steps.
 
 use std::{
-    ops::{Deref, DerefMut},
+    ops::{Deref, DerefMut, Range},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     client::{Client, client},
     ffi::Result,
-    image,
+    image, thread,
 };
 
 /// Contexts, each once.
@@ -170,7 +170,8 @@ impl Exec {
     }
 
     /// Changes the values of these launches' parameters, and nothing else, in the host's graph. The host has no reason
-    /// to refuse that, so the program does not wait for it. `false` if it has to be done in another way.
+    /// to refuse that while the graph and the thread have their contexts, so the program does not wait for it. `false`
+    /// if it has to be done in another way.
     pub(super) fn set_parameters(
         &self,
         client: &Client,
@@ -178,9 +179,19 @@ impl Exec {
         steps: &[Step],
         changed: &[usize],
     ) -> Result<bool> {
+        let lives = |context: &u64| client.objects.context_device(*context).is_some();
         // A kernel that launches the graph does so in no order with this.
-        if now.is_old || self.handle.is_some() || !client.has(request::gpgpuGraphSetSteps::OP) {
+        if now.is_old
+            || self.handle.is_some()
+            || !client.has(request::gpgpuGraphSetSteps::OP)
+            || !client.rings_wide(BESIDE)
+            || !thread::has_context(client)
+            || !self.contexts.iter().all(lives)
+        {
             return Ok(false);
+        }
+        if changed.is_empty() {
+            return Ok(true);
         }
         let mut writer = Writer::on(Vec::with_capacity(COUNT + changed.len() * USUAL_CHANGE));
         writer.put(&changed.len());
@@ -205,22 +216,17 @@ impl Exec {
             client.post(&request::gpgpuGraphSetSteps { exec, changes })?;
             return Ok(true);
         }
-        let bytes = writer.as_bytes();
-        let (mut from, mut ends) = (COUNT, &*ends);
-        while !ends.is_empty() {
-            let fits = |end: &&usize| client.rings_wide(BESIDE + **end - from);
-            let count = ends.iter().take_while(fits).count();
-            if count == 0 {
-                return Ok(false);
-            }
+        let fits = |length| client.rings_wide(BESIDE + length);
+        let Some(portions) = portions(&ends, fits) else {
+            return Ok(false);
+        };
+        for (count, bytes) in portions {
             let mut list = Writer::new();
             list.put(&count);
             let mut list = list.into_bytes();
-            list.extend_from_slice(&bytes[from..ends[count - 1]]);
+            list.extend_from_slice(&writer.as_bytes()[bytes]);
             let changes = Blob(list);
             client.post(&request::gpgpuGraphSetSteps { exec, changes })?;
-            from = ends[count - 1];
-            ends = &ends[count..];
         }
         Ok(true)
     }
@@ -293,6 +299,21 @@ const USUAL_CHANGE: usize = 256;
 /// The maximum size of a command beside a list of steps, in bytes.
 const BESIDE: usize = 1024;
 
+/// Divides a list, of which the changes end at these places behind its count, into portions that fit a record: the number
+/// of changes in each, and the place of their bytes. `None` if a change is too long for any.
+fn portions(ends: &[usize], fits: impl Fn(usize) -> bool) -> Option<Vec<(usize, Range<usize>)>> {
+    let mut portions = Vec::new();
+    let (mut from, mut rest) = (COUNT, ends);
+    while !rest.is_empty() {
+        let is_in = |end: &&usize| fits(COUNT + **end - from);
+        let count = rest.iter().take_while(is_in).count();
+        let last = *rest.get(count.checked_sub(1)?)?;
+        portions.push((count, from..last));
+        (from, rest) = (last, &rest[count..]);
+    }
+    Some(portions)
+}
+
 /// Sends a list of steps: in the command if that can travel by the ring, or as an image is sent. `waits` says whether
 /// to wait for the host's answer by the ring.
 pub(super) fn send<H: Request, R: Request>(
@@ -315,5 +336,31 @@ pub(super) fn send<H: Request, R: Request>(
     match image::load(client, &list, beside)? {
         (CUDA_SUCCESS, _) => Ok(()),
         (code, _) => Err(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_in_one_portion_and_each_portion_fits() {
+        let ends: Vec<usize> = (1..=10).map(|at| COUNT + 100 * at).collect();
+        for most in [COUNT + 100, COUNT + 250, COUNT + 999, COUNT + 1000, 1 << 20] {
+            let portions = portions(&ends, |length| length <= most).unwrap();
+            let (mut from, mut changes) = (COUNT, 0);
+            for (count, bytes) in &portions {
+                assert_eq!(bytes.start, from);
+                assert_eq!(bytes.len(), 100 * count);
+                assert!(*count > 0 && COUNT + bytes.len() <= most);
+                (from, changes) = (bytes.end, changes + count);
+            }
+            assert_eq!((from, changes), (COUNT + 1000, 10));
+        }
+        assert_eq!(portions(&ends, |length| length < COUNT + 100), None);
+        assert_eq!(portions(&[], |_| false).unwrap().len(), 0);
+        // The third is too long.
+        let ends = [COUNT + 100, COUNT + 200, COUNT + 900];
+        assert_eq!(portions(&ends, |length| length <= 400), None);
     }
 }
