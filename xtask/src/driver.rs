@@ -193,6 +193,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
         socket: Some(&socket),
         memory_mib: MEMORY_MIB,
         cpus: CPUS,
+        suspends: true,
         disk: None,
         share: None,
         monitor: None,

@@ -58,6 +58,7 @@ impl Kit {
             monitor: None,
             memory_mib: MEMORY_MIB,
             cpus: CPUS,
+            suspends: false,
         })
     }
 

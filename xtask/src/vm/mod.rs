@@ -56,6 +56,8 @@ pub struct Spec<'a> {
     pub memory_mib: u32,
     /// Virtual processors.
     pub cpus: u32,
+    /// Whether it suspends to memory: QEMU's entry for PVH leaves no way back from that.
+    pub suspends: bool,
 }
 
 /// Boots the guest, has it run `jobs` and returns its report once it has powered off. `limit` replaces the limit that
@@ -150,8 +152,9 @@ impl Machine {
             initramfs::concatenate(spec.initramfs, last, &initrd)?;
         }
         let unpacked = work.path().join("vmlinux");
-        let is_emulated = matches!(spec.accel, Accel::Tcg);
-        let kernel = match is_emulated && unpacked::unpack(spec.kernel, &unpacked)? {
+        // A guest with a disk boots as users boot theirs.
+        let may_unpack = spec.accel == Accel::Tcg && spec.disk.is_none() && !spec.suspends;
+        let kernel = match may_unpack && unpacked::unpack(spec.kernel, &unpacked)? {
             true => &unpacked,
             false => spec.kernel,
         };

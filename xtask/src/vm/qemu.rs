@@ -161,6 +161,7 @@ impl Accel {
             monitor: None,
             memory_mib: 512,
             cpus: 1,
+            suspends: false,
         };
         let outcome = boot(&spec, &[], Some(KVM_PROBE), None);
         process::check_interrupted()?;

@@ -144,6 +144,7 @@ fn boot(
         monitor: None,
         memory_mib: MEMORY_MIB,
         cpus: CPUS,
+        suspends: false,
     };
     Guest::of(Machine::of_disk(&spec, console)?)
 }
