@@ -24,6 +24,15 @@ const NEWER: &str = "cuDevSmResourceSplit";
 /// Names, each with its version if it has one.
 type Names = BTreeSet<(String, Option<String>)>;
 
+/// The folder of the guest's libraries, if there is one.
+fn libraries() -> Option<PathBuf> {
+    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE") else {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+        return None;
+    };
+    Some(Path::new(&stage).join("lib/virtio-gpgpu"))
+}
+
 /// The names that a library exports.
 fn exports(library: &Path) -> Names {
     let bytes = fs::read(library).unwrap();
@@ -87,11 +96,7 @@ fn missing(wanted: &Names, exported: &Names) -> Vec<String> {
 
 #[test]
 fn each_name_that_a_framework_imports_is_there() {
-    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-        return;
-    };
-    let libraries = stage.join("lib/virtio-gpgpu");
+    let Some(libraries) = libraries() else { return };
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imports");
     let (mut exported, mut faults) = (BTreeMap::new(), Vec::new());
     let mut names = 0;
@@ -122,11 +127,7 @@ fn each_name_that_a_framework_imports_is_there() {
 /// that the guest has elsewhere.
 #[test]
 fn each_library_has_its_name_without_a_version() {
-    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-        return;
-    };
-    let folder = stage.join("lib/virtio-gpgpu");
+    let Some(folder) = libraries() else { return };
     let mut newest = BTreeMap::<String, u32>::new();
     for entry in fs::read_dir(&folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -149,12 +150,9 @@ fn each_library_has_its_name_without_a_version() {
 /// With the descriptions of all operations each library had 64,000.
 #[test]
 fn the_loader_relocates_few_addresses_of_a_library() {
-    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
-        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
-        return;
-    };
+    let Some(folder) = libraries() else { return };
     let mut libraries = 0;
-    for entry in fs::read_dir(stage.join("lib/virtio-gpgpu")).unwrap() {
+    for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().display().to_string();
         // An empty file beside each library is the build's mark.

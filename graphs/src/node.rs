@@ -50,6 +50,11 @@ pub struct Shape {
     pub shared: u32,
 }
 
+/// The words of 16 bytes of a function's parameter buffer.
+fn buffer_words(signature: &Signature) -> usize {
+    signature.bytes.div_ceil(16)
+}
+
 impl Kernel {
     /// A launch with these parameters, as they lie in the buffer.
     pub fn new(
@@ -73,7 +78,7 @@ impl Kernel {
         signature: Signature,
         write: impl FnOnce(&mut [u8]),
     ) -> Self {
-        let buffer = signature.bytes.div_ceil(16);
+        let buffer = buffer_words(&signature);
         let pointers = signature.layout.len().div_ceil(2);
         let mut values = vec![0_u128; buffer + pointers].into_boxed_slice();
         let start = values.as_mut_ptr();
@@ -134,8 +139,10 @@ impl Kernel {
         let params = if self.signature.layout.is_empty() {
             std::ptr::null_mut()
         } else {
-            let buffer = self.signature.bytes.div_ceil(16);
-            let pointers = self.values.as_ptr().wrapping_add(buffer);
+            let pointers = self
+                .values
+                .as_ptr()
+                .wrapping_add(buffer_words(&self.signature));
             pointers.cast_mut().cast()
         };
         CUDA_KERNEL_NODE_PARAMS {

@@ -206,22 +206,28 @@ fn changed(one: &Work, other: &Work) -> Changed {
     }
 }
 
-/// The steps that differ, of two lists that match; `None` if one differs in more than its content.
-pub fn changes(before: &[Step], after: &[Step]) -> Option<Changes> {
-    let mut steps = Vec::new();
+/// The steps that differ, of those that match; `None` if one differs in more than its content. The steps come by number,
+/// each with its content before and after.
+fn changes_of<'a>(steps: impl Iterator<Item = (&'a Work, &'a Work)>) -> Option<Changes> {
+    let mut differ = Vec::new();
     let mut most = Changed::Nothing;
-    for (index, (one, other)) in before.iter().zip(after).enumerate() {
-        let changed = changed(&one.work, &other.work);
+    for (index, (before, after)) in steps.enumerate() {
+        let changed = changed(before, after);
         if changed != Changed::Nothing {
-            steps.push(index);
+            differ.push(index);
         }
         most = most.max(changed);
     }
-    let are_parameters = most <= Changed::Parameters;
     (most <= Changed::Work).then_some(Changes {
-        steps,
-        are_parameters,
+        steps: differ,
+        are_parameters: most <= Changed::Parameters,
     })
+}
+
+/// The steps that differ, of two lists that match; `None` if one differs in more than its content.
+pub fn changes(before: &[Step], after: &[Step]) -> Option<Changes> {
+    let works = before.iter().zip(after);
+    changes_of(works.map(|(one, other)| (&one.work, &other.work)))
 }
 
 /// Whether a step differs from the one before in nothing but the values of a launch's parameters.
@@ -240,10 +246,8 @@ fn changes_of_nodes<G: Gpu>(
     if of.nodes.len() != before.len() || !of.conditions.is_empty() {
         return None;
     }
-    let (mut steps, mut works) = (Vec::new(), Vec::new());
-    let mut most = Changed::Nothing;
-    for (place, (handle, step)) in of.nodes.iter().zip(before).enumerate() {
-        let node = &inner.nodes[handle];
+    let nodes: Vec<_> = of.nodes.iter().map(|handle| &inner.nodes[handle]).collect();
+    for (place, (node, step)) in nodes.iter().zip(before).enumerate() {
         let waits = node
             .dependencies
             .iter()
@@ -255,19 +259,12 @@ fn changes_of_nodes<G: Gpu>(
         if !is_step || compare(&step.work, &node.work) != updated::SUCCESS {
             return None;
         }
-        let changed = changed(&step.work, &node.work);
-        if changed != Changed::Nothing {
-            steps.push(place);
-            works.push(node.work.clone());
-        }
-        most = most.max(changed);
     }
-    let are_parameters = most <= Changed::Parameters;
-    let changes = Changes {
-        steps,
-        are_parameters,
-    };
-    (most <= Changed::Work).then_some((changes, works))
+    let works = before.iter().zip(&nodes);
+    let changes = changes_of(works.map(|(step, node)| (&step.work, &node.work)))?;
+    let work = |place: &usize| nodes[*place].work.clone();
+    let works = changes.steps.iter().map(work).collect();
+    Some((changes, works))
 }
 
 /// Updates an executable graph from a graph whose nodes are its steps, one by one; whether it could.

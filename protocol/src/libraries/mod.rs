@@ -50,9 +50,9 @@ pub struct Function {
 impl Function {
     /// The library that has it.
     pub fn library(&self) -> Library {
-        let all = Library::ALL.into_iter();
-        let found = all.rev().find(|of| of.first() <= self.operation.op);
-        found.expect("the tables begin with the first library's")
+        let (library, _) =
+            place(self.operation.op).expect("the tables begin with the first library's");
+        library
     }
 
     /// The argument that is the handle in whose context and stream the call runs, and its class.
@@ -221,6 +221,7 @@ pub fn description(op: u16) -> Option<&'static Description> {
 }
 
 /// The library to which a number belongs, and the place there.
+#[inline]
 fn place(op: u16) -> Option<(Library, usize)> {
     let mut libraries = Library::ALL.into_iter().rev();
     libraries.find_map(|library| Some((library, usize::from(op.checked_sub(library.first())?))))
