@@ -101,8 +101,10 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                 .and_then(|gpu| gpu.parse().ok())
                 .ok_or("A mover needs the number of its GPU")?;
             let link = role::take_channel()?;
+            // In its sandbox, the process hides its memory, and could not open it.
+            let table = mover::PageTable::open()?;
             let sandbox = role::confine(Role::Mover)?;
-            mover::run(link, gpu, sandbox)?;
+            mover::run(link, gpu, sandbox, table)?;
         }
         Some(role::PROBE) => {
             role::settle()?;

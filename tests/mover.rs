@@ -225,6 +225,22 @@ fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
     assert!(around.iter().all(|&byte| byte == 0xee));
 }
 
+/// On a GPU: the software GPU has no pages that it keeps when the host has taken them.
+#[test]
+fn pitfall_90_a_balloon_costs_no_data() {
+    let Some(host) = start() else { return };
+    let mut session = Session::new(&host, 0);
+    let a = session.guest.alloc(4 * MIB);
+    let b = session.guest.alloc(4 * MIB);
+    let whole = |at| [(at, 4 * MIB as u32)];
+    session.round_trip(&whole(a), &whole(b), 0, "moved");
+    for (at, bytes) in [(a, 4 * MIB), (b + 4096, 4096), (b + MIB as u64, 2 * MIB)] {
+        session.guest.give_back_pages(at, bytes);
+        // Another time, other data.
+        session.round_trip(&whole(a), &whole(b), at % 64 + bytes as u64, "moved");
+    }
+}
+
 #[test]
 fn small_data_and_what_cannot_be_moved_is_staged() {
     let Some(host) = start() else { return };

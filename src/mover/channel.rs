@@ -242,7 +242,7 @@ mod tests {
 
     use nix::sys::socket::MsgFlags;
 
-    use super::*;
+    use super::{super::PageTable, *};
     use crate::ipc::{self, mover::DeviceEnd};
 
     /// The time for which the tests wait for something that must not happen.
@@ -250,7 +250,8 @@ mod tests {
 
     fn channel(socket: OwnedFd) -> Channel {
         let device = (0, Arc::new(Imported::new(0)));
-        Channel::new((1, 1), MoverEnd::new(socket), Arc::default(), device)
+        let shared = Arc::new(Shared::new(PageTable::open().unwrap()));
+        Channel::new((1, 1), MoverEnd::new(socket), shared, device)
     }
 
     /// The last that a mover says, if it says anything.

@@ -5,6 +5,9 @@
 //! [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping. Then the VM with the
 //! most chunks loses its least recently used ones: a VM with no more than an equal share keeps all of its own.
 //!
+//! The host may take pages of a chunk from the guest meanwhile, and give it others later ([`holes`](super::holes)). Such a
+//! chunk is registered again before a copy uses it.
+//!
 //! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a mover are for all VMs.
 
 use std::{
@@ -28,6 +31,7 @@ use nix::sys::{
     statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs},
 };
 
+use super::holes::{Changes, PageTable};
 use crate::cuda::driver;
 
 /// The size of a chunk. Registering takes about 0.1 ms and 0.07 ms for each MiB, and several times that where pages are not
@@ -50,6 +54,7 @@ pub struct GuestFile {
     bytes: u64,
     /// The size of the file's pages, of which mappings are multiples.
     page: u64,
+    changes: Changes,
     /// The time of the last registration that failed. For a while after it, no other is tried.
     hopeless: Mutex<Option<Instant>>,
 }
@@ -63,9 +68,12 @@ impl GuestFile {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Pages of another file system may take for ever to come, and be written back to a disk.
         let system = fstatfs(&file)?;
-        let page = match system.filesystem_type() {
-            TMPFS_MAGIC => PAGE_BYTES,
-            HUGETLBFS_MAGIC => u64::try_from(system.block_size()).unwrap_or(PAGE_BYTES),
+        let (page, has_times) = match system.filesystem_type() {
+            TMPFS_MAGIC => (PAGE_BYTES, true),
+            HUGETLBFS_MAGIC => {
+                let page = u64::try_from(system.block_size()).unwrap_or(PAGE_BYTES);
+                (page, false)
+            }
             _ => return Err(io::Error::other("the file is not in memory")),
         };
         let whole = |value: u64| value.is_multiple_of(PAGE_BYTES);
@@ -80,6 +88,7 @@ impl GuestFile {
             offset,
             bytes,
             page: page.max(PAGE_BYTES),
+            changes: Changes::new(has_times),
             hopeless: Mutex::new(None),
         })
     }
@@ -87,6 +96,11 @@ impl GuestFile {
     /// Bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// See [`Changes::generation`].
+    fn generation(&self) -> u64 {
+        self.changes.generation(&self.file)
     }
 
     /// Maps a chunk.
@@ -166,13 +180,16 @@ pub struct Chunk {
     mapping: Mapping,
     /// The address for kernels and copies.
     device: CUdeviceptr,
+    /// The file's generation at which the pinned pages were the file's.
+    current: AtomicU64,
 }
 
 impl Chunk {
-    /// Registers a chunk; if the driver refuses it, again once `make_room` says that there may be room.
+    /// Registers a chunk; if the driver refuses it, again once `make_room` says that there may be room. The file has this
+    /// generation.
     fn register(
         file: &Arc<GuestFile>,
-        index: u64,
+        (index, generation): (u64, u64),
         make_room: impl FnOnce() -> bool,
     ) -> Result<Self, CUresult> {
         let mapping = file.map(index).map_err(|error| {
@@ -188,7 +205,21 @@ impl Chunk {
             offset: index * CHUNK_BYTES,
             mapping,
             device,
+            current: AtomicU64::new(generation),
         })
+    }
+
+    /// Whether the pinned pages are the file's, which has this generation.
+    fn is_current(&self, generation: u64, table: &PageTable) -> bool {
+        if self.current.load(Ordering::Relaxed) == generation {
+            return true;
+        }
+        let (start, bytes) = (self.mapping.base.as_ptr() as usize, self.mapping.length);
+        let has_all = table.has_all(start, bytes.get(), self.file.page as usize);
+        if has_all {
+            self.current.store(generation, Ordering::Relaxed);
+        }
+        has_all
     }
 }
 
@@ -246,16 +277,8 @@ impl State {
 /// The chunks that are registered, of all VMs.
 pub struct Chunks {
     most: usize,
+    table: PageTable,
     state: Mutex<State>,
-}
-
-impl Default for Chunks {
-    fn default() -> Self {
-        Self {
-            most: MAX_CHUNKS,
-            state: Mutex::default(),
-        }
-    }
 }
 
 /// A piece of guest memory that a copy can name.
@@ -268,6 +291,15 @@ pub struct Piece {
 }
 
 impl Chunks {
+    /// None yet. The page table is this process's.
+    pub fn new(table: PageTable) -> Self {
+        Self {
+            most: MAX_CHUNKS,
+            table,
+            state: Mutex::default(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -309,14 +341,14 @@ impl Chunks {
 
     fn chunk(&self, file: &Arc<GuestFile>, index: u64) -> Result<Arc<Chunk>, CUresult> {
         let key = (file.id, index);
-        {
-            let mut state = self.state();
-            state.clock += 1;
-            let now = state.clock;
-            if let Some(entry) = state.chunks.get_mut(&key) {
-                entry.used = now;
-                return Ok(Arc::clone(&entry.chunk));
+        let generation = file.generation();
+        if let Some(chunk) = self.known(key) {
+            if chunk.is_current(generation, &self.table) {
+                return Ok(chunk);
             }
+            // Copies that hold it go on: their guest has kept the pages that they use.
+            let gone = self.state().chunks.remove(&key);
+            drop((gone, chunk));
         }
         let mut hopeless = file.hopeless.lock();
         if hopeless.is_some_and(|since| since.elapsed() < HOPELESS) {
@@ -327,7 +359,7 @@ impl Chunks {
         }
         // Others' copies go on meanwhile: the lock is not held.
         let mut made_room = false;
-        let chunk = Chunk::register(file, index, || {
+        let chunk = Chunk::register(file, (index, generation), || {
             made_room = self.evict(file.vm);
             made_room
         });
@@ -350,6 +382,16 @@ impl Chunks {
         };
         state.chunks.insert(key, entry);
         Ok(chunk)
+    }
+
+    /// A chunk that is registered, and used now.
+    fn known(&self, key: (u64, u64)) -> Option<Arc<Chunk>> {
+        let mut state = self.state();
+        state.clock += 1;
+        let now = state.clock;
+        let entry = state.chunks.get_mut(&key)?;
+        entry.used = now;
+        Some(Arc::clone(&entry.chunk))
     }
 
     /// Lets go of chunks for another one of a VM; whether there were any.
@@ -435,8 +477,48 @@ mod tests {
     }
 
     fn bounded(most: usize) -> Chunks {
-        let state = Mutex::default();
-        Chunks { most, state }
+        let table = PageTable::open().unwrap();
+        Chunks {
+            most,
+            ..Chunks::new(table)
+        }
+    }
+
+    /// As the driver does that pins it.
+    fn touch(chunk: &Chunk) {
+        for at in (0..chunk.mapping.bytes).step_by(PAGE_BYTES as usize) {
+            let page = chunk.mapping.start().wrapping_byte_add(at).cast::<u8>();
+            // SAFETY: mapped, and of no value.
+            unsafe { page.write_volatile(page.read_volatile()) };
+        }
+    }
+
+    #[test]
+    fn pitfall_90_a_chunk_that_has_lost_a_page_is_registered_again() {
+        use nix::fcntl::{FallocateFlags, fallocate};
+        let _alone = double::alone();
+        let chunks = bounded(8);
+        let memory = sealed_memfd(c"test", 2 * CHUNK_BYTES).unwrap();
+        let copy = memory.try_clone().unwrap().into();
+        let file = Arc::new(GuestFile::new(1, copy, 0, 2 * CHUNK_BYTES).unwrap());
+        let of_run = |run| {
+            let (mut pieces, mut held) = (Vec::new(), Vec::new());
+            chunks.pieces(&file, run, &mut pieces, &mut held).unwrap();
+            let [chunk] = <[_; 1]>::try_from(held).unwrap();
+            touch(&chunk);
+            chunk
+        };
+        let (low, high) = (0..PAGE_BYTES, CHUNK_BYTES..CHUNK_BYTES + 1);
+        let before = [of_run(low.clone()), of_run(high.clone())];
+        assert!(Arc::ptr_eq(&before[0], &of_run(low.clone())));
+        // Far from the copies, in the first chunk.
+        let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&memory, how, 77 * 4096, 4096).unwrap();
+        let after = [of_run(low.clone()), of_run(high)];
+        assert!(!Arc::ptr_eq(&before[0], &after[0]));
+        assert!(Arc::ptr_eq(&before[1], &after[1]));
+        assert!(Arc::ptr_eq(&after[0], &of_run(low)));
+        assert_eq!(registered(&chunks, 1), 2);
     }
 
     /// Uses some chunks of a file, in their order.

@@ -13,6 +13,7 @@ mod channel;
 mod engine;
 mod export;
 mod guest;
+mod holes;
 mod plan;
 mod queue;
 
@@ -37,6 +38,7 @@ use channel::Channel;
 use engine::{Counters, Engine, Job, Progress};
 use export::Imported;
 use guest::Chunks;
+pub use holes::PageTable;
 use queue::Turns;
 
 /// The reason for a mover's end before the supervisor's.
@@ -63,7 +65,6 @@ pub enum Error {
 }
 
 /// The state that the threads of a mover share.
-#[derive(Default)]
 struct Shared {
     chunks: Chunks,
     to_device: Arc<Turns<Job>>,
@@ -72,6 +73,15 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(table: PageTable) -> Self {
+        Self {
+            chunks: Chunks::new(table),
+            to_device: Arc::default(),
+            to_guest: Arc::default(),
+            counters: Counters::default(),
+        }
+    }
+
     fn log_counters(&self) {
         tracing::debug!(
             "Moved {} bytes by the copy engine and {} by the kernel",
@@ -95,11 +105,12 @@ impl SharedContext {
     }
 }
 
-/// Serves the channels that the supervisor passes, on the GPU of this ordinal, until the supervisor is gone.
+/// Serves the channels that the supervisor passes, on the GPU of this ordinal, until the supervisor is gone. The page table
+/// is this process's.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error> {
+pub fn run(link: OwnedFd, ordinal: i32, settings: Settings, table: PageTable) -> Result<(), Error> {
     let failed = |code| Error::Cuda(ordinal, code);
     let (device, context) = open(ordinal)?;
     let progress = match ipc::mover::take_order(link.as_fd())? {
@@ -113,7 +124,7 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
     // SAFETY: the pointer is to a value that lives across the call.
     unsafe { driver::cuDeviceTotalMem_v2(&mut memory, device) }.map_err(failed)?;
     let imported = Arc::new(Imported::new(memory as u64));
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(table));
     let engines = [
         ("to-device", &shared.to_device),
         ("to-guest", &shared.to_guest),

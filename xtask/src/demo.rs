@@ -47,7 +47,7 @@ pub struct Options {
     /// Run the tests of tests/pitfalls as well.
     #[arg(long)]
     pub pitfalls: bool,
-    /// Pause and reset a VM by QEMU's monitor as well, while its programs work.
+    /// Balloon, pause and reset a VM by QEMU's monitor as well, while its programs work.
     #[arg(long, conflicts_with_all = ["no_vm", "native"])]
     pub monitor: bool,
     /// Run the programs of an unpacked bundle in this folder instead of building anything.

@@ -2,7 +2,6 @@
 //! The tests of the guest's kernel driver (`tests/kernel`): a VM of each kernel, whose device does as the tests tell it.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -235,35 +234,14 @@ fn job(id: &str, command: &str) -> Job {
 
 /// Adds the modules of the kernel's own that the tests need, those that it does not have built in, with the list of them for init.
 fn add_modules(archive: &mut initramfs::Archive, kernel: &Kernel) -> Result<()> {
-    let folder = Path::new("lib/modules")
-        .join(&kernel.abi)
-        .join("kernel/drivers");
-    let roots = [kernel.root.join("usr"), kernel.root.clone()];
     let mut list = String::new();
     for module in MODULES {
-        let plain = folder.join(format!("{module}.ko"));
-        let packed = folder.join(format!("{module}.ko.xz"));
-        let find = |file: &Path| {
-            roots
-                .iter()
-                .map(|root| root.join(file))
-                .find(|path| path.is_file())
-        };
-        let bytes = match (find(&plain), find(&packed)) {
-            (Some(path), _) => fs::read(path)?,
-            (None, Some(path)) => {
-                let mut bytes = Vec::new();
-                liblzma::read::XzDecoder::new(fs::File::open(path)?).read_to_end(&mut bytes)?;
-                bytes
-            }
-            (None, None) => continue,
-        };
-        let name = plain.file_name().unwrap_or_default().to_string_lossy();
-        archive.bytes(&format!("lib/modules/{name}"), 0o644, bytes);
-        list.push_str(&format!("{name}\n"));
+        if let Some(bytes) = kernel.driver(module)? {
+            list.push_str(&initramfs::add_module(archive, module, bytes));
+        }
     }
     list.push_str(&format!("{PROBES}\n"));
-    archive.bytes("lib/modules/first", 0o644, list);
+    archive.bytes(initramfs::FIRST, 0o644, list);
     Ok(())
 }
 

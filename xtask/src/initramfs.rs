@@ -205,6 +205,16 @@ pub fn base(busybox: &Path) -> Archive {
     archive
 }
 
+/// The list of modules that init loads before ours, one a line.
+pub const FIRST: &str = "lib/modules/first";
+
+/// Adds one of the kernel's own modules, such as `block/loop`, and returns its line in [`FIRST`].
+pub fn add_module(archive: &mut Archive, name: &str, bytes: Vec<u8>) -> String {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    archive.bytes(&format!("lib/modules/{name}.ko"), 0o644, bytes);
+    format!("{name}.ko\n")
+}
+
 /// A guest with everything that is installed in one: module, libraries, wrapper and programs.
 pub fn full(busybox: &Path, module: &Path, stage: &Stage) -> Result<Archive> {
     let mut archive = base(busybox);

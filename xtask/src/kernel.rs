@@ -2,6 +2,7 @@
 //! The guest kernels, and the module built for each of them with that kernel's own headers and compiler.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +41,29 @@ impl Kernel {
         } else {
             self.root.join("boot").join(format!("vmlinuz-{}", self.abi))
         }
+    }
+
+    /// The module of one of the kernel's own drivers, such as `block/loop`; none if the kernel has it built in, or not at all.
+    ///
+    /// # Errors
+    /// The module cannot be read.
+    pub fn driver(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let folder = Path::new("lib/modules")
+            .join(&self.abi)
+            .join("kernel/drivers");
+        for root in [self.root.join("usr"), self.root.clone()] {
+            let plain = root.join(&folder).join(format!("{name}.ko"));
+            if plain.is_file() {
+                return Ok(Some(fs::read(plain)?));
+            }
+            let packed = plain.with_extension("ko.xz");
+            if packed.is_file() {
+                let mut bytes = Vec::new();
+                liblzma::read::XzDecoder::new(fs::File::open(packed)?).read_to_end(&mut bytes)?;
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -19,6 +19,8 @@ use crate::vm::{Accel, Qemu, Spec};
 
 /// RAM of a demo's guest in MiB.
 const MEMORY_MIB: u32 = 1024;
+/// The driver of a balloon, which some VMs have.
+const BALLOON: &str = "virtio/virtio_balloon";
 /// Virtual processors of a demo's guest.
 const CPUS: u32 = 2;
 
@@ -185,7 +187,11 @@ pub fn build_guest(paths: &Paths, kernel: &Kernel, stage: &Stage) -> Result<Gues
     let module = kernel::build_module(paths, kernel, &paths.root.join("guest-driver/kernel"))?;
     let image = paths.guest().join(&kernel.abi).join("initramfs");
     let busybox = busybox(kernel);
-    let archive = initramfs::full(&busybox, &module, stage)?;
+    let mut archive = initramfs::full(&busybox, &module, stage)?;
+    if let Some(balloon) = kernel.driver(BALLOON)? {
+        let list = initramfs::add_module(&mut archive, BALLOON, balloon);
+        archive.bytes(initramfs::FIRST, 0o644, list);
+    }
     let digest = archive.inputs(Inputs::default().text("1"))?.digest();
     if !is_fresh(&image, &digest) {
         let step = Step::new(format!("initramfs for {}", kernel.abi));

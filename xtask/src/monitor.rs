@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM under the commands of QEMU's own monitor, while its programs use the GPU: a pause, a migration, which QEMU must
-//! refuse, and a reset from outside.
+//! A VM under the commands of QEMU's own monitor, while its programs use the GPU: a balloon, a pause, a migration, which
+//! QEMU must refuse, and a reset from outside.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -22,11 +22,15 @@ use crate::vm::Machine;
 
 /// The time limit of QEMU for a command: a pause waits for the GPU.
 const COMMAND: Duration = Duration::from_secs(60);
+/// The time between two looks at a balloon.
+const POLL: Duration = Duration::from_millis(20);
 /// The client that works, of the isolation tests.
 const GUEST: &str = "usr/bin/gpgpu-guest";
 /// Seconds that programs work, and that a job may take, emulated.
 const WORK: u64 = 10;
 const LIMIT: u64 = 120;
+/// How often the balloon grows and shrinks.
+const BALLOONS: u32 = 2;
 /// The guest's memory is compared in pieces of so many bytes.
 const PIECE: usize = 1 << 20;
 
@@ -47,13 +51,40 @@ pub fn run(kit: &Kit, backend: &Backend) -> Result<()> {
     let mut machine = Machine::interactive(&spec, files, &log)?;
     let mut monitor = Monitor::connect(&monitor)?;
 
+    ballooned(&mut machine, &mut monitor, spec.memory_mib).context("a balloon")?;
     paused(&mut machine, &mut monitor).context("a pause")?;
     reset(&mut machine, &mut monitor).context("a reset")?;
     let report = machine.power_off()?;
     if let Some(complaint) = report.kernel_complaints.first() {
         bail!("the guest's kernel complained: {complaint}");
     }
-    step.done("paused, not migrated, and reset");
+    step.done("ballooned, paused, not migrated, and reset");
+    Ok(())
+}
+
+/// The host takes half of the guest's memory and gives it back, again and again, and takes what the guest frees. A
+/// program that copies meanwhile, from and to memory that comes and goes, reads its own data.
+fn ballooned(machine: &mut Machine, monitor: &mut Monitor, memory_mib: u32) -> Result<()> {
+    let job = Job {
+        id: "balloon".to_owned(),
+        command: format!("sleep {WORK} | {}", client("work copies")),
+        limit: LIMIT,
+    };
+    machine.begin(&job)?;
+    let whole = u64::from(memory_mib) << 20;
+    for _ in 0..BALLOONS {
+        for bytes in [whole / 2, whole] {
+            monitor.execute("balloon", json!({ "value": bytes }))?;
+            monitor.wait_for_balloon(bytes)?;
+        }
+    }
+    let report = machine.finish(&job)?;
+    ensure!(
+        report.rc == Some(0) && report.output.contains("done"),
+        "the program ended with {:?}:\n{}",
+        report.rc,
+        process::tail(&report.output, 8)
+    );
     Ok(())
 }
 
@@ -156,6 +187,23 @@ impl Monitor {
         let mut line = String::new();
         self.lines.read_line(&mut line)?;
         Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Waits until the guest has this many bytes of memory.
+    fn wait_for_balloon(&mut self, bytes: u64) -> Result<()> {
+        let end = Instant::now() + COMMAND;
+        loop {
+            let actual = self.execute("query-balloon", json!({}))?["actual"].as_u64();
+            if actual == Some(bytes) {
+                return Ok(());
+            }
+            process::check_interrupted()?;
+            ensure!(
+                Instant::now() < end,
+                "the guest has {actual:?} bytes in place of {bytes}"
+            );
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Gives a command and waits for its result. QEMU's refusal is an error with its words.

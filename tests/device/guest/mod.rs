@@ -4,7 +4,10 @@
 use std::{collections::HashMap, os::fd::AsRawFd, path::Path, sync::atomic::Ordering};
 
 use gpgpu_protocol::layout::{COMMAND_QUEUE, CommandHeader, ControlAnswer};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    fcntl::{FallocateFlags, fallocate},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use vhost::{
     VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{
@@ -225,6 +228,15 @@ impl Guest {
     /// Writes a buffer.
     pub fn write(&self, at: u64, bytes: &[u8]) {
         self.memory.write_slice(bytes, GuestAddress(at)).unwrap();
+    }
+
+    /// Gives pages of the first region back to the host, as a balloon does. The next access has new ones.
+    pub fn give_back_pages(&self, at: u64, bytes: usize) {
+        let region = self.memory.iter().next().unwrap();
+        let place = region.file_offset().unwrap();
+        let start = place.start() + (at - region.start_addr().0);
+        let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(place.file(), how, start as i64, bytes as i64).unwrap();
     }
 
     /// Sends a command whose data is in these buffers, which the device reads, or else writes.

@@ -49,8 +49,8 @@ pub struct Spec<'a> {
     pub socket: Option<&'a Path>,
     /// The socket of a [`SharedFolder`].
     pub share: Option<&'a Path>,
-    /// The socket at which its QEMU takes commands (QMP). Such a guest boots again after a reset; without it, QEMU ends
-    /// then.
+    /// The socket at which its QEMU takes commands (QMP). Such a guest has a balloon, and boots again after a reset;
+    /// without it, QEMU ends then.
     pub monitor: Option<&'a Path>,
     /// RAM in MiB.
     pub memory_mib: u32,
@@ -327,6 +327,7 @@ fn command_of(spec: &Spec, kernel: &Path, initrd: &Path) -> Command {
     if let Some(monitor) = spec.monitor {
         let listen = format!("unix:{},server=on,wait=off", monitor.display());
         command.args(["-qmp", &listen]);
+        command.args(["-device", "virtio-balloon-pci,free-page-reporting=on"]);
     } else if spec.disk.is_none() {
         command.arg("-no-reboot");
     }
