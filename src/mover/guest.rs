@@ -5,10 +5,11 @@
 //! [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping. Then the VM with the
 //! most chunks loses its least recently used ones: a VM with no more than an equal share keeps all of its own.
 //!
-//! The host may take pages of a chunk from the guest meanwhile, and give it others later ([`holes`](super::holes)). Such a
-//! chunk is registered again before a copy uses it.
+//! The host may take pages of a chunk from the guest meanwhile, and give it others later ([`holes`](super::holes)).
+//! Such a chunk is registered again before a copy uses it.
 //!
-//! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a mover are for all VMs.
+//! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a
+//! mover are for all VMs.
 
 use std::{
     collections::HashMap,
@@ -185,8 +186,8 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Registers a chunk; if the driver refuses it, again once `make_room` says that there may be room. The file has this
-    /// generation.
+    /// Registers a chunk; if the driver refuses it, again once `make_room` says that there may be room. The file has
+    /// this generation.
     fn register(
         file: &Arc<GuestFile>,
         (index, generation): (u64, u64),

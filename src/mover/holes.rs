@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Detects pages of guest memory that the host has taken back.
 //!
-//! A balloon, free page reporting and virtio-mem remove pages from the file that is a guest's memory. A page that CUDA has
-//! pinned lives on, but the guest has another one in its place: a copy would reach memory that nobody reads. Linux
+//! A balloon, free page reporting and virtio-mem remove pages from the file that is a guest's memory. A page that CUDA
+//! has pinned lives on, but the guest has another one in its place: a copy would reach memory that nobody reads. Linux
 //! removes such a page from the page tables of all processes, too, and changes the file's times. So a file with the
 //! same time has lost no page; otherwise the page table of this process tells which chunks have.
 //!
-//! The guest's driver keeps the pages of a copy until the copy has ended (GPGPU-DRV-15 and the chains of commands). So it is
-//! enough to look before a copy.
+//! The guest's driver keeps the pages of a copy until the device has returned the copy's chain. So it is enough to look
+//! before a copy.
 
 use std::{
     fs::File,
@@ -28,8 +28,8 @@ const PRESENT: u64 = 1 << 63;
 const WORD_BYTES: usize = size_of::<u64>();
 /// The number of words that are read at a time.
 const WORDS: usize = 512;
-/// The age in nanoseconds from which a time of change says that there was no later change. Linux takes it from a clock that
-/// may tick every 10 ms only, and two changes of one tick have one time.
+/// The age in nanoseconds from which a time of change says that there was no later change. Linux takes it from a clock
+/// that may tick every 10 ms only, and two changes of one tick have one time.
 const SETTLED: i128 = 100_000_000;
 
 /// The page table of this process.
@@ -45,8 +45,8 @@ impl PageTable {
         File::open("/proc/self/pagemap").map(Self)
     }
 
-    /// Whether each page of a mapping is there. `step` is the size of the mapping's pages, of which `start` and `bytes` are
-    /// multiples.
+    /// Whether each page of a mapping is there. `step` is the size of the mapping's pages, of which `start` and `bytes`
+    /// are multiples.
     pub fn has_all(&self, start: usize, bytes: usize, step: usize) -> bool {
         let page = PAGE_BYTES as usize;
         if step != page {

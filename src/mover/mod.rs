@@ -105,8 +105,8 @@ impl SharedContext {
     }
 }
 
-/// Serves the channels that the supervisor passes, on the GPU of this ordinal, until the supervisor is gone. The page table
-/// is this process's.
+/// Serves the channels that the supervisor passes, on the GPU of this ordinal, until the supervisor is gone. The page
+/// table is this process's.
 ///
 /// # Errors
 /// See [`Error`].
