@@ -102,11 +102,7 @@ impl Options {
 /// Measures everything that `options` asks for, prints and writes it; whether every row could be measured.
 pub fn run(options: &Options) -> Result<bool> {
     if options.render {
-        let paths = Paths::find()?;
-        report::draw_charts(&paths)?;
-        report::PAGE.render(&paths)?;
-        many::PAGE.render(&paths)?;
-        frameworks::PAGE.render(&paths)?;
+        render(&Paths::find()?)?;
         return Ok(true);
     }
     let fallback = tempfile::tempdir()?;
@@ -125,14 +121,27 @@ pub fn run(options: &Options) -> Result<bool> {
             (kit, Some(environment))
         }
     };
+    let paths = environment.as_ref().map(|environment| &environment.paths);
     if options.many {
-        let paths = environment.as_ref().map(|environment| &environment.paths);
         return many::run(options, &kit, paths);
     }
     if options.frameworks {
-        let paths = environment.as_ref().map(|environment| &environment.paths);
         return frameworks::run(options, &kit, paths);
     }
+    let results = measure_rows(options, &kit)?;
+    finish(options, &results, paths)
+}
+
+/// Draws the charts of `benches/results`, and writes the pages that show those results.
+fn render(paths: &Paths) -> Result<()> {
+    report::draw_charts(paths)?;
+    report::PAGE.render(paths)?;
+    many::PAGE.render(paths)?;
+    frameworks::PAGE.render(paths)
+}
+
+/// Measures the rows that `options` asks for, in a VM too if `kit` has one.
+fn measure_rows(options: &Options, kit: &Kit) -> Result<Results> {
     // Building is not measuring: the limit and the time of the whole run count from here.
     let started = Instant::now();
     let gpu = options.gpu.resolve();
@@ -140,29 +149,22 @@ pub fn run(options: &Options) -> Result<bool> {
         gpu: gpu == Gpu::Cuda,
         quick: options.quick,
         long: options.long,
-        vm,
+        vm: kit.vm.is_some(),
         kvm: kit
             .vm
             .as_ref()
             .is_some_and(|(_, accel, _)| *accel == Accel::Kvm),
     };
-    let mut suites = scope.suites();
-    for suite in &mut suites {
-        suite.rows.retain(|row| options.wants(&row.name));
-    }
-    suites.retain(|suite| !suite.rows.is_empty());
-    if suites.is_empty() {
-        bail!("no row's name contains {}", options.only.join(" or "));
-    }
+    let suites = wanted_suites(scope, options)?;
     let log = kit.logs.join("back-end-bench.log");
     let backend = Backend::start(&kit.stage, options.gpu, 2, &log)?;
-    let mut bench = Bench::new(&kit, gpu, options.quick, backend);
+    let mut bench = Bench::new(kit, gpu, options.quick, backend);
     let facts = bench
         .facts()
         .context("the native library does not work here")?;
 
     let mut results = Results {
-        machine: Machine::this(&kit, &facts, scope.gpu),
+        machine: Machine::this(kit, &facts, scope.gpu),
         quick: options.quick,
         rows: Vec::new(),
         floors: Vec::new(),
@@ -170,26 +172,7 @@ pub fn run(options: &Options) -> Result<bool> {
         seconds: 0.0,
     };
     let end = started + Duration::from_secs(options.limit);
-    for suite in &suites {
-        if Instant::now() >= end {
-            results
-                .errors
-                .push(format!("{}: left out: time limit reached", suite.title));
-            continue;
-        }
-        let step = Step::new(suite.title.clone());
-        match measure_suite(&mut bench, suite, end, &step) {
-            Ok(figures) => {
-                step.done(format!("{} rows", figures.len()));
-                results.rows.extend(figures);
-            }
-            Err(error) => {
-                process::check_interrupted()?;
-                drop(step);
-                results.errors.push(format!("{}: {error:#}", suite.title));
-            }
-        }
-    }
+    measure_suites(&mut bench, &suites, end, &mut results)?;
     if options.only.is_empty() {
         let floors = bench.floors()?;
         results
@@ -205,11 +188,50 @@ pub fn run(options: &Options) -> Result<bool> {
         results.errors.push(format!("{error:#}"));
     }
     results.seconds = started.elapsed().as_secs_f64();
-    finish(
-        options,
-        &results,
-        environment.as_ref().map(|environment| &environment.paths),
-    )
+    Ok(results)
+}
+
+/// The suites of a scope with those of their rows that `options` asks for; an error if no row is left.
+fn wanted_suites(scope: Scope, options: &Options) -> Result<Vec<Suite>> {
+    let mut suites = scope.suites();
+    for suite in &mut suites {
+        suite.rows.retain(|row| options.wants(&row.name));
+    }
+    suites.retain(|suite| !suite.rows.is_empty());
+    if suites.is_empty() {
+        bail!("no row's name contains {}", options.only.join(" or "));
+    }
+    Ok(suites)
+}
+
+/// Measures the suites one after the other until `end`, and puts their figures and errors into `results`.
+fn measure_suites(
+    bench: &mut Bench,
+    suites: &[Suite],
+    end: Instant,
+    results: &mut Results,
+) -> Result<()> {
+    for suite in suites {
+        if Instant::now() >= end {
+            results
+                .errors
+                .push(format!("{}: left out: time limit reached", suite.title));
+            continue;
+        }
+        let step = Step::new(suite.title.clone());
+        match measure_suite(bench, suite, end, &step) {
+            Ok(figures) => {
+                step.done(format!("{} rows", figures.len()));
+                results.rows.extend(figures);
+            }
+            Err(error) => {
+                process::check_interrupted()?;
+                drop(step);
+                results.errors.push(format!("{}: {error:#}", suite.title));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs the suite's program on either side in turn, and makes its rows out of the medians.

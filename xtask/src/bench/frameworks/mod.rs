@@ -116,7 +116,41 @@ struct Bench<'a> {
     end: Instant,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// Starts a back end with a VM for each of [`WEIGHTS`]. Nothing is begun after `end`.
+    fn start(options: &Options, kit: &'a Kit, paths: Option<&Paths>, end: Instant) -> Result<Self> {
+        let python = options.python.clone().context("--python names no Python")?;
+        let folders = match options.libraries.is_empty() {
+            true => libraries_of(&python).context("this Python has no PyTorch")?,
+            false => options.libraries.clone(),
+        };
+        let log = kit.logs.join("back-end-frameworks.log");
+        let backend = Backend::start_with(
+            &kit.stage,
+            options.gpu,
+            WEIGHTS.len(),
+            &log,
+            |command, dir| {
+                let policy = dir.join("policy.toml");
+                fs::write(&policy, policy_of(dir, &folders)?)?;
+                command.arg("--config").arg(policy);
+                Ok(())
+            },
+        )?;
+        let scripts = match paths {
+            Some(paths) => paths.root.join("benches/frameworks"),
+            None => kit.stage.dir.join("frameworks"),
+        };
+        Ok(Self {
+            kit,
+            backend,
+            python,
+            scripts,
+            folders,
+            end,
+        })
+    }
+
     /// A script's output. One that runs out of time, or dies, has printed lines before.
     fn run(&self, way: Way, script: &str, arguments: &[&str]) -> Result<String> {
         self.run_part(way, "all", script, arguments)
@@ -377,36 +411,8 @@ fn policy_of(dir: &Path, folders: &[PathBuf]) -> Result<String> {
 /// Measures everything that `options` asks for, prints and writes it; whether all of it could be measured and gives the native results.
 pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> {
     let started = Instant::now();
-    let python = options.python.clone().context("--python names no Python")?;
-    let folders = match options.libraries.is_empty() {
-        true => libraries_of(&python).context("this Python has no PyTorch")?,
-        false => options.libraries.clone(),
-    };
-    let log = kit.logs.join("back-end-frameworks.log");
-    let backend = Backend::start_with(
-        &kit.stage,
-        options.gpu,
-        WEIGHTS.len(),
-        &log,
-        |command, dir| {
-            let policy = dir.join("policy.toml");
-            fs::write(&policy, policy_of(dir, &folders)?)?;
-            command.arg("--config").arg(policy);
-            Ok(())
-        },
-    )?;
-    let scripts = match paths {
-        Some(paths) => paths.root.join("benches/frameworks"),
-        None => kit.stage.dir.join("frameworks"),
-    };
-    let bench = Bench {
-        kit,
-        backend,
-        python,
-        scripts,
-        folders,
-        end: started + Duration::from_secs(options.limit),
-    };
+    let end = started + Duration::from_secs(options.limit);
+    let bench = Bench::start(options, kit, paths, end)?;
     let before = Usage::now(bench.backend.id());
     let mut versions = bench.facts()?;
     let real = options.gpu.resolve() == Gpu::Cuda;
@@ -424,6 +430,22 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         errors: Vec::new(),
         seconds: 0.0,
     };
+    measure_parts(&bench, options, &mut results)?;
+    results.roles = Usage::now(bench.backend.id()).since(&before);
+    results.seconds = started.elapsed().as_secs_f64();
+    println!("{}", results.table());
+    println!("{}", results.machine.text());
+    for error in &results.errors {
+        println!("error   {error}");
+    }
+    results.write(options, paths)?;
+    let right = |program: &Program| matches!(program.verdict.as_str(), "same" | "close");
+    let programs = results.programs.iter().chain(&results.in_vm);
+    Ok(results.errors.is_empty() && programs.clone().all(right))
+}
+
+/// Measures the parts that `options` asks for, one after the other. A part that fails becomes an error of the results.
+fn measure_parts(bench: &Bench, options: &Options, results: &mut Results) -> Result<()> {
     let wants = |part| options.parts.is_empty() || options.parts.iter().any(|of| of == part);
     let mut note = |step: Step, part: &str, outcome: Result<String>| -> Result<()> {
         match outcome {
@@ -436,6 +458,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         }
         Ok(())
     };
+    // The errors of single rows come after those of parts.
     let mut errors = Vec::new();
     if wants("programs") {
         let step = Step::new("programs");
@@ -448,7 +471,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     }
     if options.parts.iter().any(|part| part == VM) {
         let step = Step::new("programs in a VM");
-        let outcome = in_vm::measure(&bench).map(|programs| {
+        let outcome = in_vm::measure(bench).map(|programs| {
             let text = format!("{} programs", programs.len());
             results.in_vm = programs;
             text
@@ -457,7 +480,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     }
     if wants("shares") {
         let step = Step::new("two VMs that train");
-        let outcome = shares::measure(&bench).map(|shares| {
+        let outcome = shares::measure(bench).map(|shares| {
             results.shares = shares;
             String::new()
         });
@@ -478,7 +501,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     }
     if wants("operators") {
         let step = Step::new("operators");
-        let outcome = operators::compare(&bench).map(|operators| {
+        let outcome = operators::compare(bench).map(|operators| {
             let text = operators.text();
             results.operators = Some(operators);
             text
@@ -486,17 +509,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         note(step, "operators", outcome)?;
     }
     results.errors.extend(errors);
-    results.roles = Usage::now(bench.backend.id()).since(&before);
-    results.seconds = started.elapsed().as_secs_f64();
-    println!("{}", results.table());
-    println!("{}", results.machine.text());
-    for error in &results.errors {
-        println!("error   {error}");
-    }
-    results.write(options, paths)?;
-    let right = |program: &Program| matches!(program.verdict.as_str(), "same" | "close");
-    let programs = results.programs.iter().chain(&results.in_vm);
-    Ok(results.errors.is_empty() && programs.clone().all(right))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
@@ -82,6 +82,18 @@ enum News {
     End(usize),
 }
 
+/// The processes of a run, in the order of their commands.
+struct Processes<'a> {
+    /// Their standard inputs, until they get the time of their start.
+    inputs: Vec<ChildStdin>,
+    all: Vec<Proc>,
+    told: Receiver<News>,
+    /// The name of the run.
+    name: &'a str,
+    /// The file of their error output.
+    log: PathBuf,
+}
+
 /// Runs all commands at once for `seconds` and calls `meanwhile` in the middle of it.
 pub fn run(
     commands: Vec<Command>,
@@ -90,85 +102,123 @@ pub fn run(
     name: &str,
     meanwhile: impl FnOnce() -> Result<()>,
 ) -> Result<Session> {
-    fs::create_dir_all(logs)?;
-    let log = logs.join(format!("many-{name}.log"));
-    let errors =
-        fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let (tell, told) = channel();
-    let mut processes = Vec::new();
-    let mut inputs = Vec::new();
-    for (index, mut command) in commands.into_iter().enumerate() {
-        command.args(["--start-at", "stdin", "--seconds", &seconds.to_string()]);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(errors.try_clone()?);
-        let mut process = Proc::spawn(&mut command, libc::SIGKILL)?;
-        inputs.push(process.stdin().context("no standard input")?);
-        let output = process.stdout().context("no standard output")?;
-        let tell: Sender<News> = tell.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _ = tell.send(News::Line(index, line));
-            }
-            let _ = tell.send(News::End(index));
-        });
-        processes.push(process);
-    }
-    drop(tell);
-    let failed = |index: usize, what: &str| {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        anyhow::anyhow!("process {index} of {name} {what}\n{}", tail(&text, 8))
-    };
-
-    let mut session = Session::default();
-    session.said.resize_with(processes.len(), Said::default);
-    let mut waiting = processes.len();
-    let end = Instant::now() + READY;
-    while waiting > 0 {
-        process::check_interrupted()?;
-        match told.recv_timeout(Duration::from_millis(200)) {
-            Ok(News::Line(_, line))
-                if matches!(serde_json::from_str(&line), Ok(Line::Ready { .. })) =>
-            {
-                waiting -= 1;
-            }
-            Ok(News::Line(..)) => {}
-            Ok(News::End(index)) => return Err(failed(index, "ended before it was ready")),
-            Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-            Err(_) => bail!("{waiting} processes of {name} are not ready in time"),
-        }
-    }
-    let start = SystemTime::now() + LEAD;
-    let start = start.duration_since(UNIX_EPOCH)?.as_millis();
-    for mut input in inputs {
-        writeln!(input, "{start}")?;
-    }
+    let mut processes = Processes::spawn(commands, seconds, logs, name)?;
+    processes.wait_until_ready()?;
+    processes.start()?;
     std::thread::sleep(LEAD + Duration::from_secs_f64(seconds / 2.0));
     meanwhile()?;
-
-    let mut running = processes.len();
-    let end = Instant::now() + Duration::from_secs_f64(seconds) + DRAIN;
-    while running > 0 {
-        process::check_interrupted()?;
-        match told.recv_timeout(Duration::from_millis(200)) {
-            Ok(News::Line(index, line)) => session.said[index].take(&line),
-            Ok(News::End(index)) => {
-                running -= 1;
-                let status = processes[index].wait()?;
-                if !status.success() {
-                    return Err(failed(index, &describe(status)));
-                }
-            }
-            Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-            Err(_) => bail!("{running} processes of {name} do not end in time"),
-        }
-    }
+    let said = processes.output(seconds)?;
     let begin = |said: &Said| said.done.0.first().map_or(0.0, |(time, _)| *time);
-    let begin = session.said.iter().map(begin).fold(0.0, f64::max);
+    let begin = said.iter().map(begin).fold(0.0, f64::max);
     let speed_up = (seconds / 4.0).min(0.5) * 1e6;
-    session.span = (begin + speed_up, begin + seconds * 1e6);
-    Ok(session)
+    Ok(Session {
+        said,
+        span: (begin + speed_up, begin + seconds * 1e6),
+    })
+}
+
+impl<'a> Processes<'a> {
+    /// Starts the processes, each of which waits for its standard input when it is ready.
+    fn spawn(commands: Vec<Command>, seconds: f64, logs: &Path, name: &'a str) -> Result<Self> {
+        fs::create_dir_all(logs)?;
+        let log = logs.join(format!("many-{name}.log"));
+        let errors =
+            fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let (tell, told) = channel();
+        let mut processes = Self {
+            inputs: Vec::new(),
+            all: Vec::new(),
+            told,
+            name,
+            log,
+        };
+        for (index, mut command) in commands.into_iter().enumerate() {
+            command.args(["--start-at", "stdin", "--seconds", &seconds.to_string()]);
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(errors.try_clone()?);
+            let mut process = Proc::spawn(&mut command, libc::SIGKILL)?;
+            let input = process.stdin().context("no standard input")?;
+            processes.inputs.push(input);
+            let output = process.stdout().context("no standard output")?;
+            let tell: Sender<News> = tell.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let _ = tell.send(News::Line(index, line));
+                }
+                let _ = tell.send(News::End(index));
+            });
+            processes.all.push(process);
+        }
+        Ok(processes)
+    }
+
+    /// Waits until all have said that they are ready.
+    fn wait_until_ready(&self) -> Result<()> {
+        let mut waiting = self.all.len();
+        let end = Instant::now() + READY;
+        while waiting > 0 {
+            process::check_interrupted()?;
+            match self.told.recv_timeout(Duration::from_millis(200)) {
+                Ok(News::Line(_, line))
+                    if matches!(serde_json::from_str(&line), Ok(Line::Ready { .. })) =>
+                {
+                    waiting -= 1;
+                }
+                Ok(News::Line(..)) => {}
+                Ok(News::End(index)) => {
+                    return Err(self.failed(index, "ended before it was ready"));
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                Err(_) => bail!("{waiting} processes of {} are not ready in time", self.name),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all the time at which they start: [`LEAD`] from now.
+    fn start(&mut self) -> Result<()> {
+        let start = SystemTime::now() + LEAD;
+        let start = start.duration_since(UNIX_EPOCH)?.as_millis();
+        for mut input in self.inputs.drain(..) {
+            writeln!(input, "{start}")?;
+        }
+        Ok(())
+    }
+
+    /// The output of each after its start. All must end by themselves, and well.
+    fn output(&mut self, seconds: f64) -> Result<Vec<Said>> {
+        let mut said = vec![Said::default(); self.all.len()];
+        let mut running = self.all.len();
+        let end = Instant::now() + Duration::from_secs_f64(seconds) + DRAIN;
+        while running > 0 {
+            process::check_interrupted()?;
+            match self.told.recv_timeout(Duration::from_millis(200)) {
+                Ok(News::Line(index, line)) => said[index].take(&line),
+                Ok(News::End(index)) => {
+                    running -= 1;
+                    let status = self.all[index].wait()?;
+                    if !status.success() {
+                        return Err(self.failed(index, &describe(status)));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                Err(_) => bail!("{running} processes of {} do not end in time", self.name),
+            }
+        }
+        Ok(said)
+    }
+
+    /// The error for a process that failed, with the end of the log.
+    fn failed(&self, index: usize, what: &str) -> anyhow::Error {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        anyhow::anyhow!(
+            "process {index} of {} {what}\n{}",
+            self.name,
+            tail(&text, 8)
+        )
+    }
 }
 
 impl Said {
