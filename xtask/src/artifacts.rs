@@ -202,6 +202,18 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
 pub fn lay_out(paths: &Paths) -> Result<Stage> {
     let stage = Stage { dir: paths.stage() };
     let release = paths.cargo_target().join("release");
+    install_copies(paths, &release, &stage)?;
+    link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
+    // One library with both names, so that a handle of one is the other's too.
+    let cublaslt = stage.software_gpu().join("libcublasLt.so.13");
+    link_to("libcublas.so.13", &cublaslt)?;
+    link_libraries(paths, &release, &stage)?;
+    fill_native_folders(&stage)?;
+    Ok(stage)
+}
+
+/// Copies the files that need no further linking, without debugging information.
+fn install_copies(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     let copies = [
         ("vhost-device-gpgpu", stage.backend()),
         ("gpgpu-run", stage.gpgpu_run()),
@@ -250,16 +262,16 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
     ];
     parallel::for_each(copies.into(), |(name, target)| {
         install_stripped(paths, &release.join(name), &target)
-    })?;
-    link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
-    // One library with both names, so that a handle of one is the other's too.
-    let cublaslt = stage.software_gpu().join("libcublasLt.so.13");
-    link_to("libcublas.so.13", &cublaslt)?;
+    })
+}
+
+/// Links the guest's libraries of [`LINKED`] and the audit library, and makes the names without a number.
+fn link_libraries(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     let all = LINKED
         .iter()
         .flat_map(|library| library.majors.iter().map(move |major| (library, *major)));
     parallel::for_each(all.collect(), |(library, major)| {
-        link(paths, &release, library, major, &stage)
+        link(paths, release, library, major, stage)
     })?;
     // NVIDIA's driver and toolkit have these names too, and some programs open no other, or this one first.
     let newest = |of: &Linked| (of.name, of.majors.last().copied().unwrap_or_default());
@@ -269,7 +281,11 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
     {
         link_to(&format!("{name}.{major}"), &stage.shims().join(name))?;
     }
-    link_audit(paths, &release, &stage.shims().join("libgpgpu_audit.so"))?;
+    link_audit(paths, release, &stage.shims().join("libgpgpu_audit.so"))
+}
+
+/// Fills the folders of the libraries that programs without a back end use. They are links to others of the stage.
+fn fill_native_folders(stage: &Stage) -> Result<()> {
     let common = [
         "libcudart.so.12",
         "libcudart.so.13",
@@ -298,7 +314,7 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
             &stage.native_software().join(name),
         )?;
     }
-    Ok(stage)
+    Ok(())
 }
 
 /// Compiles our parts.

@@ -16,7 +16,8 @@ use liblzma::{
 use crate::bench;
 use crate::host_tests;
 use crate::kernel::Kernel;
-use crate::kit::{Kit, busybox};
+use crate::kit::{Guest, Kit, busybox};
+use crate::paths::Paths;
 use crate::pitfalls;
 use crate::process::capture;
 use crate::programs::install;
@@ -56,6 +57,37 @@ pub fn run() -> Result<()> {
     let step = Step::new("bundle");
     let work = tempfile::tempdir().context("cannot create a temporary folder")?;
     let root = work.path().join(NAME);
+    add_parts(&kit, paths, &root)?;
+    note_glibc(&root)?;
+    add_guest(paths, kernel, guest, &root.join("guest"))?;
+    add_qemu(kernel, &root.join("qemu"))?;
+    let script = root.join("run.sh");
+    fs::write(&script, include_str!("run.sh"))?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+
+    let output = paths.root.join(".bundle").join(format!("{NAME}.tar.xz"));
+    fs::create_dir_all(paths.root.join(".bundle"))?;
+    step.message("compressing");
+    compress(&root, &output)?;
+    let size = fs::metadata(&output)?.len();
+    if size >= LIMIT {
+        bail!(
+            "{} has {} MiB, and 60 is the limit",
+            output.display(),
+            size >> 20
+        );
+    }
+    step.done(format!(
+        "{} ({:.1} MiB)",
+        output.display(),
+        size as f64 / f64::from(1 << 20)
+    ));
+    println!("{}", output.display());
+    Ok(())
+}
+
+/// Adds the parts of the stage, the scripts of the frameworks, xtask itself and the tests of the back end.
+fn add_parts(kit: &Kit, paths: &Paths, root: &Path) -> Result<()> {
     for part in [
         "bin",
         "lib",
@@ -74,33 +106,38 @@ pub fn run() -> Result<()> {
     fs::write(root.join(bench::VERSION_FILE), bench::version())?;
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     strip(&own, &root.join("bin/xtask"))?;
-    host_tests::build(paths, &root.join(host_tests::PART))?;
-    let (major, minor) = newest_glibc(&root)?;
+    host_tests::build(paths, &root.join(host_tests::PART))
+}
+
+/// Writes the version of the C library that the bundle's programs need, and says so if it is newer than [`GLIBC`].
+fn note_glibc(root: &Path) -> Result<()> {
+    let (major, minor) = newest_glibc(root)?;
     if (major, minor) > GLIBC {
         ui::line(format!(
             "note      built here, the bundle's programs need glibc {major}.{minor} instead of 2.34: build on Debian 12 for older hosts"
         ));
     }
     fs::write(root.join("glibc"), format!("{major}.{minor}\n"))?;
+    Ok(())
+}
+
+/// Adds the guest's kernel, its initramfs, the busybox that probes KVM, and the module.
+fn add_guest(paths: &Paths, kernel: &Kernel, guest: &Guest, to: &Path) -> Result<()> {
     let needed = [
         (guest.kernel.clone(), "vmlinuz"),
         (guest.initramfs.clone(), "initramfs"),
         (busybox(kernel), "busybox"),
     ];
     for (from, name) in needed {
-        install(&from, &root.join("guest").join(name))?;
+        install(&from, &to.join(name))?;
     }
-    fs::write(root.join("guest/release"), &guest.release)?;
+    fs::write(to.join("release"), &guest.release)?;
     let module = paths.modules().join(&kernel.abi).join("virtio_gpgpu.ko");
-    install(&module, &root.join("guest/virtio_gpgpu.ko"))?;
-    add_qemu(kernel, &root.join("qemu"))?;
-    let script = root.join("run.sh");
-    fs::write(&script, include_str!("run.sh"))?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    install(&module, &to.join("virtio_gpgpu.ko"))
+}
 
-    let output = paths.root.join(".bundle").join(format!("{NAME}.tar.xz"));
-    fs::create_dir_all(paths.root.join(".bundle"))?;
-    step.message("compressing");
+/// Packs a folder into an archive, which replaces an earlier one only when it is whole.
+fn compress(root: &Path, output: &Path) -> Result<()> {
     let fresh = output.with_extension("new");
     let mut options = LzmaOptions::new_preset(LEVEL).context("cannot compress")?;
     options.dict_size(DICTIONARY);
@@ -108,23 +145,9 @@ pub fn run() -> Result<()> {
         .context("cannot compress")?;
     let mut archive = tar::Builder::new(XzEncoder::new_stream(File::create(&fresh)?, encoder));
     archive.follow_symlinks(false);
-    archive.append_dir_all(NAME, &root)?;
+    archive.append_dir_all(NAME, root)?;
     archive.into_inner()?.finish()?.sync_all()?;
-    fs::rename(&fresh, &output)?;
-    let size = fs::metadata(&output)?.len();
-    if size >= LIMIT {
-        bail!(
-            "{} has {} MiB, and 60 is the limit",
-            output.display(),
-            size >> 20
-        );
-    }
-    step.done(format!(
-        "{} ({:.1} MiB)",
-        output.display(),
-        size as f64 / f64::from(1 << 20)
-    ));
-    println!("{}", output.display());
+    fs::rename(&fresh, output)?;
     Ok(())
 }
 

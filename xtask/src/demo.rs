@@ -91,23 +91,7 @@ pub fn run(options: &Options) -> Result<bool> {
     if let Some(environment) = environment.as_ref().filter(|_| options.monitor) {
         host_tests::build_guests(&environment.paths, environment.cuda()?, &kit.stage)?;
     }
-    let mut runs = Programs::load(&kit.stage.programs())?.runs(options.paper);
-    if let Some(only) = &options.only {
-        runs.retain(|run| run.program.contains(only.as_str()));
-        if runs.is_empty() {
-            bail!("no program's name contains {only}");
-        }
-    }
-    if options.gpu.resolve() == Gpu::Cuda && options.libraries.is_empty() {
-        let before = runs.len();
-        runs.retain(|run| run.kind != "library");
-        if runs.len() < before {
-            let count = before - runs.len();
-            ui::line(format!(
-                "skipped   {count} programs: NVIDIA's libraries are needed, --libraries names their folders"
-            ));
-        }
-    }
+    let runs = wanted_runs(options, &kit)?;
     let mut backend = None;
     let (way, tables) = if options.native {
         (
@@ -152,6 +136,28 @@ pub fn run(options: &Options) -> Result<bool> {
         );
     }
     Ok(good)
+}
+
+/// The runs of the programs that `options` asks for, without those that lack NVIDIA's libraries.
+fn wanted_runs(options: &Options, kit: &Kit) -> Result<Vec<Run>> {
+    let mut runs = Programs::load(&kit.stage.programs())?.runs(options.paper);
+    if let Some(only) = &options.only {
+        runs.retain(|run| run.program.contains(only.as_str()));
+        if runs.is_empty() {
+            bail!("no program's name contains {only}");
+        }
+    }
+    if options.gpu.resolve() == Gpu::Cuda && options.libraries.is_empty() {
+        let before = runs.len();
+        runs.retain(|run| run.kind != "library");
+        if runs.len() < before {
+            let count = before - runs.len();
+            ui::line(format!(
+                "skipped   {count} programs: NVIDIA's libraries are needed, --libraries names their folders"
+            ));
+        }
+    }
+    Ok(runs)
 }
 
 fn finish_pitfalls(options: &Options, way: &str, outcome: &pitfalls::Outcome) -> Result<bool> {
