@@ -50,59 +50,16 @@ pub fn run(
     };
 
     step.message("install");
-    service.install(&ours(earlier, EARLIER_PACKAGES))?;
-    service.listens_at("/run/gpgpu/vm.sock")?;
-    let process = service.process()?;
-    service.computes("/run/gpgpu/vm.sock")?;
-
+    let process = service.starts_with_its_installation(&ours(earlier, EARLIER_PACKAGES))?;
     step.message("upgrade");
-    let said = service.install(&ours(made, NEW_PACKAGES))?;
-    ensure!(said.contains("was not restarted"), "dpkg says {said}");
-    ensure!(
-        service.process()? == process,
-        "the upgrade has restarted the service"
-    );
-    // More than one, so that one has a worker which was started since.
-    for _ in 0..2 {
-        service.computes("/run/gpgpu/vm.sock")?;
-    }
-
+    let packages = ours(made, NEW_PACKAGES);
+    service.runs_on_through_an_upgrade(process, &packages)?;
     step.message("other options");
-    let machine = service.machine;
-    machine.shell(&format!(
-        "cp /usr/share/doc/{HOST}/examples/policy.toml /etc/virtio-gpgpu && echo \"{OPTIONS}\" >>/etc/default/{HOST}"
-    ))?;
-    machine.run(&["systemctl", "restart", HOST])?;
-    service.listens_at("/run/virtio-gpgpu/ci.sock")?;
-    service.computes("/run/virtio-gpgpu/ci.sock")?;
-    let process = service.process()?;
-    machine.run(&["systemctl", "reload", HOST])?;
-    ensure!(
-        service.process()? == process,
-        "a reload has restarted the service"
-    );
-
+    service.takes_other_options()?;
     step.message("disabled");
-    machine.run(&["systemctl", "disable", "--now", HOST])?;
-    service.install(&ours(made, NEW_PACKAGES))?;
-    for question in ["is-active", "is-enabled"] {
-        let answer = service.state(question)?;
-        ensure!(
-            ["inactive", "disabled"].contains(&answer.as_str()),
-            "an upgrade made a disabled service {answer}"
-        );
-    }
-    machine.run(&["systemctl", "enable", "--now", HOST])?;
-
+    service.stays_disabled_in_an_upgrade(&packages)?;
     step.message("purge");
-    machine.run(&["dpkg", "--purge", HOST, GUEST])?;
-    let active = service.state("is-active")?;
-    ensure!(active == "inactive", "purged, and the service is {active}");
-    let left = machine.shell(
-        "find / /run -xdev -name '*gpgpu*' -not -path '/srv/*'; \
-         systemctl list-units --failed --plain --no-legend",
-    )?;
-    ensure!(left.is_empty(), "{left} is left after the purge");
+    service.leaves_nothing_after_its_purge()?;
     drop(booted);
     step.done("installed, upgraded while it ran, changed, disabled and purged");
     Ok(())
@@ -115,6 +72,75 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
+    /// Its installation starts it, and it works; gives the number of its process.
+    fn starts_with_its_installation(&self, packages: &[String]) -> Result<u32> {
+        self.install(packages)?;
+        self.listens_at("/run/gpgpu/vm.sock")?;
+        let process = self.process()?;
+        self.computes("/run/gpgpu/vm.sock")?;
+        Ok(process)
+    }
+
+    /// An upgrade leaves this process running, and it works with the new files.
+    fn runs_on_through_an_upgrade(&self, process: u32, packages: &[String]) -> Result<()> {
+        let said = self.install(packages)?;
+        ensure!(said.contains("was not restarted"), "dpkg says {said}");
+        ensure!(
+            self.process()? == process,
+            "the upgrade has restarted the service"
+        );
+        // More than one, so that one has a worker which was started since.
+        for _ in 0..2 {
+            self.computes("/run/gpgpu/vm.sock")?;
+        }
+        Ok(())
+    }
+
+    /// A restart takes the policy and the options of its files, and a reload does not restart it.
+    fn takes_other_options(&self) -> Result<()> {
+        self.machine.shell(&format!(
+            "cp /usr/share/doc/{HOST}/examples/policy.toml /etc/virtio-gpgpu && echo \"{OPTIONS}\" >>/etc/default/{HOST}"
+        ))?;
+        self.machine.run(&["systemctl", "restart", HOST])?;
+        self.listens_at("/run/virtio-gpgpu/ci.sock")?;
+        self.computes("/run/virtio-gpgpu/ci.sock")?;
+        let process = self.process()?;
+        self.machine.run(&["systemctl", "reload", HOST])?;
+        ensure!(
+            self.process()? == process,
+            "a reload has restarted the service"
+        );
+        Ok(())
+    }
+
+    /// An upgrade neither starts nor enables a disabled service. It is enabled again at the end.
+    fn stays_disabled_in_an_upgrade(&self, packages: &[String]) -> Result<()> {
+        self.machine.run(&["systemctl", "disable", "--now", HOST])?;
+        self.install(packages)?;
+        for question in ["is-active", "is-enabled"] {
+            let answer = self.state(question)?;
+            ensure!(
+                ["inactive", "disabled"].contains(&answer.as_str()),
+                "an upgrade made a disabled service {answer}"
+            );
+        }
+        self.machine.run(&["systemctl", "enable", "--now", HOST])?;
+        Ok(())
+    }
+
+    /// A purge stops it, and removes all files of the packages.
+    fn leaves_nothing_after_its_purge(&self) -> Result<()> {
+        self.machine.run(&["dpkg", "--purge", HOST, GUEST])?;
+        let active = self.state("is-active")?;
+        ensure!(active == "inactive", "purged, and the service is {active}");
+        let left = self.machine.shell(
+            "find / /run -xdev -name '*gpgpu*' -not -path '/srv/*'; \
+             systemctl list-units --failed --plain --no-legend",
+        )?;
+        ensure!(left.is_empty(), "{left} is left after the purge");
+        Ok(())
+    }
+
     fn install(&self, files: &[String]) -> Result<String> {
         let names = files.iter().map(String::as_str);
         let words: Vec<&str> = ["dpkg", "--install"].into_iter().chain(names).collect();
