@@ -198,13 +198,49 @@ fn stop_signals() -> Result<SignalFd, Box<dyn Error>> {
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?)
 }
 
-fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
-    let libraries = config.policies.libraries.clone();
-    let mut check = own(&config, role::CHECK)?;
+/// The program that reads the sensors of these GPUs.
+fn sensors_program(worker: &Program, gpus: &[HostGpu]) -> Program {
+    let mut sensors = beside(worker, role::SENSORS);
+    let addresses: Vec<&str> = gpus.iter().map(|gpu| &*gpu.address).collect();
+    sensors.arguments.push(role::ADDRESSES.into());
+    sensors.arguments.push(addresses.join(",").into());
+    sensors
+}
+
+/// Tries the sandbox and the libraries in it, in a process of its own.
+fn try_sandbox(config: &Config) -> Result<(), Box<dyn Error>> {
+    let mut check = own(config, role::CHECK)?;
     // Checks that workers repeat need not delay the start.
-    let tried = libraries.to_be_tried(config.check);
+    let tried = config.policies.libraries.to_be_tried(config.check);
     check.arguments.extend(tried.to_arguments());
     role::check(&check)?;
+    Ok(())
+}
+
+/// Tells the driver of workers where its compile cache is, and to load a library's parts when they are used.
+fn set_up_driver(worker: &mut Program, cache: Option<&Cache>) {
+    if let Some(cache) = cache {
+        worker.arguments.push(role::CACHE.into());
+        worker.arguments.push(cache.directory().into());
+    }
+    for (name, value) in worker::cache_variables(cache.is_some()) {
+        worker.environment.push((name.into(), value.into()));
+    }
+    // Otherwise the driver places libraries in all contexts, unasked and so uncharged.
+    let lazy = ("CUDA_MODULE_LOADING".into(), "LAZY".into());
+    worker.environment.push(lazy);
+}
+
+/// Raises the limit of descriptors to the most that the system allows.
+fn raise_descriptor_limit() -> nix::Result<()> {
+    // Each client costs each process a few descriptors, and the default is 1024.
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
+}
+
+fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
+    let libraries = config.policies.libraries.clone();
+    try_sandbox(&config)?;
     sandbox::confine_supervisor(config.sandbox)?;
     let mut worker = worker_program(&config)?;
     let probe = own(&config, role::PROBE)?;
@@ -232,10 +268,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     }
     let mut mover = beside(&worker, role::MOVER);
     let contexts = beside(&worker, role::CONTEXTS);
-    let mut sensors = beside(&worker, role::SENSORS);
-    let addresses: Vec<&str> = gpus.iter().map(|gpu| &*gpu.address).collect();
-    sensors.arguments.push(role::ADDRESSES.into());
-    sensors.arguments.push(addresses.join(",").into());
+    let sensors = sensors_program(&worker, &gpus);
     let context_costs = supervisor::measure::context_costs(&contexts).unwrap_or_else(|reason| {
         tracing::warn!(
             "Cannot measure the size of contexts, so no VM is charged for them: {reason}"
@@ -247,23 +280,12 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         mover.environment.push((name.into(), value.into()));
     }
     let cache = compile_cache(&config, gpu)?;
-    if let Some(cache) = &cache {
-        worker.arguments.push(role::CACHE.into());
-        worker.arguments.push(cache.directory().into());
-    }
-    for (name, value) in worker::cache_variables(cache.is_some()) {
-        worker.environment.push((name.into(), value.into()));
-    }
-    // Otherwise the driver places libraries in all contexts, unasked and so uncharged.
-    let lazy = ("CUDA_MODULE_LOADING".into(), "LAZY".into());
-    worker.environment.push(lazy);
+    set_up_driver(&mut worker, cache.as_ref());
 
     let stop = stop_signals()?;
     let reload = reload(config.policies.file.clone(), gpus.len())?;
 
-    // Each client costs each process a few descriptors, and the default is 1024.
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    raise_descriptor_limit()?;
 
     let device = own(&config, role::DEVICE)?;
     let mut supervisor = Supervisor::new(supervisor::Config {

@@ -79,6 +79,72 @@ struct Section {
     sensors: Option<bool>,
 }
 
+/// A file, to name places in it.
+#[derive(Debug)]
+struct Source<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    /// The file and the line.
+    fn place(&self, span: &Range<usize>) -> String {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        format!("{}:{line}", self.file.display())
+    }
+
+    /// An error in this line.
+    fn wrong(&self, span: &Range<usize>, message: String) -> Error {
+        Error {
+            place: self.place(span),
+            message,
+        }
+    }
+}
+
+impl LibrarySection {
+    fn read(&self, source: &Source<'_>) -> Result<Libraries, Error> {
+        let mut libraries = Libraries::default();
+        for folder in &self.folders {
+            let added = libraries.add_folder(folder.as_ref());
+            added.map_err(|message| source.wrong(&folder.span(), message))?;
+        }
+        for name in &self.ahead {
+            let library = name.as_ref().parse();
+            libraries.add_ahead(library.map_err(|message| source.wrong(&name.span(), message))?);
+        }
+        Ok(libraries)
+    }
+}
+
+impl Section {
+    /// Sets the values that the section or `defaults` has. Returns the place of the GPUs, if either has them.
+    fn set(self, vm: &mut VmPolicy, defaults: &Defaults) -> Option<Range<usize>> {
+        let gpus = self.gpus.or_else(|| defaults.gpus.clone());
+        let gpus_at = gpus.as_ref().map(Spanned::span);
+        vm.gpus = gpus.and_then(|gpus| gpus.into_inner().0);
+        let Memory(memory) = self.memory.or(defaults.memory).unwrap_or_default();
+        vm.memory = memory;
+        let Weight(weight) = self.weight.or(defaults.weight).unwrap_or_default();
+        vm.weight = weight;
+        let most = self.max_clients.or(defaults.max_clients);
+        let MaxClients(most) = most.unwrap_or_default();
+        vm.max_clients = most;
+        let longest = self.longest_kernel.or(defaults.longest_kernel);
+        let LongestKernel(longest) = longest.unwrap_or_default();
+        vm.longest_kernel = longest;
+        let limit = self.overrun_limit.or(defaults.overrun_limit);
+        let OverrunLimit(limit) = limit.unwrap_or_default();
+        vm.overrun_limit = limit;
+        let limit = self.pause_limit.or(defaults.pause_limit);
+        let PauseLimit(limit) = limit.unwrap_or_default();
+        vm.pause_limit = limit;
+        vm.sensors = self.sensors.or(defaults.sensors).unwrap_or_default();
+        gpus_at
+    }
+}
+
 impl Policies {
     /// Reads a file.
     ///
@@ -97,21 +163,12 @@ impl Policies {
     /// # Errors
     /// As [`Policies::read`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
-        let place = |span: &Range<usize>| {
-            let before = text.get(..span.start).unwrap_or(text);
-            format!("{}:{}", file.display(), before.matches('\n').count() + 1)
-        };
-        let wrong = |span: &Range<usize>, message: String| {
-            Err(Error {
-                place: place(span),
-                message,
-            })
-        };
+        let source = Source { file, text };
         let whole: Whole = match toml::from_str(text) {
             Ok(whole) => whole,
             Err(error) => {
                 let span = error.span().unwrap_or_default();
-                return wrong(&span, error.message().replace('\n', "; "));
+                return Err(source.wrong(&span, error.message().replace('\n', "; ")));
             }
         };
         if whole.vm.is_empty() {
@@ -120,38 +177,22 @@ impl Policies {
                 message: "no [[vm]] section found".to_owned(),
             });
         }
-        let mut libraries = Libraries::default();
-        for folder in &whole.libraries.folders {
-            if let Err(message) = libraries.add_folder(folder.as_ref()) {
-                return wrong(&folder.span(), message);
-            }
-        }
-        for name in &whole.libraries.ahead {
-            match name.as_ref().parse() {
-                Ok(library) => libraries.add_ahead(library),
-                Err(message) => return wrong(&name.span(), message),
-            }
-        }
-        let defaults = whole.defaults;
         let mut policies = Self {
             vms: Vec::new(),
-            libraries,
+            libraries: whole.libraries.read(&source)?,
             file: Some(file.to_owned()),
             places: Vec::new(),
         };
         let mut known: Vec<PathBuf> = Vec::new();
         for section in whole.vm {
             let (socket, at) = (section.socket.as_ref(), section.socket.span());
-            let resolved = match check_socket(socket) {
-                Ok(resolved) => resolved,
-                Err(message) => return wrong(&at, message),
-            };
+            let resolved = check_socket(socket).map_err(|message| source.wrong(&at, message))?;
             if policies.vms.len() >= MAX_VMS {
-                return wrong(&at, format!("more than {MAX_VMS} VMs"));
+                return Err(source.wrong(&at, format!("more than {MAX_VMS} VMs")));
             }
             if let Some(other) = known.iter().position(|other| *other == resolved) {
                 let other = &policies.vms[other].name;
-                return wrong(&at, format!("VM {other:?} has the same socket"));
+                return Err(source.wrong(&at, format!("VM {other:?} has the same socket")));
             }
             known.push(resolved);
             let mut vm = VmPolicy::new(socket.clone());
@@ -160,34 +201,14 @@ impl Policies {
             if let Some(name) = &section.name {
                 vm.name.clone_from(name.as_ref());
             }
-            if let Err(message) = check_name(&vm.name) {
-                return wrong(&named, message);
-            }
+            check_name(&vm.name).map_err(|message| source.wrong(&named, message))?;
             if policies.vms.iter().any(|other| other.name == vm.name) {
-                return wrong(&named, format!("another VM has the name {:?}", vm.name));
+                let message = format!("another VM has the name {:?}", vm.name);
+                return Err(source.wrong(&named, message));
             }
-            let gpus = section.gpus.or_else(|| defaults.gpus.clone());
-            let gpus_at = gpus.as_ref().map_or(at, Spanned::span);
-            vm.gpus = gpus.and_then(|gpus| gpus.into_inner().0);
-            let Memory(memory) = section.memory.or(defaults.memory).unwrap_or_default();
-            vm.memory = memory;
-            let Weight(weight) = section.weight.or(defaults.weight).unwrap_or_default();
-            vm.weight = weight;
-            let most = section.max_clients.or(defaults.max_clients);
-            let MaxClients(most) = most.unwrap_or_default();
-            vm.max_clients = most;
-            let longest = section.longest_kernel.or(defaults.longest_kernel);
-            let LongestKernel(longest) = longest.unwrap_or_default();
-            vm.longest_kernel = longest;
-            let limit = section.overrun_limit.or(defaults.overrun_limit);
-            let OverrunLimit(limit) = limit.unwrap_or_default();
-            vm.overrun_limit = limit;
-            let limit = section.pause_limit.or(defaults.pause_limit);
-            let PauseLimit(limit) = limit.unwrap_or_default();
-            vm.pause_limit = limit;
-            vm.sensors = section.sensors.or(defaults.sensors).unwrap_or_default();
+            let gpus_at = section.set(&mut vm, &whole.defaults).unwrap_or(at);
             policies.vms.push(vm);
-            policies.places.push(place(&gpus_at));
+            policies.places.push(source.place(&gpus_at));
         }
         Ok(policies)
     }
