@@ -8,7 +8,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    argument::InPtr,
+    argument::{HostPtr, InPtr},
     array_copy,
     client::{Client, client},
     copy::{Order, Side, blocks, check, copy, synchronise},
@@ -161,125 +161,153 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
     if array_copy::has_array(&whole) {
         return array_copy::copy(&whole, order);
     }
-    let (width, height) = (copy2d.WidthInBytes, copy2d.Height);
-    if width == 0 || height == 0 || recorded(&whole, order)? {
+    if copy2d.WidthInBytes == 0 || copy2d.Height == 0 || recorded(&whole, order)? {
         return Ok(());
     }
-    let extent = (width, height);
-    let dst = Plane::new(
-        client,
-        copy2d.dstMemoryType,
-        (copy2d.dstHost as u64, copy2d.dstDevice),
-        (copy2d.dstXInBytes, copy2d.dstY, copy2d.dstPitch),
-        extent,
-    )?;
-    let src = Plane::new(
-        client,
-        copy2d.srcMemoryType,
-        (copy2d.srcHost as u64, copy2d.srcDevice),
-        (copy2d.srcXInBytes, copy2d.srcY, copy2d.srcPitch),
-        extent,
-    )?;
-    let Order {
-        stream: hStream,
-        synchronous,
-    } = order;
-    for plane in [dst, src] {
-        if let Side::DeviceVisible(start) = plane.side {
-            let bytes = plane.pitch.saturating_mul(height - 1).saturating_add(width);
-            managed::names(client, start, bytes, hStream);
-        }
-    }
-    match (dst.side, src.side) {
-        (Side::DeviceVisible(to), Side::DeviceVisible(from)) => {
-            let copy = Copy2D {
-                dst: to,
-                dst_pitch: dst.pitch,
-                src: from,
-                src_pitch: src.pitch,
-                width,
-                height,
-            };
-            client
-                .call(&request::gpgpuCopy2D {
-                    copy,
-                    hStream,
-                    synchronous,
-                })
-                .map(drop)
-        }
-        // Rows longer than a block go one by one.
-        _ if width > client.block_bytes() => {
-            for row in 0..height {
-                copy_row(dst, src, row, width, order)?;
-            }
-            Ok(())
-        }
-        (Side::DeviceVisible(to), Side::Pageable(from)) => {
-            let mut packed = Vec::new();
-            for (row, count) in blocks(height, client.block_bytes() / width) {
-                packed.clear();
-                for y in row..row + count {
-                    packed.extend_from_slice(from.add(y * src.pitch).bytes(width));
-                }
-                let dst_row = to + (row * dst.pitch) as u64;
-                let request = request::gpgpuCopyIn2D {
-                    dst: dst_row,
-                    pitch: dst.pitch,
-                    width,
-                    height: count,
-                    hStream,
-                    synchronous,
-                };
-                client.call_with(&request, &packed, &mut [])?;
-            }
-            Ok(())
-        }
-        (Side::Pageable(to), Side::DeviceVisible(from)) => {
-            let mut packed = vec![0; client.block_bytes().min(width * height)];
-            for (row, count) in blocks(height, client.block_bytes() / width) {
-                let src_row = from + (row * src.pitch) as u64;
-                let packed = &mut packed[..count * width];
-                let request = request::gpgpuCopyOut2D {
-                    src: src_row,
-                    pitch: src.pitch,
-                    width,
-                    height: count,
-                    hStream,
-                };
-                client.call_with(&request, &[], packed)?;
-                for (i, bytes) in packed.chunks_exact(width).enumerate() {
-                    to.add((row + i) * dst.pitch).store(bytes);
-                }
-            }
-            Ok(())
-        }
-        (Side::Pageable(_), Side::Pageable(_)) => {
-            synchronise(client, hStream)?;
-            for row in 0..height {
-                copy_row(
-                    dst,
-                    src,
-                    row,
-                    width,
-                    Order {
-                        synchronous: true,
-                        ..order
-                    },
-                )?;
-            }
-            Ok(())
-        }
-    }
+    Rows::new(client, &copy2d, order)?.copy(client)
 }
 
-fn copy_row(dst: Plane, src: Plane, row: usize, width: usize, order: Order) -> Result {
-    let at = |plane: Plane| match plane.side {
-        Side::DeviceVisible(start) => Side::DeviceVisible(start + (row * plane.pitch) as u64),
-        Side::Pageable(start) => Side::Pageable(start.add(row * plane.pitch)),
-    };
-    let whole = (CU_MEMORYTYPE_UNIFIED, 0);
-    copy(at(dst), at(src), width, (whole, whole), order)
+/// A copy of rows between two sides, neither of which is an array.
+struct Rows {
+    dst: Plane,
+    src: Plane,
+    width: usize,
+    height: usize,
+    order: Order,
+}
+
+impl Rows {
+    fn new(client: &Client, copy: &CUDA_MEMCPY2D, order: Order) -> Result<Self> {
+        let (width, height) = (copy.WidthInBytes, copy.Height);
+        let extent = (width, height);
+        let dst = Plane::new(
+            client,
+            copy.dstMemoryType,
+            (copy.dstHost as u64, copy.dstDevice),
+            (copy.dstXInBytes, copy.dstY, copy.dstPitch),
+            extent,
+        )?;
+        let src = Plane::new(
+            client,
+            copy.srcMemoryType,
+            (copy.srcHost as u64, copy.srcDevice),
+            (copy.srcXInBytes, copy.srcY, copy.srcPitch),
+            extent,
+        )?;
+        Ok(Self {
+            dst,
+            src,
+            width,
+            height,
+            order,
+        })
+    }
+
+    fn copy(&self, client: &Client) -> Result {
+        for plane in [self.dst, self.src] {
+            if let Side::DeviceVisible(start) = plane.side {
+                let rows = plane.pitch.saturating_mul(self.height - 1);
+                let bytes = rows.saturating_add(self.width);
+                managed::names(client, start, bytes, self.order.stream);
+            }
+        }
+        match (self.dst.side, self.src.side) {
+            (Side::DeviceVisible(to), Side::DeviceVisible(from)) => {
+                self.in_device(client, to, from)
+            }
+            // Rows longer than a block go one by one.
+            _ if self.width > client.block_bytes() => self.one_by_one(self.order),
+            (Side::DeviceVisible(to), Side::Pageable(from)) => self.send(client, to, from),
+            (Side::Pageable(to), Side::DeviceVisible(from)) => self.fetch(client, to, from),
+            (Side::Pageable(_), Side::Pageable(_)) => {
+                synchronise(client, self.order.stream)?;
+                self.one_by_one(Order {
+                    synchronous: true,
+                    ..self.order
+                })
+            }
+        }
+    }
+
+    fn in_device(&self, client: &Client, to: u64, from: u64) -> Result {
+        let copy = Copy2D {
+            dst: to,
+            dst_pitch: self.dst.pitch,
+            src: from,
+            src_pitch: self.src.pitch,
+            width: self.width,
+            height: self.height,
+        };
+        client
+            .call(&request::gpgpuCopy2D {
+                copy,
+                hStream: self.order.stream,
+                synchronous: self.order.synchronous,
+            })
+            .map(drop)
+    }
+
+    /// From pageable memory, with as many rows in a request as a block holds.
+    fn send(&self, client: &Client, to: u64, from: HostPtr) -> Result {
+        let mut packed = Vec::new();
+        for (row, count) in blocks(self.height, client.block_bytes() / self.width) {
+            packed.clear();
+            for y in row..row + count {
+                packed.extend_from_slice(from.add(y * self.src.pitch).bytes(self.width));
+            }
+            let request = request::gpgpuCopyIn2D {
+                dst: to + (row * self.dst.pitch) as u64,
+                pitch: self.dst.pitch,
+                width: self.width,
+                height: count,
+                hStream: self.order.stream,
+                synchronous: self.order.synchronous,
+            };
+            client.call_with(&request, &packed, &mut [])?;
+        }
+        Ok(())
+    }
+
+    /// To pageable memory, with as many rows by a request as a block holds.
+    fn fetch(&self, client: &Client, to: HostPtr, from: u64) -> Result {
+        let width = self.width;
+        let mut packed = vec![0; client.block_bytes().min(width * self.height)];
+        for (row, count) in blocks(self.height, client.block_bytes() / width) {
+            let packed = &mut packed[..count * width];
+            let request = request::gpgpuCopyOut2D {
+                src: from + (row * self.src.pitch) as u64,
+                pitch: self.src.pitch,
+                width,
+                height: count,
+                hStream: self.order.stream,
+            };
+            client.call_with(&request, &[], packed)?;
+            for (i, bytes) in packed.chunks_exact(width).enumerate() {
+                to.add((row + i) * self.dst.pitch).store(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn one_by_one(&self, order: Order) -> Result {
+        let whole = (CU_MEMORYTYPE_UNIFIED, 0);
+        for row in 0..self.height {
+            let at = |plane: Plane| match plane.side {
+                Side::DeviceVisible(start) => {
+                    Side::DeviceVisible(start + (row * plane.pitch) as u64)
+                }
+                Side::Pageable(start) => Side::Pageable(start.add(row * plane.pitch)),
+            };
+            copy(
+                at(self.dst),
+                at(self.src),
+                self.width,
+                (whole, whole),
+                order,
+            )?;
+        }
+        Ok(())
+    }
 }
 
 cuda! {
