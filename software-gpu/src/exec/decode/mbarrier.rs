@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `mbarrier` objects.
 
-use super::super::env::SHARED;
+use super::super::env::{GENERIC, SHARED};
 use super::super::mbarrier as run;
 use super::super::program::{NONE, Op};
 use super::{Decoder, Kind, Mods, Ty};
 use crate::ptx::{Error, Operand};
+
+/// The operation on an object in a state space.
+fn step_in(space: u8) -> Op {
+    Op::Env(match space {
+        SHARED => run::step::<SHARED>,
+        _ => run::step::<GENERIC>,
+    })
+}
 
 impl Decoder<'_> {
     pub(super) fn mbarrier(&mut self, m: &mut Mods<'_>, o: &[Operand]) -> Result<bool, Error> {
@@ -84,11 +92,7 @@ impl Decoder<'_> {
             }
         };
         i.list = Box::new([code]);
-        i.op = Op::Env(if space == SHARED {
-            run::step::<SHARED>
-        } else {
-            run::step::<{ super::super::env::GENERIC }>
-        });
+        i.op = step_in(space);
         self.push(i);
         Ok(true)
     }
@@ -110,11 +114,7 @@ impl Decoder<'_> {
             i.b = self.constant(4, 1);
             i.d = NONE;
             i.list = Box::new([run::ARRIVE]);
-            i.op = Op::Env(if space == SHARED {
-                run::step::<SHARED>
-            } else {
-                run::step::<{ super::super::env::GENERIC }>
-            });
+            i.op = step_in(space);
         }
         self.push(i);
         Ok(true)

@@ -20,6 +20,46 @@ macro_rules! spaces {
     };
 }
 
+/// The load of a type into registers of this width.
+fn load_of(space: u8, t: Ty, width: u8) -> Option<EnvFn> {
+    Some(match (t.bits, t.signed(), width) {
+        (8, false, 8) | (8, true, 8) => spaces!(space, load<u8, u8>),
+        (8, false, 16) => spaces!(space, load<u8, u16>),
+        (8, false, 32) => spaces!(space, load<u8, u32>),
+        (8, false, 64) => spaces!(space, load<u8, u64>),
+        (8, true, 16) => spaces!(space, load<i8, u16>),
+        (8, true, 32) => spaces!(space, load<i8, u32>),
+        (8, true, 64) => spaces!(space, load<i8, u64>),
+        (16, _, 16) => spaces!(space, load<u16, u16>),
+        (16, false, 32) => spaces!(space, load<u16, u32>),
+        (16, false, 64) => spaces!(space, load<u16, u64>),
+        (16, true, 32) => spaces!(space, load<i16, u32>),
+        (16, true, 64) => spaces!(space, load<i16, u64>),
+        (32, _, 32) => spaces!(space, load<u32, u32>),
+        (32, false, 64) => spaces!(space, load<u32, u64>),
+        (32, true, 64) => spaces!(space, load<i32, u64>),
+        (64, _, 64) => spaces!(space, load<u64, u64>),
+        _ => return None,
+    })
+}
+
+/// The store of a type from registers of this width.
+fn store_of(space: u8, t: Ty, width: u8) -> Option<EnvFn> {
+    Some(match (t.bits, width) {
+        (8, 8) => spaces!(space, store<u8, u8>),
+        (8, 16) => spaces!(space, store<u8, u16>),
+        (8, 32) => spaces!(space, store<u8, u32>),
+        (8, 64) => spaces!(space, store<u8, u64>),
+        (16, 16) => spaces!(space, store<u16, u16>),
+        (16, 32) => spaces!(space, store<u16, u32>),
+        (16, 64) => spaces!(space, store<u16, u64>),
+        (32, 32) => spaces!(space, store<u32, u32>),
+        (32, 64) => spaces!(space, store<u32, u64>),
+        (64, 64) => spaces!(space, store<u64, u64>),
+        _ => return None,
+    })
+}
+
 impl Decoder<'_> {
     pub(super) fn memory(
         &mut self,
@@ -192,16 +232,7 @@ impl Decoder<'_> {
         if t.bits == 128 {
             return Ok(false);
         }
-        let mut width = t.bits;
-        for p in parts {
-            if let Operand::Register(r) = p {
-                let w = self.width(*r);
-                if w < t.bits {
-                    return self.error("register narrower than the type");
-                }
-                width = width.max(w);
-            }
-        }
+        let width = self.common_width(parts, t)?;
         let mut list = Vec::new();
         for p in parts {
             list.push(match p {
@@ -215,40 +246,12 @@ impl Decoder<'_> {
             });
         }
         i.list = list.into();
-        let f = if is_load {
-            match (t.bits, t.signed(), width) {
-                (8, false, 8) | (8, true, 8) => spaces!(code, load<u8, u8>),
-                (8, false, 16) => spaces!(code, load<u8, u16>),
-                (8, false, 32) => spaces!(code, load<u8, u32>),
-                (8, false, 64) => spaces!(code, load<u8, u64>),
-                (8, true, 16) => spaces!(code, load<i8, u16>),
-                (8, true, 32) => spaces!(code, load<i8, u32>),
-                (8, true, 64) => spaces!(code, load<i8, u64>),
-                (16, _, 16) => spaces!(code, load<u16, u16>),
-                (16, false, 32) => spaces!(code, load<u16, u32>),
-                (16, false, 64) => spaces!(code, load<u16, u64>),
-                (16, true, 32) => spaces!(code, load<i16, u32>),
-                (16, true, 64) => spaces!(code, load<i16, u64>),
-                (32, _, 32) => spaces!(code, load<u32, u32>),
-                (32, false, 64) => spaces!(code, load<u32, u64>),
-                (32, true, 64) => spaces!(code, load<i32, u64>),
-                (64, _, 64) => spaces!(code, load<u64, u64>),
-                _ => return Ok(false),
-            }
-        } else {
-            match (t.bits, width) {
-                (8, 8) => spaces!(code, store<u8, u8>),
-                (8, 16) => spaces!(code, store<u8, u16>),
-                (8, 32) => spaces!(code, store<u8, u32>),
-                (8, 64) => spaces!(code, store<u8, u64>),
-                (16, 16) => spaces!(code, store<u16, u16>),
-                (16, 32) => spaces!(code, store<u16, u32>),
-                (16, 64) => spaces!(code, store<u16, u64>),
-                (32, 32) => spaces!(code, store<u32, u32>),
-                (32, 64) => spaces!(code, store<u32, u64>),
-                (64, 64) => spaces!(code, store<u64, u64>),
-                _ => return Ok(false),
-            }
+        let function = match is_load {
+            true => load_of(code, t, width),
+            false => store_of(code, t, width),
+        };
+        let Some(f) = function else {
+            return Ok(false);
         };
         i.op = Op::Env(f);
         if order == Some("release") {
@@ -259,6 +262,21 @@ impl Decoder<'_> {
             self.fence();
         }
         Ok(true)
+    }
+
+    /// The bits of the widest register, or those of the type if none is wider.
+    fn common_width(&self, parts: &[Operand], t: Ty) -> Result<u8, Error> {
+        let mut width = t.bits;
+        for p in parts {
+            if let Operand::Register(r) = p {
+                let w = self.width(*r);
+                if w < t.bits {
+                    return self.error("register narrower than the type");
+                }
+                width = width.max(w);
+            }
+        }
+        Ok(width)
     }
 
     fn atomic(&mut self, returns: bool, m: &mut Mods<'_>, o: &[Operand]) -> Result<bool, Error> {

@@ -237,21 +237,7 @@ impl<'m> Decoder<'m> {
         let f = &self.module.functions[index];
         self.function = index;
         self.line = f.line;
-        // Variables of `.local` lie together, so that all of them can be elsewhere in a call while the function runs.
-        self.locals = vec![0; f.locals.len()];
-        let before = *local;
-        let mut variables = (before as u32, 0);
-        for is_param in [false, true] {
-            let all = f.locals.iter().zip(&mut self.locals);
-            for (v, place) in all.filter(|(v, _)| v.is_param == is_param) {
-                let at = local.next_multiple_of(v.align.max(1));
-                *local = at + v.size;
-                *place = at as u32;
-            }
-            if !is_param {
-                variables.1 = (*local - before) as u32;
-            }
-        }
+        let variables = self.place_locals(f, local);
         let spans = |list: &[u32]| {
             list.iter()
                 .map(|&v| (self.locals[v as usize], f.locals[v as usize].size as u32))
@@ -267,27 +253,58 @@ impl<'m> Decoder<'m> {
         self.registers = vec![NONE; f.registers.len()];
         let is_recursive = self.recursive.contains(&index);
         self.shift = is_recursive.then(|| self.allocate(8));
-        if !f.has_body {
-            let op = match f.name.as_str() {
-                "__assertfail" => Op::Assert,
-                "vprintf" => Op::Env(super::printf::vprintf),
-                "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
-                "malloc" => Op::Env(super::effects::malloc),
-                "free" => Op::Env(super::effects::free),
-                n if super::runtime::find(n).is_some() => Op::Env(super::runtime::call),
-                n => Op::Unsupported(format!("call to the undefined function {n}").into()),
-            };
-            let mut i = self.inst(op);
-            i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
-            i.imm = callee.returns.first().map_or(-1, |result| result.0.into());
-            // For a function of the device runtime, which these are no registers of.
-            i.d = callee.returns.first().map_or(0, |result| result.1);
-            i.c = super::runtime::find(&f.name).unwrap_or(0) as u32;
-            self.code.push(i);
-            let end = self.inst(Op::Return);
-            self.code.push(end);
-            return Ok(callee);
+        if f.has_body {
+            self.body(f)?;
+            callee.again = self.shift.map(|shift| self.again(f, shift, variables));
+        } else {
+            self.call_of_system(f, &callee);
         }
+        let end = self.inst(Op::Return);
+        self.code.push(end);
+        Ok(callee)
+    }
+
+    /// Places a function's variables in local memory from `local` on. Returns the place and the size of those of `.local`.
+    fn place_locals(&mut self, f: &Function, local: &mut usize) -> (u32, u32) {
+        // Variables of `.local` lie together, so that all of them can be elsewhere in a call while the function runs.
+        self.locals = vec![0; f.locals.len()];
+        let before = *local;
+        let mut variables = (before as u32, 0);
+        for is_param in [false, true] {
+            let all = f.locals.iter().zip(&mut self.locals);
+            for (v, place) in all.filter(|(v, _)| v.is_param == is_param) {
+                let at = local.next_multiple_of(v.align.max(1));
+                *local = at + v.size;
+                *place = at as u32;
+            }
+            if !is_param {
+                variables.1 = (*local - before) as u32;
+            }
+        }
+        variables
+    }
+
+    /// The body of a function that a module only declares: a call of the GPU's system, if that has the function.
+    fn call_of_system(&mut self, f: &Function, callee: &Callee) {
+        let op = match f.name.as_str() {
+            "__assertfail" => Op::Assert,
+            "vprintf" => Op::Env(super::printf::vprintf),
+            "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
+            "malloc" => Op::Env(super::effects::malloc),
+            "free" => Op::Env(super::effects::free),
+            n if super::runtime::find(n).is_some() => Op::Env(super::runtime::call),
+            n => Op::Unsupported(format!("call to the undefined function {n}").into()),
+        };
+        let mut i = self.inst(op);
+        i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
+        i.imm = callee.returns.first().map_or(-1, |result| result.0.into());
+        // For a function of the device runtime, which these are no registers of.
+        i.d = callee.returns.first().map_or(0, |result| result.1);
+        i.c = super::runtime::find(&f.name).unwrap_or(0) as u32;
+        self.code.push(i);
+    }
+
+    fn body(&mut self, f: &Function) -> Result<(), Error> {
         // One PTX instruction may become several: targets are patched afterwards.
         let mut at = Vec::with_capacity(f.body.len() + 1);
         let start = self.code.len();
@@ -316,10 +333,7 @@ impl<'m> Decoder<'m> {
                 _ => {}
             }
         }
-        let end = self.inst(Op::Return);
-        self.code.push(end);
-        callee.again = self.shift.map(|shift| self.again(f, shift, variables));
-        Ok(callee)
+        Ok(())
     }
 
     /// The state that a recursive call of the current function must preserve.

@@ -6,6 +6,24 @@ use super::super::program::{EnvFn, Inst, NONE, Op};
 use super::{Decoder, Kind, Mods, Ty};
 use crate::ptx::{Error, Operand};
 
+/// The code of a reduction for [`run::reduce`].
+fn reduction(kind: &str, t: Ty, abs: bool, nan: bool) -> Option<i64> {
+    Some(match (kind, t.kind) {
+        ("min" | "max", Kind::Float) => {
+            9 + i64::from(kind == "max") + i64::from(abs) * 16 + i64::from(nan) * 32
+        }
+        (_, Kind::Float) => return None,
+        ("add", _) => 0,
+        ("min", Kind::Signed) => 1,
+        ("max", Kind::Signed) => 2,
+        ("min", _) => 3,
+        ("max", _) => 4,
+        ("and", _) => 5,
+        ("or", _) => 6,
+        _ => 7,
+    })
+}
+
 impl Decoder<'_> {
     pub(super) fn collective(
         &mut self,
@@ -16,13 +34,7 @@ impl Decoder<'_> {
         let word = Ty::new(Kind::Unsigned, 32);
         let sync = m.take("sync");
         if op == "activemask" {
-            m.take("b32");
-            let [d] = self.operands(o)?;
-            let mut i = self.env(super::super::env::read_special);
-            i.imm = 3;
-            i.d = self.destination(d, 32)?;
-            self.push(i);
-            return Ok(true);
+            return self.active_mask(m, o);
         }
         let Some((mask, rest)) = o.split_last() else {
             return self.error("operands expected");
@@ -101,25 +113,25 @@ impl Decoder<'_> {
                 let [a] = self.operands(sources)?;
                 i.a = self.source(a, t)?;
                 i.d = self.destination(d, 32)?;
-                i.imm = match (kind, t.kind) {
-                    ("min" | "max", Kind::Float) => {
-                        9 + i64::from(kind == "max") + i64::from(abs) * 16 + i64::from(nan) * 32
-                    }
-                    (_, Kind::Float) => return Ok(false),
-                    ("add", _) => 0,
-                    ("min", Kind::Signed) => 1,
-                    ("max", Kind::Signed) => 2,
-                    ("min", _) => 3,
-                    ("max", _) => 4,
-                    ("and", _) => 5,
-                    ("or", _) => 6,
-                    _ => 7,
+                let Some(code) = reduction(kind, t, abs, nan) else {
+                    return Ok(false);
                 };
+                i.imm = code;
                 run::reduce
             }
             _ => return Ok(false),
         };
         i.op = Op::Collective(f);
+        self.push(i);
+        Ok(true)
+    }
+
+    fn active_mask(&mut self, m: &mut Mods<'_>, o: &[Operand]) -> Result<bool, Error> {
+        m.take("b32");
+        let [d] = self.operands(o)?;
+        let mut i = self.env(super::super::env::read_special);
+        i.imm = 3;
+        i.d = self.destination(d, 32)?;
         self.push(i);
         Ok(true)
     }

@@ -283,6 +283,33 @@ impl<'a> Parser<'a> {
             max_threads: 1024,
             ..Kernel::default()
         };
+        let most_registers = self.performance_directives(&mut kernel)?;
+        // Register the name first: the body may call it.
+        let index = self.declare_function(name)?;
+        if self.accept(';') {
+            if !self.module.functions[index].has_body {
+                self.module.functions[index] = f.function;
+            }
+            return Ok(());
+        }
+        if self.module.functions[index].has_body {
+            return Err(Error::new(line, format!("{name} defined twice")));
+        }
+        f.body(self)?;
+        kernel.params = std::mem::take(&mut f.kernel_params);
+        kernel.param_bytes = f.param_bytes;
+        kernel.local_bytes = f.local_bytes();
+        kernel.registers = registers_needed(&f.function).min(most_registers.max(16));
+        kernel.function = index;
+        self.module.functions[index] = f.function;
+        if is_entry {
+            self.module.kernels.push(kernel);
+        }
+        Ok(())
+    }
+
+    /// The directives between a function's header and its body. Returns the limit of registers.
+    fn performance_directives(&mut self, kernel: &mut Kernel) -> Result<u32, Error> {
         let mut most_registers = u32::MAX;
         loop {
             match self.peek() {
@@ -319,47 +346,24 @@ impl<'a> Parser<'a> {
                     }
                 }
                 Token::Dot("pragma") => self.skip_to_semicolon(),
-                _ => break,
+                _ => return Ok(most_registers),
             }
         }
-        // Register the name first: the body may call it.
-        let index = match self.names.get(name) {
-            Some(&Symbol::Function(i)) => i as usize,
-            Some(_) => return self.error(format!("{name} is already a variable")),
+    }
+
+    /// The index of the function of this name, which may have been declared before.
+    fn declare_function(&mut self, name: &'a str) -> Result<usize, Error> {
+        match self.names.get(name) {
+            Some(&Symbol::Function(i)) => Ok(i as usize),
+            Some(_) => self.error(format!("{name} is already a variable")),
             None => {
                 let i = self.module.functions.len();
                 self.names.insert(name, Symbol::Function(i as u32));
                 self.module.function_index.insert(name.to_owned(), i);
                 self.module.functions.push(Function::default());
-                i
+                Ok(i)
             }
-        };
-        if self.accept(';') {
-            if !self.module.functions[index].has_body {
-                self.module.functions[index] = f.function;
-            }
-            return Ok(());
         }
-        if self.module.functions[index].has_body {
-            return Err(Error::new(line, format!("{name} defined twice")));
-        }
-        f.body(self)?;
-        kernel.params = std::mem::take(&mut f.kernel_params);
-        kernel.param_bytes = f.param_bytes;
-        kernel.local_bytes = f.local_bytes();
-        let wide: usize = f
-            .function
-            .registers
-            .iter()
-            .map(|r| usize::from(r.bits > 1) + usize::from(r.bits > 32))
-            .sum();
-        kernel.registers = (wide as u32 / 4).clamp(16, 128).min(most_registers.max(16));
-        kernel.function = index;
-        self.module.functions[index] = f.function;
-        if is_entry {
-            self.module.kernels.push(kernel);
-        }
-        Ok(())
     }
 
     fn triple(&mut self) -> Result<[u32; 3], Error> {
@@ -389,6 +393,16 @@ impl<'a> Parser<'a> {
         }
         Ok(self.module)
     }
+}
+
+/// An estimate of the registers that one thread of this function would need on a GPU.
+fn registers_needed(function: &Function) -> u32 {
+    let wide: usize = function
+        .registers
+        .iter()
+        .map(|r| usize::from(r.bits > 1) + usize::from(r.bits > 32))
+        .sum();
+    (wide as u32 / 4).clamp(16, 128)
 }
 
 /// The number of threads of a block of this size.
