@@ -18,6 +18,7 @@ pub mod api;
 pub mod capture;
 pub mod conditional;
 mod dot;
+mod edges;
 pub mod exec;
 mod gpu;
 pub mod node;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Contexts, each thread's stack of them, and the order between the streams of one.
+//! Contexts, and the order between the streams of one.
 
 mod limit;
+mod thread;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,9 +26,9 @@ use crate::handle::Table;
 use crate::heap::Heap;
 use crate::memory::{Allocation, Charge};
 use crate::printed::Printed;
-use crate::stack::Stack;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
 use crate::{api, array, module, reference};
+pub use thread::{current, current_handle, named_or_current, pop, push, replace};
 
 /// All contexts.
 pub static CONTEXTS: Table<Context> = Table::new(0xc0);
@@ -36,8 +37,6 @@ pub static CONTEXTS: Table<Context> = Table::new(0xc0);
 static LIVE: Mutex<Vec<(u64, Weak<Context>)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    // Without a destructor: calls of a program while a thread or the process ends still find its context.
-    static STACK: RefCell<Stack> = const { RefCell::new(Stack::new()) };
     static DEFAULT_STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
 }
 
@@ -552,32 +551,9 @@ pub fn drop_when_unused<T: Send + Sync + 'static>(gone: Arc<T>) {
     }
 }
 
-fn with_stack<T>(f: impl FnOnce(&mut Stack) -> T) -> Result<T> {
-    STACK
-        .try_with(|stack| f(&mut stack.borrow_mut()))
-        .map_err(|_| CUDA_ERROR_DEINITIALIZED)
-}
-
 /// The context of a stream; `None` for a default stream, and for an invalid one.
 pub fn of_stream(handle: CUstream) -> Option<Arc<Context>> {
     of(&*STREAMS.get(handle as u64)?).ok()
-}
-
-/// The calling thread's current context.
-pub fn current() -> Result<Arc<Context>> {
-    let handle = current_handle()?;
-    if handle == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    match CONTEXTS.find(handle) {
-        Some(context) if !context.is_destroyed() => Ok(context),
-        _ => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
-    }
-}
-
-/// The handle of the calling thread's current context, or zero. It may have been destroyed.
-pub fn current_handle() -> Result<u64> {
-    with_stack(|stack| stack.top().unwrap_or(0))
 }
 
 /// The context that `handle` names as an argument.
@@ -587,34 +563,6 @@ pub fn named(handle: u64) -> Result<Arc<Context>> {
         Some(_) => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
         None => Err(CUDA_ERROR_INVALID_CONTEXT),
     }
-}
-
-/// The context that `handle` names, or the current one for NULL.
-pub fn named_or_current(handle: u64) -> Result<Arc<Context>> {
-    match handle {
-        0 => current(),
-        handle => named(handle),
-    }
-}
-
-/// Pushes a context on the calling thread's stack.
-pub fn push(handle: u64) -> Result {
-    with_stack(|stack| stack.push(handle))
-}
-
-/// Pops the calling thread's current context.
-pub fn pop() -> Result<u64> {
-    with_stack(Stack::pop)?.ok_or(CUDA_ERROR_INVALID_CONTEXT)
-}
-
-/// Replaces the top of the calling thread's stack; zero pops it.
-pub fn replace(handle: u64) -> Result {
-    with_stack(|stack| {
-        stack.pop();
-        if handle != 0 {
-            stack.push(handle);
-        }
-    })
 }
 
 /// The handle of the context with that id, or zero if it is gone.
