@@ -21,6 +21,7 @@ use gpgpu_protocol::{
 
 use crate::{
     client::{self, Client, raw_command},
+    guest::Guest,
     host::Random,
     libraries::{BYTES, beside, check_product, create, in_any_order, send, start},
     vmm,
@@ -28,6 +29,8 @@ use crate::{
 
 /// Rows and columns of the matrices.
 const N: u64 = 16;
+/// The scalars of a product that adds nothing.
+const SCALARS: [f32; 2] = [1.0, 0.0];
 
 fn packed(class: attributes::Class, values: &[(u16, u64)]) -> Vec<u8> {
     let mut packed = class.defaults().to_vec();
@@ -116,38 +119,102 @@ fn lt(client: &mut Client<'_>, name: &str, words: &[u64], blob: &[u8], context: 
     status.unwrap_or_else(|| panic!("{name} has no reply"))
 }
 
-/// Descriptors of any length and with any words, scalars at addresses of the host, algorithms that are none, and streams of other contexts.
-#[test]
-fn pitfall_81_descriptors_that_are_none_are_refused() {
+/// A client with a handle of each library, and memory for a product.
+struct Attacker<'a> {
+    client: Client<'a>,
+    context: u64,
+    /// Its handle of cuBLAS.
+    blas: u64,
+    /// Its handle of cuBLASLt.
+    own: u64,
+    /// Its matrices.
+    at: [u64; 3],
+}
+
+impl<'a> Attacker<'a> {
+    fn new(guest: &'a mut Guest) -> Self {
+        let mut client = Client::open(guest);
+        let context = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let blas = create(&mut client, 1, context);
+        let mut attacker = Self {
+            client,
+            context,
+            blas,
+            own: Class::CublasLtHandle.id(1),
+            at,
+        };
+        let made = attacker.lt("cublasLtCreate", &[attacker.own], &[]);
+        assert_eq!(made, status::SUCCESS);
+        attacker
+    }
+
+    fn lt(&mut self, name: &str, words: &[u64], blob: &[u8]) -> u32 {
+        lt(&mut self.client, name, words, blob, self.context)
+    }
+
+    fn multiply(&mut self, handle: u64, stream: u64, blob: &[u8]) -> u32 {
+        self.lt("cublasLtMatmul", &[handle, 0, stream], blob)
+    }
+
+    /// A product with scalars of the host.
+    fn good(&self) -> Vec<u8> {
+        Product::new(0).product(self.at, SCALARS.map(here), None)
+    }
+}
+
+/// Attacks, and checks that the client's handles compute and end as before.
+fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
     let Some(host) = start("") else { return };
     beside(&host, || {
         let mut guest = host.boot(0, vmm());
-        let mut client = Client::open(&mut guest);
-        let context = client.context();
-        let other = client.create_context(2, 0);
-        let at = [(); 3].map(|()| client.alloc(BYTES, context));
-        let (stream, foreign) = (client.stream(1, context), client.stream(2, other));
-        let blas = create(&mut client, 1, context);
-        let own = Class::CublasLtHandle.id(1);
-        let made = lt(&mut client, "cublasLtCreate", &[own], &[], context);
-        assert_eq!(made, status::SUCCESS);
-        let scalars = [here(1.0), here(0.0)];
-        let good = Product::new(0).product(at, scalars, None);
-        let mut multiply = |handle: u64, stream: u64, blob: &[u8]| {
-            lt(
-                &mut client,
-                "cublasLtMatmul",
-                &[handle, 0, stream],
-                blob,
-                context,
-            )
-        };
+        let mut attacker = Attacker::new(&mut guest);
+        attack(&mut attacker);
+        let Attacker {
+            blas,
+            own,
+            at,
+            context,
+            ..
+        } = attacker;
+        check_product(&mut attacker.client, blas, at, context, 1);
+        let ended = attacker.lt("cublasLtDestroy", &[own], &[]);
+        assert_eq!(ended, status::SUCCESS);
+        let good = attacker.good();
+        let said = attacker.multiply(own, 0, &good);
+        assert_eq!(said, status::NOT_INITIALIZED);
+        attacker.client.close();
+    });
+}
+
+/// Changes some words of `good`, but not the last `keep`, to ones of `pool`.
+fn spoil(random: &mut Random, good: &[u8], keep: usize, pool: &[u64]) -> Vec<u8> {
+    let mut blob = good.to_vec();
+    for _ in 0..=random.below(3) {
+        let place = 8 * random.below((blob.len() / 8 - keep) as u64) as usize;
+        let value = pool[random.below(pool.len() as u64) as usize];
+        blob[place..place + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    blob
+}
+
+/// Handles that are none or have ended, and streams of other contexts.
+#[test]
+fn pitfall_81_a_product_has_a_handle_and_a_stream_of_its_context() {
+    attack_with(|attacker| {
+        let (context, blas, own) = (attacker.context, attacker.blas, attacker.own);
+        let other = attacker.client.create_context(2, 0);
+        let stream = attacker.client.stream(1, context);
+        let foreign = attacker.client.stream(2, other);
+        let good = attacker.good();
         for handle in [blas, own] {
             for stream in [0, stream] {
-                assert_eq!(multiply(handle, stream, &good), status::SUCCESS);
+                let said = attacker.multiply(handle, stream, &good);
+                assert_eq!(said, status::SUCCESS);
             }
             for none in [foreign, handle, context, 7, u64::MAX] {
-                assert_ne!(multiply(handle, none, &good), status::SUCCESS, "{none:#x}");
+                let said = attacker.multiply(handle, none, &good);
+                assert_ne!(said, status::SUCCESS, "{none:#x}");
             }
         }
         let never = [Class::CublasHandle, Class::CublasLtHandle].map(|class| class.id(77));
@@ -161,10 +228,37 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
             own ^ 0x10,
             u64::MAX,
         ] {
-            let said = multiply(none, 0, &good);
+            let said = attacker.multiply(none, 0, &good);
             assert_eq!(said, status::NOT_INITIALIZED, "{none:#x}");
         }
 
+        // A context that ends under a handle of its own.
+        let far = Class::CublasLtHandle.id(2);
+        let made = lt(&mut attacker.client, "cublasLtCreate", &[far], &[], other);
+        assert_eq!(made, status::SUCCESS);
+        let end = request::cuCtxDestroy_v2 { ctx: other };
+        attacker.client.works(&end, 0, &[], 0);
+        let said = attacker.multiply(far, 0, &good);
+        assert_eq!(said, status::NOT_INITIALIZED);
+        for id in [
+            own,
+            blas,
+            object_id::<Stream>(9),
+            object_id::<Context>(9),
+            0,
+        ] {
+            let said = attacker.lt("cublasLtCreate", &[id], &[]);
+            assert_eq!(said, status::INVALID_VALUE, "{id:#x}");
+        }
+    });
+}
+
+/// Descriptors of any length and with any words, scalars at addresses of the host, and algorithms that are none.
+#[test]
+fn pitfall_81_products_that_are_none_are_refused() {
+    attack_with(|attacker| {
+        let (own, at) = (attacker.own, attacker.at);
+        let good = attacker.good();
         for length in 0..good.len() + 24 {
             let mut bytes = good.clone();
             bytes.resize(length, 0);
@@ -172,10 +266,12 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
                 true => status::SUCCESS,
                 false => status::INVALID_VALUE,
             };
-            assert_eq!(multiply(own, 0, &bytes), right, "{length} bytes");
+            let said = attacker.multiply(own, 0, &bytes);
+            assert_eq!(said, right, "{length} bytes");
         }
         // Scalars where the mode does not say that they are, and modes that are none.
         let at_host = Scalar::At(0x7fff_0000_0000);
+        let scalars = SCALARS.map(here);
         for (mode, scalars) in [
             (0, [at_host, scalars[1]]),
             (0, [scalars[0], at_host]),
@@ -186,41 +282,39 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
             (0xffff_ffff, [at_host; 2]),
         ] {
             let blob = Product::new(mode).product(at, scalars, None);
-            assert_eq!(multiply(own, 0, &blob), status::INVALID_VALUE, "{mode}");
+            let said = attacker.multiply(own, 0, &blob);
+            assert_eq!(said, status::INVALID_VALUE, "{mode}");
         }
         for byte in [0, 1, 0xff] {
             let blob = Product::new(0).product(at, scalars, Some([byte; ALGORITHM]));
-            assert_eq!(multiply(own, 0, &blob), status::NOT_SUPPORTED);
+            let said = attacker.multiply(own, 0, &blob);
+            assert_eq!(said, status::NOT_SUPPORTED);
         }
-
-        // Any words, which the stand-in may take or not: small ones, so that what it takes is in its memory, and any in what it only looks at.
+        // Small words, which the stand-in may take or not, so that what it takes is in its memory. Addresses do not
+        // change.
         let mut random = Random(7);
-        let mut spoil = |good: &[u8], keep: usize, pool: &[u64]| {
-            let mut blob = good.to_vec();
-            for _ in 0..=random.below(3) {
-                let place = 8 * random.below((blob.len() / 8 - keep) as u64) as usize;
-                let value = pool[random.below(pool.len() as u64) as usize];
-                blob[place..place + 8].copy_from_slice(&value.to_le_bytes());
-            }
-            blob
-        };
-        // Addresses do not change.
         for _ in 0..2000 {
-            let blob = spoil(&good, 6, &[0, 1, 2, 3, 8, 38, 41, 64]);
-            multiply(own, 0, &blob);
+            let blob = spoil(&mut random, &good, 6, &[0, 1, 2, 3, 8, 38, 41, 64]);
+            attacker.multiply(own, 0, &blob);
         }
+    });
+}
+
+/// Questions with any words, for no or too many algorithms, and algorithms that are none.
+#[test]
+fn pitfall_81_questions_about_algorithms_that_are_none_are_refused() {
+    attack_with(|attacker| {
+        let (own, at) = (attacker.own, attacker.at);
         let preference = packed(attributes::Class::Preference, &[]);
         let question = Product::new(0).written(|sink, described| {
             put_question(sink, described, Some(&preference), 4, &[]);
         });
+        // Any words, as the stand-in only looks at them.
+        let mut random = Random(7);
+        let pool = [0, 1, 4, 1 << 31, 1 << 32, u64::MAX, at[0], own];
         for _ in 0..2000 {
-            let blob = spoil(
-                &question,
-                0,
-                &[0, 1, 4, 1 << 31, 1 << 32, u64::MAX, at[0], own],
-            );
-            let name = "cublasLtMatmulAlgoGetHeuristic";
-            lt(&mut client, name, &[own, 0, 1], &blob, context);
+            let blob = spoil(&mut random, &question, 0, &pool);
+            attacker.lt("cublasLtMatmulAlgoGetHeuristic", &[own, 0, 1], &blob);
         }
         for (wanted, given, is_good) in [
             (1, 0, true),
@@ -234,26 +328,13 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
             let blob = Product::new(0).written(|sink, described| {
                 put_question(sink, described, Some(&preference), wanted, &given);
             });
-            let words = [own, 0, 1];
-            let said = lt(
-                &mut client,
-                "cublasLtMatmulAlgoGetHeuristic",
-                &words,
-                &blob,
-                context,
-            );
+            let said = attacker.lt("cublasLtMatmulAlgoGetHeuristic", &[own, 0, 1], &blob);
             assert_eq!(said == status::SUCCESS, is_good, "{wanted}");
         }
         let check = Product::new(0)
             .written(|sink, described| put_check(sink, described, &[0x22; ALGORITHM]));
         for (words, blob) in [([own, 0, 1], &check[..]), ([own, 0, 0], &check[8..])] {
-            let said = lt(
-                &mut client,
-                "cublasLtMatmulAlgoCheck",
-                &words,
-                blob,
-                context,
-            );
+            let said = attacker.lt("cublasLtMatmulAlgoCheck", &words, blob);
             assert_eq!(said, status::INVALID_VALUE);
         }
         // An algorithm is as many bytes as the row says.
@@ -264,34 +345,9 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
             writer.bytes(&vec![0; bytes]);
             writer.word(1);
             writer.word(1);
-            let bytes = raw_command(of.operation.op, context, &writer.into_bytes());
-            assert_eq!(send(&mut client, &bytes).0, device::MALFORMED);
+            let bytes = raw_command(of.operation.op, attacker.context, &writer.into_bytes());
+            assert_eq!(send(&mut attacker.client, &bytes).0, device::MALFORMED);
         }
-
-        // A context that ends under a handle of its own.
-        let far = Class::CublasLtHandle.id(2);
-        let made = lt(&mut client, "cublasLtCreate", &[far], &[], other);
-        assert_eq!(made, status::SUCCESS);
-        let end = request::cuCtxDestroy_v2 { ctx: other };
-        client.works(&end, 0, &[], 0);
-        let said = lt(&mut client, "cublasLtMatmul", &[far, 0, 0], &good, context);
-        assert_eq!(said, status::NOT_INITIALIZED);
-        for id in [
-            own,
-            blas,
-            object_id::<Stream>(9),
-            object_id::<Context>(9),
-            0,
-        ] {
-            let said = lt(&mut client, "cublasLtCreate", &[id], &[], context);
-            assert_eq!(said, status::INVALID_VALUE, "{id:#x}");
-        }
-        check_product(&mut client, blas, at, context, 1);
-        let ended = lt(&mut client, "cublasLtDestroy", &[own], &[], context);
-        assert_eq!(ended, status::SUCCESS);
-        let said = lt(&mut client, "cublasLtMatmul", &[own, 0, 0], &good, context);
-        assert_eq!(said, status::NOT_INITIALIZED);
-        client.close();
     });
 }
 

@@ -19,6 +19,7 @@ use gpgpu_protocol::{
 
 use crate::{
     client::{Client, command, raw_command},
+    guest::Guest,
     host::Random,
     libraries::{BYTES, beside, in_any_order, send, start},
     vmm,
@@ -97,82 +98,99 @@ fn prepare(client: &mut Client<'_>, context: u64) -> [u64; 2] {
     [at, to]
 }
 
-/// Descriptors of any length and with any words, scalars at addresses of the host, and plans of other handles.
-#[test]
-fn pitfall_81_structured_descriptors_that_are_none_are_refused() {
-    let Some(host) = start("") else { return };
-    beside(&host, || {
-        let mut guest = host.boot(0, vmm());
-        let mut client = Client::open(&mut guest);
+/// A client with two handles, and memory for a product.
+struct Attacker<'a> {
+    client: Client<'a>,
+    context: u64,
+    /// Where the compressed matrix and the result are.
+    places: [u64; 2],
+}
+
+impl<'a> Attacker<'a> {
+    fn new(guest: &'a mut Guest) -> Self {
+        let mut client = Client::open(guest);
         let context = client.context();
         for serial in [1, 2] {
-            let made = lt(
-                &mut client,
-                "cusparseLtInit",
-                &[handle(serial)],
-                &[],
-                context,
-            );
+            let words = [handle(serial)];
+            let made = lt(&mut client, "cusparseLtInit", &words, &[], context);
             assert_eq!(made, SUCCESS);
         }
         let places = prepare(&mut client, context);
-        let [at, _] = places;
+        Self {
+            client,
+            context,
+            places,
+        }
+    }
+
+    fn lt(&mut self, name: &str, words: &[u64], blob: &[u8]) -> u32 {
+        lt(&mut self.client, name, words, blob, self.context)
+    }
+
+    /// Makes a plan of the first handle.
+    fn make(&mut self, plan: u64, blob: &[u8]) -> u32 {
+        self.lt("cusparseLtMatmulPlanInit", &[handle(1), plan, 0], blob)
+    }
+
+    fn multiply(&mut self, handle: u64, plan: u64, scalars: [Scalar; 2]) -> u32 {
+        let words = product(handle, plan, self.places);
+        self.lt("cusparseLtMatmul", &words, &scalars.bytes())
+    }
+}
+
+/// Attacks with a good plan, the first, and checks that it computes as before.
+fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut attacker = Attacker::new(&mut guest);
         let good = selection().bytes();
+        assert_eq!(attacker.make(plan(1), &good), SUCCESS);
+        // It is not made twice.
+        assert_ne!(attacker.make(plan(1), &good), SUCCESS);
+        attack(&mut attacker);
+        let said = attacker.multiply(handle(1), plan(1), [ONE, ZERO]);
+        assert_eq!(said, SUCCESS);
+        attacker.client.close();
+    });
+}
+
+/// Scalars at addresses of the host, and plans that are none or another handle's.
+#[test]
+fn pitfall_81_structured_products_of_other_plans_and_scalars_are_refused() {
+    attack_with(|attacker| {
+        let context = attacker.context;
+        let [at, _] = attacker.places;
         let mut vectors = selection();
         vectors.product.set.set(ALPHA_VECTOR, 1);
-        for (serial, of) in [(1, good.clone()), (2, vectors.bytes())] {
-            let words = [handle(1), plan(serial), 0];
-            assert_eq!(
-                lt(
-                    &mut client,
-                    "cusparseLtMatmulPlanInit",
-                    &words,
-                    &of,
-                    context
-                ),
-                SUCCESS
-            );
-            // It is not made twice.
-            assert_ne!(
-                lt(
-                    &mut client,
-                    "cusparseLtMatmulPlanInit",
-                    &words,
-                    &of,
-                    context
-                ),
-                SUCCESS
-            );
-        }
-        let mut multiply = |handle: u64, plan: u64, scalars: [Scalar; 2]| {
-            let words = product(handle, plan, places);
-            lt(
-                &mut client,
-                "cusparseLtMatmul",
-                &words,
-                &scalars.bytes(),
-                context,
-            )
-        };
-        assert_eq!(multiply(handle(1), plan(1), [ONE, ZERO]), SUCCESS);
+        let vectors = vectors.bytes();
+        assert_eq!(attacker.make(plan(2), &vectors), SUCCESS);
+        assert_ne!(attacker.make(plan(2), &vectors), SUCCESS);
+        assert_eq!(attacker.multiply(handle(1), plan(1), [ONE, ZERO]), SUCCESS);
         assert_eq!(
-            multiply(handle(1), plan(2), [Scalar::At(at), ZERO]),
+            attacker.multiply(handle(1), plan(2), [Scalar::At(at), ZERO]),
             SUCCESS
         );
         // An address where the library reads the host's memory, and a value where it reads the device's.
         for address in [at, 0x1000, 0x7fff_ffff_f000, u64::MAX, 0] {
             for scalars in [[Scalar::At(address), ZERO], [ONE, Scalar::At(address)]] {
-                assert_eq!(multiply(handle(1), plan(1), scalars), status::INVALID_VALUE);
+                assert_eq!(
+                    attacker.multiply(handle(1), plan(1), scalars),
+                    status::INVALID_VALUE
+                );
             }
             let scalars = [Scalar::At(at), Scalar::At(address)];
-            assert_eq!(multiply(handle(1), plan(2), scalars), status::INVALID_VALUE);
+            assert_eq!(
+                attacker.multiply(handle(1), plan(2), scalars),
+                status::INVALID_VALUE
+            );
         }
         assert_eq!(
-            multiply(handle(1), plan(2), [ONE, ZERO]),
+            attacker.multiply(handle(1), plan(2), [ONE, ZERO]),
             status::INVALID_VALUE
         );
         assert_eq!(
-            multiply(handle(2), plan(1), [ONE, ZERO]),
+            attacker.multiply(handle(2), plan(1), [ONE, ZERO]),
             status::INVALID_VALUE
         );
         for none in [
@@ -186,29 +204,27 @@ fn pitfall_81_structured_descriptors_that_are_none_are_refused() {
             context,
             u64::MAX,
         ] {
-            assert_ne!(multiply(handle(1), none, [ONE, ZERO]), SUCCESS, "{none:#x}");
+            assert_ne!(
+                attacker.multiply(handle(1), none, [ONE, ZERO]),
+                SUCCESS,
+                "{none:#x}"
+            );
             let is_it = none == handle(1);
-            let said = multiply(none, plan(1), [ONE, ZERO]);
+            let said = attacker.multiply(none, plan(1), [ONE, ZERO]);
             assert_eq!(said == SUCCESS, is_it, "{none:#x}");
         }
+    });
+}
 
+/// Descriptors of any length and with any words.
+#[test]
+fn pitfall_81_structured_descriptors_that_are_none_are_refused() {
+    attack_with(|attacker| {
+        let good = selection().bytes();
         let mut make = |blob: &[u8]| {
-            let words = [handle(1), plan(3), 0];
-            let made = lt(
-                &mut client,
-                "cusparseLtMatmulPlanInit",
-                &words,
-                blob,
-                context,
-            );
+            let made = attacker.make(plan(3), blob);
             if made == SUCCESS {
-                let ended = lt(
-                    &mut client,
-                    "cusparseLtMatmulPlanDestroy",
-                    &[plan(3)],
-                    &[],
-                    context,
-                );
+                let ended = attacker.lt("cusparseLtMatmulPlanDestroy", &[plan(3)], &[]);
                 assert_eq!(ended, SUCCESS);
             }
             made
@@ -237,13 +253,6 @@ fn pitfall_81_structured_descriptors_that_are_none_are_refused() {
             assert!(made <= status::NOT_SUPPORTED, "{round}: {made}");
         }
         assert_eq!(make(&good), SUCCESS);
-        let words = product(handle(1), plan(1), places);
-        let scalars = [ONE, ZERO].bytes();
-        assert_eq!(
-            lt(&mut client, "cusparseLtMatmul", &words, &scalars, context),
-            SUCCESS
-        );
-        client.close();
     });
 }
 

@@ -114,17 +114,35 @@ fn an_id_is_one_graphs_and_ends_once() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-#[test]
-fn a_steps_objects_are_checked_as_a_commands_are() {
+/// A rig with a graph of every kind of step.
+fn with_graph() -> (Rig, Vec<GraphStep>) {
     let rig = Rig::new();
     let before = double::calls("cuGraphAddKernelNode_v2");
     let all = rig.steps();
     assert_eq!(make(&rig, id(1), &all), CUDA_SUCCESS);
-    let wrong = |kind: u32, change: &dyn Fn(&mut GraphStep)| {
-        let mut step = of(&rig, kind);
-        change(&mut step);
-        make(&rig, id(2), &[step])
-    };
+    assert_eq!(double::calls("cuGraphAddKernelNode_v2"), before + 1);
+    (rig, all)
+}
+
+/// Checks that this graph is the only one and works, and that nothing was used after its end.
+fn check_graph(rig: &Rig, all: &[GraphStep]) {
+    assert_eq!(launch(rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    assert_eq!(counted(rig), all.len());
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// Makes a graph of a step that was changed.
+fn make_changed(rig: &Rig, kind: u32, change: impl FnOnce(&mut GraphStep)) -> CUresult {
+    let mut step = of(rig, kind);
+    change(&mut step);
+    make(rig, id(2), &[step])
+}
+
+#[test]
+fn a_steps_objects_are_checked_as_a_commands_are() {
+    let (rig, all) = with_graph();
+    let before = double::calls("cuGraphAddKernelNode_v2");
+    let wrong = |kind, change: &dyn Fn(&mut GraphStep)| make_changed(&rig, kind, change);
     // Steps behind themselves, behind later ones, behind none.
     for after in [0, 1, u32::MAX] {
         assert_eq!(wrong(kind::NOTHING, &|of| of.after = vec![after]), BAD);
@@ -151,6 +169,14 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
         assert_eq!(wrong(kind::WAIT, &|of| of.object = event), GONE);
     }
     assert_eq!(wrong(kind::NOTHING, &|of| of.kind = kind::PART), GONE);
+    assert_eq!(double::calls("cuGraphAddKernelNode_v2"), before);
+    check_graph(&rig, &all);
+}
+
+#[test]
+fn a_steps_memory_sizes_and_arrays_are_checked() {
+    let (rig, all) = with_graph();
+    let wrong = |kind, change: &dyn Fn(&mut GraphStep)| make_changed(&rig, kind, change);
     // Memory that is none, or shorter; sizes that overflow; too few numbers.
     for numbers in [
         vec![0, 0, 64, 64, 1, 1, 64, 1, 1],
@@ -214,9 +240,12 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
             "{at}"
         );
     }
-    assert_eq!(double::calls("cuGraphAddKernelNode_v2"), before + 1);
-    assert_eq!(counted(&rig), all.len());
-    // The same in place of a good one: refused, and that is as it was.
+    check_graph(&rig, &all);
+}
+
+#[test]
+fn a_change_that_is_refused_leaves_the_graph_as_it_was() {
+    let (rig, all) = with_graph();
     let executable = rig.session.executables.find(id(1)).unwrap();
     let mut step = of(&rig, kind::LAUNCH);
     let change = |step: usize, to: &GraphStep| GraphChange {
@@ -246,9 +275,7 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
     );
     assert_eq!(executable.update(rig.session, &all[1..]), Err(BAD));
     assert_eq!(executable.update(rig.session, &all), Ok(()));
-    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
-    assert_eq!(counted(&rig), all.len());
-    assert_eq!(double::wrong(), [""; 0]);
+    check_graph(&rig, &all);
 }
 
 #[test]
