@@ -47,6 +47,7 @@ pub struct Executable {
 pub struct Own(pub Arc<dyn Fn() -> Result + Send + Sync>);
 
 impl Executable {
+    /// The executable graph of these steps.
     pub fn new(steps: &[Step], flags: u64) -> Result<Self> {
         let values = steps.iter().filter_map(|step| match step.work {
             Work::Condition(of) => Some(AtomicU32::new(starts_with(&of).unwrap_or(0))),
@@ -75,6 +76,7 @@ impl Executable {
         }
     }
 
+    /// Queues a launch in a stream.
     pub fn launch(&self, steps: &Arc<Vec<Step>>, stream: &Arc<Stream>) -> Result {
         self.upload(steps);
         let run = Arc::new(Run {

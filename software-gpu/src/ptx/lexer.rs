@@ -50,45 +50,19 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>, Error> {
                 }
             }
             b'/' if at(i + 1) == b'*' => {
-                let start = line;
-                i += 2;
-                while i < b.len() && !(b[i] == b'*' && at(i + 1) == b'/') {
-                    line += u32::from(b[i] == b'\n');
-                    i += 1;
-                }
-                if i >= b.len() {
-                    return Err(Error::new(start, "comment without end"));
-                }
-                i += 2;
+                let end = end_of_comment(text, i, line)?;
+                line += b[i..end].iter().filter(|c| **c == b'\n').count() as u32;
+                i = end;
             }
             b'"' => {
-                let start = i + 1;
-                i += 1;
-                while i < b.len() && b[i] != b'"' {
-                    if b[i] == b'\n' {
-                        return Err(Error::new(line, "string without end"));
-                    }
-                    i += 1 + usize::from(b[i] == b'\\');
-                }
-                let s = text
-                    .get(start..i)
-                    .ok_or_else(|| Error::new(line, "string without end"))?;
-                out.push((Token::Text(s), line));
-                i += 1;
+                let (token, next) = string(text, i, line)?;
+                out.push((token, line));
+                i = next;
             }
             b'.' if at(i + 1).is_ascii_alphabetic() || at(i + 1) == b'_' => {
-                let start = i + 1;
-                i += 1;
-                loop {
-                    if is_word(at(i)) {
-                        i += 1;
-                    } else if at(i) == b':' && at(i + 1) == b':' && is_word(at(i + 2)) {
-                        i += 2;
-                    } else {
-                        break;
-                    }
-                }
-                out.push((Token::Dot(&text[start..i]), line));
+                let end = end_of_dotted(b, i + 1);
+                out.push((Token::Dot(&text[i + 1..end]), line));
+                i = end;
             }
             // The geometry of a texture: `.2d`.
             b'.' if matches!(at(i + 1), b'1'..=b'3')
@@ -123,6 +97,44 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>, Error> {
     }
     out.push((Token::End, line));
     Ok(out)
+}
+
+/// The end of a comment that begins at `start`.
+fn end_of_comment(text: &str, start: usize, line: u32) -> Result<usize, Error> {
+    let content = start + 2;
+    let length = text[content..].find("*/");
+    let length = length.ok_or_else(|| Error::new(line, "comment without end"))?;
+    Ok(content + length + 2)
+}
+
+/// The string whose first quote is at `start`, and the place behind it. A quote behind a backslash does not end it.
+fn string(text: &str, start: usize, line: u32) -> Result<(Token<'_>, usize), Error> {
+    let b = text.as_bytes();
+    let unfinished = || Error::new(line, "string without end");
+    let mut end = start + 1;
+    while end < b.len() && b[end] != b'"' {
+        if b[end] == b'\n' {
+            return Err(unfinished());
+        }
+        end += 1 + usize::from(b[end] == b'\\');
+    }
+    let content = text.get(start + 1..end).ok_or_else(unfinished)?;
+    Ok((Token::Text(content), end + 1))
+}
+
+/// The end of a name behind a dot, which may contain `::`.
+fn end_of_dotted(b: &[u8], start: usize) -> usize {
+    let at = |i: usize| b.get(i).copied().unwrap_or(0);
+    let mut end = start;
+    loop {
+        if is_word(at(end)) {
+            end += 1;
+        } else if at(end) == b':' && at(end + 1) == b':' && is_word(at(end + 2)) {
+            end += 2;
+        } else {
+            return end;
+        }
+    }
 }
 
 fn number(text: &str, start: usize, line: u32) -> Result<(Token<'_>, usize), Error> {
