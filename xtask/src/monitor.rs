@@ -51,15 +51,32 @@ pub fn run(kit: &Kit, backend: &Backend) -> Result<()> {
     let mut machine = Machine::interactive(&spec, files, &log)?;
     let mut monitor = Monitor::connect(&monitor)?;
 
-    ballooned(&mut machine, &mut monitor, spec.memory_mib).context("a balloon")?;
+    let balloon = has_balloon(&mut machine)?;
+    if balloon {
+        ballooned(&mut machine, &mut monitor, spec.memory_mib).context("a balloon")?;
+    }
     paused(&mut machine, &mut monitor).context("a pause")?;
     reset(&mut machine, &mut monitor).context("a reset")?;
     let report = machine.power_off()?;
     if let Some(complaint) = report.kernel_complaints.first() {
         bail!("the guest's kernel complained: {complaint}");
     }
-    step.done("ballooned, paused, not migrated, and reset");
+    step.done(match balloon {
+        true => "ballooned, paused, not migrated, and reset",
+        false => "paused, not migrated, and reset; its kernel has no driver for a balloon",
+    });
     Ok(())
+}
+
+/// Whether the guest's kernel drives a balloon: some packages have the driver apart from the kernel.
+fn has_balloon(machine: &mut Machine) -> Result<bool> {
+    let job = Job {
+        id: "has-balloon".to_owned(),
+        command: "[ -e /sys/bus/virtio/drivers/virtio_balloon ]".to_owned(),
+        limit: LIMIT,
+    };
+    machine.begin(&job)?;
+    Ok(machine.finish(&job)?.rc == Some(0))
 }
 
 /// The host takes half of the guest's memory and gives it back, again and again, and takes what the guest frees. A

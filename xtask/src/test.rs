@@ -266,7 +266,6 @@ fn everything(tally: &mut Tally) -> Result<()> {
         logs: paths.logs(),
     };
     programs(&environment, &mut kit, tally)?;
-    under_a_monitor(&kit, tally)?;
     let result = pitfalls::build(&paths, environment.cuda()?, &kit.stage);
     if tally.step("pitfall programs", result)?.is_some() {
         all_pitfalls(&environment, &mut kit, tally)?;
@@ -324,6 +323,9 @@ fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Resu
         {
             runner::compare(&mut outcomes, &runs, Some(&reference));
             tally.programs(&format!("{name}, VM {}", number + 1), &outcomes);
+        }
+        if index == 0 {
+            under_a_monitor(kit, tally)?;
         }
     }
     Ok(())
