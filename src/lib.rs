@@ -102,7 +102,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                 .ok_or("A mover needs the number of its GPU")?;
             let link = role::take_channel()?;
             // In its sandbox, the process hides its memory, and could not open it.
-            let table = mover::PageTable::open()?;
+            let table = mover::PageTable::open().map_err(mover::Error::PageTable)?;
             let sandbox = role::confine(Role::Mover)?;
             mover::run(link, gpu, sandbox, table)?;
         }

@@ -225,7 +225,7 @@ fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
     assert!(around.iter().all(|&byte| byte == 0xee));
 }
 
-/// On a GPU: the software GPU has no pages that it keeps when the host has taken them.
+/// It can fail on a GPU only: the software GPU keeps no page that the host has taken.
 #[test]
 fn pitfall_90_a_balloon_costs_no_data() {
     let Some(host) = start() else { return };

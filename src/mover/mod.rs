@@ -53,6 +53,9 @@ pub enum Error {
     /// The device cannot be used.
     #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
     Cuda(i32, CUresult),
+    /// The kernel does not show this process its page table.
+    #[error("Cannot open /proc/self/pagemap: {0}")]
+    PageTable(#[source] io::Error),
     /// The memory shared with the supervisor cannot be mapped.
     #[error("Cannot share the progress of moves: {0}")]
     Progress(#[source] io::Error),

@@ -234,12 +234,7 @@ fn job(id: &str, command: &str) -> Job {
 
 /// Adds the modules of the kernel's own that the tests need, those that it does not have built in, with the list of them for init.
 fn add_modules(archive: &mut initramfs::Archive, kernel: &Kernel) -> Result<()> {
-    let mut list = String::new();
-    for module in MODULES {
-        if let Some(bytes) = kernel.driver(module)? {
-            list.push_str(&initramfs::add_module(archive, module, bytes));
-        }
-    }
+    let mut list = initramfs::add_drivers(archive, kernel, &MODULES)?;
     list.push_str(&format!("{PROBES}\n"));
     archive.bytes(initramfs::FIRST, 0o644, list);
     Ok(())

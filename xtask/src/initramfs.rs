@@ -13,6 +13,7 @@ use cpio::newc::{Builder, ModeFileType};
 
 use crate::artifacts::Stage;
 use crate::cache::Inputs;
+use crate::kernel::Kernel;
 use crate::process::capture;
 
 /// The guest's folder of our libraries.
@@ -208,11 +209,21 @@ pub fn base(busybox: &Path) -> Archive {
 /// The list of modules that init loads before ours, one a line.
 pub const FIRST: &str = "lib/modules/first";
 
-/// Adds one of the kernel's own modules, such as `block/loop`, and returns its line in [`FIRST`].
-pub fn add_module(archive: &mut Archive, name: &str, bytes: Vec<u8>) -> String {
-    let name = name.rsplit('/').next().unwrap_or(name);
-    archive.bytes(&format!("lib/modules/{name}.ko"), 0o644, bytes);
-    format!("{name}.ko\n")
+/// Adds the modules of these drivers of the kernel's own, such as `block/loop`, that it does not have built in. Returns
+/// their lines in [`FIRST`].
+///
+/// # Errors
+/// A module cannot be read.
+pub fn add_drivers(archive: &mut Archive, kernel: &Kernel, drivers: &[&str]) -> Result<String> {
+    let mut list = String::new();
+    for driver in drivers {
+        if let Some(bytes) = kernel.driver(driver)? {
+            let name = driver.rsplit('/').next().unwrap_or(driver);
+            archive.bytes(&format!("lib/modules/{name}.ko"), 0o644, bytes);
+            list.push_str(&format!("{name}.ko\n"));
+        }
+    }
+    Ok(list)
 }
 
 /// A guest with everything that is installed in one: module, libraries, wrapper and programs.

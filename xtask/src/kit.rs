@@ -188,10 +188,8 @@ pub fn build_guest(paths: &Paths, kernel: &Kernel, stage: &Stage) -> Result<Gues
     let image = paths.guest().join(&kernel.abi).join("initramfs");
     let busybox = busybox(kernel);
     let mut archive = initramfs::full(&busybox, &module, stage)?;
-    if let Some(balloon) = kernel.driver(BALLOON)? {
-        let list = initramfs::add_module(&mut archive, BALLOON, balloon);
-        archive.bytes(initramfs::FIRST, 0o644, list);
-    }
+    let list = initramfs::add_drivers(&mut archive, kernel, &[BALLOON])?;
+    archive.bytes(initramfs::FIRST, 0o644, list);
     let digest = archive.inputs(Inputs::default().text("1"))?.digest();
     if !is_fresh(&image, &digest) {
         let step = Step::new(format!("initramfs for {}", kernel.abi));

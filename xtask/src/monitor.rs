@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM under the commands of QEMU's own monitor, while its programs use the GPU: a balloon, a pause, a migration, which
-//! QEMU must refuse, and a reset from outside.
+//! A VM under the commands of QEMU's own monitor, while its programs use the GPU: a balloon, a pause, a migration,
+//! which QEMU must refuse, and a reset from outside.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
@@ -79,8 +79,8 @@ fn has_balloon(machine: &mut Machine) -> Result<bool> {
     Ok(machine.finish(&job)?.rc == Some(0))
 }
 
-/// The host takes half of the guest's memory and gives it back, again and again, and takes what the guest frees. A
-/// program that copies meanwhile, from and to memory that comes and goes, reads its own data.
+/// The host takes half of the guest's memory and gives it back, [`BALLOONS`] times, and takes the pages that the guest
+/// frees. A program that copies meanwhile reads its own data.
 fn ballooned(machine: &mut Machine, monitor: &mut Monitor, memory_mib: u32) -> Result<()> {
     let job = Job {
         id: "balloon".to_owned(),
