@@ -188,16 +188,15 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of the values; `CUDA_ERROR_NOT_SUPPORTED` if it has values or memory, and there is
-    /// an executable graph of it already.
+    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of the values; `CUDA_ERROR_NOT_SUPPORTED` if it has values,
+    /// memory or launches that kernels update, and there is an executable graph of it already.
     pub(crate) fn check_instantiable(&mut self, graph: u64) -> Result {
         let of = self.graph(graph)?;
         if of.conditions.iter().any(|of| of.node.is_none()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let exec = of
-            .exec
-            .filter(|_| !of.conditions.is_empty() || of.has_memory);
+        let is_alone = !of.conditions.is_empty() || of.has_memory || of.device_nodes.is_some();
+        let exec = of.exec.filter(|_| is_alone);
         if exec.is_some_and(|exec| self.execs.contains_key(&exec)) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }

@@ -17,6 +17,7 @@ use crate::{
     node::Work,
     objects::Allocation,
     store::{Edge, Inner, Map, Node, Tag},
+    updatable,
 };
 
 /// A step.
@@ -77,6 +78,8 @@ pub struct Exec<G: Gpu> {
     pub(crate) places: Map<usize>,
     /// Whether it allocates or frees memory.
     has_memory: bool,
+    /// Whether kernels update launches of it.
+    pub(crate) is_updatable: bool,
     /// The allocations of other graphs that it frees.
     foreign: Vec<Arc<Allocation>>,
     state: Mutex<State>,
@@ -351,6 +354,7 @@ fn keep<G: Gpu>(
     let id = inner.new_id();
     let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
     let has_memory = steps.iter().any(is_memory);
+    let is_updatable = steps.iter().any(updatable::is_updatable);
     let foreign = foreign(&steps);
     inner.graph(graph)?.exec = Some(handle);
     let state = State {
@@ -362,6 +366,7 @@ fn keep<G: Gpu>(
         of,
         places,
         has_memory,
+        is_updatable,
         foreign,
         state: Mutex::new(state),
         objects,
@@ -463,8 +468,12 @@ impl<G: Gpu> Exec<G> {
 
     /// Changes the steps of a node's graph, `own`, to those of another graph of the same shape.
     pub fn change_child(&self, own: u64, other: u64) -> Result {
-        let ((before, at), (after, _)) = G::store()
-            .with(|inner| -> Result<_> { Ok((flatten(inner, own)?, flatten(inner, other)?)) })?;
+        let ((before, at), (after, _)) = G::store().with(|inner| -> Result<_> {
+            if inner.is_updatable(own) || inner.is_updatable(other) {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            Ok((flatten(inner, own)?, flatten(inner, other)?))
+        })?;
         if crate::update::compare_steps(&before, &after).is_some() {
             return Err(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
         }

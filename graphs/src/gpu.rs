@@ -11,6 +11,7 @@ use crate::{
     exec::Step,
     node::{Copy3D, Fill, Kernel, MemOps},
     store::Store,
+    updatable::{DeviceNode, Shared},
     update::Changes,
 };
 
@@ -86,6 +87,14 @@ pub trait Gpu: Sized + 'static {
     fn allocate(context: u64, bytes: usize) -> Result<u64>;
     /// Frees it, once nothing that was launched uses it.
     fn free(address: u64);
+    /// The driver's nodes of a graph, none yet.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the driver lets no kernel update launches.
+    fn device_nodes() -> Result<Shared>;
+    /// Adds the driver's node of a launch that kernels update to those of its graph.
+    fn device_node(nodes: &Shared, kernel: &Kernel) -> Result<DeviceNode>;
     /// Makes steps executable. They come in an order in which they can be done.
     fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
     /// The name by which kernels launch it, of one that was instantiated with [`DEVICE_LAUNCH`]: it is the program's handle as

@@ -26,6 +26,7 @@ pub mod objects;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod updatable;
 pub mod update;
 
 pub use gpu::{Gpu, Signature, Stream};

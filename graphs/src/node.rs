@@ -13,6 +13,7 @@ use crate::{
     },
     conditional::{Condition, Conditional},
     objects::Allocation,
+    updatable::{self, DeviceNode},
 };
 
 /// The most bytes of a launch's parameters.
@@ -30,8 +31,10 @@ pub struct Kernel {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Launch attributes.
+    /// Launch attributes, without the one of `device_node`.
     pub attributes: Vec<CUlaunchAttribute>,
+    /// The driver's node, if kernels update the launch.
+    pub device_node: Option<DeviceNode>,
     /// The function's parameters.
     pub signature: Signature,
     /// The parameter buffer, aligned as CUDA aligns parameters, and behind it the address of each parameter in it: the
@@ -97,6 +100,7 @@ impl Kernel {
             block: shape.block,
             shared: shape.shared,
             attributes,
+            device_node: None,
             signature,
             values,
         }
@@ -104,13 +108,20 @@ impl Kernel {
 
     /// The same with other attributes.
     pub fn with_attributes(&self, attributes: Vec<CUlaunchAttribute>) -> Self {
-        Self::new(
-            (self.function, self.context),
-            self.shape(),
-            attributes,
-            self.signature.clone(),
-            self.bytes(),
-        )
+        let of = (self.function, self.context);
+        let signature = self.signature.clone();
+        Self {
+            device_node: self.device_node.clone(),
+            ..Self::new(of, self.shape(), attributes, signature, self.bytes())
+        }
+    }
+
+    /// The same as a launch that kernels update.
+    pub fn with_device_node(&self, made: DeviceNode) -> Self {
+        Self {
+            device_node: Some(made),
+            ..self.with_attributes(self.attributes.clone())
+        }
     }
 
     /// Its shape.
@@ -130,6 +141,12 @@ impl Kernel {
 
     /// An attribute.
     pub fn attribute(&self, id: CUlaunchAttributeID) -> Option<CUlaunchAttributeValue> {
+        if id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+            return self
+                .device_node
+                .as_ref()
+                .map(|of| updatable::value(of.name));
+        }
         let found = self.attributes.iter().find(|of| of.id == id);
         found.map(|of| of.value)
     }
@@ -161,14 +178,14 @@ impl Kernel {
         }
     }
 
-    /// Reads CUDA's structure, and all that it points to.
+    /// Reads CUDA's structure, and all that it points to. `before` is the node's earlier launch, whose attributes stay.
     ///
     /// # Safety
     ///
     /// `params` is as CUDA's documentation asks.
     pub unsafe fn read<G: Gpu>(
         params: &CUDA_KERNEL_NODE_PARAMS,
-        attributes: Vec<CUlaunchAttribute>,
+        before: Option<&Self>,
     ) -> Result<Self> {
         let function = if params.func.is_null() {
             params.kern as u64
@@ -190,7 +207,11 @@ impl Kernel {
             block: [params.blockDimX, params.blockDimY, params.blockDimZ],
             shared: params.sharedMemBytes,
         };
-        let kernel = Self::new((function, context), shape, attributes, signature, &bytes);
+        let attributes = before.map(|of| of.attributes.clone()).unwrap_or_default();
+        let kernel = Self {
+            device_node: before.and_then(|of| of.device_node.clone()),
+            ..Self::new((function, context), shape, attributes, signature, &bytes)
+        };
         G::check_kernel(&kernel)?;
         Ok(kernel)
     }

@@ -23,6 +23,7 @@ use crate::{
     exec::Exec,
     node::Work,
     objects::{Allocation, Memory, UserObject},
+    updatable::DeviceNodes,
 };
 
 /// The kind of a handle, in its upper bits.
@@ -72,6 +73,8 @@ pub struct Graph {
     /// Nodes of it, or of graphs that became a node's own, allocate or free memory. Then it stays as it was made, and has one executable
     /// graph at a time.
     pub has_memory: bool,
+    /// The driver's nodes of its launches that kernels update, if it ever had one.
+    pub(crate) device_nodes: Option<DeviceNodes>,
     /// Memory of its allocation nodes, with the node behind which no other node uses it.
     freed: Vec<(u64, Arc<Memory>)>,
 }
@@ -336,10 +339,16 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory: nodes behind this one may rely on its order.
+    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory, because nodes behind this one may rely
+    /// on its order, and for a launch that kernels update.
     pub fn remove_node(&mut self, handle: u64) -> Result {
         let node = self.node(handle)?.clone();
-        if self.graph(node.graph)?.has_memory {
+        let is_updatable = match &node.work {
+            Work::Kernel(kernel) => kernel.device_node.is_some(),
+            Work::Child(child) => self.is_updatable(*child),
+            _ => false,
+        };
+        if is_updatable || self.graph(node.graph)?.has_memory {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         for (from, _) in &node.dependencies {
@@ -409,9 +418,9 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` for one with conditional nodes, as with NVIDIA's driver.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for one with conditional nodes or launches that kernels update, as with NVIDIA's driver.
     pub fn clone_graph(&mut self, of: u64) -> Result<u64> {
-        if self.is_conditional(of)? {
+        if self.is_conditional(of)? || self.is_updatable(of) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let (nodes, objects, numbered) = {

@@ -101,6 +101,8 @@ struct Attack<'a> {
     physical: Vec<u64>,
     /// Executable graphs, and how many steps each has.
     executables: Vec<(u64, u32)>,
+    /// The nodes of launches that kernels update.
+    graph_nodes: u64,
     /// Green contexts of the first place's context.
     greens: Vec<u64>,
     /// Ended objects.
@@ -130,6 +132,7 @@ impl<'a> Attack<'a> {
             reserved: Vec::new(),
             physical: Vec::new(),
             executables: Vec::new(),
+            graph_nodes: 0,
             greens: Vec::new(),
             gone: Vec::new(),
             serial: 100,

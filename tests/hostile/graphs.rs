@@ -5,8 +5,8 @@
 
 use gpgpu_protocol::{
     api::{
-        Array, BoxCopy, BoxEnd, GraphChange, GraphExec, GraphStep, graph_edge, graph_step,
-        object_id, request,
+        Array, BoxCopy, BoxEnd, GraphChange, GraphExec, GraphNodes, GraphStep, graph_edge,
+        graph_step, object_id, request,
     },
     codec::{Blob, Writer},
 };
@@ -20,7 +20,8 @@ impl Attack<'_> {
         let context = place.context;
         let known = self.executables.clone();
         let (exec, steps) = self.pick(&known).unwrap_or((0, 1));
-        match self.random.below(10) {
+        match self.random.below(11) {
+            10 => self.updated(place),
             0 | 1 if known.len() < 16 => {
                 let exec = object_id::<GraphExec>(self.next_serial());
                 let (list, steps) = self.list(place);
@@ -87,6 +88,33 @@ impl Attack<'_> {
                 }
                 let end = request::cuGraphExecDestroy { hGraphExec: exec };
                 Sent::new(&end, context)
+            }
+        }
+    }
+
+    /// A command about launches that kernels update.
+    fn updated(&mut self, place: &Place) -> Sent {
+        let context = place.context;
+        let nodes = self.graph_nodes;
+        match self.random.below(8) {
+            0 => {
+                self.graph_nodes = object_id::<GraphNodes>(self.next_serial());
+                let nodes = self.graph_nodes;
+                Sent::new(&request::gpgpuGraphNodes { nodes }, context)
+            }
+            1 => Sent::new(&request::gpgpuGraphNodesForget { nodes }, context),
+            _ => {
+                let mut step = self.step(place, 0);
+                if self.random.below(8) != 0 {
+                    step.numbers.clear();
+                }
+                let node = request::gpgpuGraphNode {
+                    nodes,
+                    step,
+                    node: true,
+                    name: true,
+                };
+                Sent::new(&node, context)
             }
         }
     }
@@ -239,6 +267,10 @@ impl Attack<'_> {
                 object: func,
                 launch: kernel.config,
                 params: kernel.params,
+                numbers: match self.random.below(4) {
+                    0 => vec![self.graph_nodes, self.random.below(3)],
+                    _ => Vec::new(),
+                },
                 ..of
             },
             1 => GraphStep {

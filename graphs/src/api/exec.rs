@@ -182,8 +182,24 @@ pub unsafe fn cuGraphExecUpdate_v2<G: Gpu, const PT: bool>(
 ) -> Result {
     let exec = exec_of::<G>(exec)?;
     required(info)?;
-    if G::store().with(|inner| inner.graph(graph as u64).is_ok_and(|of| of.moved)) {
+    let (moved, is_updatable) = G::store().with(|inner| {
+        let of = inner.graph(graph as u64);
+        of.map_or((false, false), |of| (of.moved, of.device_nodes.is_some()))
+    });
+    if moved {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // NVIDIA's driver writes the structure all the same.
+    if is_updatable || exec.is_updatable {
+        let none = std::ptr::null_mut();
+        let nothing = CUgraphExecUpdateResultInfo {
+            result: updated::SUCCESS,
+            errorNode: none,
+            errorFromNode: none,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { set(info.cast(), nothing) }?;
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let outcome = update::update::<G>(&exec, graph as u64);
     let Difference(result, node, from) = match &outcome {
@@ -274,13 +290,13 @@ pub unsafe fn cuGraphExecKernelNodeSetParams_v2<G: Gpu, const PT: bool>(
     let of = exec_of::<G>(exec)?;
     let place = of.places.get(&(node as u64));
     let place = *place.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let attributes = match &of.state().steps[place].work {
-        Work::Kernel(kernel) => kernel.attributes.clone(),
+    let before = match &of.state().steps[place].work {
+        Work::Kernel(kernel) => Arc::clone(kernel),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: promised by the caller.
     change::<G>(exec, node, unsafe {
-        nodes::kernel::<G>(params, attributes)
+        nodes::kernel::<G>(params, Some(&before))
     }?)
 }
 

@@ -47,11 +47,11 @@ unsafe fn described<G: Gpu>(
     unsafe {
         match given.type_ {
             kind::KERNEL => {
-                let attributes = match before {
-                    Some(Work::Kernel(kernel)) => kernel.attributes.clone(),
-                    _ => Vec::new(),
+                let before = match before {
+                    Some(Work::Kernel(kernel)) => Some(&**kernel),
+                    _ => None,
                 };
-                nodes::kernel::<G>(&of.kernel, attributes)
+                nodes::kernel::<G>(&of.kernel, before)
             }
             kind::MEMCPY => {
                 let context = context_of::<G>(of.memcpy.copyCtx)?;

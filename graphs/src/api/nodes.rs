@@ -11,6 +11,7 @@ use crate::{
     abi::*,
     node::{Copy3D, Fill, Host, Kernel, MemOps, Work},
     store::Edge,
+    updatable,
 };
 
 /// The handle of a context, or of the current one for NULL.
@@ -84,10 +85,10 @@ pub(super) fn replace<G: Gpu>(node: CUgraphNode, work: Work) -> Result {
 /// As [`Kernel::read`].
 pub(super) unsafe fn kernel<G: Gpu>(
     params: *const CUDA_KERNEL_NODE_PARAMS,
-    attributes: Vec<CUlaunchAttribute>,
+    before: Option<&Kernel>,
 ) -> Result<Work> {
     // SAFETY: promised by the caller.
-    let kernel = unsafe { Kernel::read::<G>(&get(params)?, attributes) }?;
+    let kernel = unsafe { Kernel::read::<G>(&get(params)?, before) }?;
     Ok(Work::Kernel(Arc::new(kernel)))
 }
 
@@ -215,7 +216,7 @@ pub(super) fn moved<G: Gpu>(graph: CUgraph) -> Result<Work> {
         if of.owner.is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if inner.is_conditional(graph as u64)? {
+        if inner.is_conditional(graph as u64)? || inner.is_updatable(graph as u64) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         inner.graph(graph as u64)?.moved = true;
@@ -234,7 +235,7 @@ pub unsafe fn cuGraphAddKernelNode_v2<G: Gpu, const PT: bool>(
     // SAFETY: promised by the caller.
     unsafe {
         let place = place::<G>(node, graph, dependencies, std::ptr::null(), count)?;
-        add::<G>(place, kernel::<G>(params, Vec::new())?)
+        add::<G>(place, kernel::<G>(params, None)?)
     }
 }
 
@@ -282,9 +283,9 @@ pub unsafe fn cuGraphKernelNodeSetParams_v2<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     params: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> Result {
-    let attributes = kernel_of::<G>(node)?.attributes.clone();
+    let before = kernel_of::<G>(node)?;
     // SAFETY: promised by the caller. The node owns the memory of its parameters until they have been read.
-    replace::<G>(node, unsafe { kernel::<G>(params, attributes) }?)
+    replace::<G>(node, unsafe { kernel::<G>(params, Some(&before)) }?)
 }
 
 /// `cuGraphKernelNodeSetParams`, of CUDA 10.
@@ -328,7 +329,19 @@ pub unsafe fn cuGraphKernelNodeSetAttribute<G: Gpu, const PT: bool>(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: promised by the caller.
-    let value: CUlaunchAttributeValue = unsafe { get(value.cast()) }?;
+    let given = value.cast_mut().cast::<CUlaunchAttributeValue>();
+    // SAFETY: promised by the caller.
+    let value = unsafe { get(given) }?;
+    if attribute == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+        let name = match updatable::asks(&value)? {
+            true => updatable::mark::<G>(node as u64)?,
+            // It stays one that kernels update.
+            false if kernel.device_node.is_some() => return Err(CUDA_ERROR_NOT_SUPPORTED),
+            false => 0,
+        };
+        // SAFETY: promised by the caller: CUDA writes the name to the value.
+        return unsafe { set(given, updatable::value(name)) };
+    }
     let mut attributes = kernel.attributes.clone();
     attributes.retain(|of| of.id != attribute);
     attributes.push(CUlaunchAttribute {
@@ -347,6 +360,9 @@ pub unsafe fn cuGraphKernelNodeCopyAttributes<G: Gpu, const PT: bool>(
     from: CUgraphNode,
 ) -> Result {
     let (to_kernel, from) = (kernel_of::<G>(to)?, kernel_of::<G>(from)?);
+    if to_kernel.device_node.is_some() || from.device_node.is_some() {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let kernel = to_kernel.with_attributes(from.attributes.clone());
     G::check_kernel(&kernel)?;
     replace::<G>(to, Work::Kernel(Arc::new(kernel)))

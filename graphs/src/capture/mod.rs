@@ -31,6 +31,7 @@ use crate::{
     node::Work,
     objects::Allocation,
     store::{Edges, Inner, Map},
+    updatable,
 };
 
 /// A capture.
@@ -304,23 +305,26 @@ pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>
 }
 
 /// As [`record_work`], for a launch with attributes. `work` gets those that its node has; the others say how the launch waits for those
-/// before it, and which events stand for a part of it.
+/// before it, which events stand for a part of it, and whether kernels update the node: then the attribute's value becomes that of the node.
 ///
 /// # Errors
 ///
 /// As [`record_work`].
 pub fn record_launch<G: Gpu>(
     stream: &Stream,
-    attributes: &[CUlaunchAttribute],
+    attributes: &mut [CUlaunchAttribute],
     work: impl FnOnce(Vec<CUlaunchAttribute>) -> Result<Work>,
 ) -> Result<bool> {
     if !any::<G>() {
         return Ok(false);
     }
-    let is_edge = |of: &&CUlaunchAttribute| {
+    let is_updatable =
+        |of: &CUlaunchAttribute| of.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+    let is_not_of_node = |of: &&CUlaunchAttribute| {
         of.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             || of.id == CU_LAUNCH_ATTRIBUTE_IGNORE
             || event_of(of).is_some()
+            || is_updatable(of)
     };
     let overlaps = attributes.iter().any(|of| {
         // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
@@ -330,7 +334,7 @@ pub fn record_launch<G: Gpu>(
     let kept = || {
         attributes
             .iter()
-            .filter(|of| !is_edge(of))
+            .filter(|of| !is_not_of_node(of))
             .copied()
             .collect()
     };
@@ -342,11 +346,25 @@ pub fn record_launch<G: Gpu>(
         true => Inner::<G>::append_overlapping,
         false => Inner::<G>::append,
     };
+    let mut marks = false;
+    for of in attributes.iter().filter(|of| is_updatable(of)) {
+        marks |= updatable::asks(&of.value)?;
+    }
     if !record(stream, || work(kept()), append)? {
         return Ok(false);
     }
     for (event, edge) in attributes.iter().filter_map(event_of) {
         events::record_part::<G>(event, stream, edge)?;
+    }
+    if marks {
+        let last = G::store().with(|inner| {
+            let stream = inner.captures.streams.get(&stream.key)?;
+            stream.dependencies.first().map(|(node, _)| *node)
+        });
+        let name = updatable::mark::<G>(last.ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?)?;
+        for of in attributes.iter_mut().filter(|of| is_updatable(of)) {
+            of.value = updatable::value(name);
+        }
     }
     Ok(true)
 }

@@ -2,6 +2,7 @@
 //! Graphs and captures on a driver that does nothing.
 
 mod at_once;
+mod device_nodes;
 mod memory;
 
 use std::{
@@ -22,6 +23,7 @@ use crate::{
     exec::{self, Step, flatten},
     node::{Copy3D, Fill, Host, Kernel, MemOps, Shape, Work},
     store::{Inner, Store},
+    updatable::{DeviceNode, Shared},
     update,
 };
 
@@ -102,6 +104,16 @@ impl Gpu for Fake {
     }
     fn free(address: u64) {
         FREED.store(address, Ordering::Relaxed);
+    }
+    fn device_nodes() -> Result<Shared> {
+        Ok(Arc::new(AtomicU64::new(0)))
+    }
+    fn device_node(nodes: &Shared, _: &Kernel) -> Result<DeviceNode> {
+        let made = nodes.downcast_ref::<AtomicU64>().unwrap();
+        Ok(DeviceNode {
+            name: 0x100 * (made.fetch_add(1, Ordering::Relaxed) + 1),
+            of: Arc::clone(nodes),
+        })
     }
     fn instantiate(_: &[Step], _: u64) -> Result {
         Ok(())

@@ -10,6 +10,7 @@ use std::{ffi::c_void, sync::Arc};
 use gpgpu_graphs::{
     capture,
     node::{Kernel, Shape as Extents, Work},
+    updatable,
 };
 use gpgpu_protocol::{
     api::{
@@ -21,7 +22,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    argument::{HostPtr, InPtr},
+    argument::{HostPtr, InPtr, OutPtr},
     client::{Client, client},
     cuda,
     environment::environment,
@@ -52,7 +53,10 @@ impl DefaultStream {
     }
 }
 
-/// A launch configuration as it travels.
+/// The attribute of captured launches that kernels update.
+const UPDATABLE: CUlaunchAttributeID = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+
+/// A launch configuration as it travels, but for [`UPDATABLE`].
 ///
 /// # Errors
 ///
@@ -70,7 +74,7 @@ pub fn lower_config(
         if attribute.id > CU_LAUNCH_ATTRIBUTE_MAX {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if !LAUNCH_ATTRIBUTES.contains(&attribute.id) {
+        if !LAUNCH_ATTRIBUTES.contains(&attribute.id) && attribute.id != UPDATABLE {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // SAFETY: every bit pattern of the union's 64 bytes is a value of its byte array, and the
@@ -231,21 +235,21 @@ pub fn is_blocking() -> bool {
     environment().waits_for_launches
 }
 
-/// Makes a launch a node, if its stream records.
+/// Makes a launch a node, if its stream records: the name of the node in kernels, or 0 if they do not update it.
 fn record(
     client: &Client,
     func: CUfunction,
     function: &FunctionData,
     config: &LaunchConfig,
     launch: &Launch<'_>,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     let attribute = |of: &LaunchAttribute| CUlaunchAttribute {
         id: of.id,
         pad: [0; 4],
         value: CUlaunchAttributeValue { pad: of.value },
     };
-    let attributes = || config.attributes.iter().map(attribute).collect();
-    graph::record_launch(client, config.stream, attributes, |stream, attributes| {
+    let mut all: Vec<_> = config.attributes.iter().map(attribute).collect();
+    let recorded = graph::record_launch(client, config.stream, &mut all, |stream, attributes| {
         let shape = Extents {
             grid: [config.grid_x, config.grid_y, config.grid_z],
             block: [config.block_x, config.block_y, config.block_z],
@@ -260,7 +264,14 @@ fn record(
         );
         check(client, &kernel)?;
         Ok(Work::Kernel(Arc::new(kernel)))
-    })
+    })?;
+    let named = all.iter().find(|of| of.id == UPDATABLE);
+    let name = named.map_or(0, |of| {
+        // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
+        let [_, name, ..] = unsafe { of.value.words };
+        name
+    });
+    Ok(recorded.then_some(name))
 }
 
 /// Checks that a node's launch is valid: the process decides if it can, the host otherwise.
@@ -292,14 +303,14 @@ pub fn check(client: &Client, kernel: &Kernel) -> Result {
 }
 
 /// Launches a function; the calls of a program that launches the same kernels over and over take no lock and
-/// allocate nothing.
+/// allocate nothing. Returns the name of the launch in kernels that update it, if it was captured so; 0 otherwise.
 pub fn launch(
     client: &Client,
     func: CUfunction,
     config: &LaunchConfig,
     each: InPtr<*const c_void>,
     extra: InPtr<usize>,
-) -> Result {
+) -> Result<u64> {
     let context = thread::current_context();
     if context == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -312,6 +323,7 @@ pub fn launch(
     let streams = client.objects.knows_stream(config.stream);
     let id = Function::id(func);
     let mut prints = false;
+    let mut name = 0;
     let launched = client.objects.look(id, |object| {
         let (Known::Function(function) | Known::Kernel(function)) = object else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -323,7 +335,10 @@ pub fn launch(
             params: Parameters::new(function, each, extra)?,
             param_bytes: function.param_bytes,
         };
-        if capture::any::<Guest>() && record(client, func, function, config, &request)? {
+        if capture::any::<Guest>()
+            && let Some(recorded) = record(client, func, function, config, &request)?
+        {
+            name = recorded;
             return Ok(());
         }
         let here = function.context == 0
@@ -338,6 +353,9 @@ pub fn launch(
             } else {
                 client.call(&request).map(drop)
             };
+        }
+        if config.attributes.iter().any(|of| of.id == UPDATABLE) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // The host decides whether attributes fit. It accepts again a form that it has accepted once. A green context
         // may have too few multiprocessors for it.
@@ -356,6 +374,21 @@ pub fn launch(
     if is_blocking() {
         let hStream = config.stream;
         client.call(&request::cuStreamSynchronize { hStream })?;
+    }
+    Ok(name)
+}
+
+/// Tells the program the name of a launch that kernels update.
+fn tell(config: InPtr<CUlaunchConfig>, name: u64) -> Result {
+    let config = config.get()?;
+    let from: InPtr<CUlaunchAttribute> = InPtr::nested(config.attrs.cast_const().cast());
+    let to: OutPtr<CUlaunchAttribute> = OutPtr::nested(config.attrs.cast());
+    for at in 0..config.numAttrs as usize {
+        let attribute = from.at(at)?;
+        if attribute.id == UPDATABLE {
+            let value = updatable::value(name);
+            to.at(at).set(CUlaunchAttribute { value, ..attribute })?;
+        }
     }
     Ok(())
 }
@@ -397,13 +430,16 @@ macro_rules! launches {
             let client = client()?;
             let stream = DefaultStream::$shape.stream(client, hStream)?;
             let config = plain((gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ), sharedMemBytes, stream);
-            launch(client, f, &config, kernelParams, extra)
+            launch(client, f, &config, kernelParams, extra).map(drop)
         }
 
         fn $ex(config: InPtr<CUlaunchConfig>, f: CUfunction, kernelParams: InPtr<*const c_void>, extra: InPtr<usize>) {
             let client = client()?;
-            let config = lower_config(client, config, DefaultStream::$shape)?;
-            launch(client, f, &config, kernelParams, extra)
+            let lowered = lower_config(client, config, DefaultStream::$shape)?;
+            match launch(client, f, &lowered, kernelParams, extra)? {
+                0 => Ok(()),
+                name => tell(config, name),
+            }
         }
 
         #[allow(clippy::too_many_arguments)]
@@ -411,7 +447,7 @@ macro_rules! launches {
             let client = client()?;
             let stream = DefaultStream::$shape.stream(client, hStream)?;
             let config = plain((gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ), sharedMemBytes, stream);
-            launch(client, f, &cooperative(config), kernelParams, InPtr::nested(std::ptr::null()))
+            launch(client, f, &cooperative(config), kernelParams, InPtr::nested(std::ptr::null())).map(drop)
         }
     )*}};
 }

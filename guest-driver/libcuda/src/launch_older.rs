@@ -125,7 +125,7 @@ fn run(function: CUfunction, (width, height): (i32, i32), stream: CUstream) -> R
     ];
     let none = InPtr::nested(std::ptr::null());
     let extra = InPtr::nested(extra.as_ptr().cast::<c_void>());
-    launch(client, function, &config, none, extra)
+    launch(client, function, &config, none, extra).map(drop)
 }
 
 cuda! {

@@ -188,6 +188,8 @@ objects! {
     MemPool = 0x80: CUmemoryPool, special &[];
     /// Physical device memory, by handle.
     Physical = 0x88: CUmemGenericAllocationHandle, special &[];
+    /// The driver's nodes of a graph for its launches that kernels update.
+    GraphNodes = 0x8b: u64, special &[];
     /// An executable graph, by handle.
     GraphExec = 0x8c: CUgraphExec, special &[];
     /// A part of graphs: the recorded GPU work of a call of a library.

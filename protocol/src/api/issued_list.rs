@@ -1813,4 +1813,7 @@ issued! {
     18 0x0016 0x4fb7fb47a3a6eb40 gpgpuRingRelaxed;
     19 0x0e10 0xd7cf0a0a7575aebe gpgpuGraphRecordWith;
     20 0x0e11 0x64d2cb30ba65e07b gpgpuGraphHandle;
+    21 0x0e12 0xa16b6480c453b802 gpgpuGraphNodes;
+    21 0x0e13 0x0b03281905bb90f6 gpgpuGraphNode;
+    21 0x0e14 0x68780c0f095fc16c gpgpuGraphNodesForget;
 }

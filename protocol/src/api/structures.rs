@@ -195,7 +195,8 @@ wire_struct! {
         pub launch: LaunchConfig,
         /// The parameter buffer of the launch, as in `cuLaunchKernelEx`.
         pub params: Blob,
-        /// Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from
+        /// Of a launch that kernels update: the id of the graph's nodes and the number of the launch's node, which no other
+        /// step has. Of another launch: none. Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from
         /// slice to slice of each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the
         /// value, the bytes of a value (1, 2 or 4), values in a row, rows. Of a copy with an array: the fields of a
         /// [`BoxCopy`] in their order. Of words: the flags of the batch, then the fields of each operation as in a

@@ -594,6 +594,15 @@ macro_rules! with_api {
             /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`. Of another graph it is `CUDA_ERROR_INVALID_VALUE`. The name stays
             /// while the graph is there.
             0x0e11 call custom gpgpuGraphHandle(exec: GraphExec, handle: Out<u64>) client;
+            /// Makes the driver's nodes of a graph, none yet. An executable graph of a list that names them is made of
+            /// all of them. They make one executable graph at a time, and another when that has ended.
+            0x0e12 call custom gpgpuGraphNodes(nodes: New<GraphNodes>) client;
+            /// Adds the node of a launch that kernels update (`CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`). `step`
+            /// is the launch, without waits. `node` is the node's number, from 0, and `name` its name in kernels,
+            /// which stays.
+            0x0e13 call custom gpgpuGraphNode(nodes: GraphNodes, step: GraphStep, node: Out<u32>, name: Out<u64>) memory;
+            /// Ends the nodes of a graph. An executable graph of them stays.
+            0x0e14 post custom gpgpuGraphNodesForget(nodes: Gone<GraphNodes>);
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is the requested array,

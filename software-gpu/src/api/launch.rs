@@ -7,10 +7,11 @@ use std::sync::Arc;
 use gpgpu_protocol::cuda::{
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
     CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-    CU_LAUNCH_ATTRIBUTE_IGNORE, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
-    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
-    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_LAUNCH_ATTRIBUTE_PRIORITY,
-    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, CU_LAUNCH_ATTRIBUTE_IGNORE,
+    CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
     CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_PARAM_BUFFER_POINTER,
     CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
     CUDA_ERROR_INVALID_CLUSTER_SIZE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
@@ -139,15 +140,16 @@ fn parameters(function: &Function, arguments: Arguments, extra: Extra) -> Result
     }
 }
 
-/// Launches a function, or says that a capture has recorded the launch, with the events of its attributes.
+/// Launches a function, or gives the attributes back if a capture has recorded the launch, with the events of them: see
+/// [`graph::record_launch`].
 fn launch(
     cx: &Context,
     function: CUfunction,
     mut launch: Launch,
     stream: (CUstream, Null),
     (arguments, extra): (Arguments, Extra),
-    attributes: Vec<CUlaunchAttribute>,
-) -> Result<bool> {
+    mut attributes: Vec<CUlaunchAttribute>,
+) -> Result<Option<Vec<CUlaunchAttribute>>> {
     let handle = function as u64;
     let function = Function::named(handle, cx)?;
     let stream = cx.stream(stream.0, stream.1)?;
@@ -159,7 +161,7 @@ fn launch(
     }
     check(&function, &launch, &*context::of(&stream)?)?;
     let parameters = parameters(&function, arguments, extra)?;
-    let recorded = graph::record_launch(&stream, &attributes, |attributes| {
+    let recorded = graph::record_launch(&stream, &mut attributes, |attributes| {
         let shape = Shape {
             grid: launch.grid,
             block: launch.block,
@@ -176,7 +178,10 @@ fn launch(
         Ok(Work::Kernel(Arc::new(kernel)))
     })?;
     if recorded {
-        return Ok(true);
+        return Ok(Some(attributes));
+    }
+    if attributes.iter().any(is_of_graphs) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     // As NVIDIA's driver, which lets only kernels of graphs launch graphs.
     if function.loaded.launches_graphs(&function.info().name) {
@@ -188,7 +193,12 @@ fn launch(
     context::queue(&stream, Vec::new(), move || {
         run(&function, &launch, &parameters, &effects)
     })
-    .map(|_| false)
+    .map(|_| None)
+}
+
+/// Whether an attribute is for launches of graphs alone.
+fn is_of_graphs(attribute: &CUlaunchAttribute) -> bool {
+    attribute.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 }
 
 /// Runs a launch now, with all that its kernel launches.
@@ -258,7 +268,8 @@ pub(crate) fn apply(attribute: &CUlaunchAttribute, launch: &mut Launch) -> Resul
         | CU_LAUNCH_ATTRIBUTE_PRIORITY
         | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
         | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-        | CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {}
+        | CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        | CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {}
         id if id < gpgpu_protocol::cuda::CU_LAUNCH_ATTRIBUTE_MAX => {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -340,11 +351,17 @@ export! {
         let config = config.get()?;
         let (shape, events) = from_config(&config)?;
         // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.
-        let attributes = unsafe { Pointer::new(config.attrs) }.array(config.numAttrs as usize)?;
+        let list = unsafe { Pointer::new(config.attrs) };
+        let attributes = list.array(config.numAttrs as usize)?;
         let recorded = launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes)?;
         // No sooner than its blocks have begun: here, when they have ended.
-        for event in events.into_iter().filter(|_| !recorded) {
+        for event in events.into_iter().filter(|_| recorded.is_none()) {
             event.record(&cx, config.hStream, null, 0)?;
+        }
+        for (index, attribute) in recorded.iter().flatten().enumerate() {
+            if is_of_graphs(attribute) {
+                list.at(index).set(*attribute)?;
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! Graphs and stream capture on this device: `gpgpu-graphs` has them, and [`run`] executes launches.
 
 mod run;
+mod updatable;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use gpgpu_graphs::{
     node::{Copy3D, Fill, Kernel, MemOps, Work},
     objects::Allocation,
     store::Store,
+    updatable::{DeviceNode, Shared},
     update::Changes,
 };
 use gpgpu_protocol::cuda::{
@@ -62,7 +64,7 @@ pub fn allocate(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
 /// As [`record`], for a launch with attributes, of which `work` gets those that its node has.
 pub fn record_launch(
     stream: &Stream,
-    attributes: &[CUlaunchAttribute],
+    attributes: &mut [CUlaunchAttribute],
     work: impl FnOnce(Vec<CUlaunchAttribute>) -> Result<Work>,
 ) -> Result<bool> {
     capture::record_launch::<Soft>(&named(stream), attributes, work)
@@ -254,6 +256,14 @@ impl Gpu for Soft {
         true
     }
 
+    fn device_nodes() -> Result<Shared> {
+        Ok(Arc::new(()))
+    }
+
+    fn device_node(_: &Shared, kernel: &Kernel) -> Result<DeviceNode> {
+        updatable::device_node(kernel)
+    }
+
     fn instantiate(steps: &[Step], flags: u64) -> Result<Executable> {
         Executable::new(steps, flags)
     }
@@ -287,9 +297,9 @@ impl Gpu for Soft {
         stream: CUstream,
         per_thread: bool,
     ) -> Result {
-        refuse(&*stream_of(stream, per_thread)?)?;
-        exec.upload(steps);
-        Ok(())
+        let stream = stream_of(stream, per_thread)?;
+        refuse(&stream)?;
+        exec.upload(steps, &stream)
     }
 
     fn call(stream: CUstream, per_thread: bool, what: Box<dyn FnOnce() + Send>) -> Result {

@@ -17,6 +17,7 @@ use gpgpu_graphs::{
 };
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent};
 
+use super::updatable::{self, Records};
 use super::{function_of, shape_of};
 use crate::api::array_copy;
 use crate::api::copy::{Rows, copy_now};
@@ -40,6 +41,8 @@ pub struct Executable {
     values: Values,
     /// The graph as kernels launch it, if they do.
     direct: Option<device_graph::Named>,
+    /// The launches that kernels update, if there are any.
+    records: Option<Arc<Records>>,
 }
 
 /// Work of a library's that a stream has recorded.
@@ -61,6 +64,7 @@ impl Executable {
         Ok(Self {
             values: values.collect(),
             direct,
+            records: updatable::any(steps).then(Arc::default),
         })
     }
 
@@ -69,8 +73,17 @@ impl Executable {
         self.direct.as_ref().map(device_graph::Named::name)
     }
 
-    /// Makes these the steps that kernels launch.
-    pub fn upload(&self, steps: &Arc<Vec<Step>>) {
+    /// Makes these the steps that kernels launch, and those that they update, in a stream's order.
+    pub fn upload(&self, steps: &Arc<Vec<Step>>, stream: &Arc<Stream>) -> Result {
+        self.ready(steps);
+        if let Some(records) = self.records.clone() {
+            let steps = Arc::clone(steps);
+            context::queue(stream, Vec::new(), move || records.write(&steps))?;
+        }
+        Ok(())
+    }
+
+    fn ready(&self, steps: &Arc<Vec<Step>>) {
         if let Some(direct) = &self.direct {
             direct.upload(steps);
         }
@@ -78,7 +91,7 @@ impl Executable {
 
     /// Queues a launch in a stream.
     pub fn launch(&self, steps: &Arc<Vec<Step>>, stream: &Arc<Stream>) -> Result {
-        self.upload(steps);
+        self.ready(steps);
         let run = Arc::new(Run {
             values: Arc::clone(&self.values),
             graph: self.device_handle().unwrap_or(0),
@@ -86,6 +99,10 @@ impl Executable {
         });
         let mut after = Vec::new();
         let mut parts = Vec::new();
+        if let Some(records) = self.records.clone() {
+            let steps = Arc::clone(steps);
+            parts.push(Part::Work(Box::new(move || records.write(&steps))));
+        }
         let mut at = 0;
         while at < steps.len() {
             let (index, step) = (at, &steps[at]);
@@ -98,7 +115,7 @@ impl Executable {
                 parts.push(Part::Work(Box::new(work)));
                 continue;
             }
-            if !step.enabled {
+            if !step.enabled && updatable::name(step).is_none() {
                 continue;
             }
             if let Work::Condition(of) = step.work
@@ -267,7 +284,7 @@ fn do_body(steps: &[Step], body: Range<usize>, run: &Arc<Run>) -> Result {
             let (own, end) = bodies(steps, at);
             choose(steps, &own, of, run)?;
             at = end;
-        } else if step.enabled
+        } else if (step.enabled || updatable::name(step).is_some())
             && let Some(Part::Work(work)) = part(step, run)?
         {
             work()?;
@@ -309,7 +326,7 @@ fn part(step: &Step, run: &Arc<Run>) -> Result<Option<Part>> {
     let work = match &step.work {
         Work::Kernel(kernel) => {
             let function = function_of(kernel)?;
-            let (shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
+            let (mut shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
             let context = context::named(kernel.context)?;
             let (of, device) = (context.effects(), context.device);
             let run = Arc::clone(run);
@@ -319,7 +336,15 @@ fn part(step: &Step, run: &Arc<Run>) -> Result<Option<Part>> {
                     run: &run,
                     device,
                 };
-                launch::run(&function, &shape, kernel.bytes(), &effects)
+                let Some(node) = &kernel.device_node else {
+                    return launch::run(&function, &shape, kernel.bytes(), &effects);
+                };
+                let now = updatable::now(node.name, &kernel)?;
+                if !now.enabled {
+                    return Ok(());
+                }
+                shape.grid = now.grid;
+                launch::run(&function, &shape, &now.params, &effects)
             }))
         }
         Work::Copy(of) => {

@@ -3,7 +3,7 @@
 
 use std::{
     ffi::c_void,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use gpgpu_locks::Mutex;
@@ -63,6 +63,29 @@ nodes! {
     cuGraphAddEventRecordNode(u64);
     cuGraphAddEventWaitNode(u64);
     cuGraphAddChildGraphNode(u64);
+}
+
+/// A node that kernels update gets a name.
+pub extern "C" fn cuGraphKernelNodeSetAttribute(_: u64, id: u32, value: *mut u64) -> CUresult {
+    static NAMES: AtomicU64 = AtomicU64::new(0x7f00_0000_0000);
+    if id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+        let name = NAMES.fetch_add(0x100, Ordering::SeqCst);
+        // SAFETY: the caller's pointer is to a value of 64 bytes.
+        unsafe { value.add(1).write(name) };
+    }
+    call("cuGraphKernelNodeSetAttribute", &[])
+}
+
+/// No node waits for another.
+pub extern "C" fn cuGraphNodeGetDependencies_v2(
+    _: u64,
+    _: *mut u64,
+    _: *mut c_void,
+    count: *mut usize,
+) -> CUresult {
+    // SAFETY: the caller's pointer is to a number.
+    unsafe { count.write(0) };
+    CUDA_SUCCESS
 }
 
 /// The values of each graph.

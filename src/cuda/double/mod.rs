@@ -204,7 +204,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         cuStreamEndCapture
         cuGraphCreate cuGraphDestroy cuGraphGetNodes cuGraphNodeGetType cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
         cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddHostNode cuGraphAddEmptyNode cuGraphAddEventRecordNode cuGraphAddEventWaitNode
-        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphAddDependencies_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphExecUpdate_v2 cuGraphLaunch cuGraphUpload
+        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphAddDependencies_v2 cuGraphKernelNodeSetAttribute cuGraphNodeGetDependencies_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphExecUpdate_v2 cuGraphLaunch cuGraphUpload
         cuDevicePrimaryCtxRelease_v2 cuDeviceGetDevResource cuGreenCtxGetDevResource cuDevSmResourceSplitByCount
         cuDevResourceGenerateDesc cuGreenCtxCreate cuCtxFromGreenCtx cuGreenCtxStreamCreate cuGreenCtxDestroy
         cuDeviceGet cuMemAddressReserve cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess
@@ -265,7 +265,8 @@ on_stream! {
     fn cuCtxWaitEvent(u64, u64; none);
     fn cuStreamWaitEvent(; stream, u64, u32);
     fn cuStreamBeginCapture_v2(; stream, u32);
-    fn cuGraphKernelNodeSetAttribute(u64, u32, *const c_void; none);
+    fn cuGraphKernelNodeSetParams_v2(u64, *const c_void; none);
+    fn cuGraphDestroyNode(u64; none);
     fn cuGraphExecKernelNodeSetParams_v2(u64, u64, *const c_void; none);
     fn cuGraphExecMemcpyNodeSetParams(u64, u64, *const CUDA_MEMCPY3D, u64; none);
     fn cuGraphNodeSetEnabled(u64, u64, u32; none);

@@ -55,11 +55,17 @@ pub fn connect(
     if from.len() != edges.len() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    if from.is_empty() {
+        return Ok(());
+    }
     let to: SmallVec<[CUgraphNode; 4]> = SmallVec::from_elem(to, from.len());
     let (count, edges) = (from.len(), edges.as_ptr().cast());
     // SAFETY: the graph and its nodes are the driver's and live; each array has as many entries.
     unsafe { driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), edges, count) }
 }
+
+/// A value of a graph of the driver's: its default and its flags, and its context.
+pub type Value = ([u32; 2], CUcontext);
 
 /// The place of the next node in a graph and its bodies.
 pub struct Bodies {
@@ -70,7 +76,9 @@ pub struct Bodies {
     /// The number of graphs.
     graphs: u32,
     /// The number of values.
-    values: u64,
+    values: usize,
+    /// Values of the driver's graph.
+    known: Vec<Value>,
     /// The graph of each step's node, by number; 0 for a step without a node.
     places: Vec<u32>,
     /// The edges from the next node to each of those before it, if a step has given them.
@@ -78,8 +86,8 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// Nothing but the graph itself.
-    pub fn new(root: CUgraph) -> Self {
+    /// Nothing but the graph itself, which has these values.
+    pub fn new(root: CUgraph, known: Vec<Value>) -> Self {
         Self {
             root,
             at: Some(Place {
@@ -89,13 +97,14 @@ impl Bodies {
             open: Vec::new(),
             graphs: 1,
             values: 0,
+            known,
             places: Vec::new(),
             edges: None,
         }
     }
 
-    /// Executes a step, behind the nodes of others, and returns its node, NULL for a step that has none. `left` steps
-    /// follow.
+    /// Executes a step, behind the nodes of others, and returns its node, NULL for a step that has none. `own` is the
+    /// node of a launch that kernels update. `left` steps follow.
     ///
     /// # Errors
     ///
@@ -104,7 +113,7 @@ impl Bodies {
     pub fn add(
         &mut self,
         made: &Made,
-        step: &GraphStep,
+        (step, own): (&GraphStep, Option<CUgraphNode>),
         nodes: &[CUgraphNode],
         left: usize,
     ) -> Result<CUgraphNode, CUresult> {
@@ -121,11 +130,14 @@ impl Bodies {
             let after: SmallVec<[CUgraphNode; 4]> = after.collect::<Option<_>>().ok_or(bad)?;
             let edges = self.edges.take();
             let whole = if edges.is_none() { &after[..] } else { &[] };
-            let node = match *made {
-                Made::Conditional(value, [of, count], context) => {
-                    self.conditional(whole, value, (of, count, left), context)?
+            let node = match (made, own) {
+                (Made::Conditional(value, [of, count], context), _) => {
+                    self.conditional(whole, *value, (*of, *count, left), *context)?
                 }
-                _ => made.add(place.graph, whole)?,
+                // The node is in the graph itself.
+                (_, Some(_)) if place.number != 1 => return Err(CUDA_ERROR_NOT_SUPPORTED),
+                (_, Some(node)) => made.take(place.graph, node, whole).map(|()| node)?,
+                (_, None) => made.add(place.graph, whole)?,
             };
             if let Some(edges) = edges {
                 connect(place.graph, &after, node, &edges)?;
@@ -159,6 +171,11 @@ impl Bodies {
         Ok(std::ptr::null_mut())
     }
 
+    /// The values of the driver's graph.
+    pub fn values(&self) -> &[Value] {
+        &self.known
+    }
+
     /// A step has no node, and nothing waits for it.
     pub fn skip(&mut self) -> CUgraphNode {
         self.places.push(0);
@@ -180,6 +197,12 @@ impl Bodies {
 
     /// Makes a value, whose number the client knows already.
     fn value(&mut self, [default, flags]: [u32; 2], context: CUcontext) -> Result<(), CUresult> {
+        let asked = ([default, flags], context);
+        if let Some(known) = self.known.get(self.values) {
+            self.values += 1;
+            let is_same = *known == asked;
+            return is_same.then_some(()).ok_or(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let mut number = 0;
         // SAFETY: the graph and the context are the driver's and live; the pointer is to a value that lives across the call.
         unsafe {
@@ -192,7 +215,8 @@ impl Bodies {
             )?;
         }
         self.values += 1;
-        if number == self.values {
+        self.known.push(asked);
+        if number == self.values as u64 {
             Ok(())
         } else {
             Err(CUDA_ERROR_NOT_SUPPORTED)
@@ -208,7 +232,7 @@ impl Bodies {
     ) -> Result<CUgraphNode, CUresult> {
         let place = self.at.take().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // Each body has a step of its own, and the driver makes as many graphs as it is asked for.
-        if value == 0 || value > self.values || count == 0 || count as usize >= left {
+        if value == 0 || value > self.values as u64 || count == 0 || count as usize >= left {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let conditional = CUDA_CONDITIONAL_NODE_PARAMS {

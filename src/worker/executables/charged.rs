@@ -24,6 +24,11 @@ struct Used {
 #[derive(Debug, Clone, Default)]
 pub struct Account(Arc<Mutex<HashMap<CUdevice, Used>>>);
 
+/// The bytes of an executable graph of so many nodes.
+pub fn bytes_of(nodes: usize) -> u64 {
+    graph_step::BYTES + graph_step::BYTES_OF_STEP * nodes as u64
+}
+
 /// A graph's part of it, until this is dropped.
 #[derive(Debug)]
 pub struct Taken {
@@ -37,7 +42,7 @@ impl Account {
         self.0.lock()
     }
 
-    /// Counts an executable graph of so many nodes, and charges a new peak.
+    /// Counts so many bytes, and charges a new peak.
     ///
     /// # Errors
     ///
@@ -46,9 +51,8 @@ impl Account {
         &self,
         memory: &DeviceMemory,
         device: CUdevice,
-        nodes: usize,
+        bytes: u64,
     ) -> Result<Taken, CUresult> {
-        let bytes = graph_step::BYTES + graph_step::BYTES_OF_STEP * nodes as u64;
         let missing = {
             let mut all = self.lock();
             let used = all.entry(device).or_default();

@@ -3,7 +3,8 @@
 //!
 //! A graph of the driver's is made of the client's list of steps, node by node. Each step is checked as the command
 //! that does the same in a stream ([`step`]). Objects of an executable graph may end before it: each launch checks that
-//! they still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]).
+//! they still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]). The driver's
+//! nodes of launches that kernels update exist before the graph ([`updatable`]).
 
 mod bodies;
 mod charged;
@@ -12,6 +13,9 @@ mod part;
 mod step;
 #[cfg(test)]
 mod tests;
+mod updatable;
+#[cfg(test)]
+mod updatable_tests;
 
 use std::{
     borrow::Cow,
@@ -30,10 +34,11 @@ use gpgpu_protocol::{
 };
 
 use self::bodies::Bodies;
-use self::charged::{Account, Taken};
+use self::charged::{Account, Taken, bytes_of};
 use self::direct::{in_one_context, is_direct, without_joins};
 pub use self::part::{Part, Recorder, Refused};
 use self::step::{Made, Uses, can_be_disabled, is_in_context, make};
+use self::updatable::{Nodes, Taking};
 use super::{
     lease::{bit, gpu_of_memory, use_gpus},
     ops::known,
@@ -104,6 +109,8 @@ struct Graph {
     /// The contexts that it runs in.
     contexts: BTreeSet<u64>,
     counted: Counted,
+    /// The nodes that it was begun with, whose graph it is, if kernels update launches of it.
+    taking: Option<Taking>,
 }
 
 /// The GPUs whose memory a step touches, a bit for each, if the client may have memory on several.
@@ -125,8 +132,10 @@ struct Kept {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: the graph is the driver's, and this alone ends it.
-        let _ = unsafe { driver::cuGraphDestroy(self.raw) };
+        if self.taking.is_none() {
+            // SAFETY: the graph is the driver's, and this alone ends it.
+            let _ = unsafe { driver::cuGraphDestroy(self.raw) };
+        }
     }
 }
 
@@ -142,9 +151,16 @@ impl Graph {
         };
         let steps = &steps[..];
         let counted = Counted::new(&session.executables, steps)?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuGraphCreate(&mut raw, 0) }?;
+        let taking = Taking::of(&session.executables, steps)?;
+        let (raw, values) = match &taking {
+            Some(taking) => (taking.raw, taking.values.clone()),
+            None => {
+                let mut raw = std::ptr::null_mut();
+                // SAFETY: the pointer is to a value that lives across the call.
+                unsafe { driver::cuGraphCreate(&mut raw, 0) }?;
+                (raw, Vec::new())
+            }
+        };
         let mut graph = Self {
             raw,
             nodes: Vec::with_capacity(steps.len()),
@@ -153,33 +169,56 @@ impl Graph {
             given: 0,
             contexts: BTreeSet::new(),
             counted,
+            taking,
         };
-        let mut bodies = Bodies::new(raw);
+        let mut bodies = Bodies::new(raw, values);
+        let added = graph.add(session, steps, is_direct, &mut bodies);
+        if let Some(taking) = &mut graph.taking {
+            taking.keep(&bodies, &graph.contexts);
+        }
+        added.and_then(|()| bodies.end())?;
+        if let Some(taking) = &graph.taking {
+            taking.check()?;
+        }
+        Ok(graph)
+    }
+
+    /// Adds the steps' nodes.
+    fn add(
+        &mut self,
+        session: &Session,
+        steps: &[GraphStep],
+        is_direct: bool,
+        bodies: &mut Bodies,
+    ) -> Result<(), CUresult> {
         let mut last = None;
         for (index, step) in steps.iter().enumerate() {
             let (made, uses) = make(session, step, &mut last)?;
             if is_in_context(step.kind)
                 && let Some(at) = last
             {
-                graph.gpus.insert(at.gpu);
-                graph.given |= bit(at.gpu) | touched(session, &uses);
-                graph.contexts.insert(step.context);
+                self.gpus.insert(at.gpu);
+                self.given |= bit(at.gpu) | touched(session, &uses);
+                self.contexts.insert(step.context);
             }
+            let own = match &mut self.taking {
+                Some(taking) => taking.node(&session.executables, step)?,
+                None => None,
+            };
             let left = steps.len() - index - 1;
             let node = match step.kind {
                 kind::NOTHING if is_direct => bodies.skip(),
-                _ => bodies.add(&made, step, &graph.nodes, left)?,
+                _ => bodies.add(&made, (step, own), &self.nodes, left)?,
             };
-            graph.nodes.push(node);
-            graph.steps.push(Kept {
+            self.nodes.push(node);
+            self.steps.push(Kept {
                 kind: step.kind,
                 context: step.context,
                 enabled: step.enabled,
                 uses,
             });
         }
-        bodies.end()?;
-        Ok(graph)
+        Ok(())
     }
 
     /// Checks that all its objects still exist.
@@ -223,13 +262,16 @@ impl Handles {
         let take = |gpu| {
             let device = CUdevice::try_from(gpu).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
             let account = &session.executables.account;
-            account.take(session.device_memory, device, graph.counted.1)
+            account.take(session.device_memory, device, bytes_of(graph.counted.1))
         };
         let taken = graph.gpus.iter().copied().map(take);
         let taken = taken.collect::<Result<_, _>>()?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is the driver's and lives; the pointer is to a value that lives across the call.
         unsafe { driver::cuGraphInstantiateWithFlags(&mut exec, graph.raw, flags) }?;
+        if let Some(taking) = &graph.taking {
+            taking.made();
+        }
         let handles = Self {
             exec,
             graph,
@@ -384,6 +426,7 @@ impl Executable {
 pub struct Executables {
     all: Mutex<HashMap<u64, Arc<Executable>>>,
     parts: Mutex<HashMap<u64, Arc<Part>>>,
+    nodes: Mutex<HashMap<u64, Arc<Nodes>>>,
     counted: Arc<AtomicUsize>,
     account: Account,
 }
@@ -397,6 +440,10 @@ impl std::fmt::Debug for Executables {
 impl Executables {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Executable>>> {
         self.all.lock()
+    }
+
+    fn all_nodes(&self) -> MutexGuard<'_, HashMap<u64, Arc<Nodes>>> {
+        self.nodes.lock()
     }
 
     fn parts(&self) -> MutexGuard<'_, HashMap<u64, Arc<Part>>> {
@@ -513,7 +560,7 @@ impl Executables {
     /// A context is about to end, with everything in it.
     pub fn end_context(&self, context: u64) {
         // The ended graphs are dropped after the locks.
-        let (mut execs, mut parts) = (Vec::new(), Vec::new());
+        let (mut execs, mut parts, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         self.all().retain(|_, of| {
             let stays = !of.contexts.contains(&context);
             if !stays {
@@ -525,6 +572,13 @@ impl Executables {
             let stays = of.context != context;
             if !stays {
                 parts.push(Arc::clone(of));
+            }
+            stays
+        });
+        self.all_nodes().retain(|_, of| {
+            let stays = !of.are_in(context);
+            if !stays {
+                nodes.push(Arc::clone(of));
             }
             stays
         });

@@ -7,7 +7,7 @@ use std::{
 };
 
 use gpgpu_graphs::abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUgraphEdgeData,
     CUstreamBatchMemOpParams,
 };
 use gpgpu_protocol::{
@@ -18,7 +18,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::part::Part;
+use super::{bodies::connect, part::Part};
 use crate::{
     cuda::driver,
     worker::{
@@ -497,6 +497,39 @@ impl Made {
             }
         }
         Ok(node)
+    }
+
+    /// Has the node of a launch do this, behind others.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if this is no launch; the driver's.
+    pub fn take(
+        &self,
+        graph: CUgraph,
+        node: CUgraphNode,
+        after: &[CUgraphNode],
+    ) -> Result<(), CUresult> {
+        let Self::Launch {
+            params, attributes, ..
+        } = self
+        else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        // SAFETY: the node is the driver's, and so are functions and contexts; structures outlive the calls.
+        unsafe {
+            driver::cuGraphKernelNodeSetParams_v2(node, params)?;
+            for (id, value) in attributes {
+                let value = std::ptr::from_ref(value).cast();
+                driver::cuGraphKernelNodeSetAttribute(node, *id, value)?;
+            }
+        }
+        connect(
+            graph,
+            after,
+            node,
+            &vec![CUgraphEdgeData::default(); after.len()],
+        )
     }
 
     /// Has a node of an executable graph do this.

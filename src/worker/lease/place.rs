@@ -28,9 +28,9 @@ use std::cell::Cell;
 use gpgpu_protocol::{
     api::{
         Arg, Array, ArrayForm, BoxCopy, BoxEnd, Context, Copy2D, Event, Flags, Function, Gone,
-        GraphExec, GraphPart, GraphStep, In, JitOption, Kernel, LaunchAttribute, LaunchConfig,
-        Library, MemOp, MemPool, MipmappedArray, Module, MultiprocessorSplit, New, Object, Out,
-        Physical, Stream, TensorForm, TensorMap, TextureForm, TextureResource,
+        GraphExec, GraphNodes, GraphPart, GraphStep, In, JitOption, Kernel, LaunchAttribute,
+        LaunchConfig, Library, MemOp, MemPool, MipmappedArray, Module, MultiprocessorSplit, New,
+        Object, Out, Physical, Stream, TensorForm, TensorMap, TextureForm, TextureResource,
     },
     codec::{Blob, Wire},
     cuda::*,
@@ -97,7 +97,7 @@ nothing!(
 nothing!(BoxEnd, Array, MipmappedArray);
 // A step runs in a context of its own, which the worker enters itself.
 nothing!(
-    Module, Library, Kernel, Event, MemPool, GraphPart, GraphStep, Physical
+    Module, Library, Kernel, Event, MemPool, GraphNodes, GraphPart, GraphStep, Physical
 );
 
 impl<const GOOD: u32> Names for Flags<GOOD> {}

@@ -124,6 +124,41 @@ pub fn gpgpuGraphHandle(
     Ok(reply::gpgpuGraphHandle { exec: (), handle })
 }
 
+/// Makes the driver's nodes of a graph, none yet.
+pub fn gpgpuGraphNodes(
+    session: &Session,
+    request: request::gpgpuGraphNodes,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphNodes> {
+    session.executables.make_nodes(request.nodes)?;
+    Ok(reply::gpgpuGraphNodes::default())
+}
+
+/// Adds the node of a launch that kernels update.
+pub fn gpgpuGraphNode(
+    session: &Session,
+    request: request::gpgpuGraphNode,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphNode> {
+    let nodes = session.executables.nodes(request.nodes)?;
+    let (node, name) = nodes.add(session, &request.step)?;
+    Ok(reply::gpgpuGraphNode {
+        node,
+        name,
+        ..reply::gpgpuGraphNode::default()
+    })
+}
+
+/// Ends the driver's nodes of a graph.
+pub fn gpgpuGraphNodesForget(
+    session: &Session,
+    request: request::gpgpuGraphNodesForget,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphNodesForget> {
+    session.executables.forget_nodes(request.nodes)?;
+    Ok(reply::gpgpuGraphNodesForget::default())
+}
+
 /// Changes all of an executable graph.
 pub fn gpgpuGraphUpdate(
     session: &Session,

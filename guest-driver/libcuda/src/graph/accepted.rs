@@ -107,13 +107,13 @@ impl Drop for Place {
 }
 
 /// A number that is equal for graphs that differ in parameters of launches only. `None` for a graph with other steps,
-/// because their objects may be gone.
+/// because their objects may be gone, and for launches that kernels update.
 fn form(steps: &[GraphStep], flags: u64) -> Option<u64> {
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     let mut hasher = STATE.build_hasher();
     (flags, steps.len()).hash(&mut hasher);
     for step in steps {
-        if step.kind != graph_step::LAUNCH {
+        if step.kind != graph_step::LAUNCH || !step.numbers.is_empty() {
             return None;
         }
         let launch = &step.launch;
@@ -243,5 +243,6 @@ mod tests {
         assert_ne!(form(&steps, 8), Some(of));
         assert_ne!(form(&steps[..3], 0), Some(of));
         assert_eq!(with(&|step| step.kind = graph_step::FILL), None);
+        assert_eq!(with(&|step| step.numbers = vec![1, 0]), None);
     }
 }

@@ -54,6 +54,8 @@ pub struct Exec {
     pub(super) id: u64,
     /// The name by which kernels launch it, if they may.
     pub(super) handle: Option<u64>,
+    /// Kernels update launches of it.
+    is_updatable: bool,
     /// Its contexts. The host ends it with the first of them.
     contexts: Contexts,
     now: Mutex<Now>,
@@ -113,9 +115,11 @@ impl Exec {
             lowered,
             is_old: false,
         };
+        let is_updatable = now.lowered.is_updatable();
         Self {
             id,
             handle: None,
+            is_updatable,
             contexts,
             is_plain: now.is_plain().into(),
             now: Mutex::new(now),
@@ -144,6 +148,11 @@ impl Exec {
             now,
             is_plain: &self.is_plain,
         }
+    }
+
+    /// Whether the host can make all of it anew, under other names.
+    pub(super) fn can_be_made_anew(&self) -> bool {
+        self.handle.is_none() && !self.is_updatable
     }
 
     /// Whether a launch takes one command and nothing else.

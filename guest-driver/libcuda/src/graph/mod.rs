@@ -11,6 +11,7 @@ pub mod calls;
 mod executable;
 pub mod library;
 mod lower;
+mod updatable;
 
 use std::{
     ffi::{c_char, c_void},
@@ -31,6 +32,7 @@ use gpgpu_graphs::{
     exec::Step,
     node::{Copy3D, Fill, Host, Kernel, MemOps, Work},
     store::Store,
+    updatable::{DeviceNode, Shared},
     update::Changes,
 };
 use gpgpu_protocol::{
@@ -127,18 +129,18 @@ pub fn record(
     capture::record_work::<Guest>(&stream, || work(&stream))
 }
 
-/// The same for a launch with attributes, of which `work` gets those that its node has.
+/// The same for a launch with attributes: see [`capture::record_launch`].
 pub fn record_launch(
     client: &Client,
     stream: u64,
-    attributes: impl FnOnce() -> Vec<CUlaunchAttribute>,
+    attributes: &mut [CUlaunchAttribute],
     work: impl FnOnce(&Named, Vec<CUlaunchAttribute>) -> Result<Work>,
 ) -> Result<bool> {
     if !capture::any::<Guest>() {
         return Ok(false);
     }
     let stream = named(client, stream)?;
-    capture::record_launch::<Guest>(&stream, &attributes(), |kept| work(&stream, kept))
+    capture::record_launch::<Guest>(&stream, attributes, |kept| work(&stream, kept))
 }
 
 /// Whether a stream records.
@@ -376,6 +378,14 @@ impl Gpu for Guest {
         }
     }
 
+    fn device_nodes() -> Result<Shared> {
+        updatable::Nodes::shared(client()?)
+    }
+
+    fn device_node(nodes: &Shared, kernel: &Kernel) -> Result<DeviceNode> {
+        updatable::add(client()?, nodes, kernel)
+    }
+
     fn instantiate(steps: &[Step], flags: u64) -> Result<Exec> {
         let client = client()?;
         let for_device = flags & DEVICE_LAUNCH != 0;
@@ -443,9 +453,8 @@ impl Gpu for Guest {
                 // kind natively can be of two there: allocations lie in chunks, variables of modules do not. So the
                 // whole graph is made anew, but later: other nodes may name memory that is gone, until the program has
                 // changed them too.
-                // A graph that kernels launch is never made anew.
                 Err(CUDA_ERROR_INVALID_VALUE)
-                    if exec.handle.is_none() && matches!(steps[index].work, Work::Copy(_)) =>
+                    if exec.can_be_made_anew() && matches!(steps[index].work, Work::Copy(_)) =>
                 {
                     now.is_old = true;
                     return Ok(());

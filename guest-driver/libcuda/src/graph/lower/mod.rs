@@ -15,7 +15,7 @@ use gpgpu_protocol::{
 };
 use smallvec::SmallVec;
 
-use super::{calls::Call, library::Part};
+use super::{calls::Call, library::Part, updatable::numbers_of};
 use crate::{client::Client, ffi::Result, memop};
 pub use copies::{check_copy, check_fill, check_mem_ops, is_near};
 use copies::{copy, forget_shadows};
@@ -39,6 +39,8 @@ pub struct Lowered {
     has_events: bool,
     /// Whether a kernel of it may print.
     prints: bool,
+    /// Whether kernels update launches of it.
+    is_updatable: bool,
     /// The memory that each of the graph's steps names, if it is a copy, a fill or operations with words: addresses and
     /// bytes.
     names: Vec<Names>,
@@ -49,6 +51,11 @@ impl Lowered {
     pub fn events(&self) -> impl Iterator<Item = u64> {
         let events: &[u64] = if self.has_events { &self.events } else { &[] };
         events.iter().copied().filter(|event| *event != 0)
+    }
+
+    /// Whether kernels update launches of it.
+    pub fn is_updatable(&self) -> bool {
+        self.is_updatable
     }
 
     /// Whether a launch may print.
@@ -177,6 +184,7 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
         let is_single = list.len() - first == 1;
         lowered.places.push((list.len() as u32 - 1, is_single));
         let (event, names) = lowered.note(client, &step.work, &calls)?;
+        lowered.is_updatable |= matches!(&step.work, Work::Kernel(of) if of.device_node.is_some());
         lowered.events.push(event);
         lowered.names.push(names);
         lowered.calls.push(calls);
@@ -193,7 +201,10 @@ fn one(
     calls: &mut Vec<Call>,
 ) -> Result {
     let made = match &step.work {
-        Work::Kernel(kernel) => launch_step(kernel)?,
+        Work::Kernel(kernel) => GraphStep {
+            numbers: numbers_of(kernel)?,
+            ..launch_step(kernel)?
+        },
         Work::Fill(fill) => fill_step(fill),
         Work::MemOps(of) => words_step(client, of),
         // A step that does not happen has no call.

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Launches of graphs that kernels update (`CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`).
+//!
+//! A program learns the name of such a node when it sets the attribute, and passes it to a kernel. Only the driver can
+//! make the name, with a node of its own. So the driver has nodes of a graph before it has the graph. Such a node stays
+//! what it is: the program can neither destroy it nor take the attribute back, and the graph has no clone and one
+//! executable graph at a time. The results are those of NVIDIA's driver (580), but for bodies of conditional nodes and
+//! graphs that become a node's own.
+
+use std::{any::Any, sync::Arc};
+
+use gpgpu_locks::Mutex;
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result,
+    exec::Step,
+    node::{Kernel, Work},
+    store::Inner,
+};
+
+/// A driver's own data.
+pub type Shared = Arc<dyn Any + Send + Sync>;
+
+/// A node as the driver has it.
+#[derive(Clone)]
+pub struct DeviceNode {
+    /// Its name in kernels.
+    pub name: u64,
+    /// The driver's node.
+    pub of: Shared,
+}
+
+/// The driver's nodes of a graph.
+#[derive(Clone)]
+pub(crate) struct DeviceNodes(Shared);
+
+impl std::fmt::Debug for DeviceNodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DeviceNodes")
+    }
+}
+
+/// The attribute's value for a node with this name; 0 for a node that kernels do not update.
+pub fn value(name: u64) -> CUlaunchAttributeValue {
+    let is_updatable = u64::from(name != 0);
+    CUlaunchAttributeValue {
+        words: [is_updatable, name, 0, 0, 0, 0, 0, 0],
+    }
+}
+
+/// Whether the value of the attribute asks for a node that kernels update.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` for a number that is neither 0 nor 1, and if there is a name already.
+pub fn asks(value: &CUlaunchAttributeValue) -> Result<bool> {
+    // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
+    let [is_updatable, name, ..] = unsafe { value.words };
+    match (is_updatable as u32, name) {
+        (0, 0) => Ok(false),
+        (1, 0) => Ok(true),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+impl<G: Gpu> Inner<G> {
+    /// The graph with the driver's nodes of a graph's launches: the one that it is part of when it is executable.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` for the body of a conditional node, and graphs inside it.
+    fn whole(&mut self, graph: u64) -> Result<u64> {
+        let mut at = graph;
+        while let Some(owner) = self.graph(at)?.owner {
+            let owner = self.node(owner)?;
+            if !matches!(owner.work, Work::Child(_)) {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            at = owner.graph;
+        }
+        Ok(at)
+    }
+
+    /// Whether kernels update nodes of a graph, or of graphs that are its nodes.
+    pub(crate) fn is_updatable(&self, graph: u64) -> bool {
+        let of = self.graphs.get(&graph);
+        of.is_some_and(|of| {
+            of.device_nodes.is_some()
+                || of.nodes.iter().any(|node| match &self.nodes[node].work {
+                    Work::Kernel(kernel) => kernel.device_node.is_some(),
+                    Work::Child(child) => self.is_updatable(*child),
+                    _ => false,
+                })
+        })
+    }
+
+    fn launch_of(&mut self, node: u64) -> Result<(u64, Arc<Kernel>)> {
+        let node = self.node(node)?;
+        match &node.work {
+            Work::Kernel(kernel) => Ok((node.graph, Arc::clone(kernel))),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+/// Makes a launch one that kernels update, and gives its name in kernels.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if it is no launch; `CUDA_ERROR_NOT_SUPPORTED` in the body of a conditional node; the
+/// driver's.
+pub fn mark<G: Gpu>(node: u64) -> Result<u64> {
+    /// A graph gets its first node of the driver's once.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock();
+    let (whole, kernel, nodes) = G::store().with(|inner| -> Result<_> {
+        let (graph, kernel) = inner.launch_of(node)?;
+        let whole = inner.whole(graph)?;
+        let nodes = inner.graph(whole)?.device_nodes.clone();
+        Ok((whole, kernel, nodes))
+    })?;
+    if let Some(made) = &kernel.device_node {
+        return Ok(made.name);
+    }
+    let nodes = match nodes {
+        Some(DeviceNodes(nodes)) => nodes,
+        None => G::device_nodes()?,
+    };
+    let made = G::device_node(&nodes, &kernel)?;
+    let name = made.name;
+    // Another thread may have changed the launch meanwhile, or destroyed it: the graph cannot be made executable then.
+    G::store().with(|inner| {
+        inner.graph(whole)?.device_nodes = Some(DeviceNodes(nodes));
+        let (_, kernel) = inner.launch_of(node)?;
+        let marked = kernel.with_device_node(made);
+        inner.node(node)?.work = Work::Kernel(Arc::new(marked));
+        inner.discard(kernel);
+        Ok(name)
+    })
+}
+
+/// Whether kernels update a step.
+pub(crate) fn is_updatable(step: &Step) -> bool {
+    matches!(&step.work, Work::Kernel(kernel) if kernel.device_node.is_some())
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Launches of graphs that kernels update (`CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`).
+//!
+//! The driver makes the name of such a launch with its node, and the program wants the name before the graph is
+//! complete. So the driver's graph exists before the client's list of steps: with a node for each such launch, and
+//! nothing else. An executable graph is made of it. When that ends, all other nodes and the edges go, and the next list
+//! begins where this one began.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_graphs::abi::CUgraphEdgeData;
+use gpgpu_locks::{Mutex, MutexGuard};
+use gpgpu_protocol::{
+    api::{GraphNodes, GraphStep, graph_step},
+    cuda::*,
+};
+
+use super::{
+    Executables, MOST, MOST_STEPS,
+    bodies::{Bodies, Value},
+    charged::Taken,
+    check_new, kind, reserve,
+    step::make,
+};
+use crate::{cuda::driver, worker::session::Session};
+
+/// The use of the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Free,
+    /// An executable graph is being made of them: a node that came now would be in it, without a step.
+    Making,
+    /// There is an executable graph of them.
+    Made,
+    /// What was added for an executable graph could not be removed.
+    Torn,
+}
+
+struct State {
+    raw: CUgraph,
+    nodes: Vec<CUgraphNode>,
+    contexts: BTreeSet<u64>,
+    used: Use,
+    /// The values that conditional steps depend on, which stay in the driver's graph.
+    values: Vec<Value>,
+    taken: Vec<Taken>,
+    counted: Arc<AtomicUsize>,
+}
+
+// SAFETY: the driver's handles can be used by any thread, one at a time, which the lock around them sees to.
+unsafe impl Send for State {}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // SAFETY: the graph is the driver's, and only this ends it.
+        let _ = unsafe { driver::cuGraphDestroy(self.raw) };
+        self.counted.fetch_sub(self.nodes.len(), Ordering::Relaxed);
+    }
+}
+
+/// The driver's nodes of a client's graph.
+pub struct Nodes(Mutex<State>);
+
+impl Nodes {
+    fn new(counted: &Arc<AtomicUsize>) -> Result<Self, CUresult> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuGraphCreate(&mut raw, 0) }?;
+        Ok(Self(Mutex::new(State {
+            raw,
+            nodes: Vec::new(),
+            contexts: BTreeSet::new(),
+            used: Use::Free,
+            values: Vec::new(),
+            taken: Vec::new(),
+            counted: Arc::clone(counted),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    /// Whether one of them is in a context.
+    pub fn are_in(&self, context: u64) -> bool {
+        self.lock().contexts.contains(&context)
+    }
+
+    /// Adds the node of a launch: its number, and its name in kernels.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for another step; `CUDA_ERROR_NOT_SUPPORTED` while an executable graph is being made;
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limits; the driver's.
+    pub fn add(&self, session: &Session, step: &GraphStep) -> Result<(u32, u64), CUresult> {
+        if step.kind != kind::LAUNCH || !step.numbers.is_empty() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // It gets its attributes with the executable graph.
+        let mut plain = step.clone();
+        plain.launch.attributes.clear();
+        let mut last = None;
+        let (made, _) = make(session, &plain, &mut last)?;
+        let gpu = last.ok_or(CUDA_ERROR_INVALID_CONTEXT)?.gpu;
+        let device = CUdevice::try_from(gpu).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
+        let executables = &session.executables;
+        let bytes = graph_step::BYTES_OF_STEP;
+        let taken = (executables.account).take(session.device_memory, device, bytes)?;
+        let mut state = self.lock();
+        if !matches!(state.used, Use::Free | Use::Made) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        if state.nodes.len() >= MOST_STEPS {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        reserve(&state.counted, 1)?;
+        let added = made.add(state.raw, &[]);
+        let node = added.inspect_err(|_| {
+            state.counted.fetch_sub(1, Ordering::Relaxed);
+        })?;
+        state.nodes.push(node);
+        state.taken.push(taken);
+        state.contexts.insert(step.context);
+        let mut value = CUlaunchAttributeValue {
+            words: [1, 0, 0, 0, 0, 0, 0, 0],
+        };
+        let id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+        // SAFETY: the node is the driver's; the value outlives the call, which writes the name to it.
+        let marked =
+            unsafe { driver::cuGraphKernelNodeSetAttribute(node, id, (&raw mut value).cast()) };
+        // SAFETY: every bit pattern of the union is one of its words.
+        let [_, name, ..] = unsafe { value.words };
+        let marked = marked.and(if name == 0 {
+            Err(CUDA_ERROR_NOT_SUPPORTED)
+        } else {
+            Ok(name)
+        });
+        let name = marked.inspect_err(|_| {
+            state.nodes.pop();
+            state.taken.pop();
+            state.counted.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: the node is the driver's, and no other code has it.
+            if unsafe { driver::cuGraphDestroyNode(node) }.is_err() {
+                state.used = Use::Torn;
+            }
+        })?;
+        Ok((state.nodes.len() as u32 - 1, name))
+    }
+
+    /// Takes them for an executable graph.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` if there is one.
+    fn take(self: &Arc<Self>) -> Result<Taking, CUresult> {
+        let mut state = self.lock();
+        if state.used != Use::Free {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        state.used = Use::Making;
+        let left = state.nodes.iter().copied().map(Some).collect();
+        Ok(Taking {
+            nodes: Arc::clone(self),
+            raw: state.raw,
+            values: state.values.clone(),
+            left,
+        })
+    }
+}
+
+/// The nodes, as an executable graph has them until this is dropped.
+pub struct Taking {
+    nodes: Arc<Nodes>,
+    /// The driver's graph.
+    pub raw: CUgraph,
+    /// The values that it has already.
+    pub values: Vec<Value>,
+    /// Those that no step has yet.
+    left: Vec<Option<CUgraphNode>>,
+}
+
+impl Taking {
+    /// Takes the nodes that steps name; `None` if they name none.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there are no such nodes; as [`Nodes::take`].
+    pub fn of(executables: &Executables, steps: &[GraphStep]) -> Result<Option<Self>, CUresult> {
+        let named = |of: &GraphStep| of.kind == kind::LAUNCH && !of.numbers.is_empty();
+        let Some(step) = steps.iter().find(|of| named(of)) else {
+            return Ok(None);
+        };
+        executables.nodes(step.numbers[0])?.take().map(Some)
+    }
+
+    /// The node of a step, which no other step can have then; `None` for a step that kernels do not update.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such node, or another step has it; `CUDA_ERROR_INVALID_HANDLE` for
+    /// nodes of another graph.
+    pub fn node(
+        &mut self,
+        executables: &Executables,
+        step: &GraphStep,
+    ) -> Result<Option<CUgraphNode>, CUresult> {
+        if step.kind != kind::LAUNCH || step.numbers.is_empty() {
+            return Ok(None);
+        }
+        let [nodes, number] = super::step::numbers(step)?;
+        if !Arc::ptr_eq(&executables.nodes(nodes as u64)?, &self.nodes) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let node = self.left.get_mut(number).and_then(Option::take);
+        node.map(Some).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The driver's graph keeps the values of a list, and so these nodes end with the list's contexts.
+    pub fn keep(&mut self, bodies: &Bodies, contexts: &BTreeSet<u64>) {
+        let mut state = self.nodes.lock();
+        state.values = bodies.values().to_vec();
+        state.contexts.extend(contexts);
+    }
+
+    /// Checks that each node has a step: an executable graph has all of them.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if one has none.
+    pub fn check(&self) -> Result<(), CUresult> {
+        match self.left.iter().all(Option::is_none) {
+            true => Ok(()),
+            false => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// The executable graph is made.
+    pub fn made(&self) {
+        self.nodes.lock().used = Use::Made;
+    }
+}
+
+/// The nodes of a graph.
+fn nodes_of(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
+    let mut count = 0;
+    // SAFETY: the graph is the driver's; NULL asks for the number alone.
+    unsafe { driver::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) }?;
+    let mut nodes = vec![std::ptr::null_mut(); count];
+    if count > 0 {
+        // SAFETY: there is room for so many.
+        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) }?;
+    }
+    Ok(nodes)
+}
+
+/// Removes what an executable graph needed: nodes beside these, also one that a refused step has left, and edges between
+/// these.
+fn restore(raw: CUgraph, nodes: &[CUgraphNode]) -> Result<(), CUresult> {
+    let kept: HashSet<_> = nodes.iter().copied().collect();
+    for node in nodes_of(raw)? {
+        if !kept.contains(&node) {
+            // SAFETY: the node is the driver's, and only this graph has it.
+            unsafe { driver::cuGraphDestroyNode(node) }?;
+        }
+    }
+    for node in nodes {
+        let mut count = 0;
+        let none = std::ptr::null_mut();
+        // SAFETY: the node is the driver's; NULL asks for the number alone.
+        unsafe { driver::cuGraphNodeGetDependencies_v2(*node, none, none.cast(), &mut count) }?;
+        if count == 0 {
+            continue;
+        }
+        let mut from = vec![std::ptr::null_mut(); count];
+        let mut edges = vec![CUgraphEdgeData::default(); count];
+        let to = vec![*node; count];
+        // SAFETY: there is room for so many; all arrays have as many entries.
+        unsafe {
+            let data = edges.as_mut_ptr().cast();
+            driver::cuGraphNodeGetDependencies_v2(*node, from.as_mut_ptr(), data, &mut count)?;
+            let (from, to, data) = (from.as_ptr(), to.as_ptr(), edges.as_ptr().cast());
+            driver::cuGraphRemoveDependencies_v2(raw, from, to, data, count)?;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        let mut state = self.nodes.lock();
+        state.used = match restore(self.raw, &state.nodes) {
+            Ok(()) => Use::Free,
+            Err(_) => Use::Torn,
+        };
+    }
+}
+
+impl Executables {
+    /// Makes the nodes of a graph under this id, none yet.
+    ///
+    /// # Errors
+    ///
+    /// As of an executable graph.
+    pub fn make_nodes(&self, id: u64) -> Result<(), CUresult> {
+        check_new::<GraphNodes, _>(&self.all_nodes(), id, MOST)?;
+        let nodes = Arc::new(Nodes::new(&self.counted)?);
+        let mut all = self.all_nodes();
+        check_new::<GraphNodes, _>(&all, id, MOST)?;
+        all.insert(id, nodes);
+        Ok(())
+    }
+
+    /// The nodes with this id.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there are none.
+    pub fn nodes(&self, id: u64) -> Result<Arc<Nodes>, CUresult> {
+        let found = self.all_nodes().get(&id).cloned();
+        found.ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Ends nodes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::nodes`].
+    pub fn forget_nodes(&self, id: u64) -> Result<(), CUresult> {
+        let gone = self.all_nodes().remove(&id);
+        gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+}
