@@ -354,7 +354,7 @@ fn keep<G: Gpu>(
     let id = inner.new_id();
     let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
     let has_memory = steps.iter().any(is_memory);
-    let is_updatable = steps.iter().any(updatable::is_updatable);
+    let is_updatable = steps.iter().any(|of| updatable::is_updatable(&of.work));
     let foreign = foreign(&steps);
     inner.graph(graph)?.exec = Some(handle);
     let state = State {

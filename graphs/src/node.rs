@@ -13,7 +13,7 @@ use crate::{
     },
     conditional::{Condition, Conditional},
     objects::Allocation,
-    updatable::{self, DeviceNode},
+    updatable::{self, DeviceNode, Shared},
 };
 
 /// The most bytes of a launch's parameters.
@@ -33,7 +33,7 @@ pub struct Kernel {
     pub shared: u32,
     /// Launch attributes, without the one of `device_node`.
     pub attributes: Vec<CUlaunchAttribute>,
-    /// The driver's node, if kernels update the launch.
+    /// The driver's node, if kernels update the launch or the original of its clone.
     pub device_node: Option<DeviceNode>,
     /// The function's parameters.
     pub signature: Signature,
@@ -113,6 +113,21 @@ impl Kernel {
         Self {
             device_node: self.device_node.clone(),
             ..Self::new(of, self.shape(), attributes, signature, self.bytes())
+        }
+    }
+
+    /// The driver's node, if kernels update the launch, and its name in kernels.
+    pub fn driver_node(&self) -> Option<(u64, &Shared)> {
+        let node = self.device_node.as_ref()?;
+        Some((node.name, node.of.as_ref()?))
+    }
+
+    /// The same in a clone of its graph: kernels update the original.
+    pub fn in_clone(&self) -> Self {
+        let node = self.device_node.as_ref();
+        Self {
+            device_node: node.map(|of| DeviceNode { of: None, ..*of }),
+            ..self.with_attributes(self.attributes.clone())
         }
     }
 

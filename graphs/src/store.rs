@@ -23,7 +23,7 @@ use crate::{
     exec::Exec,
     node::Work,
     objects::{Allocation, Memory, UserObject},
-    updatable::DeviceNodes,
+    updatable::{self, DeviceNodes},
 };
 
 /// The kind of a handle, in its upper bits.
@@ -256,6 +256,9 @@ impl<G: Gpu> Inner<G> {
         {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        if let Work::Child(child) = work {
+            self.join_device_nodes(graph, child)?;
+        }
         if matches!(work, Work::Alloc(_) | Work::Free(_)) {
             let of = self.graph(graph)?;
             if of.moved {
@@ -344,9 +347,8 @@ impl<G: Gpu> Inner<G> {
     pub fn remove_node(&mut self, handle: u64) -> Result {
         let node = self.node(handle)?.clone();
         let is_updatable = match &node.work {
-            Work::Kernel(kernel) => kernel.device_node.is_some(),
             Work::Child(child) => self.is_updatable(*child),
-            _ => false,
+            work => updatable::is_updatable(work),
         };
         if is_updatable || self.graph(node.graph)?.has_memory {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -418,9 +420,9 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` for one with conditional nodes or launches that kernels update, as with NVIDIA's driver.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for one with conditional nodes, as with NVIDIA's driver.
     pub fn clone_graph(&mut self, of: u64) -> Result<u64> {
-        if self.is_conditional(of)? || self.is_updatable(of) {
+        if self.is_conditional(of)? {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let (nodes, objects, numbered) = {
@@ -438,6 +440,11 @@ impl<G: Gpu> Inner<G> {
             node.origin = Some(*handle);
             for (other, _) in node.dependencies.iter_mut().chain(&mut node.dependents) {
                 *other = map[&*other];
+            }
+            if let Work::Kernel(kernel) = &node.work
+                && kernel.device_node.is_some()
+            {
+                node.work = Work::Kernel(Arc::new(kernel.in_clone()));
             }
             if let Work::Child(child) = node.work {
                 let moved = self.graph(child)?.moved;

@@ -4,8 +4,8 @@
 //! A program learns the name of such a node when it sets the attribute, and passes it to a kernel. Only the driver can
 //! make the name, with a node of its own. So the driver has nodes of a graph before it has the graph. Such a node stays
 //! what it is: the program can neither destroy it nor take the attribute back, and the graph has no clone and one
-//! executable graph at a time. The results are those of NVIDIA's driver (580), but for bodies of conditional nodes and
-//! graphs that become a node's own.
+//! executable graph at a time. The results are those of NVIDIA's driver (580), but for bodies of conditional nodes, and for
+//! clones and executable graphs of graphs whose child graphs have such nodes.
 
 use std::{any::Any, sync::Arc};
 
@@ -14,7 +14,6 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     Gpu, Result,
-    exec::Step,
     node::{Kernel, Work},
     store::Inner,
 };
@@ -27,8 +26,8 @@ pub type Shared = Arc<dyn Any + Send + Sync>;
 pub struct DeviceNode {
     /// Its name in kernels.
     pub name: u64,
-    /// The driver's node.
-    pub of: Shared,
+    /// The driver's node. A clone has none: kernels update the original by the name.
+    pub of: Option<Shared>,
 }
 
 /// The driver's nodes of a graph.
@@ -82,17 +81,43 @@ impl<G: Gpu> Inner<G> {
         Ok(at)
     }
 
-    /// Whether kernels update nodes of a graph, or of graphs that are its nodes.
+    /// Whether kernels update launches of a graph, or of graphs that are its nodes.
     pub(crate) fn is_updatable(&self, graph: u64) -> bool {
         let of = self.graphs.get(&graph);
+        let is = |node: &u64| match &self.nodes[node].work {
+            Work::Child(child) => self.is_updatable(*child),
+            work => is_updatable(work),
+        };
+        of.is_some_and(|of| of.nodes.iter().any(is))
+    }
+
+    /// Whether kernels update launches of a graph itself.
+    pub(crate) fn has_updatable(&self, graph: u64) -> bool {
+        let of = self.graphs.get(&graph);
         of.is_some_and(|of| {
-            of.device_nodes.is_some()
-                || of.nodes.iter().any(|node| match &self.nodes[node].work {
-                    Work::Kernel(kernel) => kernel.device_node.is_some(),
-                    Work::Child(child) => self.is_updatable(*child),
-                    _ => false,
-                })
+            of.nodes
+                .iter()
+                .any(|node| is_updatable(&self.nodes[node].work))
         })
+    }
+
+    /// A graph has become another's node: the driver's nodes of both are those of one executable graph.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` if both have some, and as of [`Inner::whole`].
+    pub(crate) fn join_device_nodes(&mut self, graph: u64, child: u64) -> Result {
+        let Some(of_child) = self.graph(child)?.device_nodes.clone() else {
+            return Ok(());
+        };
+        let whole = self.whole(graph)?;
+        let of_whole = &mut self.graph(whole)?.device_nodes;
+        if of_whole.is_some() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        *of_whole = Some(of_child);
+        self.graph(child)?.device_nodes = None;
+        Ok(())
     }
 
     fn launch_of(&mut self, node: u64) -> Result<(u64, Arc<Kernel>)> {
@@ -140,7 +165,7 @@ pub fn mark<G: Gpu>(node: u64) -> Result<u64> {
     })
 }
 
-/// Whether kernels update a step.
-pub(crate) fn is_updatable(step: &Step) -> bool {
-    matches!(&step.work, Work::Kernel(kernel) if kernel.device_node.is_some())
+/// Whether kernels update a node.
+pub(crate) fn is_updatable(work: &Work) -> bool {
+    matches!(work, Work::Kernel(kernel) if kernel.driver_node().is_some())
 }

@@ -191,8 +191,10 @@ struct Setup {
         return run(set_grid, params);
     }
 
-    unsigned updates(std::vector<Update> all) const {
-        CUdeviceptr code = words + 4, at = words + 64;
+    unsigned updates(std::vector<Update> all) const { return updates(all, words + 64); }
+
+    unsigned updates(std::vector<Update> all, CUdeviceptr at) const {
+        CUdeviceptr code = words + 4;
         unsigned long long count = all.size();
         if (count)
             CK(cuMemcpyHtoD(at, all.data(), all.size() * sizeof(Update)));
@@ -392,6 +394,52 @@ PITFALL(39, a_graph_of_all_kinds_is_made_again) {
     }
 }
 
+static CUgraph graph_of(CUgraphNode node) {
+    CUgraph graph = nullptr;
+    CK(cuGraphChildGraphNodeGetGraph(node, &graph));
+    return graph;
+}
+
+static CUgraphNode first_of(CUgraph graph) {
+    CUgraphNode node = nullptr;
+    size_t count = 1;
+    CK(cuGraphGetNodes(graph, &node, &count));
+    return node;
+}
+
+// A child graph is a clone, whose launches have the names of the original but are not updated. A moved graph is no clone.
+PITFALL(39, launches_that_kernels_update_in_child_graphs) {
+    Setup s;
+    CUgraph original = new_graph(), parent = new_graph(), moved = new_graph(), outer = new_graph(), clone = nullptr;
+    Name name = mark(s.adds(original, {}, 1)), other = mark(s.adds(moved, {}, 2));
+    CUgraphNode child = nullptr;
+    CK(cuGraphAddChildGraphNode(&child, parent, nullptr, 0, original));
+    EXPECT(name_of(first_of(graph_of(child)), 1) == name, "the clone has another name");
+    CUgraphExec of_parent = instantiate(parent), of_original = instantiate(original);
+    s.expect(of_original, 1, "the original");
+    EXPECT(s.param(name, 5) == 0, "the parameter was not set");
+    s.expect(of_parent, 1, "the clone in a node");
+    s.expect(of_original, 5, "the updated original");
+    CK(cuGraphClone(&clone, parent));
+    CUgraphNodeParams params;
+    memset(&params, 0, sizeof params);
+    params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    params.graph.graph = moved;
+    params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    CUgraphNode node = nullptr;
+    CK(cuGraphAddNode(&node, outer, nullptr, nullptr, 0, &params));
+    s.adds(outer, {node}, 10);
+    // A launch of the child graph becomes one later.
+    CUgraph plain = new_graph();
+    s.adds(plain, {}, 100);
+    CK(cuGraphAddChildGraphNode(&child, outer, &node, 1, plain));
+    Name late = mark(first_of(graph_of(child)));
+    CUgraphExec exec = instantiate(outer);
+    s.expect(exec, 112, "child graphs");
+    EXPECT(s.param(other, 3) == 0 && s.param(late, 200) == 0, "the parameters were not set");
+    s.expect(exec, 213, "updated child graphs");
+}
+
 // Such a node stays, and its graph is one of a kind.
 PITFALL(41, nodes_that_kernels_update_stay) {
     Setup s;
@@ -438,7 +486,7 @@ PITFALL(63, updates_that_a_kernel_is_refused) {
     EXPECT(s.param(name, 5, ~0ull - 1) == 1, "parameters before the first were set");
     EXPECT(s.grid(name, 0) == 1 && s.grid(name, 1, 70000) == 1 && s.grid(name, 1, 1, 70000) == 1, "an impossible grid was set");
     EXPECT(s.updates({{name, Update::NONE, 0, {}}}) == 1, "no field was set");
-    EXPECT(s.updates({}) == 1, "no updates");
+    EXPECT(s.updates({}) == 0 && s.updates({}, 0) == 1, "no updates, and updates nowhere");
     EXPECT(s.enable(nullptr, 0) == 1 && s.param(nullptr, 1) == 1 && s.grid(nullptr, 1) == 1, "no node was updated");
     s.expect(exec, 1, "after");
 }

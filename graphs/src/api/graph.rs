@@ -47,7 +47,8 @@ pub unsafe fn cuGraphClone<G: Gpu, const PT: bool>(clone: *mut CUgraph, of: CUgr
             return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
         // Its memory has one address, and so one graph.
-        if graph.has_memory {
+        let has_memory = graph.has_memory;
+        if has_memory || inner.has_updatable(of as u64) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         inner.clone_graph(of as u64)

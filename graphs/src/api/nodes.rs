@@ -216,7 +216,7 @@ pub(super) fn moved<G: Gpu>(graph: CUgraph) -> Result<Work> {
         if of.owner.is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if inner.is_conditional(graph as u64)? || inner.is_updatable(graph as u64) {
+        if inner.is_conditional(graph as u64)? {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         inner.graph(graph as u64)?.moved = true;

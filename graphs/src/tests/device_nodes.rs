@@ -26,7 +26,7 @@ fn steps(graph: u64) -> Vec<Step> {
 }
 
 fn is_updatable(step: &Step) -> bool {
-    matches!(&step.work, Work::Kernel(kernel) if kernel.device_node.is_some())
+    crate::updatable::is_updatable(&step.work)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_graph_and_its_child_graphs_have_their_nodes_together() {
     let other = with(Inner::create);
     let plain = launch_in(other);
     assert_eq!(mark(plain), Ok(0x100));
-    // Neither the graph nor the child graph's node can go, or be copied.
+    // Neither the launches nor the child graph's node can go, or be copied.
     let child_node = with(|inner| inner.graph(child).unwrap().owner).unwrap();
     for node in [own, inside, child_node] {
         assert_eq!(
@@ -57,13 +57,23 @@ fn a_graph_and_its_child_graphs_have_their_nodes_together() {
             Err(CUDA_ERROR_NOT_SUPPORTED)
         );
     }
-    for of in [graph, child, other] {
-        assert_eq!(
-            with(|inner| inner.clone_graph(of)),
-            Err(CUDA_ERROR_NOT_SUPPORTED)
-        );
-    }
-    with(|inner| [graph, inner_graph, other].map(|of| inner.forget_graph(of)));
+    // In a clone they are plain launches, which have the names of the originals.
+    let clone = with(|inner| inner.clone_graph(graph)).unwrap();
+    let all = steps(clone);
+    let names = all.iter().filter_map(|step| match &step.work {
+        Work::Kernel(kernel) => kernel.device_node.as_ref().map(|of| of.name),
+        _ => None,
+    });
+    assert_eq!(names.collect::<Vec<_>>(), [0x100, 0x200]);
+    assert!(!all.iter().any(is_updatable));
+    // Two graphs' nodes of the driver cannot be one executable graph's.
+    let joined = with(|inner| inner.add(graph, &[], Work::Child(other)));
+    assert_eq!(joined, Err(CUDA_ERROR_NOT_SUPPORTED));
+    let whole = with(Inner::create);
+    assert!(with(|inner| inner.add(whole, &[], Work::Child(other))).is_ok());
+    let next = launch_in(whole);
+    assert_eq!(mark(next), Ok(0x200));
+    with(|inner| [graph, inner_graph, clone, whole].map(|of| inner.forget_graph(of)));
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Gpu for Fake {
         let made = nodes.downcast_ref::<AtomicU64>().unwrap();
         Ok(DeviceNode {
             name: 0x100 * (made.fetch_add(1, Ordering::Relaxed) + 1),
-            of: Arc::clone(nodes),
+            of: Some(Arc::clone(nodes)),
         })
     }
     fn instantiate(_: &[Step], _: u64) -> Result {

@@ -336,10 +336,10 @@ fn part(step: &Step, run: &Arc<Run>) -> Result<Option<Part>> {
                     run: &run,
                     device,
                 };
-                let Some(node) = &kernel.device_node else {
+                let Some((name, _)) = kernel.driver_node() else {
                     return launch::run(&function, &shape, kernel.bytes(), &effects);
                 };
-                let now = updatable::now(node.name, &kernel)?;
+                let now = updatable::now(name, &kernel)?;
                 if !now.enabled {
                     return Ok(());
                 }

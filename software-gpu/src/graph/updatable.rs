@@ -55,7 +55,7 @@ pub fn device_node(kernel: &Kernel) -> Result<DeviceNode> {
     let name = memory::allocate(PARAMS + MOST, &context)?;
     let record = Record(name);
     write(name, &[0; PARAMS])?;
-    let of = Arc::new(record);
+    let of = Some(Arc::new(record) as _);
     Ok(DeviceNode { name, of })
 }
 
@@ -97,7 +97,7 @@ impl Records {
             let Work::Kernel(kernel) = &step.work else {
                 continue;
             };
-            let Some(node) = &kernel.device_node else {
+            let Some((name, _)) = kernel.driver_node() else {
                 continue;
             };
             let is_written = |(of, enabled): &(Arc<Kernel>, bool)| {
@@ -119,7 +119,7 @@ impl Records {
             ];
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             bytes.extend_from_slice(kernel.bytes());
-            write(node.name, &bytes)?;
+            write(name, &bytes)?;
             written.insert(index, (Arc::clone(kernel), step.enabled));
         }
         Ok(())
@@ -134,7 +134,7 @@ pub fn any(steps: &[Step]) -> bool {
 /// The name of a step in kernels, if they update it.
 pub fn name(step: &Step) -> Option<u64> {
     match &step.work {
-        Work::Kernel(kernel) => kernel.device_node.as_ref().map(|node| node.name),
+        Work::Kernel(kernel) => kernel.driver_node().map(|(name, _)| name),
         _ => None,
     }
 }

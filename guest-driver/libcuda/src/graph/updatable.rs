@@ -81,7 +81,7 @@ pub fn add(client: &Client, nodes: &Shared, kernel: &Kernel) -> Result<DeviceNod
     let number = reply.node;
     Ok(DeviceNode {
         name: reply.name,
-        of: Arc::new(Node { nodes, number }),
+        of: Some(Arc::new(Node { nodes, number })),
     })
 }
 
@@ -91,10 +91,10 @@ pub fn add(client: &Client, nodes: &Shared, kernel: &Kernel) -> Result<DeviceNod
 ///
 /// `CUDA_ERROR_INVALID_VALUE` if its node is not the host's.
 pub fn numbers_of(kernel: &Kernel) -> Result<Vec<u64>> {
-    let Some(made) = &kernel.device_node else {
+    let Some((_, of)) = kernel.driver_node() else {
         return Ok(Vec::new());
     };
-    let node = made.of.downcast_ref::<Node>();
+    let node = of.downcast_ref::<Node>();
     let node = node.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     Ok(vec![node.nodes.id, node.number.into()])
 }

@@ -184,7 +184,8 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
         let is_single = list.len() - first == 1;
         lowered.places.push((list.len() as u32 - 1, is_single));
         let (event, names) = lowered.note(client, &step.work, &calls)?;
-        lowered.is_updatable |= matches!(&step.work, Work::Kernel(of) if of.device_node.is_some());
+        lowered.is_updatable |=
+            matches!(&step.work, Work::Kernel(of) if of.driver_node().is_some());
         lowered.events.push(event);
         lowered.names.push(names);
         lowered.calls.push(calls);
