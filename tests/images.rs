@@ -61,6 +61,8 @@ fn start() -> Option<BackEnd> {
         config: Some(&(vm(0) + &vm(1))),
         prepare: &|command| {
             command
+                // The next warm worker would take device memory while a test measures it.
+                .args(["--warm-workers", "0"])
                 .env("VIRTIO_GPGPU_SOFTWARE_CONTEXT", CONTEXT.to_string())
                 .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", "2");
         },

@@ -112,7 +112,7 @@ pub struct Options {
     #[arg(long, default_value_t = 480)]
     limit: u64,
     /// The folders of NVIDIA's libraries on this machine, for the tests of libraries on an NVIDIA GPU.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_delimiter = ':')]
     libraries: Vec<PathBuf>,
     /// Write each program's output, and the figures of isolation, into this folder.
     #[arg(long, default_value = "logs")]
