@@ -388,6 +388,9 @@ impl<G: Gpu> Inner<G> {
         for node in graph.nodes {
             self.forget_node(node);
         }
+        if let Some(nodes) = graph.device_nodes {
+            self.discard(nodes);
+        }
         for (object, count) in graph.objects {
             let _ = self.release(object, count);
         }

@@ -154,6 +154,8 @@ pub fn mark<G: Gpu>(node: u64) -> Result<u64> {
     };
     let made = G::device_node(&nodes, &kernel)?;
     let name = made.name;
+    // They may end below, which may wait, and must not with the store's lock.
+    let _kept = (nodes.clone(), made.clone());
     // Another thread may have changed the launch meanwhile, or destroyed it: the graph cannot be made executable then.
     G::store().with(|inner| {
         inner.graph(whole)?.device_nodes = Some(DeviceNodes(nodes));
