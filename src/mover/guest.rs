@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_locks::{Mutex, MutexGuard};
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{cuda::*, layout::PAGE_BYTES};
 use nix::sys::{
     mman::{MapFlags, ProtFlags, mmap, munmap},
@@ -47,6 +47,8 @@ const HOPELESS: Duration = Duration::from_secs(30);
 const MOST_LOST: u32 = 64;
 /// The time for which losses count, from the first one.
 const LOSING: Duration = Duration::from_secs(1);
+/// The most chunks of a file that one sweep looks at. Each takes the kernel some 40 µs.
+const SWEPT: usize = 64;
 /// The number of chunks that are released at a time.
 const EVICTED: usize = 16;
 
@@ -63,6 +65,8 @@ pub struct GuestFile {
     changes: Changes,
     /// The time of the last registration that failed. For a while after it, no other is tried.
     hopeless: Mutex<Option<Instant>>,
+    /// The last generation at which no chunk had lost a page.
+    swept: AtomicU64,
 }
 
 impl GuestFile {
@@ -96,6 +100,7 @@ impl GuestFile {
             page: page.max(PAGE_BYTES),
             changes: Changes::new(has_times),
             hopeless: Mutex::new(None),
+            swept: AtomicU64::new(0),
         })
     }
 
@@ -304,6 +309,8 @@ pub struct Chunks {
     most: usize,
     table: PageTable,
     state: Mutex<State>,
+    /// Says that there is a chunk.
+    some: Condvar,
 }
 
 /// A piece of guest memory that a copy can name.
@@ -322,6 +329,7 @@ impl Chunks {
             most: MAX_CHUNKS,
             table,
             state: Mutex::default(),
+            some: Condvar::new(),
         }
     }
 
@@ -412,6 +420,7 @@ impl Chunks {
             used,
         };
         state.chunks.insert(key, entry);
+        self.some.notify_all();
         Ok(chunk)
     }
 
@@ -430,6 +439,59 @@ impl Chunks {
         // Unregistering takes a while, and is not for the lock.
         let gone = self.state().take_oldest(asks);
         !gone.is_empty()
+    }
+
+    /// Waits until there is a chunk.
+    pub fn wait_for_some(&self) {
+        let state = self.state();
+        drop(self.some.wait_while(state, |state| state.chunks.is_empty()));
+    }
+
+    /// Lets go of chunks that have lost pages, so that the host gets those pages: of each file that has changed, it
+    /// looks at the [`SWEPT`] chunks that were looked at longest ago.
+    pub fn sweep(&self) {
+        let mut files = HashMap::new();
+        for entry in self.state().chunks.values() {
+            let file = &entry.chunk.file;
+            files.entry(file.id).or_insert_with(|| Arc::clone(file));
+        }
+        for file in files.into_values() {
+            let generation = file.generation();
+            if file.swept.load(Ordering::Relaxed) != generation {
+                self.sweep_file(&file, generation);
+            }
+        }
+    }
+
+    fn sweep_file(&self, file: &GuestFile, generation: u64) {
+        let seen = |chunk: &Arc<Chunk>| chunk.current.load(Ordering::Relaxed);
+        let mut old: Vec<Arc<Chunk>> = {
+            let state = self.state();
+            let chunks = state.chunks.values().map(|entry| &entry.chunk);
+            let old = chunks.filter(|chunk| chunk.file.id == file.id && seen(chunk) != generation);
+            old.cloned().collect()
+        };
+        if old.len() > SWEPT {
+            old.select_nth_unstable_by_key(SWEPT, seen);
+            old.truncate(SWEPT);
+        } else {
+            file.swept.store(generation, Ordering::Relaxed);
+        }
+        for chunk in old {
+            if chunk.is_current(generation, &self.table) {
+                continue;
+            }
+            let mut state = self.state();
+            let key = (file.id, chunk.offset / CHUNK_BYTES);
+            // A copy may have registered it again meanwhile.
+            let known = state.chunks.get(&key);
+            if known.is_some_and(|entry| Arc::ptr_eq(&entry.chunk, &chunk)) {
+                state.note_loss(file.vm, Instant::now());
+                let gone = state.chunks.remove(&key);
+                drop(state);
+                drop(gone);
+            }
+        }
     }
 
     /// Lets go of all chunks of a file.

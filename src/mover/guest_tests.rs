@@ -100,6 +100,36 @@ fn pitfall_90_a_chunk_that_has_lost_a_page_is_registered_again() {
     assert_eq!(registered(&chunks, 1), 2);
 }
 
+#[test]
+fn pitfall_90_the_host_gets_pages_back_without_a_copy() {
+    use nix::fcntl::{FallocateFlags, fallocate};
+    let _alone = double::alone();
+    let chunks = bounded(200);
+    let count = SWEPT as u64 + 40;
+    let memory = sealed_memfd(c"test", count * CHUNK_BYTES).unwrap();
+    let copy = memory.try_clone().unwrap().into();
+    let file = Arc::new(GuestFile::new(1, copy, 0, 2 * CHUNK_BYTES).unwrap());
+    for index in 0..2 {
+        touch(&chunks.chunk(&file, index).unwrap());
+    }
+    chunks.sweep();
+    assert_eq!(registered(&chunks, 1), 2);
+    let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&memory, how, CHUNK_BYTES as i64 + 4096, 4096).unwrap();
+    chunks.sweep();
+    assert_eq!(registered(&chunks, 1), 1);
+    assert!(chunks.state().chunks.contains_key(&(file.id, 0)));
+    // Chunks without pages, more than one sweep looks at: two find all.
+    let copy = memory.try_clone().unwrap().into();
+    let large = Arc::new(GuestFile::new(2, copy, 0, count * CHUNK_BYTES).unwrap());
+    use_chunks(&chunks, &large, 0..count);
+    chunks.sweep();
+    assert_eq!(registered(&chunks, 2), 40);
+    chunks.sweep();
+    assert_eq!(registered(&chunks, 2), 0);
+    assert_eq!(registered(&chunks, 1), 1);
+}
+
 /// Uses some chunks of a file, in their order.
 fn use_chunks(chunks: &Chunks, file: &Arc<GuestFile>, indices: std::ops::Range<u64>) {
     for index in indices {

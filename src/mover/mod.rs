@@ -22,6 +22,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use gpgpu_protocol::cuda::*;
@@ -66,6 +67,9 @@ pub enum Error {
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
 }
+
+/// The time between two looks for pages that the host has taken back, while guest memory is pinned.
+const SWEEP: Duration = Duration::from_secs(2);
 
 /// The state that the threads of a mover share.
 struct Shared {
@@ -144,6 +148,14 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings, table: PageTable) ->
             std::process::exit(1);
         })?;
     }
+    let sweeping = Arc::clone(&shared);
+    start("sweeper", context, move || {
+        loop {
+            sweeping.chunks.wait_for_some();
+            std::thread::sleep(SWEEP);
+            sweeping.chunks.sweep();
+        }
+    })?;
     // From here on, messages may be of guests' making.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
