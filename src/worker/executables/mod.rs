@@ -174,7 +174,7 @@ impl Graph {
         let mut bodies = Bodies::new(raw, values);
         let added = graph.add(session, steps, is_direct, &mut bodies);
         if let Some(taking) = &mut graph.taking {
-            taking.keep(&bodies, &graph.contexts);
+            taking.keep(&bodies, steps);
         }
         added.and_then(|()| bodies.end())?;
         if let Some(taking) = &graph.taking {

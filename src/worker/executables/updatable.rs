@@ -50,7 +50,9 @@ struct State {
     /// The values that conditional steps depend on, which stay in the driver's graph.
     values: Vec<Value>,
     taken: Vec<Taken>,
+    /// The counter of the client's nodes, and how many values are counted there.
     counted: Arc<AtomicUsize>,
+    counted_values: usize,
 }
 
 // SAFETY: the driver's handles can be used by any thread, one at a time, which the lock around them sees to.
@@ -60,7 +62,8 @@ impl Drop for State {
     fn drop(&mut self) {
         // SAFETY: the graph is the driver's, and only this ends it.
         let _ = unsafe { driver::cuGraphDestroy(self.raw) };
-        self.counted.fetch_sub(self.nodes.len(), Ordering::Relaxed);
+        let counted = self.nodes.len() + self.counted_values;
+        self.counted.fetch_sub(counted, Ordering::Relaxed);
     }
 }
 
@@ -80,6 +83,7 @@ impl Nodes {
             values: Vec::new(),
             taken: Vec::new(),
             counted: Arc::clone(counted),
+            counted_values: 0,
         })))
     }
 
@@ -153,16 +157,20 @@ impl Nodes {
         Ok((state.nodes.len() as u32 - 1, name))
     }
 
-    /// Takes them for an executable graph.
+    /// Takes them for an executable graph of a list with so many values.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if there is one.
-    fn take(self: &Arc<Self>) -> Result<Taking, CUresult> {
+    /// `CUDA_ERROR_NOT_SUPPORTED` if there is one; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    fn take(self: &Arc<Self>, values: usize) -> Result<Taking, CUresult> {
         let mut state = self.lock();
         if state.used != Use::Free {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
+        // The driver's graph keeps them when the executable graph ends.
+        let more = values.saturating_sub(state.counted_values);
+        reserve(&state.counted, more)?;
+        state.counted_values += more;
         state.used = Use::Making;
         let left = state.nodes.iter().copied().map(Some).collect();
         Ok(Taking {
@@ -196,7 +204,8 @@ impl Taking {
         let Some(step) = steps.iter().find(|of| named(of)) else {
             return Ok(None);
         };
-        executables.nodes(step.numbers[0])?.take().map(Some)
+        let values = steps.iter().filter(|of| of.kind == kind::VALUE).count();
+        executables.nodes(step.numbers[0])?.take(values).map(Some)
     }
 
     /// The node of a step, which no other step can have then; `None` for a step that kernels do not update.
@@ -221,11 +230,12 @@ impl Taking {
         node.map(Some).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// The driver's graph keeps the values of a list, and so these nodes end with the list's contexts.
-    pub fn keep(&mut self, bodies: &Bodies, contexts: &BTreeSet<u64>) {
+    /// The driver's graph keeps the values of a list, and so these nodes end with the values' contexts.
+    pub fn keep(&mut self, bodies: &Bodies, steps: &[GraphStep]) {
         let mut state = self.nodes.lock();
         state.values = bodies.values().to_vec();
-        state.contexts.extend(contexts);
+        let values = steps.iter().filter(|of| of.kind == kind::VALUE);
+        state.contexts.extend(values.map(|of| of.context));
     }
 
     /// Checks that each node has a step: an executable graph has all of them.

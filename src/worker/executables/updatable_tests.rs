@@ -183,6 +183,20 @@ fn nodes_count_and_end_with_their_context() {
     let nodes = client.nodes(5);
     assert_eq!(client.add(nodes, &client.launch), CUDA_SUCCESS);
     assert_eq!(client.counted(), before + 1);
+    let value = GraphStep {
+        kind: kind::VALUE,
+        context: client.rig.contexts[0],
+        numbers: vec![1, 1],
+        ..GraphStep::default()
+    };
+    // The driver's graph keeps the value.
+    for _ in 0..2 {
+        let steps = [value.clone(), client.own(nodes, 0)];
+        assert_eq!(client.make(exec(1), &steps), CUDA_SUCCESS);
+        assert_eq!(client.counted(), before + 4);
+        client.end(exec(1));
+        assert_eq!(client.counted(), before + 2);
+    }
     assert_eq!(client.make(exec(1), &[client.own(nodes, 0)]), CUDA_SUCCESS);
     // The executable graph keeps them.
     assert_eq!(
@@ -190,7 +204,7 @@ fn nodes_count_and_end_with_their_context() {
         CUDA_SUCCESS
     );
     assert_eq!(client.add(nodes, &client.launch), GONE);
-    assert_eq!(client.counted(), before + 2);
+    assert_eq!(client.counted(), before + 3);
     client.end(exec(1));
     assert_eq!(client.counted(), before);
     let nodes = client.nodes(6);
