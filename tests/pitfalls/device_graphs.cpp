@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Graphs that kernels launch (pitfalls 30, 39, 41, 63).
+#include "device_runtime.h"
 #include "graphs.h"
-
-extern "C" const char device_runtime[], device_runtime_end[]; // libcudadevrt.a
 
 typedef unsigned long long Name;
 
@@ -78,23 +77,11 @@ struct Setup {
     CUstream stream;
 
     Setup() {
-        if (device_runtime_end - device_runtime == 0)
-            pitfall::skip("no libcudadevrt.a when the program was built");
-        CUlinkState state;
-        CUmodule module;
-        void *image;
-        size_t bytes;
-        CK(cuLinkCreate(0, nullptr, nullptr, &state));
-        CK(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)KERNELS, strlen(KERNELS) + 1, "kernels", 0, nullptr, nullptr));
-        CK(cuLinkAddData(state, CU_JIT_INPUT_LIBRARY, (void *)device_runtime, device_runtime_end - device_runtime,
-                         "libcudadevrt.a", 0, nullptr, nullptr));
-        CK(cuLinkComplete(state, &image, &bytes));
-        CK(cuModuleLoadData(&module, image));
-        CK(cuLinkDestroy(state));
-        CK(cuModuleGetFunction(&add, module, "add"));
-        CK(cuModuleGetFunction(&append, module, "append"));
-        CK(cuModuleGetFunction(&start, module, "start"));
-        CK(cuModuleGetFunction(&again, module, "again"));
+        CUmodule module = with_device_runtime(KERNELS);
+        add = function_of(module, "add");
+        append = function_of(module, "append");
+        start = function_of(module, "start");
+        again = function_of(module, "again");
         CK(cuMemAlloc(&words, 64));
         CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         clear();

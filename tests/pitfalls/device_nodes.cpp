@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Launches of graphs that kernels update (pitfalls 39, 41, 63).
+#include "device_runtime.h"
 #include "graphs.h"
-
-extern "C" const char device_runtime[], device_runtime_end[]; // libcudadevrt.a
 
 typedef CUgraphDeviceNode Name;
 
@@ -119,25 +118,13 @@ struct Setup {
     CUstream stream;
 
     Setup() {
-        if (device_runtime_end - device_runtime == 0)
-            pitfall::skip("no libcudadevrt.a when the program was built");
-        CUlinkState state;
-        CUmodule module;
-        void *image;
-        size_t bytes;
-        CK(cuLinkCreate(0, nullptr, nullptr, &state));
-        CK(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)KERNELS, strlen(KERNELS) + 1, "kernels", 0, nullptr, nullptr));
-        CK(cuLinkAddData(state, CU_JIT_INPUT_LIBRARY, (void *)device_runtime, device_runtime_end - device_runtime,
-                         "libcudadevrt.a", 0, nullptr, nullptr));
-        CK(cuLinkComplete(state, &image, &bytes));
-        CK(cuModuleLoadData(&module, image));
-        CK(cuLinkDestroy(state));
-        CK(cuModuleGetFunction(&add, module, "add"));
-        CK(cuModuleGetFunction(&add_twice, module, "add_twice"));
-        CK(cuModuleGetFunction(&set_params, module, "set_params"));
-        CK(cuModuleGetFunction(&set_enabled, module, "set_enabled"));
-        CK(cuModuleGetFunction(&set_grid, module, "set_grid"));
-        CK(cuModuleGetFunction(&apply, module, "apply"));
+        CUmodule module = with_device_runtime(KERNELS);
+        add = function_of(module, "add");
+        add_twice = function_of(module, "add_twice");
+        set_params = function_of(module, "set_params");
+        set_enabled = function_of(module, "set_enabled");
+        set_grid = function_of(module, "set_grid");
+        apply = function_of(module, "apply");
         CK(cuMemAlloc(&words, 1024));
         CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         CK(cuMemsetD32(words, 0, 256));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Kernels that launch kernels (pitfalls 4, 6, 24, 28, 30). The driver links their text with NVIDIA's device runtime.
-#include "driver.h"
+#include "device_runtime.h"
 
-extern "C" const char dynamic_kernels_ptx[], device_runtime[], device_runtime_end[];
+extern "C" const char dynamic_kernels_ptx[];
 
 struct Setup {
     Gpu gpu;
@@ -11,32 +11,12 @@ struct Setup {
     CUstream stream;
 
     Setup() {
-        size_t bytes = device_runtime_end - device_runtime;
-        if (bytes == 0)
-            pitfall::skip("no libcudadevrt.a when the program was built");
-        char log[1024] = "";
-        CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-        void *values[] = {log, (void *)sizeof log};
-        CUlinkState state;
-        CK(cuLinkCreate(2, options, values, &state));
-        CK(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)dynamic_kernels_ptx, strlen(dynamic_kernels_ptx) + 1, "kernels", 0,
-                         nullptr, nullptr));
-        CK(cuLinkAddData(state, CU_JIT_INPUT_LIBRARY, (void *)device_runtime, bytes, "libcudadevrt.a", 0, nullptr, nullptr));
-        void *image = nullptr;
-        size_t length = 0;
-        CUresult code = cuLinkComplete(state, &image, &length);
-        EXPECT(code == CUDA_SUCCESS, "the kernels do not link: %d (%s), log: %.900s", (int)code, name_of(code), log);
-        CK(cuModuleLoadData(&module, image));
-        CK(cuLinkDestroy(state));
+        module = with_device_runtime(dynamic_kernels_ptx);
         words = device_words(4096);
         stream = new_stream();
     }
 
-    CUfunction function(const char *name) const {
-        CUfunction found;
-        CK(cuModuleGetFunction(&found, module, name));
-        return found;
-    }
+    CUfunction function(const char *name) const { return function_of(module, name); }
 
     std::vector<unsigned> read(size_t count) const {
         std::vector<unsigned> read(count);
