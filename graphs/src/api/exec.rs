@@ -189,7 +189,7 @@ pub unsafe fn cuGraphExecUpdate_v2<G: Gpu, const PT: bool>(
     if moved {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // NVIDIA's driver writes the structure all the same.
+    // With NVIDIA's driver (580) a structure of zeros is one afterwards, too.
     if is_updatable || exec.is_updatable {
         let none = std::ptr::null_mut();
         let nothing = CUgraphExecUpdateResultInfo {
