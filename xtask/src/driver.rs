@@ -198,7 +198,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
         monitor: None,
     };
     let console = paths.logs().join(format!("driver-{}.log", kernel.abi));
-    let report = vm::boot(&spec, &jobs, None, Some(&console))?;
+    let report = vm::boot(&spec, &jobs, Some(&console))?;
     if device.try_wait()?.is_some() {
         bail!("the device ended; its log is {}", log.display());
     }

@@ -299,7 +299,7 @@ pub fn in_vm(kit: &Kit, backend: &Backend) -> Result<Outcome> {
     let mut spec = kit.spec(socket)?;
     spec.initramfs = &initramfs;
     spec.memory_mib = MEMORY_MIB;
-    let report = vm::boot(&spec, &jobs, None, Some(&kit.logs.join("pitfalls-vm.log")))?;
+    let report = vm::boot(&spec, &jobs, Some(&kit.logs.join("pitfalls-vm.log")))?;
     if let Some(complaint) = report.kernel_complaints.first() {
         bail!(
             "the guest's kernel complained: {complaint}; its console is in {}",

@@ -277,7 +277,7 @@ pub fn in_vms(specs: &[Spec], runs: &[Run], logs: &Path) -> Result<Vec<(Report, 
             .map(|(index, spec)| {
                 let log = logs.join(format!("guest{index}.log"));
                 let jobs = &jobs;
-                scope.spawn(move || vm::boot(spec, jobs, None, Some(&log)))
+                scope.spawn(move || vm::boot(spec, jobs, Some(&log)))
             })
             .collect();
         threads

@@ -60,21 +60,26 @@ pub struct Spec<'a> {
     pub suspends: bool,
 }
 
-/// Boots the guest, has it run `jobs` and returns its report once it has powered off. `limit` replaces the limit that
-/// follows from the jobs' own; `log` receives the console.
-pub fn boot(
-    spec: &Spec,
-    jobs: &[Job],
-    limit: Option<Duration>,
-    log: Option<&Path>,
-) -> Result<Report> {
-    let limit = limit.unwrap_or_else(|| limit_of(jobs));
+/// Boots the guest, has it run `jobs` and returns its report once it has powered off. `log` receives the console.
+pub fn boot(spec: &Spec, jobs: &[Job], log: Option<&Path>) -> Result<Report> {
     let mut machine = Machine::start(spec, Some(&initramfs::jobs(jobs)), log)?;
-    machine.read_until(limit, |_| false)?;
+    machine.read_until(limit_of(jobs), |_| false)?;
     machine.end()
 }
 
-/// The same with `extra`, which has the jobs and further files.
+/// Boots a guest without jobs: whether it reaches its end. It has so much time for its first line, and then for the rest.
+///
+/// # Errors
+/// It has not ended in time.
+pub fn boots_soon(spec: &Spec, first: Duration, rest: Duration) -> Result<bool> {
+    let mut machine = Machine::start(spec, Some(&initramfs::jobs(&[])), None)?;
+    if machine.read_until(first, |report| !report.console.is_empty())? {
+        machine.read_until(rest, |_| false)?;
+    }
+    Ok(machine.end()?.finished)
+}
+
+/// The same as [`boot`] with `extra`, which has the jobs and further files.
 pub fn boot_with(
     spec: &Spec,
     extra: &initramfs::Archive,

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Spec, VIRTIOFSD, boot};
+use super::{Spec, VIRTIOFSD};
 use crate::initramfs;
 use crate::process::{self, capture};
 
 /// The first release whose generic vhost-user device can be created.
 const MINIMUM: (u32, u32) = (10, 2);
-/// The time limit for a guest that runs under KVM to reach its init in the probe.
+/// The time limit for a guest that runs under KVM to print its first line in the probe. One that does not run prints
+/// none.
+const KVM_QUIET: Duration = Duration::from_secs(5);
+/// The time limit for it to reach its init after that.
 const KVM_PROBE: Duration = Duration::from_secs(15);
 
 /// A QEMU that can be run.
@@ -163,9 +166,9 @@ impl Accel {
             cpus: 1,
             suspends: false,
         };
-        let outcome = boot(&spec, &[], Some(KVM_PROBE), None);
+        let boots = super::boots_soon(&spec, KVM_QUIET, KVM_PROBE);
         process::check_interrupted()?;
-        let accel = if outcome.is_ok_and(|report| report.finished) {
+        let accel = if boots.unwrap_or(false) {
             Self::Kvm
         } else {
             Self::Tcg
