@@ -84,17 +84,30 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` for the graph of a child graph node, and graphs inside it.
-    fn root(&mut self, graph: u64) -> Result<u64> {
+    /// `CUDA_ERROR_NOT_SUPPORTED` if one of the nodes between them is not such as `may_have` says.
+    pub(crate) fn outermost(
+        &mut self,
+        graph: u64,
+        may_have: impl Fn(&Work) -> bool,
+    ) -> Result<u64> {
         let mut at = graph;
         while let Some(owner) = self.graph(at)?.owner {
             let owner = self.node(owner)?;
-            if matches!(owner.work, Work::Child(_)) {
+            if !may_have(&owner.work) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
             at = owner.graph;
         }
         Ok(at)
+    }
+
+    /// The same of a graph with values.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` for the graph of a child graph node, and graphs inside it.
+    fn root(&mut self, graph: u64) -> Result<u64> {
+        self.outermost(graph, |node| !matches!(node, Work::Child(_)))
     }
 
     /// A new value for nodes of a graph, and of all graphs that it is in: its number.

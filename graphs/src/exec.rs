@@ -469,7 +469,8 @@ impl<G: Gpu> Exec<G> {
     /// Changes the steps of a node's graph, `own`, to those of another graph of the same shape.
     pub fn change_child(&self, own: u64, other: u64) -> Result {
         let ((before, at), (after, _)) = G::store().with(|inner| -> Result<_> {
-            if inner.is_updatable(own) || inner.is_updatable(other) {
+            // The driver could have to make all of it anew.
+            if self.is_updatable || inner.is_updatable(other) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
             Ok((flatten(inner, own)?, flatten(inner, other)?))

@@ -70,15 +70,7 @@ impl<G: Gpu> Inner<G> {
     ///
     /// `CUDA_ERROR_NOT_SUPPORTED` for the body of a conditional node, and graphs inside it.
     fn whole(&mut self, graph: u64) -> Result<u64> {
-        let mut at = graph;
-        while let Some(owner) = self.graph(at)?.owner {
-            let owner = self.node(owner)?;
-            if !matches!(owner.work, Work::Child(_)) {
-                return Err(CUDA_ERROR_NOT_SUPPORTED);
-            }
-            at = owner.graph;
-        }
-        Ok(at)
+        self.outermost(graph, |node| matches!(node, Work::Child(_)))
     }
 
     /// Whether kernels update launches of a graph, or of graphs that are its nodes.

@@ -7,7 +7,7 @@
 //!
 //! The host may take pages of a chunk from the guest meanwhile, and give it others later ([`holes`](super::holes)).
 //! Such a chunk is registered again before a copy uses it. A VM whose chunks lose pages all the time has its copies staged
-//! for a while: registering holds locks of the driver's that copies of other VMs need.
+//! for a while: registering may hold locks of the driver's that copies of other VMs need.
 //!
 //! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a
 //! mover are for all VMs.
@@ -47,7 +47,7 @@ const HOPELESS: Duration = Duration::from_secs(30);
 const MOST_LOST: u32 = 64;
 /// The time for which losses count, from the first one.
 const LOSING: Duration = Duration::from_secs(1);
-/// The most chunks of a file that one sweep looks at. Each takes the kernel some 40 µs.
+/// The most chunks of a file that one sweep looks at.
 const SWEPT: usize = 64;
 /// The number of chunks that are released at a time.
 const EVICTED: usize = 16;
@@ -379,12 +379,7 @@ impl Chunks {
             if chunk.is_current(generation, &self.table) {
                 return Ok(chunk);
             }
-            // Copies that hold it go on: their guest has kept the pages that they use.
-            let mut state = self.state();
-            state.note_loss(file.vm, Instant::now());
-            let gone = state.chunks.remove(&key);
-            drop(state);
-            drop((gone, chunk));
+            self.lose(&chunk);
         }
         if self.state().loses(file.vm, Instant::now()) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -478,19 +473,24 @@ impl Chunks {
             file.swept.store(generation, Ordering::Relaxed);
         }
         for chunk in old {
-            if chunk.is_current(generation, &self.table) {
-                continue;
+            if !chunk.is_current(generation, &self.table) {
+                self.lose(&chunk);
             }
-            let mut state = self.state();
-            let key = (file.id, chunk.offset / CHUNK_BYTES);
-            // A copy may have registered it again meanwhile.
-            let known = state.chunks.get(&key);
-            if known.is_some_and(|entry| Arc::ptr_eq(&entry.chunk, &chunk)) {
-                state.note_loss(file.vm, Instant::now());
-                let gone = state.chunks.remove(&key);
-                drop(state);
-                drop(gone);
-            }
+        }
+    }
+
+    /// Lets go of a chunk that has lost pages. Copies that hold it go on: their guest has kept the pages that they use.
+    fn lose(&self, chunk: &Arc<Chunk>) {
+        let key = (chunk.file.id, chunk.offset / CHUNK_BYTES);
+        let mut state = self.state();
+        // Another thread may have registered it again meanwhile.
+        let known = state.chunks.get(&key);
+        if known.is_some_and(|entry| Arc::ptr_eq(&entry.chunk, chunk)) {
+            state.note_loss(chunk.file.vm, Instant::now());
+            let gone = state.chunks.remove(&key);
+            // Unregistering takes a while, and is not for the lock.
+            drop(state);
+            drop(gone);
         }
     }
 

@@ -189,19 +189,14 @@ pub unsafe fn cuGraphExecUpdate_v2<G: Gpu, const PT: bool>(
     if moved {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // With NVIDIA's driver (580) a structure of zeros is one afterwards, too.
-    if is_updatable || exec.is_updatable {
-        let none = std::ptr::null_mut();
-        let nothing = CUgraphExecUpdateResultInfo {
-            result: updated::SUCCESS,
-            errorNode: none,
-            errorFromNode: none,
-        };
-        // SAFETY: promised by the caller.
-        unsafe { set(info.cast(), nothing) }?;
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let outcome = update::update::<G>(&exec, graph as u64);
+    let outcome = match is_updatable || exec.is_updatable {
+        // With NVIDIA's driver (580) a structure of zeros is one afterwards, too.
+        true => Err((
+            CUDA_ERROR_NOT_SUPPORTED,
+            Some(Difference(updated::SUCCESS, 0, 0)),
+        )),
+        false => update::update::<G>(&exec, graph as u64),
+    };
     let Difference(result, node, from) = match &outcome {
         Ok(()) => Difference(updated::SUCCESS, 0, 0),
         Err((_, Some(difference))) => *difference,

@@ -305,18 +305,19 @@ pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>
 }
 
 /// As [`record_work`], for a launch with attributes. `work` gets those that its node has; the others say how the launch waits for those
-/// before it, which events stand for a part of it, and whether kernels update the node: then the attribute's value becomes that of the node.
+/// before it, which events stand for a part of it, and whether kernels update the node. Gives the node's name in kernels, 0 for one that they do
+/// not update; `None` if the stream is not captured.
 ///
 /// # Errors
 ///
 /// As [`record_work`].
 pub fn record_launch<G: Gpu>(
     stream: &Stream,
-    attributes: &mut [CUlaunchAttribute],
+    attributes: &[CUlaunchAttribute],
     work: impl FnOnce(Vec<CUlaunchAttribute>) -> Result<Work>,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     if !any::<G>() {
-        return Ok(false);
+        return Ok(None);
     }
     let is_updatable =
         |of: &CUlaunchAttribute| of.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
@@ -351,22 +352,19 @@ pub fn record_launch<G: Gpu>(
         marks |= updatable::asks(&of.value)?;
     }
     if !record(stream, || work(kept()), append)? {
-        return Ok(false);
+        return Ok(None);
     }
     for (event, edge) in attributes.iter().filter_map(event_of) {
         events::record_part::<G>(event, stream, edge)?;
     }
-    if marks {
-        let last = G::store().with(|inner| {
-            let stream = inner.captures.streams.get(&stream.key)?;
-            stream.dependencies.first().map(|(node, _)| *node)
-        });
-        let name = updatable::mark::<G>(last.ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?)?;
-        for of in attributes.iter_mut().filter(|of| is_updatable(of)) {
-            of.value = updatable::value(name);
-        }
+    if !marks {
+        return Ok(Some(0));
     }
-    Ok(true)
+    let last = G::store().with(|inner| {
+        let stream = inner.captures.streams.get(&stream.key)?;
+        stream.dependencies.first().map(|(node, _)| *node)
+    });
+    updatable::mark::<G>(last.ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?).map(Some)
 }
 
 fn record<G: Gpu>(

@@ -76,6 +76,33 @@ fn a_graph_and_its_child_graphs_have_their_nodes_together() {
     with(|inner| [graph, inner_graph, clone, whole].map(|of| inner.forget_graph(of)));
 }
 
+/// The driver could have to make all of the graph anew, and then it would never be launched again.
+#[test]
+fn no_child_graph_beside_such_a_launch_is_changed() {
+    let _alone = alone();
+    let (graph, plain) = (with(Inner::create), with(Inner::create));
+    launch_in(plain);
+    let own = launch_in(graph);
+    let child = with(|inner| {
+        let clone = inner.clone_graph(plain)?;
+        inner.add(graph, &[], Work::Child(clone))?;
+        Ok::<_, CUresult>(clone)
+    })
+    .unwrap();
+    let change = || {
+        let handle = exec::instantiate::<Fake>(graph, 0).unwrap();
+        let made = with(|inner| inner.exec(handle)).unwrap();
+        let changed = made.change_child(child, plain);
+        // SAFETY: the executable graph is there.
+        unsafe { api::cuGraphExecDestroy::<Fake, false>(handle as CUgraphExec) }.unwrap();
+        changed
+    };
+    assert_eq!(change(), Ok(()));
+    mark(own).unwrap();
+    assert_eq!(change(), Err(CUDA_ERROR_NOT_SUPPORTED));
+    with(|inner| [graph, plain].map(|of| inner.forget_graph(of)));
+}
+
 #[test]
 fn only_launches_outside_bodies_can_be_updated() {
     let _alone = alone();

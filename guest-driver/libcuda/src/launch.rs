@@ -248,8 +248,8 @@ fn record(
         pad: [0; 4],
         value: CUlaunchAttributeValue { pad: of.value },
     };
-    let mut all: Vec<_> = config.attributes.iter().map(attribute).collect();
-    let recorded = graph::record_launch(client, config.stream, &mut all, |stream, attributes| {
+    let all: Vec<_> = config.attributes.iter().map(attribute).collect();
+    graph::record_launch(client, config.stream, &all, |stream, attributes| {
         let shape = Extents {
             grid: [config.grid_x, config.grid_y, config.grid_z],
             block: [config.block_x, config.block_y, config.block_z],
@@ -264,14 +264,7 @@ fn record(
         );
         check(client, &kernel)?;
         Ok(Work::Kernel(Arc::new(kernel)))
-    })?;
-    let named = all.iter().find(|of| of.id == UPDATABLE);
-    let name = named.map_or(0, |of| {
-        // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
-        let [_, name, ..] = unsafe { of.value.words };
-        name
-    });
-    Ok(recorded.then_some(name))
+    })
 }
 
 /// Checks that a node's launch is valid: the process decides if it can, the host otherwise.
@@ -341,6 +334,9 @@ pub fn launch(
             name = recorded;
             return Ok(());
         }
+        if config.attributes.iter().any(|of| of.id == UPDATABLE) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let here = function.context == 0
             || function.context == context
             || function.context == green::home(client, context);
@@ -353,9 +349,6 @@ pub fn launch(
             } else {
                 client.call(&request).map(drop)
             };
-        }
-        if config.attributes.iter().any(|of| of.id == UPDATABLE) {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // The host decides whether attributes fit. It accepts again a form that it has accepted once. A green context
         // may have too few multiprocessors for it.

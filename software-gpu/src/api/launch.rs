@@ -21,6 +21,7 @@ use gpgpu_protocol::cuda::{
 
 use gpgpu_graphs::abi::CUDA_HOST_NODE_PARAMS;
 use gpgpu_graphs::node::{Host, Kernel, Shape, Work};
+use gpgpu_graphs::updatable;
 
 use super::event::Event;
 use super::occupancy::active_blocks;
@@ -140,16 +141,16 @@ fn parameters(function: &Function, arguments: Arguments, extra: Extra) -> Result
     }
 }
 
-/// Launches a function, or gives the attributes back if a capture has recorded the launch, with the events of them: see
-/// [`graph::record_launch`].
+/// Launches a function. If a capture has recorded the launch, with the events of its attributes, it gives the node's name
+/// in kernels: see [`graph::record_launch`].
 fn launch(
     cx: &Context,
     function: CUfunction,
     mut launch: Launch,
     stream: (CUstream, Null),
     (arguments, extra): (Arguments, Extra),
-    mut attributes: Vec<CUlaunchAttribute>,
-) -> Result<Option<Vec<CUlaunchAttribute>>> {
+    attributes: Vec<CUlaunchAttribute>,
+) -> Result<Option<u64>> {
     let handle = function as u64;
     let function = Function::named(handle, cx)?;
     let stream = cx.stream(stream.0, stream.1)?;
@@ -161,7 +162,7 @@ fn launch(
     }
     check(&function, &launch, &*context::of(&stream)?)?;
     let parameters = parameters(&function, arguments, extra)?;
-    let recorded = graph::record_launch(&stream, &mut attributes, |attributes| {
+    let recorded = graph::record_launch(&stream, &attributes, |attributes| {
         let shape = Shape {
             grid: launch.grid,
             block: launch.block,
@@ -177,8 +178,8 @@ fn launch(
         );
         Ok(Work::Kernel(Arc::new(kernel)))
     })?;
-    if recorded {
-        return Ok(Some(attributes));
+    if recorded.is_some() {
+        return Ok(recorded);
     }
     if attributes.iter().any(is_of_graphs) {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -353,14 +354,16 @@ export! {
         // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.
         let list = unsafe { Pointer::new(config.attrs) };
         let attributes = list.array(config.numAttrs as usize)?;
-        let recorded = launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes)?;
+        let recorded = launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes.clone())?;
         // No sooner than its blocks have begun: here, when they have ended.
         for event in events.into_iter().filter(|_| recorded.is_none()) {
             event.record(&cx, config.hStream, null, 0)?;
         }
-        for (index, attribute) in recorded.iter().flatten().enumerate() {
-            if is_of_graphs(attribute) {
-                list.at(index).set(*attribute)?;
+        let named = recorded.filter(|name| *name != 0);
+        for (index, attribute) in attributes.into_iter().enumerate() {
+            if let Some(name) = named.filter(|_| is_of_graphs(&attribute)) {
+                let value = updatable::value(name);
+                list.at(index).set(CUlaunchAttribute { value, ..attribute })?;
             }
         }
         Ok(())

@@ -61,12 +61,12 @@ pub fn allocate(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
     capture::allocate::<Soft>(&named(stream), bytes)
 }
 
-/// As [`record`], for a launch with attributes, of which `work` gets those that its node has.
+/// As [`record`], for a launch with attributes: see [`capture::record_launch`].
 pub fn record_launch(
     stream: &Stream,
-    attributes: &mut [CUlaunchAttribute],
+    attributes: &[CUlaunchAttribute],
     work: impl FnOnce(Vec<CUlaunchAttribute>) -> Result<Work>,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     capture::record_launch::<Soft>(&named(stream), attributes, work)
 }
 

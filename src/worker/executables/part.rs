@@ -110,6 +110,23 @@ fn check_copy(node: CUgraphNode) -> Result<(), Refused> {
     }
 }
 
+/// The nodes of a graph of the driver's.
+///
+/// # Errors
+///
+/// The driver's.
+pub fn nodes_of(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
+    let mut count = 0;
+    // SAFETY: the graph is the driver's; NULL asks for the number alone.
+    unsafe { driver::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) }?;
+    let mut nodes = vec![std::ptr::null_mut(); count];
+    if count > 0 {
+        // SAFETY: there is room for so many.
+        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) }?;
+    }
+    Ok(nodes)
+}
+
 /// Nodes, and how many of them are launches, copies and fills.
 ///
 /// # Errors
@@ -117,16 +134,8 @@ fn check_copy(node: CUgraphNode) -> Result<(), Refused> {
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events, copies
 /// from or to memory of the host.
 fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
-    let mut length = 0;
-    // SAFETY: the graph is the driver's and lives; NULL asks for the number alone.
-    unsafe { driver::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut length) }?;
-    let mut nodes = vec![std::ptr::null_mut(); length];
-    if length > 0 {
-        // SAFETY: there is room for so many.
-        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut length) }?;
-    }
     let (mut all, mut commands, mut memory) = (0, 0, 0);
-    for node in nodes.into_iter().take(length) {
+    for node in nodes_of(graph)? {
         let mut of = u32::MAX;
         // SAFETY: the node is the graph's; the pointer is to a value that lives across the call.
         unsafe { driver::cuGraphNodeGetType(node, &mut of) }?;

@@ -25,7 +25,9 @@ use super::{
     Executables, MOST, MOST_STEPS,
     bodies::{Bodies, Value},
     charged::Taken,
-    check_new, kind, reserve,
+    check_new, kind,
+    part::nodes_of,
+    reserve,
     step::make,
 };
 use crate::{cuda::driver, worker::session::Session};
@@ -254,19 +256,6 @@ impl Taking {
     pub fn made(&self) {
         self.nodes.lock().used = Use::Made;
     }
-}
-
-/// The nodes of a graph.
-fn nodes_of(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
-    let mut count = 0;
-    // SAFETY: the graph is the driver's; NULL asks for the number alone.
-    unsafe { driver::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) }?;
-    let mut nodes = vec![std::ptr::null_mut(); count];
-    if count > 0 {
-        // SAFETY: there is room for so many.
-        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) }?;
-    }
-    Ok(nodes)
 }
 
 /// Removes what an executable graph needed: nodes beside these, also one that a refused step has left, and edges between

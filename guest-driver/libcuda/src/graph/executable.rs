@@ -54,8 +54,6 @@ pub struct Exec {
     pub(super) id: u64,
     /// The name by which kernels launch it, if they may.
     pub(super) handle: Option<u64>,
-    /// Kernels update launches of it.
-    is_updatable: bool,
     /// Its contexts. The host ends it with the first of them.
     contexts: Contexts,
     now: Mutex<Now>,
@@ -115,11 +113,9 @@ impl Exec {
             lowered,
             is_old: false,
         };
-        let is_updatable = now.lowered.is_updatable();
         Self {
             id,
             handle: None,
-            is_updatable,
             contexts,
             is_plain: now.is_plain().into(),
             now: Mutex::new(now),
@@ -151,8 +147,8 @@ impl Exec {
     }
 
     /// Whether the host can make all of it anew, under other names.
-    pub(super) fn can_be_made_anew(&self) -> bool {
-        self.handle.is_none() && !self.is_updatable
+    pub(super) fn can_be_made_anew(&self, now: &Now) -> bool {
+        self.handle.is_none() && !now.lowered.is_updatable()
     }
 
     /// Whether a launch takes one command and nothing else.

@@ -133,11 +133,11 @@ pub fn record(
 pub fn record_launch(
     client: &Client,
     stream: u64,
-    attributes: &mut [CUlaunchAttribute],
+    attributes: &[CUlaunchAttribute],
     work: impl FnOnce(&Named, Vec<CUlaunchAttribute>) -> Result<Work>,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     if !capture::any::<Guest>() {
-        return Ok(false);
+        return Ok(None);
     }
     let stream = named(client, stream)?;
     capture::record_launch::<Guest>(&stream, attributes, |kept| work(&stream, kept))
@@ -454,7 +454,8 @@ impl Gpu for Guest {
                 // whole graph is made anew, but later: other nodes may name memory that is gone, until the program has
                 // changed them too.
                 Err(CUDA_ERROR_INVALID_VALUE)
-                    if exec.can_be_made_anew() && matches!(steps[index].work, Work::Copy(_)) =>
+                    if exec.can_be_made_anew(&now)
+                        && matches!(steps[index].work, Work::Copy(_)) =>
                 {
                     now.is_old = true;
                     return Ok(());
