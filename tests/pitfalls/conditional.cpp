@@ -317,8 +317,8 @@ PITFALL(63, conditions_that_cannot_be) {
     CUgraphNodeType type;
     CK(cuGraphNodeGetType(node, &type));
     EXPECT(type == CU_GRAPH_NODE_TYPE_CONDITIONAL, "the type is %d", type);
-    // Nodes of a body are not for other graphs, nor others' for it.
-    CUgraphNode outside = s.adds(graph, {}, 1), inside = s.adds(bodies[0], {}, 1), none = nullptr;
+    // Nodes of a body are not for other graphs, nor others' for it. The sums are one after the other.
+    CUgraphNode outside = s.adds(graph, {node}, 1), inside = s.adds(bodies[0], {}, 1), none = nullptr;
     CK_IS(cuGraphAddEmptyNode(&none, graph, &inside, 1), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuGraphAddEmptyNode(&none, bodies[0], &outside, 1), CUDA_ERROR_INVALID_VALUE);
     // Bodies have no calls, events and pageable memory.
