@@ -12,8 +12,9 @@ static double processor_us() {
 }
 
 int main(int argc, char** argv) {
-  const double seconds = argc == 2 ? atof(argv[1]) : 0;
-  if (seconds <= 0) stop(2, "usage: idle SECONDS");
+  const Wanted wanted(argc, argv);
+  const double seconds = wanted.names().size() == 1 ? atof(wanted.names()[0].c_str()) : 0;
+  if (seconds <= 0) stop(2, "usage: idle [--settle=SECONDS] SECONDS");
   Device device;
   Counter counter(device);
   const auto once = [&] {
@@ -22,6 +23,9 @@ int main(int argc, char** argv) {
     CHECK(cuStreamSynchronize(device.stream));
     return now() - begin;
   };
+  // The next worker has a context of its own. If it started after the work below, the first call would have to wait for
+  // the GPU to change contexts.
+  wanted.settle();
   Samples busy;
   for (int i = 0; i < 1000; ++i) busy.add(once());
   report("idle-begin", busy.median(), "us");

@@ -192,12 +192,14 @@ impl<'a> Bench<'a> {
         match &suite.source {
             Source::Whole(_, args) => args.clone(),
             Source::Idle(seconds) => {
-                vec![(seconds + 2.0 * DOZE + SETTLE.as_secs_f64()).to_string()]
+                let mut args = vec![(seconds + 2.0 * DOZE + SETTLE.as_secs_f64()).to_string()];
+                args.extend(self.settle_argument());
+                args
             }
             Source::Bench(name, _) => {
                 let mut args: Vec<String> = Vec::new();
-                if self.gpu == Gpu::Cuda && !matches!(*name, "start" | "runtime") {
-                    args.push(format!("--settle={STARTED}"));
+                if !matches!(*name, "start" | "runtime") {
+                    args.extend(self.settle_argument());
                 }
                 if self.quick && suite.rows.iter().any(|row| !row.argument.is_empty()) {
                     args.push("--quick".to_owned());
@@ -210,6 +212,11 @@ impl<'a> Bench<'a> {
                 args
             }
         }
+    }
+
+    /// The argument by which a program waits for the start of the next worker, where that takes long.
+    fn settle_argument(&self) -> Option<String> {
+        (self.gpu == Gpu::Cuda).then(|| format!("--settle={STARTED}"))
     }
 
     fn on_host(&self, suite: &Suite, inner: &Command, side: &str, ours: bool) -> Result<Said> {
