@@ -203,6 +203,25 @@ impl Data {
         bytes
     }
 
+    /// Gives the guest data, with zeros behind it: the staging area may have another command's there.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the guest wants fewer bytes.
+    pub fn give(&self, bytes: &[u8]) -> Result<(), CUresult> {
+        let rest = self.output_bytes.checked_sub(bytes.len());
+        let rest = rest.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        if self.output_bytes > 0 {
+            let to = self.output.cast::<u8>();
+            // SAFETY: the span lies in the staging area and belongs to this command; both parts together are as long.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+                std::ptr::write_bytes(to.add(bytes.len()), 0, rest);
+            }
+        }
+        Ok(())
+    }
+
     /// Copies the data from the guest.
     ///
     /// # Panics

@@ -14,13 +14,42 @@ fn id(serial: u64) -> u64 {
     Class::CudnnBackend.id(serial)
 }
 
-/// A call, with the bytes of its blob.
-fn call(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
+/// The number and the arguments of a call, with the bytes of its blob.
+fn written(name: &str, words: &[u64], blob: &[u8]) -> (u16, Vec<u8>) {
     let of = Library::Cudnn.find(name);
     let mut writer = Writer::new();
     let mode = PointerMode::Host;
     call::put_with(of, words, blob, mode, &mut writer, |_, to| to.fill(0)).unwrap();
-    raw_command(of.operation.op, context, &writer.into_bytes())
+    (of.operation.op, writer.into_bytes())
+}
+
+/// A call.
+fn call(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
+    let (op, arguments) = written(name, words, blob);
+    raw_command(op, context, &arguments)
+}
+
+/// A call whose arguments and answer are data, with room for an answer of so many bytes: the operation's code, and the
+/// content of the answer.
+fn long(
+    client: &mut Client<'_>,
+    (op, arguments): (u16, &[u8]),
+    context: u64,
+    out: u64,
+) -> (CUresult, Option<Vec<u8>>) {
+    let request = request::gpgpuLongCall {
+        operation: op.into(),
+        context,
+        result: true,
+        bytes: true,
+    };
+    let (code, said) = client.call(&request, 0, arguments, out);
+    let content = said.map(|(reply, mut data)| {
+        let rest = data.split_off(reply.bytes as usize);
+        assert!(rest.iter().all(|byte| *byte == 0), "data of other commands");
+        data
+    });
+    (code, content)
 }
 
 /// The library's status of a call.
@@ -192,6 +221,90 @@ fn pitfall_81_no_address_stands_for_a_value() {
         }
         let command = execute(handle, 9, &good, context);
         assert_eq!(said(&mut client, &command), status::SUCCESS);
+        client.close();
+    });
+}
+
+/// A plan's text makes plans with the same tensors by value, and no other text makes any. It is longer than a command.
+#[test]
+fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let handle = new_handle(&mut client, context);
+        for command in product_plan(handle) {
+            assert_eq!(said(&mut client, &command), status::SUCCESS);
+        }
+        let read = |content: &[u8]| {
+            let mut reader = Reader::new(content);
+            let status: i32 = reader.get().unwrap();
+            let results: Few<Blob, 16> = reader.get().unwrap();
+            (status as u32, results.into_vec())
+        };
+        let get = |requested: u64| {
+            let words = [id(9), 405, element::CHAR as u64, requested, 0, 1, 1];
+            written("cudnnBackendGetAttribute", &words, &[])
+        };
+        let set = |serial: u64, text: &[u8]| {
+            let (name, of, length) = (405, element::CHAR as u64, text.len() as u64);
+            let words = [id(serial), name, of, length, 0, 0];
+            written("cudnnBackendSetAttribute", &words, text)
+        };
+        let (op, arguments) = get(300_000);
+        let asked = (op, &arguments[..]);
+        let (code, content) = long(&mut client, asked, 0, 400_000);
+        assert_eq!(code, CUDA_SUCCESS);
+        let (status, results) = read(&content.unwrap());
+        assert_eq!((status, results.len()), (status::SUCCESS, 2));
+        let text = results[1].0.clone();
+        assert!(text.len() > 64 << 10, "{} bytes", text.len());
+        // Too little room for the answer, and operations that are none of a library's.
+        for out in [0, 1, text.len() as u64] {
+            let short = long(&mut client, asked, 0, out);
+            assert_eq!(short, (CUDA_ERROR_OUT_OF_MEMORY, None));
+        }
+        let own = <request::gpgpuLongCall as gpgpu_protocol::api::Request>::OP;
+        for (op, arguments) in [
+            (own, &arguments[..]),
+            (u16::MAX, &[]),
+            (op, &[]),
+            (op, &[7; 9]),
+        ] {
+            let none = long(&mut client, (op, arguments), 0, 400_000);
+            assert_eq!(none, (CUDA_ERROR_INVALID_VALUE, None));
+        }
+
+        let mut status_of = |(op, arguments): (u16, Vec<u8>)| {
+            let (code, content) = long(&mut client, (op, &arguments), 0, 400_000);
+            assert_eq!(code, CUDA_SUCCESS);
+            read(&content.unwrap()).0
+        };
+        let make = |serial| {
+            let words = [kind::PLAN as u64, id(serial)];
+            written("cudnnBackendCreateDescriptor", &words, &[])
+        };
+        assert_eq!(status_of(make(30)), status::SUCCESS);
+        let mut changed = text.clone();
+        changed[40] ^= 1;
+        // A part of the text that the library has given as such is none either.
+        assert_eq!(status_of(get(text.len() as u64 / 2)), status::SUCCESS);
+        for wrong in [&changed[..], &text[..text.len() / 2], b"{\"plan\": 0}", b""] {
+            assert_eq!(status_of(set(30, wrong)), status::NOT_SUPPORTED);
+        }
+        assert_eq!(status_of(set(5, &text)), status::BAD_PARAM);
+        assert_eq!(status_of(set(30, &text)), status::SUCCESS);
+        let by_handle = self::set(30, 400, element::HANDLE, &[handle]);
+        for command in [by_handle, finalize(30)] {
+            assert_eq!(said(&mut client, &command), status::SUCCESS);
+        }
+        let at = client.alloc(BYTES, context);
+        let (here, value) = (Place::Device(at), Place::Value([0; VALUE_BYTES]));
+        for (second, right) in [(here, status::BAD_PARAM), (value, status::SUCCESS)] {
+            let command = execute(handle, 30, &[(1, here), (2, second), (3, here)], context);
+            assert_eq!(said(&mut client, &command), right);
+        }
         client.close();
     });
 }

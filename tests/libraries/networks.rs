@@ -358,6 +358,28 @@ fn find_plan(handle: Raw, graph: Raw) -> Result<(Raw, usize), Vec<c_int>> {
     Ok((plan, bytes as usize))
 }
 
+/// The text of a plan.
+fn text(plan: Raw) -> Vec<u8> {
+    let all = count(plan, 405, 24);
+    let mut text = vec![0_u8; all as usize];
+    let (mut length, to) = (0_i64, text.as_mut_ptr());
+    let length_to = &raw mut length;
+    let asked = dnn!(cudnnBackendGetAttribute(plan, 405, 24, all, length_to, to));
+    assert_eq!(asked, SUCCESS);
+    assert!((1..=all).contains(&length), "{length} of {all}");
+    assert!(text.contains(&b'{'), "{}", text.escape_ascii());
+    text.truncate(length as usize);
+    text
+}
+
+/// A plan that is made of a text.
+fn of_text(handle: Raw, text: &[u8]) -> Raw {
+    let plan = backend(5);
+    has(plan, 405, 24, text);
+    has(plan, 400, 0, &[handle]);
+    finalize(plan)
+}
+
 fn pack(ids: &[i64], pointers: &[u64], room: u64) -> Raw {
     let pack = backend(16);
     has(pack, 1001, 6, pointers);
@@ -420,20 +442,8 @@ pub fn graphs() {
         let (plan, bytes) = plan(handle, graph(handle, convolution(&shape)));
         let mut room = stream.alloc_zeros::<f32>(bytes / 4 + 1).unwrap();
         let room = address(&mut room, &stream);
-        let all = count(plan, 405, 24);
-        let mut text = vec![0_u8; all as usize];
-        let (mut length, at) = (0_i64, text.as_mut_ptr());
-        let asked = dnn!(cudnnBackendGetAttribute(
-            plan,
-            405,
-            24,
-            all,
-            &raw mut length,
-            at
-        ));
-        assert_eq!(asked, SUCCESS);
-        assert!((1..=all).contains(&length), "{length} of {all}");
-        assert!(text.contains(&b'{'), "{}", text.escape_ascii());
+        // A plan that is made of another's text does the same.
+        let plan = of_text(handle, &text(plan));
         for seed in 0..4 {
             let count = |of: [usize; 4]| of.iter().product::<usize>();
             let x = numbers(count(shape.x()), seed);
@@ -475,6 +485,8 @@ pub fn graphs() {
     let found: Vec<_> = shapes.iter().map(scaled).collect();
     let said = format!("{found:?}");
     let ((plan, bytes), numbers_of_x) = found.into_iter().find_map(Result::ok).expect(&said);
+    // It has the same tensors by value.
+    let plan = of_text(handle, &text(plan));
     let mut room = stream.alloc_zeros::<f32>(bytes / 4 + 1).unwrap();
     let room = address(&mut room, &stream);
     let values = numbers(numbers_of_x, 3);
@@ -600,6 +612,14 @@ pub fn refusals() {
     let refused = dnn!(cudnnBackendFinalize(engine));
     assert!((BAD_PARAM..4000).contains(&refused), "{refused}");
     let (plan, _) = plan(handle, graph);
+    // Texts that the library has not given, or not as a whole, are not for it.
+    let text = text(plan);
+    let part = &text[..text.len() / 2];
+    let other = [&text[..text.len() - 1], b" }"].concat();
+    for wrong in [b"{\"plan\": 0}", part, &other, b"", &vec![b' '; 70_000]] {
+        assert_eq!(set(backend(5), 405, 24, wrong), NOT_SUPPORTED);
+    }
+    assert_eq!(set(backend(4), 405, 24, &text), BAD_PARAM);
     let pack = pack(&[1, 2], &[0x1000, 0x2000], 0);
     // A tensor is missing.
     assert_ne!(execute(handle, plan, pack), SUCCESS);

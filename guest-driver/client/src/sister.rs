@@ -39,7 +39,7 @@ pub struct Entry {
     pub stream: unsafe extern "C" fn(stream: CUstream, id: *mut u64) -> CUresult,
     /// Sends a request that needs no answer: the operation's number, its arguments as they travel, and their length.
     pub post: unsafe extern "C" fn(op: u16, arguments: *const u8, bytes: usize) -> CUresult,
-    /// Sends a request and hands its reply to `read`, with `to`, before it returns.
+    /// Sends a request and hands its reply to `read`, with `to`, before it returns. The reply has at most [`LONGEST`] bytes.
     pub call: unsafe extern "C" fn(
         op: u16,
         arguments: *const u8,
@@ -51,7 +51,20 @@ pub struct Entry {
     pub has: unsafe extern "C" fn(op: u16) -> CUresult,
     /// `CUDA_SUCCESS` if the program sees all devices, in the host's order, `CUDA_ERROR_INVALID_DEVICE` if it has selected some.
     pub sees_all: unsafe extern "C" fn() -> CUresult,
+    /// As `call`, where the reply may have so many bytes, more than an answer.
+    pub call_for: unsafe extern "C" fn(
+        op: u16,
+        arguments: *const u8,
+        bytes: usize,
+        most: usize,
+        read: unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize),
+        to: *mut c_void,
+    ) -> CUresult,
 }
+
+/// So long may the arguments and the reply of a library's call be in a command, in bytes: a chain has room for other
+/// things beside them. Longer ones travel as data.
+pub const LONGEST: usize = 60 << 10;
 
 /// libcuda, as a sister sees it.
 #[derive(Debug, Clone, Copy)]
@@ -146,6 +159,21 @@ impl Sister {
         arguments: &[u8],
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
+        self.call_for(operation, arguments, 0, read)
+    }
+
+    /// The same, for a reply that may have so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sister::call`].
+    pub fn call_for<T>(
+        self,
+        operation: &Operation,
+        arguments: &[u8],
+        most: usize,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
         struct Call<F, T>(Option<F>, Option<T>);
 
         unsafe extern "C" fn hand<T, F: FnOnce(&[u8]) -> T>(
@@ -173,8 +201,15 @@ impl Sister {
         let read = hand_of(&call);
         let to = (&raw mut call).cast();
         let (op, bytes) = (operation.op, arguments.len());
+        let arguments = arguments.as_ptr();
         // SAFETY: the bytes and the value live across the call, and `read` is for a value of its type.
-        check(unsafe { (self.0.call)(op, arguments.as_ptr(), bytes, read, to) })?;
+        let called = unsafe {
+            match most {
+                ..=LONGEST => (self.0.call)(op, arguments, bytes, read, to),
+                _ => (self.0.call_for)(op, arguments, bytes, most, read, to),
+            }
+        };
+        check(called)?;
         call.1.ok_or(CUDA_ERROR_UNKNOWN)
     }
 

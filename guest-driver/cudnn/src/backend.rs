@@ -292,6 +292,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
             ];
             Request {
                 blob: descriptors,
+                longest: length,
                 ..Request::new(function::GET, &words)
             }
             .ask_for()?

@@ -46,9 +46,12 @@ from its own folder gets NVIDIA's own, which load and find the functions of libc
   addresses.
 - **Values by address.** A tensor by value (`CUDNN_ATTR_TENSOR_IS_BY_VALUE`) in a plan is read when the plan is
   executed. If plan and pack differ in this, the execution returns `CUDNN_STATUS_BAD_PARAM`.
-- **Refused attributes**, with `CUDNN_STATUS_NOT_SUPPORTED`: setting one of type `CUDNN_TYPE_CHAR` (plans and kernel
-  caches from a text; reading one as text works), pointers outside variant packs, reading a handle, and a variant pack
-  with other shapes than the graph's. A descriptor must be finalized before another one can refer to it
+- **Texts of plans** (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`) make plans again in the process that got them, as
+  XLA does it. A text of another process, or from a file, is refused with `CUDNN_STATUS_NOT_SUPPORTED`: the host does
+  not know which tensors of it are by value.
+- **Refused attributes**, with `CUDNN_STATUS_NOT_SUPPORTED`: setting another one of type `CUDNN_TYPE_CHAR` (a kernel
+  cache from a text), pointers outside variant packs, reading a handle, and a variant pack with other shapes than the
+  graph's. A descriptor must be finalized before another one can refer to it
   (`CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED`), and must have the attribute's type
   (`CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE`): NVIDIA's library accepts other types, of which some crash the program.
   The known attributes for descriptors are those of version 9.28; others return `CUDNN_STATUS_NOT_SUPPORTED`.

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use gpgpu_client::sister::{Entry, VERSION};
+use gpgpu_client::sister::{Entry, LONGEST, VERSION};
 use gpgpu_protocol::{
     api::{Operation, Property, object_id_of, operation, request as api_request},
     cuda::*,
@@ -27,6 +27,7 @@ static ENTRY: Entry = Entry {
     call,
     has,
     sees_all,
+    call_for,
 };
 
 /// Gives the table of functions. It has no other purpose than this project's own libraries.
@@ -119,7 +120,11 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
             return Ok(());
         }
         managed::before_library(operation, arguments);
-        client.post_written(operation, arguments)?;
+        if arguments.len() > LONGEST {
+            client.call_long(operation, arguments, LONGEST, |_| ())?;
+        } else {
+            client.post_written(operation, arguments)?;
+        }
         if operation.is(Property::Work) && launch::is_blocking() {
             client.call(&api_request::cuCtxSynchronize {})?;
         }
@@ -131,6 +136,18 @@ unsafe extern "C" fn call(
     op: u16,
     arguments: *const u8,
     bytes: usize,
+    read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    to: *mut c_void,
+) -> CUresult {
+    // SAFETY: promised by the caller.
+    unsafe { call_for(op, arguments, bytes, 0, read, to) }
+}
+
+unsafe extern "C" fn call_for(
+    op: u16,
+    arguments: *const u8,
+    bytes: usize,
+    most: usize,
     read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
     to: *mut c_void,
 ) -> CUresult {
@@ -146,6 +163,9 @@ unsafe extern "C" fn call(
             return Ok(());
         }
         managed::before_library(operation, arguments);
+        if arguments.len() > LONGEST || most > LONGEST {
+            return client.call_long(operation, arguments, most.max(LONGEST), read);
+        }
         client.call_written(operation, arguments, read)
     })
 }

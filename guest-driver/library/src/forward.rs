@@ -35,6 +35,8 @@ pub struct Request<'a> {
     pub blob: &'a [u8],
     /// The place of scalars and results: host or device.
     pub mode: PointerMode,
+    /// The most bytes of a [`Kind::Reply`], if it can be longer than an answer.
+    pub longest: usize,
 }
 
 impl<'a> Request<'a> {
@@ -45,6 +47,7 @@ impl<'a> Request<'a> {
             words,
             blob: &[],
             mode: PointerMode::Host,
+            longest: 0,
         }
     }
 
@@ -99,8 +102,13 @@ impl<'a> Request<'a> {
     fn ask_host(self) -> Result<Vec<Blob>, Status> {
         let statuses = self.function.library().statuses();
         let sister = sister(self.function.library())?;
+        // Each result has its length before it.
+        let each = self
+            .places()
+            .map(|(_, bytes)| bytes.unwrap_or(self.longest) + 16);
+        let most = each.fold(16, usize::saturating_add);
         let answer = self.with_written(|request| {
-            let answer = sister.call(&self.function.operation, request, |reply| {
+            let answer = sister.call_for(&self.function.operation, request, most, |reply| {
                 let mut reader = Reader::new(reply);
                 let status: i32 = reader.get().ok()?;
                 let results: Few<Blob, 16> = reader.get().ok()?;

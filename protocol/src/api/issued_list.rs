@@ -1816,4 +1816,5 @@ issued! {
     21 0x0e12 0xa16b6480c453b802 gpgpuGraphNodes;
     21 0x0e13 0x0b03281905bb90f6 gpgpuGraphNode;
     21 0x0e14 0x68780c0f095fc16c gpgpuGraphNodesForget;
+    22 0x0017 0x2c97141163edc2d9 gpgpuLongCall;
 }

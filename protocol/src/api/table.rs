@@ -60,6 +60,11 @@ macro_rules! with_api {
             /// read `sleeping` without a barrier. It fails if there is no ring.
             0x0016 call custom gpgpuRingRelaxed() client;
 
+            /// Carries out an operation of a library whose arguments or answer are too long for a command: the arguments are
+            /// the `in`. `context` is that of the operation, `result` its result, and `bytes` the length of its answer's
+            /// content, which is at the beginning of the `out`. It fails with `CUDA_ERROR_OUT_OF_MEMORY` if that is too short.
+            0x0017 wait custom gpgpuLongCall(operation: u32, context: u64, result: Out<u32>, bytes: Out<u64>) device input output;
+
             // Output of kernels.
             /// Returns text that kernels and the driver have printed, in order: the text for standard output, and the
             /// text for standard error. `more` is 1 if there may be more of it.

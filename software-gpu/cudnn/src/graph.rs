@@ -13,6 +13,7 @@ use gpgpu_stand_in::{memory::Memory, memory::Outcome, objects::Objects};
 use crate::compute::{Convolution, Window};
 use crate::handle::{Handle, Raw};
 use crate::tensor::Tensor;
+use crate::text;
 use crate::types::{Data, Result, Status, require};
 
 /// Kinds of descriptors (`cudnnBackendDescriptorType_t`).
@@ -129,7 +130,7 @@ enum Computation {
 
 /// An operation: computed from the first two, into the third.
 #[derive(Clone)]
-struct Operation {
+pub(crate) struct Operation {
     computation: Computation,
     operands: [Operand; 3],
 }
@@ -374,6 +375,10 @@ impl State {
             kind::CONFIG => self.operation(name::CONFIG_ENGINE, kind::ENGINE),
             kind::PLAN => {
                 self.bytes(name::PLAN_HANDLE, element::HANDLE)?;
+                if self.values.contains_key(&name::PLAN_TEXT) {
+                    let plan = text::plan(self.bytes(name::PLAN_TEXT, element::CHAR)?)?;
+                    return Ok(Made::Operation(plan));
+                }
                 self.operation(name::PLAN_CONFIG, kind::CONFIG)
             }
             kind::PACK => {
@@ -431,9 +436,9 @@ impl Descriptor {
     /// `BadParam` if it has none of that name, `NotInitialized` if it is not finalised.
     pub fn get(&self, of: i32) -> Result<Value> {
         let state = self.state();
-        if state.made.is_none() {
+        let Some(made) = &state.made else {
             return Err(Status::NotInitialized);
-        }
+        };
         match (self.kind, of) {
             (kind::PLAN, name::PLAN_WORKSPACE) | (kind::CONFIG, name::CONFIG_WORKSPACE) => {
                 Ok(Value::Plain(element::INT64, 0_i64.to_ne_bytes().into()))
@@ -441,9 +446,10 @@ impl Descriptor {
             (kind::GRAPH, name::GRAPH_ENGINES) => {
                 Ok(Value::Plain(element::INT64, 1_i64.to_ne_bytes().into()))
             }
-            (kind::PLAN, name::PLAN_TEXT) => {
-                Ok(Value::Plain(element::CHAR, b"{\"engine\": 0}\0".into()))
-            }
+            (kind::PLAN, name::PLAN_TEXT) => match made {
+                Made::Operation(plan) => Ok(Value::Plain(element::CHAR, text::of(plan))),
+                _ => Err(Status::InternalError),
+            },
             (kind::HEURISTICS, name::HEURISTICS_RESULTS) => {
                 let graph = state.values[&name::HEURISTICS_GRAPH].clone();
                 let index = Value::Plain(element::INT64, 0_i64.to_ne_bytes().into());

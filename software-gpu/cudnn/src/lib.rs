@@ -17,4 +17,5 @@ pub mod compute;
 pub mod graph;
 pub mod handle;
 pub mod tensor;
+mod text;
 pub mod types;

@@ -11,9 +11,9 @@ use gpgpu_protocol::{
 
 use crate::cuda::driver;
 use crate::worker::{
-    dispatch::Outcome,
+    dispatch::{Carried, Outcome},
     libraries,
-    session::{Data, Session},
+    session::{Data, Session, Way},
 };
 
 /// Attributes of features that the protocol does not carry, or that a guest's library serves by itself and then says so: a
@@ -244,6 +244,27 @@ pub fn gpgpuImageFind(
     tracing::debug!("An image of {} bytes, sent before: {known}", request.bytes);
     Ok(reply::gpgpuImageFind {
         known: known.into(),
+        ..Default::default()
+    })
+}
+
+/// Carries out an operation of a library with long arguments or a long answer.
+pub fn gpgpuLongCall(
+    session: &Session,
+    request: request::gpgpuLongCall,
+    data: Data,
+) -> Outcome<reply::gpgpuLongCall> {
+    let op = u16::try_from(request.operation).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    let arguments = data.copied(0);
+    let carried = libraries::carry_out(session, op, request.context, &arguments, Way::Queue);
+    // Operations of libraries are over when their function has returned.
+    let Ok(Carried::Done(answer)) = carried else {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    };
+    data.give(answer.reply())?;
+    Ok(reply::gpgpuLongCall {
+        result: answer.result,
+        bytes: answer.reply().len() as u64,
         ..Default::default()
     })
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpgpu_protocol::{
     api::{Completion, Object, Operation, Property, Request, issued::Shared, object_id, request},
     cuda::*,
-    layout::MAX_ANSWER_BYTES,
+    layout::{MAX_ANSWER_BYTES, MAX_DATA_BYTES},
 };
 
 use crate::{
@@ -214,6 +214,41 @@ impl Connection {
         });
         thread::return_answer_buffer(answer);
         read
+    }
+
+    /// The same, of a library's operation whose arguments or answer are too long for a command: the reply has at most so
+    /// many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::call_written`]; `CUDA_ERROR_OUT_OF_MEMORY` if both together are longer than a command's data.
+    pub fn call_long<T>(
+        &self,
+        operation: &'static Operation,
+        arguments: &[u8],
+        most: usize,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        self.require(operation)?;
+        let room = MAX_DATA_BYTES.checked_sub(arguments.len());
+        let most = room.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?.min(most);
+        let request = request::gpgpuLongCall {
+            operation: operation.op.into(),
+            context: thread::current_context(),
+            result: true,
+            bytes: true,
+        };
+        let mut content = vec![0; most];
+        let exchanged = self.exchange(&request, arguments, &mut content);
+        self.work.count(operation);
+        let said = reply(exchanged?)?;
+        self.note(said.result);
+        let bytes = usize::try_from(said.bytes).ok();
+        let content = bytes.and_then(|bytes| content.get(..bytes));
+        match content.ok_or(CUDA_ERROR_UNKNOWN)? {
+            [] if said.result != CUDA_SUCCESS => Err(said.result),
+            content => Ok(read(content)),
+        }
     }
 
     /// Like [`Connection::post`], of an operation whose arguments are written already.

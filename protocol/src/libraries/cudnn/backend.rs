@@ -39,6 +39,8 @@ pub mod element {
 
 /// The names of attributes that this project has to know (`cudnnBackendAttributeName_t`).
 pub mod name {
+    /// A plan's text.
+    pub const PLAN_TEXT: i32 = 405;
     /// A tensor's type of elements.
     pub const TENSOR_DATA_TYPE: i32 = 901;
     /// A tensor's number in its graph.

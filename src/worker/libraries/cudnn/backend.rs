@@ -9,6 +9,10 @@
 //!
 //! cuDNN accepts one type of descriptors as another, and descriptors that are not finalised, which change later. This
 //! module passes neither on.
+//!
+//! A plan has a text, of which another plan can be made. The tensors of such a plan are those of the first one. cuDNN
+//! takes only texts that it has given in this worker ([`Texts`]): of others the tensors are unknown, and it would trust
+//! them.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -78,13 +82,42 @@ impl Node {
 /// The most numbers that a tensor is given, one after the other: a program gives it one.
 const MOST_IDS: usize = 64;
 
+/// The most texts of plans that are remembered.
+const MOST_TEXTS: usize = 1 << 12;
+
+/// The texts of plans that the library has given: the tensors that may be by value in each, by the text's hash.
+#[derive(Debug, Default)]
+struct Texts(HashMap<[u8; 32], Values>);
+
+impl Texts {
+    /// A program may pass the NUL at the end on, or not.
+    fn hash(text: &[u8]) -> [u8; 32] {
+        let end = text.iter().rposition(|byte| *byte != 0);
+        *blake3::hash(&text[..end.map_or(0, |last| last + 1)]).as_bytes()
+    }
+
+    fn remember(&mut self, text: &[u8], values: &Values) {
+        if self.0.len() >= MOST_TEXTS {
+            self.0.clear();
+        }
+        self.0.insert(Self::hash(text), values.clone());
+    }
+
+    fn values(&self, text: &[u8]) -> Option<&Values> {
+        self.0.get(&Self::hash(text))
+    }
+}
+
 /// The backend's descriptors, by id.
 #[derive(Debug, Default)]
-pub struct Graphs(Mutex<HashMap<u64, Arc<Mutex<Node>>>>);
+pub struct Graphs {
+    nodes: Mutex<HashMap<u64, Arc<Mutex<Node>>>>,
+    texts: Mutex<Texts>,
+}
 
 impl Graphs {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<Node>>>> {
-        self.0.lock()
+        self.nodes.lock()
     }
 
     /// Takes an id for a descriptor; whether it was free. Of two threads that make descriptors with one id, one fails.
@@ -239,6 +272,16 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
             found.ok_or(status::BAD_PARAM)
         };
         let mut room = match of {
+            element::CHAR if name as i32 == name::PLAN_TEXT => {
+                let texts = session.graphs.texts.lock();
+                let values = texts.values(elements).ok_or(status::NOT_SUPPORTED)?;
+                let node = nodes.of(id);
+                if node.kind != kind::PLAN {
+                    return Err(status::BAD_PARAM);
+                }
+                node.values.add_all(values);
+                Room::with(elements)
+            }
             // Attributes that name the place of a value on the host, and attributes with another descriptor's whole
             // contents, which are unknown.
             element::POINTER | element::CHAR => return Err(status::NOT_SUPPORTED),
@@ -339,6 +382,8 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         }
     }
     let mut count = Room::new(8);
+    let is_text = name as i32 == name::PLAN_TEXT && of == element::CHAR && requested > 0;
+    let whole = if is_text { text_bytes(call, raw) } else { 0 };
     let at = if requested == 0 { 0 } else { room.address() };
     let words = [raw, name, of as u64, requested, count.address(), at];
     let status = call.cudnn("cudnnBackendGetAttribute", &words);
@@ -353,8 +398,26 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         call.answer(5, count.bytes(8));
     }
     let given = if is_descriptors { 0 } else { given * width };
-    call.answer(6, room.bytes(given));
+    let elements = room.bytes(given);
+    let node = nodes.of(id);
+    // A part of a text is none.
+    if is_text && given as u64 == whole && node.kind == kind::PLAN && node.is_final {
+        let mut texts = session.graphs.texts.lock();
+        texts.remember(&elements, &node.values);
+    }
+    call.answer(6, elements);
     Ok(SUCCESS)
+}
+
+/// The length of a plan's whole text.
+fn text_bytes(call: &Call<'_>, plan: u64) -> u64 {
+    let (mut count, none) = (Room::new(8), 0);
+    let (name, of) = (name::PLAN_TEXT as u64, element::CHAR as u64);
+    let words = [plan, name, of, none, count.address(), none];
+    match call.cudnn("cudnnBackendGetAttribute", &words) {
+        SUCCESS => count.word(),
+        _ => 0,
+    }
 }
 
 pub fn finalize(call: &mut Call<'_>, words: &[u64]) -> Outcome {
