@@ -28,6 +28,34 @@ void interrupted_submission(void)
 	close(made.fd);
 }
 
+/* Data travels both ways in one chain, each way copied or in pinned pages. */
+void data_both_ways(void)
+{
+	const size_t sizes[] = { 100, 1 << 20 };
+	int fd = new_client();
+	size_t in, out, i;
+
+	for (in = 0; in < 2; in++) {
+		for (out = 0; out < 2; out++) {
+			struct call made = { .fd = fd, .stream = { INVERT }, .in_bytes = sizes[in], .answer_bytes = 64 };
+			unsigned char *from = memory(sizes[in]), *to = memory(sizes[out] + 1);
+
+			for (i = 0; i < sizes[in]; i++)
+				from[i] = i * 7 + i / 251;
+			memset(to, 0x55, sizes[out] + 1);
+			made.data = from;
+			made.submit.out_ptr = (uintptr_t)to;
+			made.submit.out_bytes = sizes[out];
+			CHECK_EQ(call(&made), 0);
+			CHECK_EQ(made.submit.status, GPGPU_STATUS_OK);
+			for (i = 0; i < sizes[out]; i++)
+				CHECK_EQ(to[i], (unsigned char)~from[i % sizes[in]]);
+			CHECK_EQ(to[sizes[out]], 0x55);
+		}
+	}
+	close(fd);
+}
+
 void interrupted_transfer(void)
 {
 	struct call made = { .stream = { HOLD, 21 }, .in_bytes = 64 << 20, .answer_bytes = 64, .transfer = 1 };

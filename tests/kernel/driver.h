@@ -32,7 +32,7 @@
 /* As in src/device.rs. */
 enum { RELEASE = 1, CLOSE_STATUS, CLOSE_BYTES, CLOSE_HOLD, CLOSES, NOTIFICATIONS, HELD, OPEN_HOLD, NO_MAGIC,
        REPLACE, STOPS, CLIENTS, REGIONS, NO_VERSION, SLOW_STOP };
-enum { ECHO, HOLD, USED };
+enum { ECHO, HOLD, USED, INVERT };
 #define TOLD 0x01000000u
 #define LATE 0xa5
 
@@ -132,6 +132,7 @@ void ends_with_its_opener(void);
 void ends_though_passed_on(void);
 void outlives_a_thread(void);
 void many_at_once(void);
+void data_both_ways(void);
 void interrupted_submission(void);
 void interrupted_transfer(void);
 void one_over_the_limit(void);

@@ -20,6 +20,7 @@ static const struct {
 	TEST(outlives_a_thread),
 	TEST(many_at_once),
 	TEST(storm),
+	TEST(data_both_ways),
 	TEST(interrupted_submission),
 	TEST(interrupted_transfer),
 	TEST(one_over_the_limit),

@@ -81,6 +81,8 @@ mod verb {
     pub const HOLD: u32 = 1;
     /// Answer it like that, with a used length of so many bytes.
     pub const USED: u32 = 2;
+    /// Its data comes back, again and again, each byte inverted.
+    pub const INVERT: u32 = 3;
 }
 
 type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
@@ -306,6 +308,13 @@ impl Device {
         match word(0) {
             verb::HOLD if known => key = word(4),
             verb::USED if known => used = word(4),
+            verb::INVERT if known => {
+                let data = stream.get(header.stream_bytes.get() as usize..);
+                let bytes = data.unwrap_or_default().iter().cycle();
+                for (to, byte) in answer[8 + written as usize..].iter_mut().zip(bytes) {
+                    *to = !byte;
+                }
+            }
             _ => {}
         }
         let held = Held {
