@@ -155,7 +155,7 @@ fn enter<R: Request + Naming>(
         let mut named = request.named();
         if named.graph != 0 && session.gates.spans() {
             // The operation refuses a graph that is not there.
-            let graph = session.executables.find(named.graph);
+            let graph = session.executables.graphs.find(named.graph);
             named.gpus = graph.map_or(0, |graph| graph.gpus());
         }
         let passage = session.gates.enter(context, &named, R::GIVES)?;

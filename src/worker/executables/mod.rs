@@ -7,6 +7,7 @@
 //! nodes of launches that kernels update exist before the graph ([`updatable`]).
 
 mod bodies;
+mod by_id;
 mod charged;
 mod direct;
 mod part;
@@ -19,7 +20,7 @@ mod updatable_tests;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -29,11 +30,12 @@ use std::{
 use gpgpu_graphs::abi::CUgraphEdgeData;
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
-    api::{GraphChange, GraphExec, GraphPart, GraphStep, Object, graph_step as kind, object_kind},
+    api::{GraphChange, GraphExec, GraphStep, graph_step as kind},
     cuda::*,
 };
 
 use self::bodies::Bodies;
+use self::by_id::{ById, Owned};
 use self::charged::{Account, Taken, bytes_of};
 use self::direct::{in_one_context, is_direct, without_joins};
 pub use self::part::{Part, Recorder, Refused};
@@ -46,17 +48,11 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// The most executable graphs of a client.
-const MOST: usize = 16 << 10;
 /// The most steps of one.
 pub const MOST_STEPS: usize = 1 << 18;
 /// The maximum number of steps of all of a client's graphs, with the nodes of parts and an eighth for each dependency:
 /// each step costs the driver a kilobyte or so of the host's memory.
 const MOST_STEPS_OF_ALL: usize = 1 << 20;
-/// The most parts of a client.
-const MOST_PARTS: usize = 256 << 10;
-/// No object that is made has an id from here on.
-const RESERVED: u64 = 1 << 56;
 
 /// Counts something towards the client's limit, all of it or nothing.
 ///
@@ -81,7 +77,7 @@ impl Counted {
         for step in steps {
             // The driver copies the graph of a part.
             let nodes = match step.kind {
-                kind::PART => executables.part(step.object)?.nodes(),
+                kind::PART => executables.parts.find(step.object)?.nodes(),
                 _ => 0,
             };
             all = all.saturating_add(step.after.len() / 8 + nodes);
@@ -421,40 +417,40 @@ impl Executable {
     }
 }
 
-/// A client's executable graphs and parts, by id.
+impl Owned for Executable {
+    type Kind = GraphExec;
+    const MOST: usize = 16 << 10;
+
+    fn is_in(&self, context: u64) -> bool {
+        self.contexts.contains(&context)
+    }
+}
+
+/// A client's executable graphs, and the pieces of graphs that the driver has before them.
 #[derive(Default)]
 pub struct Executables {
-    all: Mutex<HashMap<u64, Arc<Executable>>>,
-    parts: Mutex<HashMap<u64, Arc<Part>>>,
-    nodes: Mutex<HashMap<u64, Arc<Nodes>>>,
+    /// The executable graphs.
+    pub graphs: ById<Executable>,
+    /// Recorded calls of libraries.
+    pub parts: ById<Part>,
+    /// The nodes of launches that kernels update.
+    pub nodes: ById<Nodes>,
     counted: Arc<AtomicUsize>,
     account: Account,
 }
 
 impl std::fmt::Debug for Executables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Executables({})", self.all().len())
+        write!(f, "Executables({})", self.graphs.len())
     }
 }
 
 impl Executables {
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Executable>>> {
-        self.all.lock()
-    }
-
-    fn all_nodes(&self) -> MutexGuard<'_, HashMap<u64, Arc<Nodes>>> {
-        self.nodes.lock()
-    }
-
-    fn parts(&self) -> MutexGuard<'_, HashMap<u64, Arc<Part>>> {
-        self.parts.lock()
-    }
-
-    /// Makes one.
+    /// Makes an executable graph.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is in use; `CUDA_ERROR_OUT_OF_MEMORY` past the limits; or the driver's.
+    /// As [`ById::add`]; `CUDA_ERROR_OUT_OF_MEMORY` past the limits; or the driver's.
     pub fn make(
         &self,
         session: &Session,
@@ -462,25 +458,17 @@ impl Executables {
         steps: &[GraphStep],
         flags: u64,
     ) -> Result<(), CUresult> {
-        check_new::<GraphExec, _>(&self.all(), id, MOST)?;
+        self.graphs.check(id)?;
         let graph = Graph::new(session, steps, flags)?;
-        let executable = Arc::new(Executable {
+        let executable = Executable {
             flags,
             contexts: graph.contexts.clone(),
             gpus: AtomicU64::new(graph.given),
             handles: Mutex::new(Handles::new(session, graph, flags)?),
-        });
-        // A context that is about to end has ended the parts that it has found so far.
+        };
         let is_live = |of: &u64| session.objects.live_context_of(*of).is_some();
-        let mut all = self.all();
-        // Another thread may have taken the id meanwhile.
-        check_new::<GraphExec, _>(&all, id, MOST)?;
-        if !executable.contexts.iter().all(is_live) {
-            drop(all);
-            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        }
-        all.insert(id, executable);
-        Ok(())
+        let are_live = |of: &Executable| of.contexts.iter().all(is_live);
+        self.graphs.add(id, executable, are_live)
     }
 
     /// Records the work of `body` in the stream that it gets, as a part of this id in the current context, and returns
@@ -488,14 +476,14 @@ impl Executables {
     ///
     /// # Errors
     ///
-    /// As [`Executables::make`], and as [`Recorder::finish`]; those of `body`.
+    /// As [`ById::add`], and as [`Recorder::finish`]; those of `body`.
     pub fn record<T>(
         &self,
         session: &Session,
         id: u64,
         body: impl FnOnce(&Recorder) -> Result<T, CUresult>,
     ) -> Result<(T, Result<u64, Refused>), CUresult> {
-        check_new::<GraphPart, _>(&self.parts(), id, MOST_PARTS)?;
+        self.parts.check(id)?;
         let context = session.entered();
         let recorder = Recorder::new()?;
         let done = body(&recorder)?;
@@ -505,94 +493,16 @@ impl Executables {
             Err(refused) => return Ok((done, Err(refused))),
         };
         let commands = part.commands;
-        let mut parts = self.parts();
-        check_new::<GraphPart, _>(&parts, id, MOST_PARTS)?;
-        if session.objects.live_context_of(context).is_none() {
-            drop(parts);
-            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        }
-        parts.insert(id, Arc::new(part));
+        let is_live = |of: &Part| session.objects.live_context_of(of.context).is_some();
+        self.parts.add(id, part, is_live)?;
         Ok((done, Ok(commands)))
-    }
-
-    /// The part with this id.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if there is none.
-    pub fn part(&self, id: u64) -> Result<Arc<Part>, CUresult> {
-        let found = self.parts().get(&id).cloned();
-        found.ok_or(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// Ends a part.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::part`].
-    pub fn forget_part(&self, id: u64) -> Result<(), CUresult> {
-        let gone = self.parts().remove(&id);
-        gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// The one with this id.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if there is none.
-    pub fn find(&self, id: u64) -> Result<Arc<Executable>, CUresult> {
-        self.all()
-            .get(&id)
-            .cloned()
-            .ok_or(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// Ends one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::find`].
-    pub fn end(&self, id: u64) -> Result<(), CUresult> {
-        let gone = self.all().remove(&id);
-        gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// A context is about to end, with everything in it.
     pub fn end_context(&self, context: u64) {
-        // The ended graphs are dropped after the locks.
-        let (mut execs, mut parts, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
-        self.all().retain(|_, of| {
-            let stays = !of.contexts.contains(&context);
-            if !stays {
-                execs.push(Arc::clone(of));
-            }
-            stays
-        });
-        self.parts().retain(|_, of| {
-            let stays = of.context != context;
-            if !stays {
-                parts.push(Arc::clone(of));
-            }
-            stays
-        });
-        self.all_nodes().retain(|_, of| {
-            let stays = !of.are_in(context);
-            if !stays {
-                nodes.push(Arc::clone(of));
-            }
-            stays
-        });
-    }
-}
-
-/// Checks that an id can become that of an object of a kind, with a limit on their number.
-fn check_new<K: Object, T>(all: &HashMap<u64, T>, id: u64, most: usize) -> Result<(), CUresult> {
-    if object_kind(id) != K::KIND || id >= RESERVED || all.contains_key(&id) {
-        Err(CUDA_ERROR_INVALID_VALUE)
-    } else if all.len() >= most {
-        Err(CUDA_ERROR_OUT_OF_MEMORY)
-    } else {
-        Ok(())
+        self.graphs.end_in(context);
+        self.parts.end_in(context);
+        self.nodes.end_in(context);
     }
 }
 

@@ -15,8 +15,9 @@ use std::{
 
 use gpgpu_graphs::abi::{CUDA_MEM_ALLOC_NODE_PARAMS, kind};
 use gpgpu_locks::RwLockWriteGuard;
-use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::{api::GraphPart, cuda::*};
 
+use super::Owned;
 use crate::{cuda::driver, worker::captures};
 
 /// The maximum depth of a library's graphs in each other.
@@ -27,7 +28,7 @@ const DEEPEST: usize = 8;
 pub struct Part {
     raw: CUgraph,
     /// The id of the context that it is in.
-    pub context: u64,
+    pub(super) context: u64,
     /// Launches, copies and fills.
     pub commands: u64,
     /// The counter of nodes and the number of nodes counted there.
@@ -277,6 +278,15 @@ impl Recorder {
         super::reserve(counted, nodes)?;
         (part.commands, part.counted) = (commands.max(1), Some((Arc::clone(counted), nodes)));
         Ok(Some(part))
+    }
+}
+
+impl Owned for Part {
+    type Kind = GraphPart;
+    const MOST: usize = 256 << 10;
+
+    fn is_in(&self, context: u64) -> bool {
+        self.context == context
     }
 }
 

@@ -378,7 +378,7 @@ pub fn make(
         kind::FILL => fill(session, step, at),
         kind::WORDS => words(session, step, at),
         kind::PART => {
-            let part = session.executables.part(step.object)?;
+            let part = session.executables.parts.find(step.object)?;
             if part.context != step.context {
                 return Err(CUDA_ERROR_INVALID_HANDLE);
             }

@@ -246,7 +246,7 @@ fn a_steps_memory_sizes_and_arrays_are_checked() {
 #[test]
 fn a_change_that_is_refused_leaves_the_graph_as_it_was() {
     let (rig, all) = with_graph();
-    let executable = rig.session.executables.find(id(1)).unwrap();
+    let executable = rig.session.executables.graphs.find(id(1)).unwrap();
     let mut step = of(&rig, kind::LAUNCH);
     let change = |step: usize, to: &GraphStep| GraphChange {
         step: step as u32,
@@ -295,10 +295,10 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     let made = executables.make(rig.session, direct, &steps, DEVICE_LAUNCH);
     assert_eq!(made, Ok(()));
     assert_eq!(name(direct), CUDA_SUCCESS);
-    let handle = |exec| executables.find(exec).and_then(|of| of.handle());
+    let handle = |exec| executables.graphs.find(exec).and_then(|of| of.handle());
     let before = handle(direct);
     let updates = || double::calls("cuGraphExecUpdate_v2");
-    let (count, update) = (updates(), executables.find(direct).unwrap());
+    let (count, update) = (updates(), executables.graphs.find(direct).unwrap());
     assert_eq!(update.update(rig.session, &steps), Ok(()));
     assert_eq!((handle(direct), updates()), (before, count + 1));
     // Fewer steps are another graph, and so are steps of other kinds: one of them may have no node.
@@ -307,8 +307,8 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     let swapped = [nothing, steps[0].clone()];
     assert_eq!(update.update(rig.session, &swapped), Err(BAD));
     assert_eq!(updates(), count + 1);
-    executables.end(plain).unwrap();
-    executables.end(direct).unwrap();
+    executables.graphs.end(plain).unwrap();
+    executables.graphs.end(direct).unwrap();
     assert_eq!(name(direct), GONE);
 }
 
@@ -330,7 +330,7 @@ fn a_graph_that_kernels_launch_is_not_launched_after_half_an_update() {
     let steps = fill_of(rig.alloc());
     let made = executables.make(rig.session, exec, &steps, DEVICE_LAUNCH);
     assert_eq!(made, Ok(()));
-    let executable = executables.find(exec).unwrap();
+    let executable = executables.graphs.find(exec).unwrap();
     // The driver's result of an update, and that of a launch after the end of the other list's memory.
     let after = |update, launched| {
         let dptr = rig.alloc();
@@ -363,8 +363,8 @@ fn a_changed_copy_of_a_graph_that_kernels_launch_may_name_its_own_context() {
     let set = |steps: &[GraphStep], flags| {
         let made = executables.make(rig.session, exec, steps, flags);
         assert_eq!(made, Ok(()));
-        let executable = executables.find(exec).unwrap();
-        executables.end(exec).unwrap();
+        let executable = executables.graphs.find(exec).unwrap();
+        executables.graphs.end(exec).unwrap();
         let to = copy.clone();
         executable.set(rig.session, &[GraphChange { step: 1, to }])
     };
@@ -629,7 +629,7 @@ fn a_graph_over_several_gpus_passes_the_gates_of_all() {
     let copy = of(&rig, kind::COPY);
     let mut far_copy = copy.clone();
     far_copy.numbers[0] = far;
-    let find = |exec| rig.session.executables.find(exec).unwrap();
+    let find = |exec| rig.session.executables.graphs.find(exec).unwrap();
     let lists = [
         (vec![fill.clone()], here),
         (vec![copy.clone()], here),
@@ -717,7 +717,7 @@ fn a_list_of_bodies_is_whole_or_refused() {
     ];
     assert_eq!(make(&rig, id(1), &all), CUDA_SUCCESS);
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
-    let executable = rig.session.executables.find(id(1)).unwrap();
+    let executable = rig.session.executables.graphs.find(id(1)).unwrap();
     for index in [0, 2, 3, 11] {
         let change = GraphChange {
             step: index as u32,

@@ -22,10 +22,10 @@ use gpgpu_protocol::{
 };
 
 use super::{
-    Executables, MOST, MOST_STEPS,
+    Executable, Executables, MOST_STEPS, Owned,
     bodies::{Bodies, Value},
     charged::Taken,
-    check_new, kind,
+    kind,
     part::nodes_of,
     reserve,
     step::make,
@@ -91,11 +91,6 @@ impl Nodes {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
-    }
-
-    /// Whether one of them is in a context.
-    pub fn are_in(&self, context: u64) -> bool {
-        self.lock().contexts.contains(&context)
     }
 
     /// Adds the node of a launch: its number, and its name in kernels.
@@ -207,7 +202,11 @@ impl Taking {
             return Ok(None);
         };
         let values = steps.iter().filter(|of| of.kind == kind::VALUE).count();
-        executables.nodes(step.numbers[0])?.take(values).map(Some)
+        executables
+            .nodes
+            .find(step.numbers[0])?
+            .take(values)
+            .map(Some)
     }
 
     /// The node of a step, which no other step can have then; `None` for a step that kernels do not update.
@@ -225,7 +224,7 @@ impl Taking {
             return Ok(None);
         }
         let [nodes, number] = super::step::numbers(step)?;
-        if !Arc::ptr_eq(&executables.nodes(nodes as u64)?, &self.nodes) {
+        if !Arc::ptr_eq(&executables.nodes.find(nodes as u64)?, &self.nodes) {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
         let node = self.left.get_mut(number).and_then(Option::take);
@@ -300,38 +299,25 @@ impl Drop for Taking {
     }
 }
 
+impl Owned for Nodes {
+    type Kind = GraphNodes;
+    const MOST: usize = <Executable as Owned>::MOST;
+
+    fn is_in(&self, context: u64) -> bool {
+        self.lock().contexts.contains(&context)
+    }
+}
+
 impl Executables {
     /// Makes the nodes of a graph under this id, none yet.
     ///
     /// # Errors
     ///
-    /// As of an executable graph.
+    /// As [`ById::add`](super::ById::add); the driver's.
     pub fn make_nodes(&self, id: u64) -> Result<(), CUresult> {
-        check_new::<GraphNodes, _>(&self.all_nodes(), id, MOST)?;
-        let nodes = Arc::new(Nodes::new(&self.counted)?);
-        let mut all = self.all_nodes();
-        check_new::<GraphNodes, _>(&all, id, MOST)?;
-        all.insert(id, nodes);
-        Ok(())
-    }
-
-    /// The nodes with this id.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if there are none.
-    pub fn nodes(&self, id: u64) -> Result<Arc<Nodes>, CUresult> {
-        let found = self.all_nodes().get(&id).cloned();
-        found.ok_or(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// Ends nodes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::nodes`].
-    pub fn forget_nodes(&self, id: u64) -> Result<(), CUresult> {
-        let gone = self.all_nodes().remove(&id);
-        gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
+        self.nodes.check(id)?;
+        let nodes = Nodes::new(&self.counted)?;
+        // They are in no context yet.
+        self.nodes.add(id, nodes, |_| true)
     }
 }

@@ -66,7 +66,7 @@ impl Client {
     }
 
     fn end(&self, exec: u64) {
-        assert_eq!(self.rig.session.executables.end(exec), Ok(()));
+        assert_eq!(self.rig.session.executables.graphs.end(exec), Ok(()));
     }
 
     fn counted(&self) -> usize {
@@ -109,7 +109,7 @@ fn an_executable_graph_has_all_nodes_of_its_graph_once() {
     // A refused list keeps nothing of them.
     assert_eq!(client.make(exec(1), &[own(1), own(0)]), CUDA_SUCCESS);
     assert_eq!(client.make(exec(2), &[own(0), own(1)]), REFUSED);
-    let made = client.rig.session.executables.find(exec(1)).unwrap();
+    let made = client.rig.session.executables.graphs.find(exec(1)).unwrap();
     let updated = made.update(client.rig.session, &[own(0), own(1)]);
     assert_eq!(updated, Err(REFUSED));
     drop(made);

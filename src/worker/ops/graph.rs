@@ -85,7 +85,7 @@ pub fn cuGraphExecDestroy(
     request: request::cuGraphExecDestroy,
     _: Data,
 ) -> Outcome<reply::cuGraphExecDestroy> {
-    session.executables.end(request.hGraphExec)?;
+    session.executables.graphs.end(request.hGraphExec)?;
     Ok(reply::cuGraphExecDestroy::default())
 }
 
@@ -95,7 +95,7 @@ pub fn cuGraphLaunch(
     request: request::cuGraphLaunch,
     _: Data,
 ) -> Outcome<reply::cuGraphLaunch> {
-    let executable = session.executables.find(request.hGraphExec)?;
+    let executable = session.executables.graphs.find(request.hGraphExec)?;
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
     executable.launch(session, stream)?;
     counts::launch();
@@ -108,7 +108,7 @@ pub fn cuGraphUpload(
     request: request::cuGraphUpload,
     _: Data,
 ) -> Outcome<reply::cuGraphUpload> {
-    let executable = session.executables.find(request.hGraphExec)?;
+    let executable = session.executables.graphs.find(request.hGraphExec)?;
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
     executable.upload(session, stream)?;
     Ok(reply::cuGraphUpload::default())
@@ -120,7 +120,7 @@ pub fn gpgpuGraphHandle(
     request: request::gpgpuGraphHandle,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphHandle> {
-    let handle = session.executables.find(request.exec)?.handle()?;
+    let handle = session.executables.graphs.find(request.exec)?.handle()?;
     Ok(reply::gpgpuGraphHandle { exec: (), handle })
 }
 
@@ -140,7 +140,7 @@ pub fn gpgpuGraphNode(
     request: request::gpgpuGraphNode,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphNode> {
-    let nodes = session.executables.nodes(request.nodes)?;
+    let nodes = session.executables.nodes.find(request.nodes)?;
     let (node, name) = nodes.add(session, &request.step)?;
     Ok(reply::gpgpuGraphNode {
         node,
@@ -155,7 +155,7 @@ pub fn gpgpuGraphNodesForget(
     request: request::gpgpuGraphNodesForget,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphNodesForget> {
-    session.executables.forget_nodes(request.nodes)?;
+    session.executables.nodes.end(request.nodes)?;
     Ok(reply::gpgpuGraphNodesForget::default())
 }
 
@@ -165,7 +165,7 @@ pub fn gpgpuGraphUpdate(
     request: request::gpgpuGraphUpdate,
     data: Data,
 ) -> Outcome<reply::gpgpuGraphUpdate> {
-    let executable = session.executables.find(request.exec)?;
+    let executable = session.executables.graphs.find(request.exec)?;
     let steps = steps(session, request.image, data)?;
     executable.update(session, &steps)?;
     Ok(reply::gpgpuGraphUpdate::default())
@@ -177,7 +177,7 @@ pub fn gpgpuGraphUpdateHere(
     request: request::gpgpuGraphUpdateHere,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphUpdateHere> {
-    let executable = session.executables.find(request.exec)?;
+    let executable = session.executables.graphs.find(request.exec)?;
     executable.update(session, &read(&request.steps.0)?)?;
     Ok(reply::gpgpuGraphUpdateHere::default())
 }
@@ -188,7 +188,7 @@ pub fn gpgpuGraphSetStep(
     request: request::gpgpuGraphSetStep,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphSetStep> {
-    let executable = session.executables.find(request.exec)?;
+    let executable = session.executables.graphs.find(request.exec)?;
     let (step, to) = (request.step, request.to);
     executable.set(session, &[GraphChange { step, to }])?;
     Ok(reply::gpgpuGraphSetStep::default())
@@ -200,7 +200,7 @@ pub fn gpgpuGraphSetSteps(
     request: request::gpgpuGraphSetSteps,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphSetSteps> {
-    let executable = session.executables.find(request.exec)?;
+    let executable = session.executables.graphs.find(request.exec)?;
     executable.set(session, &read(&request.changes.0)?)?;
     Ok(reply::gpgpuGraphSetSteps::default())
 }
@@ -299,6 +299,6 @@ pub fn gpgpuGraphForget(
     request: request::gpgpuGraphForget,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphForget> {
-    session.executables.forget_part(request.part)?;
+    session.executables.parts.end(request.part)?;
     Ok(reply::gpgpuGraphForget::default())
 }

@@ -10,9 +10,7 @@
 //! cuDNN accepts one type of descriptors as another, and descriptors that are not finalised, which change later. This
 //! module passes neither on.
 //!
-//! A plan has a text, of which another plan can be made. The tensors of such a plan are those of the first one. cuDNN
-//! takes only texts that it has given in this worker ([`Texts`]): of others the tensors are unknown, and it would trust
-//! them.
+//! A plan has a text, of which another plan can be made: [`Texts`].
 
 use std::{
     collections::{HashMap, hash_map},
@@ -31,6 +29,7 @@ use gpgpu_protocol::{
     },
 };
 
+use super::texts::Texts;
 use crate::worker::{
     grace,
     libraries::{Call, Outcome},
@@ -81,32 +80,6 @@ impl Node {
 
 /// The most numbers that a tensor is given, one after the other: a program gives it one.
 const MOST_IDS: usize = 64;
-
-/// The most texts of plans that are remembered.
-const MOST_TEXTS: usize = 1 << 12;
-
-/// The texts of plans that the library has given: the tensors that may be by value in each, by the text's hash.
-#[derive(Debug, Default)]
-struct Texts(HashMap<[u8; 32], Values>);
-
-impl Texts {
-    /// A program may pass the NUL at the end on, or not.
-    fn hash(text: &[u8]) -> [u8; 32] {
-        let end = text.iter().rposition(|byte| *byte != 0);
-        *blake3::hash(&text[..end.map_or(0, |last| last + 1)]).as_bytes()
-    }
-
-    fn remember(&mut self, text: &[u8], values: &Values) {
-        if self.0.len() >= MOST_TEXTS {
-            self.0.clear();
-        }
-        self.0.insert(Self::hash(text), values.clone());
-    }
-
-    fn values(&self, text: &[u8]) -> Option<&Values> {
-        self.0.get(&Self::hash(text))
-    }
-}
 
 /// The backend's descriptors, by id.
 #[derive(Debug, Default)]

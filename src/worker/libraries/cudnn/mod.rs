@@ -2,6 +2,7 @@
 //! cuDNN: functions for which a row of its table is not enough.
 
 mod backend;
+mod texts;
 
 use gpgpu_protocol::libraries::{
     Kind, SUCCESS,
