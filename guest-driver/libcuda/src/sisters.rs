@@ -5,12 +5,12 @@ use std::ffi::c_void;
 
 use gpgpu_client::sister::{Entry, LONGEST, VERSION};
 use gpgpu_protocol::{
-    api::{Operation, Property, object_id_of, operation, request as api_request},
+    api::{Operation, Property, Request, object_id_of, operation, request as api_request},
     cuda::*,
 };
 
 use crate::{
-    client::{client, initialise},
+    client::{Client, client, initialise},
     context,
     ffi::{Result, enter},
     graph::library,
@@ -111,6 +111,11 @@ unsafe fn request<'a>(
     }))
 }
 
+/// Whether a call travels as data beside the stream. An older host has no such calls: most replies are short all the same.
+fn is_long(client: &Client, arguments: &[u8], most: usize) -> bool {
+    arguments.len().max(most) > LONGEST && client.has(api_request::gpgpuLongCall::OP)
+}
+
 unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresult {
     enter("a library's request", || {
         // SAFETY: the sister's bytes live across the call.
@@ -120,7 +125,7 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
             return Ok(());
         }
         managed::before_library(operation, arguments);
-        if arguments.len() > LONGEST {
+        if is_long(client, arguments, 0) {
             client.call_long(operation, arguments, LONGEST, |_| ())?;
         } else {
             client.post_written(operation, arguments)?;
@@ -163,7 +168,7 @@ unsafe extern "C" fn call_for(
             return Ok(());
         }
         managed::before_library(operation, arguments);
-        if arguments.len() > LONGEST || most > LONGEST {
+        if is_long(client, arguments, most) {
             return client.call_long(operation, arguments, most.max(LONGEST), read);
         }
         client.call_written(operation, arguments, read)
