@@ -358,6 +358,9 @@ def functions_of_jax():
     for _ in range(50):
         w, loss = step(w)
     image, kernel = a.reshape(1, 4, 128, 128), jax.random.normal(key, (8, 4, 3, 3))
+    heads = a.reshape(2, 128, 4, 64).astype(jnp.bfloat16)
+    # XLA makes the plan of a text that cuDNN has given it.
+    attended = jax.nn.dot_product_attention(heads, heads, heads, is_causal=True, implementation="cudnn")
     found = [
         loss,
         jax.grad(lambda x: jnp.tanh(x @ x).sum())(a).std(),
@@ -377,6 +380,7 @@ def functions_of_jax():
         jnp.einsum("ij,jk,kl->il", a, a, a).std(),
         a.at[jnp.array([1, 2])].add(3.0).sum(),
         jax.random.uniform(key, (1000,)).sum(),
+        attended.astype(jnp.float32).std(),
         jax.devices()[0].platform == "gpu",
     ]
     return [float(number) for number in found]
