@@ -2,6 +2,8 @@
 // Modules, libraries, variables, entry points by name (pitfalls 43, 44, 45, 50, 51).
 #include "driver.h"
 #include <dlfcn.h>
+#include <set>
+#include <string>
 
 // Two modules with a kernel of one name and unlike parameters.
 static const char one_ptx[] = R"(
@@ -116,6 +118,47 @@ PITFALL(43, variables_of_two_copies_of_a_module) {
     CUmodule owner = nullptr;
     CK(cuFuncGetModule(&owner, listed[0]));
     EXPECT(owner == first, "cuFuncGetModule");
+}
+
+// The names of all kernels together are longer than one answer of a device.
+PITFALL(43, all_functions_of_a_large_module_are_named) {
+    Gpu gpu;
+    std::set<std::string> expected;
+    std::string ptx = ".version 7.0\n.target sm_80\n.address_size 64\n";
+    for (unsigned i = 0; i < 600; i++) {
+        std::string name = "kernel_" + std::string(200, 'a' + i % 26) + "_" + std::to_string(i);
+        ptx += ".visible .entry " + name + "()\n{\n    ret;\n}\n";
+        expected.insert(name);
+    }
+    CUmodule module = nullptr;
+    CK(cuModuleLoadData(&module, ptx.c_str()));
+    unsigned count = 0;
+    CK(cuModuleGetFunctionCount(&count, module));
+    EXPECT(count == expected.size(), "%u functions", count);
+    std::vector<CUfunction> functions(count);
+    CK(cuModuleEnumerateFunctions(functions.data(), count, module));
+    std::set<std::string> names;
+    for (CUfunction function : functions) {
+        const char *name = nullptr;
+        CK(cuFuncGetName(&name, function));
+        names.insert(name);
+    }
+    EXPECT(names == expected, "%zu names of functions", names.size());
+    CK(cuModuleUnload(module));
+    CUlibrary library = nullptr;
+    CK(cuLibraryLoadData(&library, ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CK(cuLibraryGetKernelCount(&count, library));
+    EXPECT(count == expected.size(), "%u kernels", count);
+    std::vector<CUkernel> kernels(count);
+    CK(cuLibraryEnumerateKernels(kernels.data(), count, library));
+    names.clear();
+    for (CUkernel kernel : kernels) {
+        const char *name = nullptr;
+        CK(cuKernelGetName(&name, kernel));
+        names.insert(name);
+    }
+    EXPECT(names == expected, "%zu names of kernels", names.size());
+    CK(cuLibraryUnload(library));
 }
 
 PITFALL(43, constants_and_arrays) {

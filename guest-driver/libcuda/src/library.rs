@@ -4,7 +4,7 @@
 use std::{ffi::c_void, sync::Arc};
 
 use gpgpu_protocol::{
-    api::{Function, JitLog, Kernel, Library, Module, Object, request},
+    api::{Function, JitLog, Kernel, Library, Module, Object, Request, request},
     cuda::*,
 };
 
@@ -16,6 +16,7 @@ use crate::{
     ffi::Result,
     globals,
     image::{self, Jit},
+    module::all_names,
     stores::{function::FunctionData, module::ModuleData, objects::Known},
     texture_reference, thread,
 };
@@ -73,12 +74,19 @@ fn kernel(client: &Client, library: u64, name: &str) -> Result<u64> {
 }
 
 fn names(client: &Client, library: CUlibrary) -> Result<Vec<String>> {
-    Ok(client
-        .call(&request::gpgpuLibraryKernels {
-            library: Library::id(library),
-            names: true,
-        })?
-        .names)
+    let (library, names) = (Library::id(library), true);
+    if !client.has(request::gpgpuLibraryKernelNames::OP) {
+        let all = client.call(&request::gpgpuLibraryKernels { library, names })?;
+        return Ok(all.names);
+    }
+    all_names(|first| {
+        let some = client.call(&request::gpgpuLibraryKernelNames {
+            library,
+            first,
+            names,
+        })?;
+        Ok(some.names)
+    })
 }
 
 fn current_context() -> Result<u64> {

@@ -2,7 +2,7 @@
 //! Modules: images loaded into one context.
 
 use gpgpu_protocol::{
-    api::{Function, JitLog, Module, Object, request},
+    api::{Function, JitLog, Module, Object, Request, request},
     cuda::*,
 };
 
@@ -17,6 +17,35 @@ use crate::{
     stores::{function::FunctionData, module::ModuleData, objects::Known},
     texture_reference, thread,
 };
+
+/// All names, of which `some` gives those from a number on, as many as an answer holds.
+///
+/// # Errors
+///
+/// Those of `some`.
+pub fn all_names(some: impl Fn(u32) -> Result<Vec<String>>) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    loop {
+        let more = some(names.len() as u32)?;
+        if more.is_empty() {
+            return Ok(names);
+        }
+        names.extend(more);
+    }
+}
+
+/// The names of a module's functions.
+fn names(client: &Client, hmod: u64) -> Result<Vec<String>> {
+    let names = true;
+    if !client.has(request::gpgpuModuleFunctionNames::OP) {
+        let all = client.call(&request::gpgpuModuleFunctions { hmod, names })?;
+        return Ok(all.names);
+    }
+    all_names(|first| {
+        let some = client.call(&request::gpgpuModuleFunctionNames { hmod, first, names })?;
+        Ok(some.names)
+    })
+}
 
 fn load<'a>(
     to: OutPtr<CUmodule>,
@@ -128,16 +157,14 @@ cuda! {
     fn cuModuleGetFunctionCount(count: OutPtr<u32>, module: CUmodule) {
         let client = client()?;
         count.required()?;
-        let names = client.call(&request::gpgpuModuleFunctions { hmod: Module::id(module), names: true })?.names;
-        count.set(names.len() as u32)
+        count.set(names(client, Module::id(module))?.len() as u32)
     }
 
     fn cuModuleEnumerateFunctions(functions: OutPtr<CUfunction>, numFunctions: u32, module: CUmodule) {
         let client = client()?;
         functions.required()?;
         let id = Module::id(module);
-        let names = client.call(&request::gpgpuModuleFunctions { hmod: id, names: true })?.names;
-        for (i, name) in names.iter().take(numFunctions as usize).enumerate() {
+        for (i, name) in names(client, id)?.iter().take(numFunctions as usize).enumerate() {
             functions.at(i).offer(Function::handle(function(client, id, name)?));
         }
         Ok(())

@@ -1817,4 +1817,6 @@ issued! {
     21 0x0e13 0x0b03281905bb90f6 gpgpuGraphNode;
     21 0x0e14 0x68780c0f095fc16c gpgpuGraphNodesForget;
     22 0x0017 0x2c97141163edc2d9 gpgpuLongCall;
+    23 0x0609 0xf24097ff56770e15 gpgpuModuleFunctionNames;
+    23 0x070c 0x21b13f53ac1fa4f3 gpgpuLibraryKernelNames;
 }

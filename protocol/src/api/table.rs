@@ -322,6 +322,9 @@ macro_rules! with_api {
             0x0607 call custom gpgpuTextureReferenceSet(hmod: Module, name: String, resource: TextureResource, texture: TextureForm, offset: Out<usize>);
             /// Sets the array of a module's surface reference.
             0x0608 call custom gpgpuSurfaceReferenceSet(hmod: Module, name: String, array: Array);
+            /// The names of a module's functions from number `first` on, as many as an answer holds: none only if there are no
+            /// more.
+            0x0609 call custom gpgpuModuleFunctionNames(hmod: Module, first: u32, names: Out<Vec<String>>);
 
             // Libraries.
             /// Loads an image as a library, whose id, `library`, the client chose. `image`, `options`, `eager` and `log` are as in
@@ -337,6 +340,8 @@ macro_rules! with_api {
             0x0704 call custom cuLibraryGetGlobal(library: Library, name: String, dptr: Out<u64>, bytes: Out<usize>);
             /// The names of a library's kernels.
             0x0705 call custom gpgpuLibraryKernels(library: Library, names: Out<Vec<String>>);
+            /// The names of a library's kernels, as `gpgpuModuleFunctionNames` gives those of functions.
+            0x070c call custom gpgpuLibraryKernelNames(library: Library, first: u32, names: Out<Vec<String>>);
             /// Makes the module that a library is in the current context an object of the client, whose id, `module`, the client
             /// chose. It ends with the library.
             0x0706 call custom cuLibraryGetModule(module: u64, library: Library);

@@ -15,7 +15,7 @@ use gpgpu_protocol::{
 use super::{
     function::{Described, attribute, params},
     image::{Jit, Needs},
-    module::{c_name, image, text, unload},
+    module::{c_name, image, names_of, text, unload},
 };
 use crate::cuda::driver;
 use crate::worker::{
@@ -252,6 +252,15 @@ fn load_now(library: CUlibrary) {
     super::module::load_now(&functions);
 }
 
+fn name_of(kernel: CUkernel) -> Result<String, CUresult> {
+    let mut name = std::ptr::null();
+    // SAFETY: the kernel is one that the driver just gave.
+    unsafe {
+        driver::cuKernelGetName(&mut name, kernel)?;
+        Ok(text(name))
+    }
+}
+
 /// The names of a library's kernels.
 pub fn gpgpuLibraryKernels(
     session: &Session,
@@ -259,17 +268,23 @@ pub fn gpgpuLibraryKernels(
     _: Data,
 ) -> Outcome<reply::gpgpuLibraryKernels> {
     let kernels = kernels(library(session, request.library)?)?;
-    let mut names = Vec::new();
-    for kernel in kernels {
-        let mut name = std::ptr::null();
-        // SAFETY: the kernel is one that the driver just gave.
-        names.push(unsafe {
-            driver::cuKernelGetName(&mut name, kernel)?;
-            text(name)
-        });
-    }
+    let names = kernels.into_iter().map(name_of);
     Ok(reply::gpgpuLibraryKernels {
-        names,
+        names: names.collect::<Result<_, _>>()?,
+        ..Default::default()
+    })
+}
+
+/// Some of them.
+pub fn gpgpuLibraryKernelNames(
+    session: &Session,
+    request: request::gpgpuLibraryKernelNames,
+    _: Data,
+) -> Outcome<reply::gpgpuLibraryKernelNames> {
+    let kernels = kernels(library(session, request.library)?)?;
+    let rest = kernels.into_iter().skip(request.first as usize);
+    Ok(reply::gpgpuLibraryKernelNames {
+        names: names_of(rest, name_of)?,
         ..Default::default()
     })
 }

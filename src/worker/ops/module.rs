@@ -256,6 +256,40 @@ pub fn load_now(functions: &[CUfunction]) {
     }
 }
 
+/// The most bytes of names in an answer, if it has more than one.
+const MOST_NAMES: usize = 48 << 10;
+
+/// Names of objects, as many as an answer holds.
+///
+/// # Errors
+///
+/// The driver's, of `name`.
+pub fn names_of<T>(
+    objects: impl Iterator<Item = T>,
+    name: impl Fn(T) -> Result<String, CUresult>,
+) -> Result<Vec<String>, CUresult> {
+    let (mut names, mut bytes) = (Vec::new(), 0);
+    for object in objects {
+        let name = name(object)?;
+        // With its length, and up to a multiple of eight bytes.
+        bytes += name.len() + 16;
+        if bytes > MOST_NAMES && !names.is_empty() {
+            break;
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn name_of(function: CUfunction) -> Result<String, CUresult> {
+    let mut name = std::ptr::null();
+    // SAFETY: the function is one that the driver just gave.
+    unsafe {
+        driver::cuFuncGetName(&mut name, function)?;
+        Ok(text(name))
+    }
+}
+
 /// The names of a module's functions.
 pub fn gpgpuModuleFunctions(
     session: &Session,
@@ -263,17 +297,23 @@ pub fn gpgpuModuleFunctions(
     _: Data,
 ) -> Outcome<reply::gpgpuModuleFunctions> {
     let functions = functions(module(session, request.hmod)?)?;
-    let mut names = Vec::new();
-    for function in functions {
-        let mut name = std::ptr::null();
-        // SAFETY: the function is one that the driver just gave.
-        names.push(unsafe {
-            driver::cuFuncGetName(&mut name, function)?;
-            text(name)
-        });
-    }
+    let names = functions.into_iter().map(name_of);
     Ok(reply::gpgpuModuleFunctions {
-        names,
+        names: names.collect::<Result<_, _>>()?,
+        ..Default::default()
+    })
+}
+
+/// Some of them.
+pub fn gpgpuModuleFunctionNames(
+    session: &Session,
+    request: request::gpgpuModuleFunctionNames,
+    _: Data,
+) -> Outcome<reply::gpgpuModuleFunctionNames> {
+    let functions = functions(module(session, request.hmod)?)?;
+    let rest = functions.into_iter().skip(request.first as usize);
+    Ok(reply::gpgpuModuleFunctionNames {
+        names: names_of(rest, name_of)?,
         ..Default::default()
     })
 }
