@@ -359,7 +359,7 @@ def functions_of_jax():
         w, loss = step(w)
     image, kernel = a.reshape(1, 4, 128, 128), jax.random.normal(key, (8, 4, 3, 3))
     heads = a.reshape(2, 128, 4, 64).astype(jnp.bfloat16)
-    # XLA makes the plan of a text that cuDNN has given it.
+    # XLA makes the plan from a text that it has got from cuDNN.
     attended = jax.nn.dot_product_attention(heads, heads, heads, is_causal=True, implementation="cudnn")
     found = [
         loss,

@@ -150,18 +150,31 @@ fn new_handle(client: &mut Client<'_>, context: u64) -> u64 {
     handle
 }
 
-/// Addresses in place of values, and attributes that would turn a value into an address.
-#[test]
-fn pitfall_81_no_address_stands_for_a_value() {
+/// Runs `body` for a client with a context and a handle of cuDNN. Another VM works meanwhile.
+fn with_handle(body: impl FnOnce(&mut Client<'_>, u64, u64)) {
     let Some(host) = start("") else { return };
     beside(&host, || {
         let mut guest = host.boot(0, vmm());
         let mut client = Client::open(&mut guest);
         let context = client.context();
         let handle = new_handle(&mut client, context);
-        for (at, command) in product_plan(handle).iter().enumerate() {
-            assert_eq!(said(&mut client, command), status::SUCCESS, "command {at}");
-        }
+        body(&mut client, context, handle);
+        client.close();
+    });
+}
+
+/// Makes the plan of a product.
+fn make_product_plan(client: &mut Client<'_>, handle: u64) {
+    for (at, command) in product_plan(handle).iter().enumerate() {
+        assert_eq!(said(client, command), status::SUCCESS, "command {at}");
+    }
+}
+
+/// Addresses in place of values, and attributes that would turn a value into an address.
+#[test]
+fn pitfall_81_no_address_stands_for_a_value() {
+    with_handle(|client, context, handle| {
+        make_product_plan(client, handle);
         let at = client.alloc(BYTES, context);
         let (here, mut value) = (Place::Device(at), [0; VALUE_BYTES]);
         value[..4].copy_from_slice(&2_f32.to_le_bytes());
@@ -179,11 +192,11 @@ fn pitfall_81_no_address_stands_for_a_value() {
             vec![(1, here); 1 << 10],
         ] {
             let command = execute(handle, 9, &wrong, context);
-            let status = said(&mut client, &command);
+            let status = said(client, &command);
             assert_eq!(status, status::BAD_PARAM, "{} tensors", wrong.len());
         }
         let command = execute(handle, 9, &good, context);
-        assert_eq!(said(&mut client, &command), status::SUCCESS);
+        assert_eq!(said(client, &command), status::SUCCESS);
 
         // A finalised descriptor does not change.
         for (serial, name, is) in [
@@ -191,10 +204,10 @@ fn pitfall_81_no_address_stands_for_a_value() {
             (2, name::TENSOR_IS_BY_VALUE, 0),
         ] {
             let command = set_many(serial, name, element::BOOLEAN, 1, &[is]);
-            assert_eq!(said(&mut client, &command), status::BAD_PARAM);
+            assert_eq!(said(client, &command), status::BAD_PARAM);
         }
         let command = set(2, name::TENSOR_ID, element::INT64, &[1]);
-        assert_eq!(said(&mut client, &command), status::BAD_PARAM);
+        assert_eq!(said(client, &command), status::BAD_PARAM);
         // One that was by value while it was made counts as such, whatever it is in the end.
         for command in [
             make(20, kind::TENSOR),
@@ -202,41 +215,30 @@ fn pitfall_81_no_address_stands_for_a_value() {
             set_many(20, name::TENSOR_IS_BY_VALUE, element::BOOLEAN, 1, &[1]),
             set_many(20, name::TENSOR_IS_BY_VALUE, element::BOOLEAN, 1, &[0]),
         ] {
-            assert_eq!(said(&mut client, &command), status::SUCCESS);
+            assert_eq!(said(client, &command), status::SUCCESS);
         }
         // Variant packs are the worker's own, and other pointers are invalid.
-        assert_eq!(
-            said(&mut client, &make(21, kind::PACK)),
-            status::NOT_SUPPORTED
-        );
+        assert_eq!(said(client, &make(21, kind::PACK)), status::NOT_SUPPORTED);
         for (of, count) in [(element::POINTER, 1), (element::CHAR, 8)] {
             for name in [name::PACK_POINTERS, name::PACK_WORKSPACE, 405, 906] {
                 let command = set_many(20, name, of, count, &[0x41; 8]);
-                assert_eq!(said(&mut client, &command), status::NOT_SUPPORTED);
+                assert_eq!(said(client, &command), status::NOT_SUPPORTED);
             }
         }
         for of in [element::POINTER, element::HANDLE] {
             let command = get(9, 400, of, 1, &[]);
-            assert_eq!(said(&mut client, &command), status::NOT_SUPPORTED);
+            assert_eq!(said(client, &command), status::NOT_SUPPORTED);
         }
         let command = execute(handle, 9, &good, context);
-        assert_eq!(said(&mut client, &command), status::SUCCESS);
-        client.close();
+        assert_eq!(said(client, &command), status::SUCCESS);
     });
 }
 
 /// A plan's text makes plans with the same tensors by value, and no other text makes any. It is longer than a command.
 #[test]
 fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
-    let Some(host) = start("") else { return };
-    beside(&host, || {
-        let mut guest = host.boot(0, vmm());
-        let mut client = Client::open(&mut guest);
-        let context = client.context();
-        let handle = new_handle(&mut client, context);
-        for command in product_plan(handle) {
-            assert_eq!(said(&mut client, &command), status::SUCCESS);
-        }
+    with_handle(|client, context, handle| {
+        make_product_plan(client, handle);
         let read = |content: &[u8]| {
             let mut reader = Reader::new(content);
             let status: i32 = reader.get().unwrap();
@@ -254,7 +256,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
         };
         let (op, arguments) = get(300_000);
         let asked = (op, &arguments[..]);
-        let (code, content) = long(&mut client, asked, 0, 400_000);
+        let (code, content) = long(client, asked, 0, 400_000);
         assert_eq!(code, CUDA_SUCCESS);
         let (status, results) = read(&content.unwrap());
         assert_eq!((status, results.len()), (status::SUCCESS, 2));
@@ -262,7 +264,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
         assert!(text.len() > 64 << 10, "{} bytes", text.len());
         // Too little room for the answer, and operations that are none of a library's.
         for out in [0, 1, text.len() as u64] {
-            let short = long(&mut client, asked, 0, out);
+            let short = long(client, asked, 0, out);
             assert_eq!(short, (CUDA_ERROR_OUT_OF_MEMORY, None));
         }
         let own = <request::gpgpuLongCall as gpgpu_protocol::api::Request>::OP;
@@ -272,12 +274,21 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
             (op, &[]),
             (op, &[7; 9]),
         ] {
-            let none = long(&mut client, (op, arguments), 0, 400_000);
+            let none = long(client, (op, arguments), 0, 400_000);
             assert_eq!(none, (CUDA_ERROR_INVALID_VALUE, None));
         }
 
+        // A context that is none.
+        let another = Class::CudnnHandle.id(2);
+        let (op, arguments) = written("cudnnCreate", &[another], &[]);
+        for none in [7, handle, u64::MAX] {
+            let (code, content) = long(client, (op, &arguments), none, 64);
+            assert_eq!(code, CUDA_SUCCESS);
+            assert_ne!(read(&content.unwrap()).0, status::SUCCESS, "{none:#x}");
+        }
+
         let mut status_of = |(op, arguments): (u16, Vec<u8>)| {
-            let (code, content) = long(&mut client, (op, &arguments), 0, 400_000);
+            let (code, content) = long(client, (op, &arguments), 0, 400_000);
             assert_eq!(code, CUDA_SUCCESS);
             read(&content.unwrap()).0
         };
@@ -297,79 +308,67 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
         assert_eq!(status_of(set(30, &text)), status::SUCCESS);
         let by_handle = self::set(30, 400, element::HANDLE, &[handle]);
         for command in [by_handle, finalize(30)] {
-            assert_eq!(said(&mut client, &command), status::SUCCESS);
+            assert_eq!(said(client, &command), status::SUCCESS);
         }
         let at = client.alloc(BYTES, context);
         let (here, value) = (Place::Device(at), Place::Value([0; VALUE_BYTES]));
         for (second, right) in [(here, status::BAD_PARAM), (value, status::SUCCESS)] {
             let command = execute(handle, 30, &[(1, here), (2, second), (3, here)], context);
-            assert_eq!(said(&mut client, &command), right);
+            assert_eq!(said(client, &command), right);
         }
-        client.close();
     });
 }
 
 /// Descriptors that contain themselves or each other, invalid ids, and lengths other than those of the data.
 #[test]
 fn pitfall_63_descriptors_hold_what_is_finalised_and_as_much_as_came() {
-    let Some(host) = start("") else { return };
-    beside(&host, || {
-        let mut guest = host.boot(0, vmm());
-        let mut client = Client::open(&mut guest);
-        let context = client.context();
-        let handle = new_handle(&mut client, context);
+    with_handle(|client, context, handle| {
         for serial in [1, 2] {
-            assert_eq!(said(&mut client, &make(serial, 13)), status::SUCCESS);
+            assert_eq!(said(client, &make(serial, 13)), status::SUCCESS);
         }
         for (serial, other) in [(1, 1), (1, 2), (2, 1)] {
             let command = set(serial, 751, element::DESCRIPTOR, &[id(other)]);
-            assert_eq!(said(&mut client, &command), status::DESCRIPTOR_TYPE);
+            assert_eq!(said(client, &command), status::DESCRIPTOR_TYPE);
         }
         // Of the right type, and not finalised.
-        assert_eq!(said(&mut client, &make(4, kind::TENSOR)), status::SUCCESS);
+        assert_eq!(said(client, &make(4, kind::TENSOR)), status::SUCCESS);
         let command = set(4, 913, element::DESCRIPTOR, &[id(4)]);
-        assert_eq!(said(&mut client, &command), status::NOT_FINALIZED);
+        assert_eq!(said(client, &command), status::NOT_FINALIZED);
         let command = set(1, 751, element::DESCRIPTOR, &[id(4)]);
-        assert_eq!(said(&mut client, &command), status::NOT_FINALIZED);
+        assert_eq!(said(client, &command), status::NOT_FINALIZED);
         // Of a name that is none of those that take descriptors.
         let command = set(1, 902, element::DESCRIPTOR, &[id(4)]);
-        assert_eq!(said(&mut client, &command), status::NOT_SUPPORTED);
+        assert_eq!(said(client, &command), status::NOT_SUPPORTED);
         for none in [0, id(3), handle ^ 0x100, context, 7, u64::MAX] {
             for of in [element::DESCRIPTOR, element::HANDLE] {
                 let command = set(1, 751, of, &[none]);
-                assert_eq!(said(&mut client, &command), status::BAD_PARAM, "{none:#x}");
+                assert_eq!(said(client, &command), status::BAD_PARAM, "{none:#x}");
             }
         }
         // An id is one descriptor's.
-        let (said_twice, code, _) = send(&mut client, &make(1, 13));
+        let (said_twice, code, _) = send(client, &make(1, 13));
         assert_eq!((said_twice, code), (device::OK, CUDA_ERROR_INVALID_VALUE));
         for count in [0, 2, 1 << 24, 1 << 40, 1 << 61, u64::MAX] {
             let command = set_many(1, 700, element::INT64, count, &[0; 8]);
-            assert_ne!(said(&mut client, &command), status::SUCCESS, "{count:#x}");
+            assert_ne!(said(client, &command), status::SUCCESS, "{count:#x}");
             let command = get(1, 700, element::INT64, count, &[]);
-            assert_ne!(said(&mut client, &command), status::SUCCESS, "{count:#x}");
+            assert_ne!(said(client, &command), status::SUCCESS, "{count:#x}");
             let command = get(1, 700, element::DESCRIPTOR, count, &[id(2)]);
-            assert_ne!(said(&mut client, &command), status::SUCCESS, "{count:#x}");
+            assert_ne!(said(client, &command), status::SUCCESS, "{count:#x}");
         }
         for of in [-1, 34, i32::MAX] {
             let command = set_many(1, 700, of, 1, &[0; 8]);
-            assert_eq!(said(&mut client, &command), status::ATTRIBUTE_TYPE);
+            assert_eq!(said(client, &command), status::ATTRIBUTE_TYPE);
         }
         let command = get(1, 700, element::DESCRIPTOR, 1, &[id(1)]);
-        assert_eq!(said(&mut client, &command), status::BAD_PARAM);
-        client.close();
+        assert_eq!(said(client, &command), status::BAD_PARAM);
     });
 }
 
 /// Several threads of a guest make, set, finalise, read, execute and end the same descriptors.
 #[test]
 fn pitfall_63_descriptors_can_end_under_their_users() {
-    let Some(host) = start("") else { return };
-    beside(&host, || {
-        let mut guest = host.boot(0, vmm());
-        let mut client = Client::open(&mut guest);
-        let context = client.context();
-        let handle = new_handle(&mut client, context);
+    with_handle(|client, context, handle| {
         let at = client.alloc(BYTES, context);
         let here = Place::Device(at);
         let good = [(1, here), (2, Place::Value([0; VALUE_BYTES])), (3, here)];
@@ -386,17 +385,14 @@ fn pitfall_63_descriptors_can_end_under_their_users() {
                 finalize(5),
             ];
             streams.extend((1..10).map(end));
-            in_any_order(&mut client, streams, 4096, &mut random, round);
+            in_any_order(client, streams, 4096, &mut random, round);
             // Leftovers.
             for serial in 1..10 {
-                send(&mut client, &end(serial));
+                send(client, &end(serial));
             }
         }
-        for command in product_plan(handle) {
-            assert_eq!(said(&mut client, &command), status::SUCCESS);
-        }
+        make_product_plan(client, handle);
         let command = execute(handle, 9, &good, context);
-        assert_eq!(said(&mut client, &command), status::SUCCESS);
-        client.close();
+        assert_eq!(said(client, &command), status::SUCCESS);
     });
 }

@@ -372,8 +372,8 @@ fn text(plan: Raw) -> Vec<u8> {
     text
 }
 
-/// A plan that is made of a text.
-fn of_text(handle: Raw, text: &[u8]) -> Raw {
+/// A plan that is made from a text.
+fn from_text(handle: Raw, text: &[u8]) -> Raw {
     let plan = backend(5);
     has(plan, 405, 24, text);
     has(plan, 400, 0, &[handle]);
@@ -442,8 +442,8 @@ pub fn graphs() {
         let (plan, bytes) = plan(handle, graph(handle, convolution(&shape)));
         let mut room = stream.alloc_zeros::<f32>(bytes / 4 + 1).unwrap();
         let room = address(&mut room, &stream);
-        // A plan that is made of another's text does the same.
-        let plan = of_text(handle, &text(plan));
+        // A plan that is made from another's text does the same.
+        let plan = from_text(handle, &text(plan));
         for seed in 0..4 {
             let count = |of: [usize; 4]| of.iter().product::<usize>();
             let x = numbers(count(shape.x()), seed);
@@ -486,7 +486,7 @@ pub fn graphs() {
     let said = format!("{found:?}");
     let ((plan, bytes), numbers_of_x) = found.into_iter().find_map(Result::ok).expect(&said);
     // It has the same tensors by value.
-    let plan = of_text(handle, &text(plan));
+    let plan = from_text(handle, &text(plan));
     let mut room = stream.alloc_zeros::<f32>(bytes / 4 + 1).unwrap();
     let room = address(&mut room, &stream);
     let values = numbers(numbers_of_x, 3);

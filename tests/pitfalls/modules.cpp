@@ -120,6 +120,17 @@ PITFALL(43, variables_of_two_copies_of_a_module) {
     EXPECT(owner == first, "cuFuncGetModule");
 }
 
+template <typename Object>
+static std::set<std::string> names_of(const std::vector<Object> &objects, CUresult (*ask)(const char **, Object)) {
+    std::set<std::string> names;
+    for (Object object : objects) {
+        const char *name = nullptr;
+        CK(ask(&name, object));
+        names.insert(name);
+    }
+    return names;
+}
+
 // The names of all kernels together are longer than one answer of a device.
 PITFALL(43, all_functions_of_a_large_module_are_named) {
     Gpu gpu;
@@ -137,12 +148,7 @@ PITFALL(43, all_functions_of_a_large_module_are_named) {
     EXPECT(count == expected.size(), "%u functions", count);
     std::vector<CUfunction> functions(count);
     CK(cuModuleEnumerateFunctions(functions.data(), count, module));
-    std::set<std::string> names;
-    for (CUfunction function : functions) {
-        const char *name = nullptr;
-        CK(cuFuncGetName(&name, function));
-        names.insert(name);
-    }
+    std::set<std::string> names = names_of(functions, cuFuncGetName);
     EXPECT(names == expected, "%zu names of functions", names.size());
     CK(cuModuleUnload(module));
     CUlibrary library = nullptr;
@@ -151,12 +157,7 @@ PITFALL(43, all_functions_of_a_large_module_are_named) {
     EXPECT(count == expected.size(), "%u kernels", count);
     std::vector<CUkernel> kernels(count);
     CK(cuLibraryEnumerateKernels(kernels.data(), count, library));
-    names.clear();
-    for (CUkernel kernel : kernels) {
-        const char *name = nullptr;
-        CK(cuKernelGetName(&name, kernel));
-        names.insert(name);
-    }
+    names = names_of(kernels, cuKernelGetName);
     EXPECT(names == expected, "%zu names of kernels", names.size());
     CK(cuLibraryUnload(library));
 }

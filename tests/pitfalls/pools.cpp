@@ -404,7 +404,7 @@ PITFALL(68, what_is_freed_but_not_over_is_waited_for) {
     CK(cuMemPoolDestroy(pool));
 }
 
-// The bytes of the GPU that are not free after work in streams and contexts that end before it, and were before.
+// The bytes of the GPU that are free before, and not after, work whose streams and contexts end before the work does.
 static size_t lost_to_streams_and_contexts(Gpu &gpu, CUmemoryPool pool) {
     auto free_bytes = [] {
         size_t free = 0, total = 0;

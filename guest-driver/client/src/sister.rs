@@ -51,7 +51,7 @@ pub struct Entry {
     pub has: unsafe extern "C" fn(op: u16) -> CUresult,
     /// `CUDA_SUCCESS` if the program sees all devices, in the host's order, `CUDA_ERROR_INVALID_DEVICE` if it has selected some.
     pub sees_all: unsafe extern "C" fn() -> CUresult,
-    /// As `call`, where the reply may have so many bytes, more than an answer.
+    /// As `call`, for a reply of up to `most` bytes, which can be more than an answer holds.
     pub call_for: unsafe extern "C" fn(
         op: u16,
         arguments: *const u8,
@@ -62,8 +62,8 @@ pub struct Entry {
     ) -> CUresult,
 }
 
-/// So long may the arguments and the reply of a library's call be in a command, in bytes: a chain has room for other
-/// things beside them. Longer ones travel as data.
+/// The most bytes that the arguments or the reply of a library's call have in a command, which also holds headers.
+/// Longer ones travel as data.
 pub const LONGEST: usize = 60 << 10;
 
 /// libcuda, as a sister sees it.

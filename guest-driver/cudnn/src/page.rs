@@ -46,9 +46,9 @@ from its own folder gets NVIDIA's own, which load and find the functions of libc
   addresses.
 - **Values by address.** A tensor by value (`CUDNN_ATTR_TENSOR_IS_BY_VALUE`) in a plan is read when the plan is
   executed. If plan and pack differ in this, the execution returns `CUDNN_STATUS_BAD_PARAM`.
-- **Texts of plans** (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`) make plans again in the process that got them, as
-  XLA does it. A text of another process, or from a file, is refused with `CUDNN_STATUS_NOT_SUPPORTED`: the host does
-  not know which tensors of it are by value.
+- **Texts of plans** (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`). A process can make a plan from a text that it has
+  read from one of its plans, as XLA does. A text from another process or from a file is refused with
+  `CUDNN_STATUS_NOT_SUPPORTED`: the host does not know which of its tensors are by value.
 - **Refused attributes**, with `CUDNN_STATUS_NOT_SUPPORTED`: setting another one of type `CUDNN_TYPE_CHAR` (a kernel
   cache from a text), pointers outside variant packs, reading a handle, and a variant pack with other shapes than the
   graph's. A descriptor must be finalized before another one can refer to it

@@ -18,7 +18,7 @@ use crate::{
     texture_reference, thread,
 };
 
-/// All names, of which `some` gives those from a number on, as many as an answer holds.
+/// Collects all names: `some` gives those from a number on, as many as an answer holds.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texts of plans, of which other plans of the process are made.
+//! Texts of plans, from which the process can make other plans.
 
 use std::sync::Arc;
 

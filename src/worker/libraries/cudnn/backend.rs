@@ -10,7 +10,7 @@
 //! cuDNN accepts one type of descriptors as another, and descriptors that are not finalised, which change later. This
 //! module passes neither on.
 //!
-//! A plan has a text, of which another plan can be made: [`Texts`].
+//! A plan has a text, from which another plan can be made: [`Texts`].
 
 use std::{
     collections::{HashMap, hash_map},

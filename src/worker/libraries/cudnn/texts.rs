@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texts of cuDNN's plans (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`), of which other plans can be made.
+//! Texts of cuDNN's plans (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`), from which other plans can be made.
 //!
-//! The tensors of such a plan are those of the first one. The worker takes only texts that the library has given here:
-//! of others the tensors are unknown, and the library would trust them.
+//! The tensors of such a plan are those of the first one. The worker accepts only texts that the library has given
+//! here: of others the tensors are unknown, and the library would trust them.
 
 use std::collections::HashMap;
 
