@@ -240,7 +240,7 @@ impl<'a> Elf<'a> {
             && !self
                 .needed()
                 .iter()
-                .any(|name| name.starts_with("libcudart.so"))
+                .any(|name| name.starts_with("libcudart"))
     }
 
     /// Whether musl's dynamic linker is to load the program, which cannot load libraries made for glibc.

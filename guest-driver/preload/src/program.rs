@@ -74,7 +74,7 @@ impl Kind {
                 functions: functions.len(),
             };
         }
-        if let Some(name) = needs("libcudart.so") {
+        if let Some(name) = needs("libcudart") {
             return Self::SharedRuntime(Some(name));
         }
         if elf.imports("__cudaRegisterFatBinary") {

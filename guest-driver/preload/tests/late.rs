@@ -344,6 +344,93 @@ fn our_folder_wins_for_the_files_that_it_has() {
 }
 
 #[test]
+fn copies_that_packages_have_renamed_are_ours() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("map"), "VERSION_1 { *; };").unwrap();
+    let versioned = ["-Wl,--version-script=map"];
+    placed(&bench, "lib", "libx.so.7", &versioned);
+    std::os::unix::fs::symlink("libx.so.7", bench.path("lib/libx.so")).unwrap();
+    let copies = [
+        "libx-0a1b2c3d.so.7.1.2",
+        "libx.4e5f6a7b.so.7",
+        "libx.so.7.1.2",
+    ];
+    for copy in copies {
+        placed(&bench, "package", copy, &versioned);
+    }
+    // Our folder has none of these.
+    let others = ["libx-0a1b2c3d.so.8", "liby-0a1b2c3d.so.7"];
+    for other in others {
+        placed(&bench, "package", other, &versioned);
+    }
+    let link = |output: &str, library: &str, flags: &[&str]| {
+        let source = "const char *which_x(void); const char *work(void) { return which_x(); }";
+        let library = format!("package/{library}");
+        let rpath = "-Wl,-rpath,$ORIGIN/package";
+        let needed = ["-fPIC", &library, rpath];
+        bench.compile(output, &[("needs.c", source)], &[flags, &needed].concat())
+    };
+    let modules = [0, 1, 2].map(|at| link(&format!("needs{at}.so"), copies[at], &["-shared"]));
+    // Says who answers to each library in its arguments, or to each module's function.
+    let main = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdio.h>
+        #include <string.h>
+        int main(int argc, char **argv) {
+            for (int at = 1; at < argc; ++at) {
+                void *library = dlopen(argv[at], RTLD_NOW | RTLD_LOCAL);
+                if (!library) { puts(dlerror()); return 1; }
+                const char *(*who)(void) = 0;
+                for (const char *names[] = {"work", "which_x", "which_y", 0}, **name = names; *name && !who; ++name)
+                    who = dlsym(library, *name);
+                // The text lies in the library, whose file the dynamic linker must know by its place.
+                Dl_info info;
+                char folder[32];
+                snprintf(folder, sizeof folder, "/%s/", who());
+                if (!dladdr(who(), &info) || !strstr(info.dli_fname, folder)) return 2;
+                puts(who());
+            }
+        }"#;
+    let program = bench.compile("program", &[("main.c", main)], &["-ldl"]);
+    let run = |files: &[&std::path::Path]| {
+        let output = bench.followed(&program).args(files).output().unwrap();
+        assert_eq!(stderr(&output), "", "{files:?}");
+        assert!(output.status.success(), "{files:?}");
+        stdout(&output)
+    };
+    let [first, second, third] = modules.each_ref().map(|path| path.as_path());
+    let plain = std::path::Path::new("libx.so.7");
+    let for_linking = std::path::Path::new("libx.so");
+    let copy = bench.path("package").join(copies[0]);
+    for files in [
+        &[first][..],
+        &[second],
+        &[third],
+        &[&copy],
+        // The library is there already when the name is sought, by one name or another.
+        &[first, second, third, first],
+        &[plain, second, &copy, first, third],
+        &[for_linking, first, second],
+        &[&copy, first],
+    ] {
+        assert_eq!(run(files), "lib\n".repeat(files.len()), "{files:?}");
+    }
+    for other in others {
+        assert_eq!(run(&[&bench.path("package").join(other)]), "package\n");
+    }
+    // A program that is linked with a copy itself.
+    let main = "#include <stdio.h>\nconst char *which_x(void); int main(void) { puts(which_x()); }";
+    let rpath = "-Wl,-rpath,$ORIGIN/package";
+    for copy in copies {
+        let library = format!("package/{copy}");
+        let linked = bench.compile("linked", &[("main.c", main)], &[&library, rpath]);
+        let output = bench.followed(&linked).output().unwrap();
+        assert_eq!(stdout(&output), "lib\n", "{copy}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_program_without_cuda_sees_no_change() {
     let bench = Bench::new();
     bench.compile(

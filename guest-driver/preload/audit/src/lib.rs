@@ -4,7 +4,8 @@
 //! `gpgpu-run` names `libgpgpu_audit.so` in `LD_AUDIT` (rtld-audit(7)). glibc's dynamic linker then calls it
 //!
 //! - for each library that is sought ([`la_objsearch`]): a file name that our folder has is taken from there, whatever
-//!   `DT_RPATH`, `LD_LIBRARY_PATH` or an absolute path would have found;
+//!   `DT_RPATH`, `LD_LIBRARY_PATH` or an absolute path would have found, and so is a copy that a package has renamed
+//!   ([`names`]);
 //! - for each object that was mapped ([`la_objopen`]) and before one is unmapped ([`la_objclose`]): it hands these to
 //!   the preload, which sends the calls of a static CUDA runtime to our libcudart. The object is not yet relocated then
 //!   and none of its code has run.
@@ -33,9 +34,13 @@
 //! The dynamic linker holds its lock during each of these calls, so that only one runs at a time.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_char, c_int, c_long, c_uint};
+use std::ffi::{c_char, c_long, c_uint};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use names::Parts;
+
+mod files;
+mod names;
 mod symbols;
 
 /// The file name of the preload.
@@ -62,6 +67,10 @@ pub struct LinkMap {
     pub name: *const c_char,
     /// The dynamic section in memory.
     pub dynamic: *const symbols::Dynamic,
+    /// The next object of the namespace.
+    pub next: *const LinkMap,
+    /// The object before it.
+    pub previous: *const LinkMap,
 }
 
 /// A function that the preload offers: it takes an object's load address and its path.
@@ -146,34 +155,98 @@ pub unsafe extern "C" fn la_objclose(cookie: *const usize) -> c_uint {
 
 /// A library is sought. Gives the path of ours if our folder has a file of that name, the name as it was otherwise.
 ///
+/// A name other than the file's own has to be noted with our library, because the dynamic linker looks for it when it
+/// checks the versions that a library needs, and ends the program if no object has it. It notes the name that was given
+/// if it then loads the library by our path. If the library is loaded already, it notes the name only if that leads to the
+/// same file by a search. So the name stays as it is then, and the first folder in which it is sought has our library.
+///
 /// # Safety
 /// The dynamic linker calls it with a terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objsearch(
     name: *const c_char,
-    _cookie: *const usize,
+    cookie: *const usize,
     flag: c_uint,
 ) -> *const c_char {
     let folder = FOLDER_LENGTH.load(Ordering::Relaxed);
-    if flag != AS_GIVEN || folder == 0 || name.is_null() {
+    if folder == 0 || name.is_null() {
         return name;
     }
     // SAFETY: the name is a terminated string; the buffer is this call's alone, and the linker has copied the result of
-    // an earlier call.
+    // an earlier call. A cookie holds the address of the entry of the object that seeks, as la_objclose says.
     unsafe {
         let length = string_length(name);
         let start = after_last_slash(name, length);
         let file = name.add(start);
-        let length = length - start;
-        if !is_library_name(file, length) || folder + length >= PATH_MAX {
+        let Some(parts) = Parts::of(file, length - start) else {
+            return name;
+        };
+        let is_plain = parts.is_plain(file);
+        if (is_plain && flag != AS_GIVEN) || folder + parts.end >= PATH_MAX {
             return name;
         }
         let path = PATH.0.get().cast::<u8>();
-        copy(path.add(folder), file.cast(), length + 1);
-        match exists(path) {
-            true => path.cast(),
-            false => name,
+        if !find_in_folder(path.add(folder), path, file, parts) {
+            return name;
         }
+        let seeker = (cookie.as_ref()).map_or(std::ptr::null(), |map| *map as *const LinkMap);
+        let is_answer = match flag {
+            AS_GIVEN => is_plain || start > 0 || !is_loaded(seeker, path, folder),
+            _ => is_loaded(seeker, path, folder),
+        };
+        if is_answer { path.cast() } else { name }
+    }
+}
+
+/// Puts the name of a library behind our folder's in the buffer, without a hash, and with as much of its version as a
+/// file there has. Whether there is one.
+///
+/// # Safety
+/// `to` lies in the buffer at `path`, behind the folder, and the name fits. The parts are the name's.
+unsafe fn find_in_folder(to: *mut u8, path: *const u8, file: *const c_char, parts: Parts) -> bool {
+    // SAFETY: the caller's promise; a plain name is no longer than the name.
+    unsafe {
+        let mut parts = parts;
+        copy(to, file.cast(), parts.stem);
+        loop {
+            let rest = parts.end - parts.suffix;
+            copy(to.add(parts.stem), file.add(parts.suffix).cast(), rest);
+            to.add(parts.stem + rest).write_volatile(0);
+            if files::exists(path) {
+                return true;
+            }
+            match parts.shorter(file) {
+                Some(shorter) => parts = shorter,
+                None => return false,
+            }
+        }
+    }
+}
+
+/// Whether an object of the seeker's namespace was loaded from the file at `path`, by whatever name of our folder.
+///
+/// # Safety
+/// The seeker is null or an entry of the dynamic linker's list; `path` is a terminated string, at least `folder` long.
+unsafe fn is_loaded(seeker: *const LinkMap, path: *const u8, folder: usize) -> bool {
+    // SAFETY: the caller's promise; nothing changes the list meanwhile.
+    unsafe {
+        let Some(identity) = files::identity(path) else {
+            return false;
+        };
+        let mut map = seeker;
+        while let Some(before) = map.as_ref().and_then(|map| map.previous.as_ref()) {
+            map = before;
+        }
+        while let Some(object) = map.as_ref() {
+            let length = string_length(object.name);
+            let is_there = length > folder
+                && (0..folder).all(|at| read(object.name, at) == read(path.cast(), at));
+            if is_there && files::identity(object.name.cast()) == Some(identity) {
+                return true;
+            }
+            map = object.next;
+        }
+        false
     }
 }
 
@@ -229,19 +302,6 @@ unsafe fn call(hook: *mut (), map: &LinkMap) {
     }
 }
 
-/// Whether it is `lib*.so*`.
-///
-/// # Safety
-/// `length` bytes are there.
-unsafe fn is_library_name(name: *const c_char, length: usize) -> bool {
-    // SAFETY: the caller's promise, and no index reaches `length`.
-    unsafe {
-        length >= 6
-            && equals(name, 3, b"lib")
-            && (3..length - 2).any(|at| equals(name.add(at), 3, b".so"))
-    }
-}
-
 /// One byte. Volatile, here and below, because the compiler would make a call to the C library of a loop otherwise.
 ///
 /// # Safety
@@ -290,44 +350,9 @@ unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Whether the kernel finds the file.
-///
-/// # Safety
-/// The path is a terminated string.
-unsafe fn exists(path: *const u8) -> bool {
-    const SYS_ACCESS: c_long = 21;
-    const F_OK: c_int = 0;
-    let result: c_long;
-    // SAFETY: access(2) only reads the path, and the kernel changes no register but these.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") SYS_ACCESS => result,
-            in("rdi") path,
-            in("rsi") F_OK as c_long,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack, readonly),
-        );
-    }
-    result == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn library_names_are_told_from_others() {
-        let is = |name: &[u8]| {
-            // SAFETY: the slice has that many bytes.
-            unsafe { is_library_name(name.as_ptr().cast(), name.len()) }
-        };
-        assert!(is(b"libcuda.so.1") && is(b"libcublas.so.13") && is(b"libx.so"));
-        assert!(
-            !is(b"") && !is(b"lib.s") && !is(b"cuda.so.1") && !is(b"libx.a") && !is(b"module.so")
-        );
-    }
 
     #[test]
     fn without_the_preload_names_stay_as_they_are() {
@@ -335,14 +360,5 @@ mod tests {
         // SAFETY: a terminated string; no cookie is looked at.
         let found = unsafe { la_objsearch(name, std::ptr::null(), AS_GIVEN) };
         assert_eq!(found, name);
-    }
-
-    #[test]
-    fn files_are_found() {
-        // SAFETY: terminated strings.
-        unsafe {
-            assert!(exists(c"/proc/self/exe".as_ptr().cast()));
-            assert!(!exists(c"/proc/self/no-such-file".as_ptr().cast()));
-        }
     }
 }
