@@ -61,7 +61,8 @@ pub struct Options {
         value_delimiter = ':'
     )]
     pub libraries: Vec<PathBuf>,
-    /// With --frameworks: only some of its parts: programs, shares, rows, operators; and vm, two of the programs in a VM, which is in no run that does not name it.
+    /// With --frameworks: only some of its parts: programs, shares, rows, operators; vm, two of the programs in a VM; and serving, vLLM with a
+    /// model. A run that does not name the last two leaves them out.
     #[arg(
         long,
         requires = "frameworks",

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
 //!
-//! Five parts: rows of calls and steps, alternately; programs that must give the native numbers; some of them in a VM;
-//! two VMs that train at once; and PyTorch's own database of operators, of which each combination that passes natively
-//! should give the same.
+//! Six parts: rows of calls and steps, alternately; programs that must give the native numbers; some of them in a VM;
+//! two VMs that train at once; vLLM, which serves a model; and PyTorch's own database of operators, of which each
+//! combination that passes natively should give the same.
 
 mod in_vm;
 mod operators;
 mod results;
+mod serving;
 mod shares;
 
 use std::collections::BTreeMap;
@@ -37,8 +38,11 @@ use shares::WEIGHTS;
 /// The part that boots a VM. It takes minutes, so that it is asked for by its name alone.
 pub const VM: &str = "vm";
 
+/// The part with vLLM. It takes minutes as well, and vLLM is rarely installed beside the rest.
+const SERVING: &str = "serving";
+
 /// The goals of rows, ours divided by native, by the beginnings of their names.
-const GOALS: [(&str, f64); 20] = [
+const GOALS: [(&str, f64); 22] = [
     ("cublasGemmEx, 64", 0.05),
     ("cublasLtMatmul, 64", 0.05),
     ("cufftExecC2C", 0.05),
@@ -59,6 +63,8 @@ const GOALS: [(&str, f64); 20] = [
     ("import torch", 0.5),
     ("and the first convolution", 0.5),
     ("torch.fft.fft", 0.6),
+    ("vLLM: a token", 1.00),
+    ("vLLM: 32 prompts", 1.01),
 ];
 
 /// The libraries that workers open before a program asks.
@@ -90,6 +96,12 @@ struct Measure {
     measure: String,
     value: f64,
 }
+
+/// The figures of several rounds, natively and through us.
+type Rounds = [Vec<f64>; 2];
+
+/// The names of rows, with their figures.
+type Rows = Vec<(String, Rounds)>;
 
 /// A way to the GPU.
 #[derive(Clone, Copy)]
@@ -159,20 +171,39 @@ impl<'a> Bench<'a> {
     /// The same for one of several processes that run the script at once.
     fn run_part(&self, way: Way, part: &str, script: &str, arguments: &[&str]) -> Result<String> {
         let log = format!("{script}-{}-{part}.log", way.name());
-        match way {
-            Way::Native => self.run_as(&Command::new(&self.python), script, arguments, &log),
-            Way::Ours => self.run_at(0, script, arguments, &log),
-        }
+        self.run_as(&self.python(way, 0), script, arguments, &log)
     }
 
     /// The same in a VM of its own.
     fn run_in(&self, vm: usize, script: &str, arguments: &[&str]) -> Result<String> {
-        self.run_at(vm, script, arguments, &format!("{script}-vm{vm}.log"))
+        let python = self.python(Way::Ours, vm);
+        self.run_as(&python, script, arguments, &format!("{script}-vm{vm}.log"))
     }
 
-    fn run_at(&self, vm: usize, script: &str, arguments: &[&str], log: &str) -> Result<String> {
-        let command = over_socket(&self.kit.stage, &self.backend.sockets[vm], &self.python);
-        self.run_as(&command, script, arguments, log)
+    /// The command that runs Python natively, or in a VM.
+    fn python(&self, way: Way, vm: usize) -> Command {
+        match way {
+            Way::Native => Command::new(&self.python),
+            Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[vm], &self.python),
+        }
+    }
+
+    /// The command that runs a script until the time limit, and its errors into a file.
+    fn command(
+        &self,
+        python: &Command,
+        script: &str,
+        arguments: &[&str],
+        log: &str,
+    ) -> Result<Command> {
+        let left = self.end.saturating_duration_since(Instant::now()).as_secs();
+        if left == 0 {
+            bail!("left out: time limit reached");
+        }
+        let mut command = limited(python, left);
+        command.arg(self.scripts.join(script)).args(arguments);
+        command.stderr(fs::File::create(self.kit.logs.join(log))?);
+        Ok(command)
     }
 
     fn run_as(
@@ -182,21 +213,13 @@ impl<'a> Bench<'a> {
         arguments: &[&str],
         log: &str,
     ) -> Result<String> {
-        let left = self.end.saturating_duration_since(Instant::now()).as_secs();
-        if left == 0 {
-            bail!("left out: time limit reached");
-        }
-        let mut command = limited(python, left);
-        command.arg(self.scripts.join(script)).args(arguments);
-        let output = tempfile::tempfile()?;
-        command
-            .stdout(output.try_clone()?)
-            .stderr(fs::File::create(self.kit.logs.join(log))?);
+        let mut command = self.command(python, script, arguments, log)?;
+        let mut output = tempfile::tempfile()?;
+        command.stdout(output.try_clone()?);
         let mut child = Proc::spawn(&mut command, libc::SIGKILL)?;
         let status = child.wait()?;
         process::check_interrupted()?;
         let mut text = String::new();
-        let mut output = output;
         output.seek(SeekFrom::Start(0))?;
         output.read_to_string(&mut text)?;
         if text.is_empty() {
@@ -225,7 +248,7 @@ impl<'a> Bench<'a> {
         const ASK: &str = "import json, torch, importlib.metadata as m\n\
              def v(n):\n try: return m.version(n)\n except Exception: return ''\n\
              print(json.dumps({'device': torch.cuda.get_device_name(0), 'cuda': torch.version.cuda or '', 'torch': torch.__version__, \
-             'triton': v('triton'), 'torchvision': v('torchvision'), 'cupy': v('cupy-cuda13x')}))";
+             'triton': v('triton'), 'torchvision': v('torchvision'), 'cupy': v('cupy-cuda13x'), 'vllm': v('vllm')}))";
         let said = capture(Command::new(&self.python).args(["-c", ASK]))?;
         serde_json::from_str(said.trim()).context("PyTorch does not report its version")
     }
@@ -271,7 +294,7 @@ impl<'a> Bench<'a> {
             arguments.push("--quick");
         }
         let rounds = if options.quick { 1 } else { ROUNDS };
-        let mut figures: Vec<(String, [Vec<f64>; 2])> = Vec::new();
+        let mut figures = Rows::new();
         let began = Instant::now();
         for round in 0..rounds {
             let spent = began.elapsed();
@@ -311,30 +334,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        let seconds = began.elapsed().as_secs_f64();
-        let both = figures
-            .into_iter()
-            .filter(|(_, [native, ours])| !native.is_empty() && !ours.is_empty());
-        Ok(both
-            .map(|(name, [native_runs, our_runs])| {
-                let (native, ours) = (median(&native_runs), median(&our_runs));
-                let goal = GOALS.iter().find(|(start, _)| name.starts_with(start));
-                let goal = goal.map(|(_, goal)| *goal);
-                Figure {
-                    unit: "us".into(),
-                    native,
-                    ours,
-                    ratio: Some(ours / native),
-                    goal: goal.map(|goal| format!("<= {goal:.2}")),
-                    met: goal.map(|goal| ours / native <= goal),
-                    native_runs,
-                    our_runs,
-                    suite: "frameworks".into(),
-                    suite_seconds: seconds,
-                    name,
-                }
-            })
-            .collect())
+        Ok(rows_of(figures, began.elapsed()))
     }
 
     fn programs(&self, options: &Options) -> Result<Vec<Program>> {
@@ -343,6 +343,32 @@ impl<'a> Bench<'a> {
         let ours: Vec<Line<Vec<f64>>> = self.lines(Way::Ours, "models.py", &arguments)?;
         Ok(compare(native, &ours))
     }
+}
+
+/// The rows that were measured both ways, with their goals. All of them took so long.
+fn rows_of(figures: Rows, took: Duration) -> Vec<Figure> {
+    let both = figures
+        .into_iter()
+        .filter(|(_, [native, ours])| !native.is_empty() && !ours.is_empty());
+    both.map(|(name, [native_runs, our_runs])| {
+        let (native, ours) = (median(&native_runs), median(&our_runs));
+        let goal = GOALS.iter().find(|(start, _)| name.starts_with(start));
+        let goal = goal.map(|(_, goal)| *goal);
+        Figure {
+            unit: "us".into(),
+            native,
+            ours,
+            ratio: Some(ours / native),
+            goal: goal.map(|goal| format!("<= {goal:.2}")),
+            met: goal.map(|goal| ours / native <= goal),
+            native_runs,
+            our_runs,
+            suite: "frameworks".into(),
+            suite_seconds: took.as_secs_f64(),
+            name,
+        }
+    })
+    .collect()
 }
 
 /// Each program's numbers beside the native ones.
@@ -478,6 +504,16 @@ fn measure_parts(bench: &Bench, options: &Options, results: &mut Results) -> Res
         });
         note(step, "vm", outcome)?;
     }
+    if options.parts.iter().any(|part| part == SERVING) {
+        let step = Step::new("vLLM");
+        let began = Instant::now();
+        let outcome = serving::measure(bench).map(|(rows, programs)| {
+            results.rows.extend(rows_of(rows, began.elapsed()));
+            results.programs.extend(programs);
+            String::new()
+        });
+        note(step, SERVING, outcome)?;
+    }
     if wants("shares") {
         let step = Step::new("two VMs that train");
         let outcome = shares::measure(bench).map(|shares| {
@@ -494,7 +530,7 @@ fn measure_parts(bench: &Bench, options: &Options, results: &mut Results) -> Res
         };
         let outcome = bench.rows(options, kept, &mut errors).map(|rows| {
             let text = format!("{} rows", rows.len());
-            results.rows = rows;
+            results.rows.extend(rows);
             text
         });
         note(step, "rows", outcome)?;
