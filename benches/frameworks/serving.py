@@ -111,7 +111,8 @@ def main(folder):
         sys.exit("vLLM is not installed")
     settings = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
     os.environ.update({name: str(folder / place) for name, place in settings.items()})
-    os.environ.update({"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"})
+    # The output is for the answers.
+    os.environ.update({"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"})
     write_model(folder / "model")
     server = Server(folder / "model")
     server.round()
