@@ -15,6 +15,11 @@ static RUNTIME_FUNCTIONS: &str = include_str!("runtime-functions.txt");
 /// Any static runtime has it, and the compiler's code needs it: the name to look for first.
 const MARKER: &[u8] = b"__cudaRegisterFatBinary";
 
+/// The runtime's text for its error 35, which any static runtime has, stripped or not. Each byte is inverted: programs
+/// with this code do not have the text.
+const ERROR_TEXT: [u8; 60] =
+    inverted(*b"CUDA driver version is insufficient for CUDA runtime version");
+
 /// An ELF file in memory.
 pub struct Image {
     map: Mmap,
@@ -68,11 +73,6 @@ impl<'a> Elf<'a> {
     /// The parsed file, for queries beyond this module's.
     pub fn file(&self) -> &ElfFile64<'a, Endianness> {
         &self.file
-    }
-
-    /// Whether the file holds a section of that name.
-    pub fn has_section(&self, name: &str) -> bool {
-        self.file.section_by_name(name).is_some()
     }
 
     /// The static runtime's functions, none twice at one address. Empty where there is no static runtime or no
@@ -232,15 +232,26 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// Whether the file brings kernels but neither takes the runtime from elsewhere nor has symbols of it.
+    /// Whether the file holds a runtime, as one of its texts shows, and takes none from elsewhere. Ask if no symbols of it
+    /// were found. Kernels in the file prove nothing: a program of the driver API may have some, and a library that only
+    /// launches those of others has none.
     pub fn has_stripped_runtime(&self) -> bool {
-        let has_kernels = self.has_section(".nvFatBinSegment") || self.has_section(".nv_fatbin");
-        has_kernels
-            && !self.imports("__cudaRegisterFatBinary")
-            && !self
-                .needed()
-                .iter()
-                .any(|name| name.starts_with("libcudart"))
+        let text = inverted(std::hint::black_box(ERROR_TEXT));
+        let is_there = (self.file.sections())
+            .filter(|section| {
+                section.kind() == object::SectionKind::ReadOnlyString
+                    || section.kind() == object::SectionKind::ReadOnlyData
+            })
+            .filter_map(|section| section.data().ok())
+            .any(|data| memchr::memmem::find(data, &text).is_some());
+        is_there && !self.imports("__cudaRegisterFatBinary") && !self.takes_runtime()
+    }
+
+    /// Whether the file names a shared runtime, perhaps a renamed copy, among its libraries.
+    fn takes_runtime(&self) -> bool {
+        self.needed()
+            .iter()
+            .any(|name| name.starts_with("libcudart"))
     }
 
     /// Whether musl's dynamic linker is to load the program, which cannot load libraries made for glibc.
@@ -262,6 +273,16 @@ impl<'a> Elf<'a> {
             .iter()
             .any(|header| header.p_type(endian) == elf::PT_INTERP)
     }
+}
+
+/// The same bytes, with each bit inverted.
+const fn inverted<const LENGTH: usize>(mut bytes: [u8; LENGTH]) -> [u8; LENGTH] {
+    let mut at = 0;
+    while at < LENGTH {
+        bytes[at] = !bytes[at];
+        at += 1;
+    }
+    bytes
 }
 
 /// The length of the padding instruction at `at`, 0 if it is none.

@@ -132,13 +132,8 @@ fn a_module_is_followed_by_all_that_the_program_starts() {
 #[test]
 fn refuses_a_stripped_static_program_and_says_how_to_relink_it() {
     let bench = Bench::new();
-    let segment =
-        format!("{STATIC_RUNTIME}\n__attribute__((section(\".nvFatBinSegment\"))) int fatbin = 1;");
-    let program = bench.compile(
-        "program",
-        &[("main.c", common::MAIN), ("static.c", &segment)],
-        &["-s"],
-    );
+    let sources = [("main.c", common::MAIN), ("static.c", STATIC_RUNTIME)];
+    let program = bench.compile("program", &sources, &["-s"]);
     for arguments in [vec![text(&program)], vec!["--check", text(&program)]] {
         let output = bench.gpgpu_run(true, &arguments);
         assert_eq!(output.status.code(), Some(1));
@@ -215,11 +210,15 @@ fn check_tells_the_kinds_apart_and_runs_nothing() {
     let driver = ["-Wl,--no-as-needed", "lib/libcuda.so.1"];
     let soname = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
     bench.compile("lib/libcuda.so.1", &[("empty.c", "")], &soname);
-    assert!(
-        kind(&[], &bench.compile("driver", &[plain], &driver))
-            .0
-            .contains("driver API")
-    );
+    // With kernels, or without.
+    let kernels = "__attribute__((section(\".nv_fatbin\"))) int kernels = 1;";
+    for kernels in ["", kernels] {
+        let sources = [plain, ("kernels.c", kernels)];
+        let program = bench.compile("driver", &sources, &driver);
+        let (said, code) = kind(&[], &program);
+        assert!(said.contains("driver API"), "{said}");
+        assert_eq!(code, Some(0));
+    }
     let shared = ["-shared", "-fPIC", "-Wl,-soname,libcudart.so.12"];
     bench.compile("lib/libcudart.so.12", &[("empty.c", "")], &shared);
     let shared = bench.compile(

@@ -239,13 +239,11 @@ fn nvidias_libraries_and_libraries_without_a_runtime_are_untouched() {
             &[&["-shared", "-fPIC"], flags].concat(),
         )
     };
-    let segment =
-        format!("{source}\n__attribute__((section(\".nvFatBinSegment\"))) int fatbin = 1;");
     let files = [
         library("libcublas.so.13", source, &[]),
         library("renamed.so", source, &["-Wl,-soname,libcufft.so.12"]),
         library("libplain.so", "int work(int x) { return 4; }", &[]),
-        library("stripped.so", &segment, &["-s", "-fvisibility=hidden"]),
+        library("stripped.so", source, &["-s", "-fvisibility=hidden"]),
         library("libnccl.so.2", source, &["-Wl,-soname,libnccl.so.2"]),
     ];
     let output = bench

@@ -14,6 +14,7 @@ pub const STATIC_RUNTIME: &str = r#"
 #define W(name) __attribute__((noipa)) int name(int x) { printf("WRONG " #name "\n"); return x + 1000; }
 W(__cudaRegisterFatBinary) W(cudaMalloc) W(cudaLaunchKernel) W(cudaGetDeviceProperties) W(cudaGraphCreate)
 W(cudaOwnHelper)
+__attribute__((used)) static const char text[] = "CUDA driver version is insufficient for CUDA runtime version";
 #ifdef V12
 W(cudaGetDeviceProperties_v2)
 #endif
