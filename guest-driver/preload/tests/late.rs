@@ -429,6 +429,39 @@ fn copies_that_packages_have_renamed_are_ours() {
 }
 
 #[test]
+fn a_name_without_a_version_is_that_of_the_loaded_one() {
+    let bench = Bench::new();
+    for version in ["libx.so.7", "libx.so.8"] {
+        placed(&bench, "lib", version, &[]);
+    }
+    std::os::unix::fs::symlink("libx.so.8", bench.path("lib/libx.so")).unwrap();
+    // Prints the file of each library in its arguments.
+    let main = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdio.h>
+        #include <string.h>
+        int main(int argc, char **argv) {
+            for (int at = 1; at < argc; ++at) {
+                void *library = dlopen(argv[at], RTLD_NOW | RTLD_LOCAL);
+                Dl_info info;
+                if (!library || !dladdr(dlsym(library, "which_x"), &info)) return 1;
+                puts(strrchr(info.dli_fname, '/') + 1);
+            }
+        }"#;
+    let program = bench.compile("program", &[("main.c", main)], &["-ldl"]);
+    for (names, expected) in [
+        (&["libx.so"][..], "libx.so\n"),
+        (&["libx.so.7", "libx.so"], "libx.so.7\nlibx.so.7\n"),
+        (&["libx.so.8", "libx.so"], "libx.so.8\nlibx.so.8\n"),
+        (&["libx.so.7", "/usr/lib/libx.so"], "libx.so.7\nlibx.so.7\n"),
+    ] {
+        let output = bench.followed(&program).args(names).output().unwrap();
+        assert_eq!(stdout(&output), expected, "{names:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_program_without_cuda_sees_no_change() {
     let bench = Bench::new();
     bench.compile(

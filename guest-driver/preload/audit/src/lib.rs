@@ -5,7 +5,7 @@
 //!
 //! - for each library that is sought ([`la_objsearch`]): a file name that our folder has is taken from there, whatever
 //!   `DT_RPATH`, `LD_LIBRARY_PATH` or an absolute path would have found, and so is a copy that a package has renamed
-//!   ([`names`]);
+//!   ([`names`]). A name without a version is that of the version which is loaded already, if there is one;
 //! - for each object that was mapped ([`la_objopen`]) and before one is unmapped ([`la_objclose`]): it hands these to
 //!   the preload, which sends the calls of a static CUDA runtime to our libcudart. The object is not yet relocated then
 //!   and none of its code has run.
@@ -190,6 +190,9 @@ pub unsafe extern "C" fn la_objsearch(
             return name;
         }
         let seeker = (cookie.as_ref()).map_or(std::ptr::null(), |map| *map as *const LinkMap);
+        if !parts.has_version() {
+            take_loaded_version(seeker, path, folder + parts.stem + 3);
+        }
         let is_answer = match flag {
             AS_GIVEN => is_plain || start > 0 || !is_loaded(seeker, path, folder),
             _ => is_loaded(seeker, path, folder),
@@ -223,6 +226,25 @@ unsafe fn find_in_folder(to: *mut u8, path: *const u8, file: *const c_char, part
     }
 }
 
+/// Replaces the path of a library without a version, `length` bytes, by that of a version which is loaded.
+///
+/// # Safety
+/// The seeker is null or an entry of the dynamic linker's list; the path lies in the buffer.
+unsafe fn take_loaded_version(seeker: *const LinkMap, path: *mut u8, length: usize) {
+    // SAFETY: the caller's promise; nothing changes the list meanwhile, and names have their terminating zero.
+    unsafe {
+        let found = Objects::beside(seeker).find(|object| {
+            starts_with(object.name, path.cast(), length) && read(object.name, length) == b'.'
+        });
+        if let Some(object) = found {
+            let whole = string_length(object.name);
+            if whole < PATH_MAX {
+                copy(path, object.name.cast(), whole + 1);
+            }
+        }
+    }
+}
+
 /// Whether an object of the seeker's namespace was loaded from the file at `path`, by whatever name of our folder.
 ///
 /// # Safety
@@ -233,20 +255,50 @@ unsafe fn is_loaded(seeker: *const LinkMap, path: *const u8, folder: usize) -> b
         let Some(identity) = files::identity(path) else {
             return false;
         };
-        let mut map = seeker;
-        while let Some(before) = map.as_ref().and_then(|map| map.previous.as_ref()) {
-            map = before;
+        Objects::beside(seeker).any(|object| {
+            starts_with(object.name, path.cast(), folder)
+                && files::identity(object.name.cast()) == Some(identity)
+        })
+    }
+}
+
+/// The objects of a namespace, in the order in which they were loaded.
+struct Objects(*const LinkMap);
+
+impl Objects {
+    /// Those of the namespace of an object; none for null.
+    ///
+    /// # Safety
+    /// It is null or an entry of the dynamic linker's list, which does not change as long as this is used.
+    unsafe fn beside(object: *const LinkMap) -> Self {
+        let mut first = object;
+        // SAFETY: the caller's promise: the entry before the first is null.
+        while let Some(before) = unsafe { first.as_ref().and_then(|map| map.previous.as_ref()) } {
+            first = before;
         }
-        while let Some(object) = map.as_ref() {
-            let length = string_length(object.name);
-            let is_there = length > folder
-                && (0..folder).all(|at| read(object.name, at) == read(path.cast(), at));
-            if is_there && files::identity(object.name.cast()) == Some(identity) {
-                return true;
-            }
-            map = object.next;
-        }
-        false
+        Self(first)
+    }
+}
+
+impl Iterator for Objects {
+    type Item = &'static LinkMap;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // SAFETY: an entry of the list, or null behind the last, as `beside` was promised.
+        let object = unsafe { self.0.as_ref() }?;
+        self.0 = object.next;
+        Some(object)
+    }
+}
+
+/// Whether a name is longer than `length` bytes and begins with as many of another.
+///
+/// # Safety
+/// Both are terminated strings, the first perhaps null, and the second is at least as long.
+unsafe fn starts_with(name: *const c_char, beginning: *const c_char, length: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        string_length(name) > length && (0..length).all(|at| read(name, at) == read(beginning, at))
     }
 }
 

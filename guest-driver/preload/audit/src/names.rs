@@ -3,7 +3,7 @@
 //!
 //! Tools that make Python packages self-contained put copies of libraries into them and rename each, so that no two
 //! packages get in each other's way: `libcudart.so.13` becomes `libcudart-0a1b2c3d.so.13.0.96` (auditwheel) or
-//! `libcudart.0a1b2c3d.so.13` (PyTorch's scripts). A file can also be opened by its full version.
+//! `libcudart.0a1b2c3d.so.13` (PyTorch's scripts). A file can also be opened by its full version, or by none.
 
 use std::ffi::c_char;
 
@@ -45,13 +45,19 @@ impl Parts {
         }
     }
 
-    /// Whether this is the name of a library as it is installed: no hash, and at most one number of a version.
+    /// Whether this is a name as libraries are called by others: no hash, and one number of a version.
     ///
     /// # Safety
     /// The name that the parts are of.
     pub unsafe fn is_plain(&self, name: *const c_char) -> bool {
         // SAFETY: the caller's promise.
-        self.stem == self.suffix && unsafe { self.shorter(name) }.is_none()
+        let has_one = self.has_version() && unsafe { self.shorter(name) }.is_none();
+        self.stem == self.suffix && has_one
+    }
+
+    /// Whether there is a version behind `.so`.
+    pub fn has_version(&self) -> bool {
+        self.end > self.suffix + 3
     }
 
     /// The same without the last number of its version; the first number stays.
@@ -125,8 +131,8 @@ mod tests {
         }
         for name in ["libcuda.so.1", "libcublas.so.13", "libx.so"] {
             assert_eq!(plain(name, 0).as_deref(), Some(name));
-            assert!(is_plain(name), "{name}");
         }
+        assert!(is_plain("libcuda.so.1") && !is_plain("libcuda.so"));
     }
 
     #[test]
@@ -154,7 +160,7 @@ mod tests {
             "libx-12.so",
             "libx.ABCDEF12.so",
         ] {
-            assert!(is_plain(name), "{name}");
+            assert_eq!(plain(name, 0).as_deref(), Some(name));
         }
     }
 }
