@@ -279,10 +279,12 @@ pub unsafe fn parameters(
             at = at.add(2);
         }
         let size = size.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if packed.is_null() || size > MOST_PARAMETERS {
+        if (packed.is_null() && size > 0) || size > MOST_PARAMETERS {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        packed.copy_to_nonoverlapping(bytes.as_mut_ptr(), size.min(bytes.len()));
+        if size > 0 {
+            packed.copy_to_nonoverlapping(bytes.as_mut_ptr(), size.min(bytes.len()));
+        }
     }
     Ok(bytes)
 }

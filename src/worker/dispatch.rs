@@ -162,8 +162,10 @@ fn enter<R: Request + Naming>(
         return Ok(Some(passage));
     }
     match session.enter(context) {
+        Ok(()) => Ok(None),
         Err(code) if R::OPERATION.needs_context() => Err(code),
-        _ => Ok(None),
+        // Rather none than that of an earlier command.
+        Err(_) => session.enter(0).map(|()| None),
     }
 }
 

@@ -128,6 +128,39 @@ PITFALL(46, mixed_parameters) {
     OBSERVE("extra_too_small", cuLaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
 }
 
+// Slang's programs have global parameters alone, and give each launch a buffer of no bytes that is nowhere.
+PITFALL(46, no_parameters_in_no_buffer) {
+    Gpu gpu;
+    CUfunction count = gpu.function("no_params");
+    CUdeviceptr counter;
+    CK(cuModuleGetGlobal(&counter, nullptr, gpu.module(), "counter"));
+    CK(cuMemsetD32(counter, 0, 1));
+    size_t none = 0;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, nullptr, CU_LAUNCH_PARAM_BUFFER_SIZE, &none, CU_LAUNCH_PARAM_END};
+    CK(cuLaunchKernel(count, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
+    CUlaunchConfig config = {};
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+    CK(cuLaunchKernelEx(&config, count, nullptr, extra));
+    CUgraph graph;
+    CK(cuGraphCreate(&graph, 0));
+    CUDA_KERNEL_NODE_PARAMS params = {};
+    params.func = count;
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1;
+    params.extra = extra;
+    CUgraphNode node;
+    CK(cuGraphAddKernelNode(&node, graph, nullptr, 0, &params));
+    CUgraphExec exec;
+    CK(cuGraphInstantiate(&exec, graph, 0));
+    CK(cuGraphLaunch(exec, nullptr));
+    unsigned counted = 0;
+    CK(cuMemcpyDtoH(&counted, counter, 4));
+    EXPECT(counted == 3, "%u launches ran", counted);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
 PITFALL(46, more_than_64_parameters) {
     Gpu gpu;
     CUdeviceptr out = device_words(1);

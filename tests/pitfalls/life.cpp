@@ -161,6 +161,36 @@ PITFALL(59, own_context_without_the_primary) {
     CK(cuDevicePrimaryCtxRelease(device));
 }
 
+// A thread keeps a context that has ended as its current one. What names all that it is about works there as ever.
+PITFALL(59, a_thread_whose_context_ended_goes_on) {
+    CK(cuInit(0));
+    CUdevice device;
+    CK(cuDeviceGet(&device, 0));
+    CUcontext other, primary;
+    CK(cuCtxCreate(&other, nullptr, 0, device));
+    CK(cuDevicePrimaryCtxRetain(&primary, device));
+    CK(cuCtxSetCurrent(primary));
+    CK(cuDevicePrimaryCtxRelease(device));
+    CUdeviceptr memory;
+    CK_IS(cuMemAlloc(&memory, 16), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CUmemPoolProps props = {};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    CUmemoryPool pool;
+    CK(cuMemPoolCreate(&pool, &props));
+    cuuint64_t kept = 1 << 20, found = 0;
+    CK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept));
+    CK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &found));
+    EXPECT(found == kept, "the threshold is %llu", (unsigned long long)found);
+    CK(cuMemPoolDestroy(pool));
+    CK(cuCtxDestroy(other));
+    CK_IS(cuMemAlloc(&memory, 16), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CUcontext next;
+    CK(cuCtxCreate(&next, nullptr, 0, device));
+    works(4);
+    CK(cuCtxDestroy(next));
+}
+
 // The child of a process that uses CUDA gets errors; its end takes nothing from the parent.
 PITFALL(60, child_of_fork_leaves_the_parent_alone) {
     Gpu gpu;

@@ -148,12 +148,14 @@ impl<'a> Parameters<'a> {
             i += 2;
         }
         let size = size.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if packed == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
         // A buffer that is too short leaves the rest unset, which the driver does not notice either.
         let length = size.min(function.param_bytes);
-        Ok(Self::Packed(HostPtr::at(packed as u64).bytes(length)))
+        match (packed, size) {
+            // Programs of kernels without parameters have no buffer.
+            (_, 0) => Ok(Self::Packed(&[])),
+            (0, _) => Err(CUDA_ERROR_INVALID_VALUE),
+            _ => Ok(Self::Packed(HostPtr::at(packed as u64).bytes(length))),
+        }
     }
 
     fn write(&self, buffer: &mut [u8]) {

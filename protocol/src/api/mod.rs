@@ -116,7 +116,7 @@ properties! {
     order Order;
     /// It is about the client itself: it depends on no context and on no earlier command, and uses the command queue.
     client Client;
-    /// It is about devices, and needs no context.
+    /// It names all that it is about, such as a device, and needs no current context: the header's may have ended.
     device Device;
     /// Its answer depends on the form of the call alone: not on addresses, nor on results of the GPU.
     pure Pure;

@@ -99,10 +99,10 @@ macro_rules! with_api {
             // Contexts.
             /// Makes a context under an id that the client chose. It does not become current: each command's header says which
             /// context is.
-            0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);
+            0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32) device;
             /// Ends a context and all that is in it. It fails with `CUDA_ERROR_INVALID_CONTEXT` for a primary context and for the id
             /// 0. It waits for commands of other threads in the context; where one does not end, the client may be ended.
-            0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
+            0x0202 wait custom cuCtxDestroy_v2(ctx: Context) device;
             /// Waits for all work of the current context.
             0x0203 fence guest cuCtxSynchronize() observes;
             /// A limit of the current context.
@@ -181,20 +181,20 @@ macro_rules! with_api {
             0x0311 post custom cuMemFreeAsync(dptr: u64, hStream: Stream) order memory;
             /// Makes a memory pool on a device, under an id that the client chose. `maxSize` is the most bytes of allocations in it,
             /// 0 for any number.
-            0x0312 call custom cuMemPoolCreate(pool: New<MemPool>, dev: i32, maxSize: usize) memory;
+            0x0312 call custom cuMemPoolCreate(pool: New<MemPool>, dev: i32, maxSize: usize) device memory;
             /// Ends a memory pool; allocations from it stay until they are freed. It fails with
             /// `CUDA_ERROR_INVALID_VALUE` for a device's own pool.
-            0x0313 wait custom cuMemPoolDestroy(pool: Gone<MemPool>) memory;
+            0x0313 wait custom cuMemPoolDestroy(pool: Gone<MemPool>) device memory;
             /// Returns memory that a pool keeps, until it holds no more than `minBytesToKeep` bytes.
-            0x0314 wait custom cuMemPoolTrimTo(pool: MemPool, minBytesToKeep: usize) memory;
+            0x0314 wait custom cuMemPoolTrimTo(pool: MemPool, minBytesToKeep: usize) device memory;
             /// An attribute of a pool. A value of 32 bits is zero-extended.
-            0x0315 call custom cuMemPoolGetAttribute(pool: MemPool, attr: u32, value: Out<u64>) memory;
+            0x0315 call custom cuMemPoolGetAttribute(pool: MemPool, attr: u32, value: Out<u64>) device memory;
             /// Sets an attribute of a pool. A value of 32 bits is zero-extended.
-            0x0316 wait custom cuMemPoolSetAttribute(pool: MemPool, attr: u32, value: u64) memory;
+            0x0316 wait custom cuMemPoolSetAttribute(pool: MemPool, attr: u32, value: u64) device memory;
             /// Grants one device access to a pool's memory, or declares that it needs none. CUDA's function takes a
             /// list; each of its entries travels as a command of its own. `flags` is a `CUmemAccess_flags`. A device
             /// keeps granted access as long as the client lives.
-            0x0317 wait custom cuMemPoolSetAccess(pool: MemPool, dev: i32, flags: u32) memory;
+            0x0317 wait custom cuMemPoolSetAccess(pool: MemPool, dev: i32, flags: u32) device memory;
             /// For a client that ran out of memory: waits, for a limited time, until something that was freed in a stream's order is
             /// free. `more` is 0 if there was nothing, and 1 if a new attempt may succeed.
             0x0318 wait custom gpgpuReclaim(more: Out<u32>) memory;
@@ -330,18 +330,18 @@ macro_rules! with_api {
             /// Loads an image as a library, whose id, `library`, the client chose. `image`, `options`, `eager` and `log` are as in
             /// `cuModuleLoadDataEx`; CUDA's options of libraries do not travel. With `eager`, the kernels are loaded into the current
             /// context, if there is one.
-            0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>) input;
+            0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>) device input;
             /// Ends a library with its kernels, and with its modules and their functions.
-            0x0702 wait custom cuLibraryUnload(library: Library);
+            0x0702 wait custom cuLibraryUnload(library: Library) device;
             /// Looks a kernel up by its name and makes it an object of the client, whose id, `kernel`, the client
             /// chose. `info` describes the kernel on the device of the current context, or on the client's first.
-            0x0703 call custom cuLibraryGetKernel(kernel: u64, library: Library, name: String, info: Out<FunctionInfo>);
+            0x0703 call custom cuLibraryGetKernel(kernel: u64, library: Library, name: String, info: Out<FunctionInfo>) device;
             /// Looks a global of a library up by its name: its address in the current context, and its bytes.
             0x0704 call custom cuLibraryGetGlobal(library: Library, name: String, dptr: Out<u64>, bytes: Out<usize>);
             /// The names of a library's kernels.
-            0x0705 call custom gpgpuLibraryKernels(library: Library, names: Out<Vec<String>>);
+            0x0705 call custom gpgpuLibraryKernels(library: Library, names: Out<Vec<String>>) device;
             /// The names of a library's kernels, as `gpgpuModuleFunctionNames` gives those of functions.
-            0x070c call custom gpgpuLibraryKernelNames(library: Library, first: u32, names: Out<Vec<String>>);
+            0x070c call custom gpgpuLibraryKernelNames(library: Library, first: u32, names: Out<Vec<String>>) device;
             /// Makes the module that a library is in the current context an object of the client, whose id, `module`, the client
             /// chose. It ends with the library.
             0x0706 call custom cuLibraryGetModule(module: u64, library: Library);
