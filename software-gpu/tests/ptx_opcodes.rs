@@ -770,6 +770,24 @@ fn barriers_order_the_warps_of_a_block() {
     assert_eq!(d.get::<u32>(out, 256), want);
 }
 
+/// LLVM subtracts from the address of shared memory, which is often 0, and adds the rest in the address.
+#[test]
+fn addresses_in_short_registers_wrap() {
+    let text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out) {\n\
+        .reg .b32 %r<8>; .reg .b64 %rd<4>; .shared .align 4 .b8 s[1024]; .local .align 4 .b8 l[16];\n\
+        mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, s; sub.u32 %r3, %r2, %r1; st.shared.u32 [%r3+1020], %r0;\n\
+        bar.sync 0; add.u32 %r4, %r2, %r1; ld.shared.u32 %r5, [%r4]; mov.u32 %r6, l; sub.u32 %r6, %r6, 64;\n\
+        st.local.u32 [%r6+68], %r5; ld.local.u32 %r5, [%r6+68]; atom.shared.add.u32 %r7, [%r3+1020], 0;\n\
+        mad.lo.u32 %r5, %r7, 1000, %r5; ld.param.u64 %rd0, [out]; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd0, %rd0, %rd1;\n\
+        st.global.u32 [%rd0], %r5; ret; }\n";
+    let mut d = Device::new(text, 1 << 16);
+    let out = d.put(&[0u32; 256]);
+    d.launch("k", &shape(1, 256), &Params::new().add(out))
+        .unwrap();
+    let want: Vec<u32> = (0..256).map(|t| 1000 * t + 255 - t).collect();
+    assert_eq!(d.get::<u32>(out, 256), want);
+}
+
 #[test]
 fn atomics_of_all_blocks_add_up() {
     let text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out) {\n\

@@ -235,22 +235,30 @@ fn eigenvectors_make_the_matrix_again() {
 fn singular_vectors_make_the_matrix_again() {
     let (handle, m, n) = (handle(), 7, 4);
     let a = general(m, n);
-    for job in [b'A', b'S'] {
-        let columns = if job == b'A' { m } else { n };
+    // Either side's vectors may take the place of the matrix.
+    for (left, right) in [(b'A', b'A'), (b'S', b'S'), (b'O', b'S'), (b'A', b'O')] {
+        let columns = if left == b'A' { m } else { n };
         let (at_a, s, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
         let (u, vt) = (upload(&vec![0.0; m * columns]), upload(&vec![0.0; n * n]));
-        let letter = job as c_char;
-        ok!(LIBRARIES, "cusolverDnDgesvd"; handle, letter, letter, m as c_int, n as c_int, at_a, m as c_int, s, u, m as c_int, vt, n as c_int, 0_u64, 64, 0_u64, said);
-        let (u, vt) = (
-            Matrix {
+        ok!(LIBRARIES, "cusolverDnDgesvd"; handle, left as c_char, right as c_char, m as c_int, n as c_int, at_a, m as c_int, s, u, m as c_int, vt, n as c_int, 0_u64, 64, 0_u64, said);
+        let over = Matrix {
+            rows: m,
+            values: download(at_a, m * n),
+        };
+        let u = match left {
+            b'O' => Matrix::new(m, n, |row, column| over.at(row, column)),
+            _ => Matrix {
                 rows: m,
                 values: download(u, m * columns),
             },
-            Matrix {
+        };
+        let vt = match right {
+            b'O' => Matrix::new(n, n, |row, column| over.at(row, column)),
+            _ => Matrix {
                 rows: n,
                 values: download(vt, n * n),
             },
-        );
+        };
         let values = download::<f64>(s, n);
         assert!(values.is_sorted_by(|one, other| one >= other));
         u.transposed()
@@ -261,6 +269,11 @@ fn singular_vectors_make_the_matrix_again() {
         let scaled = Matrix::new(m, n, |row, column| u.at(row, column) * values[column]);
         scaled.times(&vt).assert_is(&a);
     }
+    let at_a = upload(&a.values);
+    assert_eq!(
+        call!(LIBRARIES, "cusolverDnDgesvd"; handle, b'O' as c_char, b'O' as c_char, m as c_int, n as c_int, at_a, m as c_int, at_a, 0_u64, m as c_int, 0_u64, n as c_int, 0_u64, 64, 0_u64, at_a),
+        3
+    );
     let mut options: Handle = null_mut();
     ok!(LIBRARIES, "cusolverDnCreateGesvdjInfo"; &mut options);
     ok!(LIBRARIES, "cusolverDnXgesvdjSetTolerance"; options, 1e-12_f64);

@@ -242,7 +242,8 @@ impl Env<'_, '_> {
                 std::array::from_fn(|l| (*a)[l].wrapping_add(i.imm as u64))
             } else {
                 let a = reg::<u32>(self.regs, i.a);
-                std::array::from_fn(|l| u64::from((*a)[l]).wrapping_add(i.imm as u64))
+                // The sum has the width of the register: LLVM counts on its wrapping.
+                std::array::from_fn(|l| u64::from((*a)[l].wrapping_add(i.imm as u32)))
             }
         }
     }

@@ -12,8 +12,9 @@ use gpgpu_protocol::cuda::{
 use crate::ffi::Pointer;
 use crate::ptx;
 
-/// PTX ISA version times ten that CUDA 13.0 brings; newer text is refused as its driver does.
-const NEWEST_PTX: u32 = 90;
+/// PTX ISA version times ten of the newest compiler that was tried, NVRTC 13.5. A driver of CUDA 13.0 refuses text above
+/// 9.0, but a user without a GPU has no other driver to go to, and Python packages bring the newest compiler.
+const NEWEST_PTX: u32 = 95;
 /// The newest target that PTX of that version can name.
 const NEWEST_TARGET: u32 = 121;
 
@@ -150,8 +151,9 @@ pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
         .map_err(|error| Refused::new(CUDA_ERROR_INVALID_PTX, error.to_string()))?;
     if module.version > NEWEST_PTX {
         let message = format!(
-            "PTX version {} is newer than 9.0",
-            module.version as f32 / 10.0
+            "PTX version {:.1} is newer than {:.1}",
+            module.version as f32 / 10.0,
+            NEWEST_PTX as f32 / 10.0
         );
         return Err(Refused::new(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
     }

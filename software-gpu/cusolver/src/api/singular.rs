@@ -26,15 +26,20 @@ fn decompose<T: Number>(memory: Memory, a: Matrix, s: u64, is_whole: bool) -> Ou
     Ok(found)
 }
 
-// `gesvd`'s letters: everything, as many as there are values, or none.
-fn job(letter: c_schar, all: i64, some: i64) -> Result<Option<i64>> {
-    Ok(Some(match letter as u8 {
-        b'A' => all,
-        b'S' => some,
-        b'N' => return Ok(None),
-        b'O' => return Err(Status::NotSupported),
-        _ => return Err(Status::InvalidValue),
-    }))
+// `gesvd`'s letters: everything, as many as there are values, the same in the matrix's own place, or none.
+fn place(
+    letter: c_schar,
+    (all, some): (i64, i64),
+    given: impl Fn(i64) -> Result<Matrix>,
+    over: Matrix,
+) -> Result<Vectors> {
+    match letter as u8 {
+        b'A' => given(all).map(Some),
+        b'S' => given(some).map(Some),
+        b'O' => Ok(Some(over)),
+        b'N' => Ok(None),
+        _ => Err(Status::InvalidValue),
+    }
 }
 
 /// The left vectors in columns and the right ones, adjoint, in rows.
@@ -48,15 +53,20 @@ pub fn gesvd<T: Number>(
     info: u64,
 ) -> Result {
     let (m, n) = (a.rows, a.columns);
-    require(m >= n && info != 0)?;
-    let left: Vectors = match job(jobu, m, n)? {
-        Some(columns) => Some(matrix(u as *const T, (m, columns), ldu)?),
-        None => None,
-    };
-    let right: Vectors = match job(jobvt, n, n)? {
-        Some(rows) => Some(matrix(vt as *const T, (rows, n), ldvt)?),
-        None => None,
-    };
+    let is_one_place_for_both = (jobu as u8, jobvt as u8) == (b'O', b'O');
+    require(m >= n && info != 0 && !is_one_place_for_both)?;
+    let left = place(
+        jobu,
+        (m, n),
+        |columns| matrix(u as *const T, (m, columns), ldu),
+        a,
+    )?;
+    let right = place(
+        jobvt,
+        (n, n),
+        |rows| matrix(vt as *const T, (rows, n), ldvt),
+        Matrix { rows: n, ..a },
+    )?;
     handle.run(move |memory| {
         // Before there is anything as large.
         for of in [left, right].into_iter().flatten() {
