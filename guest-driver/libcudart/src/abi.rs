@@ -27,6 +27,8 @@ pub const MEMCPY_DEVICE_TO_HOST: cudaMemcpyKind = 2;
 pub const MEMCPY_DEVICE_TO_DEVICE: cudaMemcpyKind = 3;
 pub const MEMCPY_DEFAULT: cudaMemcpyKind = 4;
 
+/// The version of a static runtime of CUDA 11, for which `libcudart.so.12` stands in.
+pub const VERSION_11: c_int = 11080;
 /// The version that `libcudart.so.12` reports.
 pub const VERSION_12: c_int = 12090;
 /// The version that `libcudart.so.13` reports.

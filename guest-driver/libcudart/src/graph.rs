@@ -133,6 +133,14 @@ type Node = cudaGraphNode_t;
 type Graph = cudaGraph_t;
 type Exec = cudaGraphExec_t;
 
+/// `cudaGraphExecUpdateResultInfo`.
+#[repr(C)]
+struct UpdateResult {
+    result: c_uint,
+    node: *mut c_void,
+    from: *mut c_void,
+}
+
 export! {
     pass fn cudaGraphCreate(graph: *mut Graph, flags: c_uint) => cuGraphCreate;
     pass fn cudaGraphDestroy(graph: Graph) => cuGraphDestroy;
@@ -169,6 +177,25 @@ export! {
 
     pass fn cudaGraphInstantiate(exec: *mut Exec, graph: Graph, flags: u64) => cuGraphInstantiate;
     pass fn cudaGraphInstantiateWithFlags(exec: *mut Exec, graph: Graph, flags: u64) => cuGraphInstantiate;
+    // CUDA 11 has the node at fault and a log in place of flags.
+    fn cudart11_cudaGraphInstantiate(exec: *mut Exec, graph: Graph, node: *mut *mut c_void, _log: *mut c_void, _bytes: usize) {
+        if !node.is_null() {
+            node.write(null_mut());
+        }
+        current()?.cuGraphInstantiate(exec, graph, 0)
+    }
+    // And the node and the result by themselves.
+    fn cudart11_cudaGraphExecUpdate(exec: Exec, graph: Graph, node: *mut *mut c_void, result: *mut c_uint) {
+        let mut info = UpdateResult { result: 0, node: null_mut(), from: null_mut() };
+        let updated = current()?.cuGraphExecUpdate(exec, graph, (&raw mut info).cast());
+        if !node.is_null() {
+            node.write(info.node);
+        }
+        if !result.is_null() {
+            result.write(info.result);
+        }
+        updated
+    }
     pass fn cudaGraphExecDestroy(exec: Exec) => cuGraphExecDestroy;
     pass fn cudaGraphExecGetFlags(exec: Exec, flags: *mut u64) => cuGraphExecGetFlags;
     pass fn cudaGraphExecUpdate(exec: Exec, graph: Graph, result: *mut c_void) => cuGraphExecUpdate;

@@ -5,10 +5,12 @@ use crate::abi::*;
 use crate::context::{current, current_device};
 use crate::driver::Driver;
 use crate::error::{self, Result};
+use crate::properties::write_prefix;
 use crate::registration::launchable;
 use crate::stream::DefaultStream;
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::offset_of;
 use std::ptr::null_mut;
 
 /// Whether the dimensions of a launch can never be right on the current device.
@@ -125,6 +127,44 @@ fn count_parameters(driver: &Driver, kernel: CUkernel) -> Result<usize> {
     }
 }
 
+/// The attributes of a function on the current device.
+fn attributes_of(function: *const c_void) -> Result<cudaFuncAttributes> {
+    let (driver, device) = current_device()?;
+    let kernel = crate::registration::kernel(driver, function)?;
+    let required = |attribute| {
+        let mut value = 0;
+        // SAFETY: the value lives across the call, and the kernel is one of the driver's.
+        unsafe { driver.cuKernelGetAttribute(&mut value, attribute, kernel, device)? };
+        Ok::<_, cudaError_t>(value)
+    };
+    // Drivers before 11.8 do not know the attributes of clusters.
+    let optional = |attribute| required(attribute).unwrap_or(0);
+    let size = |attribute| required(attribute).map(|value| value.cast_unsigned() as usize);
+    Ok(cudaFuncAttributes {
+        sharedSizeBytes: size(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+        constSizeBytes: size(CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
+        localSizeBytes: size(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        maxThreadsPerBlock: required(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        numRegs: required(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+        ptxVersion: required(CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
+        binaryVersion: required(CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+        cacheModeCA: required(CU_FUNC_ATTRIBUTE_CACHE_MODE_CA)?,
+        maxDynamicSharedSizeBytes: required(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+        preferredShmemCarveout: required(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)?,
+        clusterDimMustBeSet: optional(CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET),
+        requiredClusterWidth: optional(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH),
+        requiredClusterHeight: optional(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT),
+        requiredClusterDepth: optional(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH),
+        clusterSchedulingPolicyPreference: optional(
+            CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+        ),
+        nonPortableClusterSizeAllowed: optional(
+            CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+        ),
+        reserved: [0; 16],
+    })
+}
+
 export! {
     fn(ds) cudaLaunchKernel, cudaLaunchKernel_ptsz(function: *const c_void, grid: dim3, block: dim3, parameters: *mut *mut c_void, shared: usize, stream: cudaStream_t) {
         launch(function, grid, block, parameters, shared, ds.of(stream))
@@ -180,38 +220,20 @@ export! {
     }
 
     fn cudaFuncGetAttributes(attributes: *mut cudaFuncAttributes, function: *const c_void) {
-        let (driver, device) = current_device()?;
         if attributes.is_null() {
             return Err(error::INVALID_VALUE);
         }
-        let kernel = crate::registration::kernel(driver, function)?;
-        let required = |attribute| {
-            let mut value = 0;
-            driver.cuKernelGetAttribute(&mut value, attribute, kernel, device)?;
-            Ok::<_, cudaError_t>(value)
-        };
-        // Drivers before 11.8 do not know the attributes of clusters.
-        let optional = |attribute| required(attribute).unwrap_or(0);
-        let size = |attribute| required(attribute).map(|value| value.cast_unsigned() as usize);
-        attributes.write(cudaFuncAttributes {
-            sharedSizeBytes: size(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            constSizeBytes: size(CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
-            localSizeBytes: size(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-            maxThreadsPerBlock: required(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            numRegs: required(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-            ptxVersion: required(CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
-            binaryVersion: required(CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
-            cacheModeCA: required(CU_FUNC_ATTRIBUTE_CACHE_MODE_CA)?,
-            maxDynamicSharedSizeBytes: required(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
-            preferredShmemCarveout: required(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)?,
-            clusterDimMustBeSet: optional(CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET),
-            requiredClusterWidth: optional(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH),
-            requiredClusterHeight: optional(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT),
-            requiredClusterDepth: optional(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH),
-            clusterSchedulingPolicyPreference: optional(CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE),
-            nonPortableClusterSizeAllowed: optional(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED),
-            reserved: [0; 16],
-        });
+        attributes.write(attributes_of(function)?);
+        Ok(())
+    }
+
+    // The structure of CUDA 11 has no clusters.
+    fn cudart11_cudaFuncGetAttributes(attributes: *mut u8, function: *const c_void) {
+        if attributes.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        let full = attributes_of(function)?;
+        write_prefix(&full, attributes, offset_of!(cudaFuncAttributes, clusterDimMustBeSet));
         Ok(())
     }
 

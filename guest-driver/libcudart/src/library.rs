@@ -59,6 +59,11 @@ export! {
         entry_point(symbol, function, cudart_abi(), flags, status, ds)
     }
 
+    // CUDA 11 has no status, and the driver's functions of its time.
+    fn(ds) cudart11_cudaGetDriverEntryPoint, cudart11_cudaGetDriverEntryPoint_ptsz(symbol: *const c_char, function: *mut *mut c_void, flags: u64) {
+        entry_point(symbol, function, VERSION_11, flags, null_mut(), ds)
+    }
+
     fn(ds) cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion_ptsz(symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint) {
         let version = c_int::try_from(version).map_err(|_| error::INVALID_VALUE)?;
         entry_point(symbol, function, version, flags, status, ds)

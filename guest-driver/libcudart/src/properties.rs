@@ -336,7 +336,7 @@ const _: () = {
 ///
 /// # Safety
 /// `to` is writable for `size` bytes, which is no more than `T` has.
-unsafe fn write_prefix<T>(full: &T, to: *mut u8, size: usize) {
+pub unsafe fn write_prefix<T>(full: &T, to: *mut u8, size: usize) {
     // SAFETY: promised by the caller.
     unsafe { std::ptr::copy_nonoverlapping((&raw const *full).cast(), to, size) };
 }

@@ -2,6 +2,7 @@
 //! Texture and surface objects.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::{MaybeUninit, offset_of};
 
 use gpgpu_protocol::cuda::*;
 
@@ -10,6 +11,7 @@ use crate::array::{describe, description_of, format_of};
 use crate::context::current;
 use crate::driver::Driver;
 use crate::error::{self, Result};
+use crate::properties::write_prefix;
 
 /// `cudaErrorInvalidFilterSetting`.
 const INVALID_FILTER_SETTING: cudaError_t = 26;
@@ -69,6 +71,9 @@ pub struct cudaTextureDesc {
 }
 
 const _: () = assert!(size_of::<cudaTextureDesc>() == 72);
+
+/// The bytes of the structure in CUDA 11.
+const FORM_11: usize = offset_of!(cudaTextureDesc, seamlessCubemap);
 
 fn has_rest() -> bool {
     cudart_abi() == VERSION_13
@@ -239,14 +244,59 @@ fn raised(from: &CUDA_TEXTURE_DESC) -> cudaTextureDesc {
     }
 }
 
+/// Makes a texture.
+///
+/// # Safety
+/// The pointers are those of `cudaCreateTextureObject`.
+unsafe fn create(
+    object: *mut u64,
+    resource: *const cudaResourceDesc,
+    form: Option<&cudaTextureDesc>,
+    view: *const c_void,
+) -> Result<()> {
+    let driver = current()?;
+    // SAFETY: the caller's promise. The view is the same structure in both.
+    unsafe {
+        let resource = lower(resource)?;
+        let form = form.ok_or(error::INVALID_VALUE)?;
+        let texture = texture(form, format(driver, &resource)?)?;
+        driver.cuTexObjectCreate(object, &resource, &texture, view.cast())
+    }
+}
+
+/// Writes so many bytes of a texture's form.
+///
+/// # Safety
+/// `form` is null, or writable for as many bytes, which are no more than [`cudaTextureDesc`] has.
+unsafe fn tell(object: u64, form: *mut u8, bytes: usize) -> Result<()> {
+    let mut native = CUDA_TEXTURE_DESC::default();
+    // SAFETY: the structure is this function's own.
+    unsafe { current()?.cuTexObjectGetTextureDesc(&mut native, object)? };
+    if form.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let full = raised(&native);
+    // SAFETY: the caller's promise.
+    unsafe { write_prefix(&full, form, bytes) };
+    Ok(())
+}
+
 export! {
     fn cudaCreateTextureObject(object: *mut u64, resource: *const cudaResourceDesc, form: *const cudaTextureDesc, view: *const c_void) {
-        let driver = current()?;
-        let resource = lower(resource)?;
-        let form = form.as_ref().ok_or(error::INVALID_VALUE)?;
-        let texture = texture(form, format(driver, &resource)?)?;
-        // The view is the same structure in both.
-        driver.cuTexObjectCreate(object, &resource, &texture, view.cast())
+        create(object, resource, form.as_ref(), view)
+    }
+
+    // The form of CUDA 11 ends before the last word.
+    fn cudart11_cudaCreateTextureObject(object: *mut u64, resource: *const cudaResourceDesc, form: *const u8, view: *const c_void) {
+        let mut full = MaybeUninit::<cudaTextureDesc>::zeroed();
+        if !form.is_null() {
+            full.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(form, FORM_11);
+        }
+        create(object, resource, (!form.is_null()).then(|| full.assume_init_ref()), view)
+    }
+
+    fn cudart11_cudaCreateTextureObject_v2(object: *mut u64, resource: *const cudaResourceDesc, form: *const cudaTextureDesc, view: *const c_void) {
+        create(object, resource, form.as_ref(), view)
     }
 
     pass fn cudaDestroyTextureObject(object: u64) => cuTexObjectDestroy;
@@ -258,13 +308,15 @@ export! {
     }
 
     fn cudaGetTextureObjectTextureDesc(form: *mut cudaTextureDesc, object: u64) {
-        let mut native = CUDA_TEXTURE_DESC::default();
-        current()?.cuTexObjectGetTextureDesc(&mut native, object)?;
-        if form.is_null() {
-            return Err(error::INVALID_VALUE);
-        }
-        form.write(raised(&native));
-        Ok(())
+        tell(object, form.cast(), size_of::<cudaTextureDesc>())
+    }
+
+    fn cudart11_cudaGetTextureObjectTextureDesc(form: *mut u8, object: u64) {
+        tell(object, form, FORM_11)
+    }
+
+    fn cudart11_cudaGetTextureObjectTextureDesc_v2(form: *mut cudaTextureDesc, object: u64) {
+        tell(object, form.cast(), size_of::<cudaTextureDesc>())
     }
 
     fn cudaGetTextureObjectResourceViewDesc(view: *mut c_void, object: u64) {

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader as _, Sym as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
-/// The functions of the CUDA runtime that NVIDIA's static libraries of versions 12 and 13 define, one a line.
+/// The functions of the CUDA runtime that NVIDIA's static libraries of versions 11.8 to 13.4 define, one a line.
 static RUNTIME_FUNCTIONS: &str = include_str!("runtime-functions.txt");
 
 /// Any static runtime has it, and the compiler's code needs it: the name to look for first.
@@ -234,17 +234,21 @@ impl<'a> Elf<'a> {
 
     /// Whether the file holds a runtime, as one of its texts shows, and takes none from elsewhere. Ask if no symbols of it
     /// were found. Kernels in the file prove nothing: a program of the driver API may have some, and a library that only
-    /// launches those of others has none.
+    /// launches those of others has none. Nor does the text if it is that of a library which the file carries as data.
     pub fn has_stripped_runtime(&self) -> bool {
         let text = inverted(std::hint::black_box(ERROR_TEXT));
-        let is_there = (self.file.sections())
-            .filter(|section| {
-                section.kind() == object::SectionKind::ReadOnlyString
-                    || section.kind() == object::SectionKind::ReadOnlyData
-            })
-            .filter_map(|section| section.data().ok())
-            .any(|data| memchr::memmem::find(data, &text).is_some());
-        is_there && !self.imports("__cudaRegisterFatBinary") && !self.takes_runtime()
+        let is_there = |data: &[u8]| {
+            memchr::memmem::find(data, &text)
+                .is_some_and(|at| memchr::memmem::rfind(&data[..at], &elf::ELFMAG).is_none())
+        };
+        let constants = self.file.sections().filter(|section| {
+            matches!(
+                section.kind(),
+                object::SectionKind::ReadOnlyData | object::SectionKind::ReadOnlyString
+            )
+        });
+        let mut constants = constants.filter_map(|section| section.data().ok());
+        constants.any(is_there) && !self.imports("__cudaRegisterFatBinary") && !self.takes_runtime()
     }
 
     /// Whether the file names a shared runtime, perhaps a renamed copy, among its libraries.
@@ -334,11 +338,12 @@ pub fn is_runtime_function(name: &str) -> bool {
 }
 
 /// The major version of the static runtime with these functions: 13 if `cudaGetDeviceProperties` has no `_v2` beside
-/// it, 12 if it has one (13 made that the only one), `None` for older ones, which still have texture references.
+/// it, 12 if it has one (13 made that the only one), 11 for 11.8, which has texture references still, and launches with
+/// attributes already. `None` for older ones: their structures are shorter.
 pub fn runtime_version(functions: &[RuntimeFunction]) -> Option<u32> {
     let has = |name: &str| functions.iter().any(|function| function.name == name);
     match () {
-        () if has("cudaBindTexture") => None,
+        () if has("cudaBindTexture") => has("cudaLaunchKernelExC").then_some(11),
         () if has("cudaGetDeviceProperties_v2") => Some(12),
         () => Some(13),
     }
@@ -400,9 +405,9 @@ mod tests {
             ])),
             Some(12)
         );
-        assert_eq!(
-            runtime_version(&functions(&["cudaGetDeviceProperties", "cudaBindTexture"])),
-            None
-        );
+        let eleven = ["cudaGetDeviceProperties", "cudaBindTexture"];
+        assert_eq!(runtime_version(&functions(&eleven)), None);
+        let eleven = functions(&[eleven[0], eleven[1], "cudaLaunchKernelExC"]);
+        assert_eq!(runtime_version(&eleven), Some(11));
     }
 }

@@ -5,8 +5,8 @@
 //! NVIDIA's driver answers. Unless the program was stripped, its symbol table has the names of the runtime's functions.
 //! `libgpgpu_preload.so`, named in `LD_PRELOAD`, finds them before the program's own constructors run (they register
 //! the program's kernels) and overwrites the start of each such function with a jump to the same-named function of our
-//! `libcudart.so.12` or `.13`, which is loaded at the first such call. A program without a static runtime stays exactly
-//! as it is: no function is hooked, no library loaded.
+//! `libcudart.so.12` (for 11.8 and 12) or `.13`, which is loaded at the first such call. A program without a static
+//! runtime stays exactly as it is: no function is hooked, no library loaded.
 //!
 //! Libraries that the program loads later, by `dlopen`, are followed with the help of the dynamic linker:
 //! `libgpgpu_audit.so`, named in `LD_AUDIT` (the package `gpgpu-audit`), learns of each as soon as it is mapped, before

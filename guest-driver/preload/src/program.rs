@@ -21,7 +21,7 @@ pub enum Kind {
     FullyStatic,
     /// Linked with a shared libcudart of that name, directly or through another library (`None`).
     SharedRuntime(Option<String>),
-    /// Holds the static runtime of that major version (`None`: older than 12) with its symbols.
+    /// Holds the static runtime of that major version (`None`: older than 11.8) with its symbols.
     StaticRuntime {
         /// Major version.
         version: Option<u32>,
@@ -99,9 +99,9 @@ impl Kind {
             Self::SharedRuntime(Some(name)) => format!("linked with the shared CUDA runtime ({name}): uses ours"),
             Self::SharedRuntime(None) => "linked with the shared CUDA runtime through another library: uses ours".into(),
             Self::StaticRuntime { version: Some(version), functions } => format!(
-                "linked with the static CUDA runtime {version}: the preload sends {functions} functions to libcudart.so.{version}"
+                "linked with the static CUDA runtime {version}: the preload sends {functions} functions to our libcudart"
             ),
-            Self::StaticRuntime { version: None, .. } => "linked with a static CUDA runtime older than 12".into(),
+            Self::StaticRuntime { version: None, .. } => "linked with a static CUDA runtime older than 11.8".into(),
             Self::StrippedRuntime => "linked with the static CUDA runtime and stripped of its symbols".into(),
             Self::DriverApi => "uses the CUDA driver API: runs on our libcuda.so.1".into(),
             Self::NoCuda => "nothing of CUDA in the file itself: libraries that it loads find ours".into(),
@@ -116,7 +116,7 @@ impl Kind {
                 "it is linked fully statically, so no library can be put in its way; relink it without -static",
             ),
             Self::StaticRuntime { version: None, .. } => {
-                Some("its static CUDA runtime is older than 12; rebuild it with CUDA 12 or 13")
+                Some("its static CUDA runtime is older than 11.8; rebuild it with CUDA 12 or 13")
             }
             Self::StrippedRuntime => Some(
                 "it is linked with the static CUDA runtime and stripped, so the runtime's functions cannot be found; \

@@ -136,13 +136,13 @@ impl State {
         }
         let version = elf::runtime_version(&functions).ok_or_else(|| {
             format!(
-                "{shown} holds a static CUDA runtime older than 12; rebuild it with CUDA 12 or 13"
+                "{shown} holds a static CUDA runtime older than 11.8; rebuild it with CUDA 12 or 13"
             )
         })?;
         let count = self.redirect(&object, functions, version, moment, &path)?;
         if runtime::is_verbose() {
             say(&format!(
-                "{shown}: {count} functions go to libcudart.so.{version}"
+                "{shown}: {count} functions of CUDA {version} go to our libcudart"
             ));
         }
         Ok(())

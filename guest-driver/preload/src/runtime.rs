@@ -15,6 +15,12 @@ use crate::elf::Image;
 /// `cudaErrorNotSupported`.
 const NOT_SUPPORTED: u32 = 801;
 
+/// The number of the libcudart that takes the place of a static runtime of major version 11.
+const FOR_ELEVEN: u32 = 12;
+
+/// The beginning of the names of our functions for those of CUDA 11 whose arguments or structures have changed since.
+const OF_ELEVEN: &str = "cudart11_";
+
 /// The environment, read once: before the program has threads that could change it.
 struct Settings {
     folders: Vec<PathBuf>,
@@ -48,6 +54,8 @@ pub fn is_verbose() -> bool {
 pub struct Runtime {
     library: &'static Library,
     exports: HashSet<String>,
+    /// Whether it stands in for a runtime of CUDA 11.
+    is_eleven: bool,
     entries: HashMap<String, &'static Entry>,
 }
 
@@ -76,12 +84,13 @@ impl Entry {
 }
 
 impl Runtime {
-    /// Finds `libcudart.so.<version>` in `$GPGPU_LIBDIR`, the preload's own folder or `$LD_LIBRARY_PATH`.
+    /// Finds the library for a static runtime of that major version, `libcudart.so.12` or `.13`, in `$GPGPU_LIBDIR`, the
+    /// preload's own folder or `$LD_LIBRARY_PATH`.
     ///
     /// # Errors
     /// Says that there is none.
     pub fn find(version: u32) -> Result<Self, String> {
-        let name = format!("libcudart.so.{version}");
+        let name = format!("libcudart.so.{}", version.max(FOR_ELEVEN));
         for folder in &settings().folders {
             let path = folder.join(&name);
             let Some(image) = Image::open(&path) else {
@@ -95,6 +104,7 @@ impl Runtime {
             return Ok(Self {
                 library: Box::leak(Box::new(Library { file, handle })),
                 exports: elf.exports(),
+                is_eleven: version < FOR_ELEVEN,
                 entries: HashMap::new(),
             });
         }
@@ -105,7 +115,14 @@ impl Runtime {
 
     /// Whether ours has the function.
     pub fn has(&self, name: &str) -> bool {
-        self.exports.contains(name)
+        self.own_name(name).is_some()
+    }
+
+    /// The name of our function for the program's.
+    fn own_name(&self, name: &str) -> Option<String> {
+        let changed = self.is_eleven.then(|| format!("{OF_ELEVEN}{name}"));
+        let names = changed.into_iter().chain([name.to_owned()]);
+        names.into_iter().find(|name| self.exports.contains(name))
     }
 
     /// The function's entry, the same for all programs and libraries that have it. A function that our library lacks
@@ -114,13 +131,14 @@ impl Runtime {
         if let Some(entry) = self.entries.get(name) {
             return entry;
         }
-        let target = match self.has(name) {
-            true => resolve as *const () as u64,
-            false => missing as *const () as u64,
+        let own = self.own_name(name);
+        let target = match own {
+            Some(_) => resolve as *const () as u64,
+            None => missing as *const () as u64,
         };
         let entry: &'static Entry = Box::leak(Box::new(Entry {
             target: AtomicU64::new(target),
-            name: CString::new(name).unwrap_or_default(),
+            name: CString::new(own.as_deref().unwrap_or(name)).unwrap_or_default(),
             library: self.library,
             said: AtomicBool::new(false),
         }));
@@ -248,12 +266,14 @@ fn own_folder() -> Option<PathBuf> {
 }
 
 /// Whether a stand-in that returns an error code suits the function. Functions that return strings or structures
-/// compute something simple from their arguments, and stay those of the static runtime.
+/// compute something simple from their arguments, and stay those of the static runtime. Those that register references
+/// of CUDA 11 return nothing; their own code would take our handles for NVIDIA's.
 pub fn returns_error_code(name: &str) -> bool {
     let others = [
         "cudaGetErrorName",
         "cudaGetErrorString",
         "cudaCreateChannelDesc",
     ];
-    !others.contains(&name) && !name.starts_with("__cuda")
+    let registers = ["__cudaRegisterTexture", "__cudaRegisterSurface"];
+    registers.contains(&name) || (!others.contains(&name) && !name.starts_with("__cuda"))
 }

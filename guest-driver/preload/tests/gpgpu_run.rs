@@ -204,6 +204,15 @@ fn check_tells_the_kinds_apart_and_runs_nothing() {
             .0
             .contains("nothing of CUDA")
     );
+    // One that carries a library with a static runtime as data.
+    let flags = ["-shared", "-fPIC", "-s", "-fvisibility=hidden"];
+    bench.compile("carried.so", &[("carried.c", STATIC_RUNTIME)], &flags);
+    let carries =
+        ".section .rodata\n.incbin \"carried.so\"\n.section .note.GNU-stack,\"\",@progbits\n";
+    let sources = [plain, ("carries.S", carries)];
+    let (said, code) = kind(&[], &bench.compile("carries", &sources, &[]));
+    assert!(said.contains("nothing of CUDA"), "{said}");
+    assert_eq!(code, Some(0));
     let (said, code) = kind(&[], &bench.compile("full", &[plain], &["-static"]));
     assert!(said.contains("fully static"), "{said}");
     assert_eq!(code, Some(1));

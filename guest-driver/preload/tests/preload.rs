@@ -64,6 +64,35 @@ fn the_runtimes_version_decides() {
 }
 
 #[test]
+fn a_runtime_of_11_8_goes_to_that_of_12_and_to_what_has_changed_since() {
+    let bench = Bench::new();
+    let removed = "W(cudaBindTexture) W(__cudaRegisterTexture) W(cudaGraphInstantiate)";
+    let main = r#"
+        #include <stdio.h>
+        int cudaMalloc(int), cudaGraphInstantiate(int), cudaBindTexture(int), __cudaRegisterTexture(int);
+        int main(void) {
+            printf("%d\n", cudaMalloc(1));
+            printf("%d\n", cudaGraphInstantiate(1));
+            printf("%d %d\n", cudaBindTexture(1), __cudaRegisterTexture(1));
+        }"#;
+    let program = |more: &str| {
+        let runtime = format!("{STATIC_RUNTIME}\n{removed}\n{more}");
+        let sources = [("main.c", main), ("static.c", runtime.as_str())];
+        bench.compile("program", &sources, &["-O1"])
+    };
+    let output = bench.run(&program("W(cudaLaunchKernelExC)"));
+    assert_eq!(
+        stdout(&output),
+        "RIGHT 12 cudaMalloc\n2\nRIGHT 12 cudart11_cudaGraphInstantiate\n2\n801 801\n"
+    );
+    assert!(stderr(&output).contains("cudaBindTexture is not supported"));
+    // An older one has shorter structures.
+    let output = bench.run(&program(""));
+    assert!(stderr(&output).contains("older than 11.8"));
+    assert!(!stdout(&output).contains("RIGHT"));
+}
+
+#[test]
 fn a_function_that_ours_lacks_says_so_once_and_the_programs_own_is_left() {
     let bench = Bench::new();
     let main = r#"

@@ -46,6 +46,32 @@ unsafe extern "C" fn driver_version(version: *mut c_int) -> CUresult {
     CUDA_SUCCESS
 }
 
+/// An attribute's value is its number.
+unsafe extern "C" fn kernel_attribute(
+    value: *mut c_int,
+    attribute: c_uint,
+    _kernel: *mut c_void,
+    _device: CUdevice,
+) -> CUresult {
+    // SAFETY: the library passes its own variable.
+    unsafe { value.write(attribute.cast_signed()) };
+    CUDA_SUCCESS
+}
+
+unsafe extern "C" fn instantiate(exec: *mut usize, graph: usize, flags: u64) -> CUresult {
+    // SAFETY: the library passes the test's variable.
+    unsafe { exec.write(0xe1) };
+    say(format!("instantiate {graph:#x} with {flags}"))
+}
+
+/// It fails at the node 0xb, for the reason 4.
+unsafe extern "C" fn update(exec: usize, graph: usize, result: *mut [usize; 3]) -> CUresult {
+    // SAFETY: the library passes its own structure.
+    unsafe { result.write([4, 0xb, 0xc]) };
+    say(format!("update {exec:#x} by {graph:#x}"));
+    CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
+}
+
 unsafe extern "C" fn device_count(count: *mut c_int) -> CUresult {
     // SAFETY: the library passes its own variable.
     unsafe { count.write(2) };
@@ -495,6 +521,9 @@ pub fn find(name: &CStr) -> *mut c_void {
         "cuGraphNodeGetParams" => node_get as *const (),
         "cuGraphNodeSetParams" => node_set as *const (),
         "cuGraphAddNode_v2" => node_add as *const (),
+        "cuGraphInstantiateWithFlags" => instantiate as *const (),
+        "cuGraphExecUpdate_v2" => update as *const (),
+        "cuKernelGetAttribute" => kernel_attribute as *const (),
         "cuSignalExternalSemaphoresAsync" => signal as *const (),
         "cuWaitExternalSemaphoresAsync" => wait as *const (),
         _ => std::ptr::null(),

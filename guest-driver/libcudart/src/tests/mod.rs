@@ -2,6 +2,7 @@
 //! The runtime on a driver that the tests play. Each test runs in a thread of its own, so it has a
 //! last error, a current context and a record of driver calls of its own.
 
+mod eleven;
 pub mod fake;
 mod newer;
 

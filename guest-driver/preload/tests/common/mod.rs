@@ -36,7 +36,8 @@ int main(int argc, char **argv) {
 const SHARED_RUNTIME: &str = r#"
 #include <stdio.h>
 #define R(name) int name(int x) { printf("RIGHT " VERSION " " #name "\n"); return x + 1; }
-R(__cudaRegisterFatBinary) R(cudaMalloc) R(cudaLaunchKernel) R(cudaGetDeviceProperties)
+R(__cudaRegisterFatBinary) R(cudaMalloc) R(cudaLaunchKernel) R(cudaGetDeviceProperties) R(cudaGraphInstantiate)
+R(cudart11_cudaGraphInstantiate)
 "#;
 
 pub struct Bench {
