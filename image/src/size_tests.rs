@@ -37,6 +37,10 @@ fn variables_of_ptx_count_as_they_are_declared() {
     // As many elements as are written.
     takes(".global .u64 x[] = {1,2,3,4,5,6,7,8};", 64);
     takes(".visible .global .b8 x[][1048576]={{1},{2,3}};", 3 * MIB);
+    takes(
+        ".global .u64 x[] = {(1+2)*3, ~0x2, 1<2?3:4, (.s64)5U, 7 % 4};",
+        40,
+    );
     takes(".global .f16x2 x[262144];", MIB);
     takes(".global .b128 x[65536];", MIB);
     // Octal, binary, and without a sign.

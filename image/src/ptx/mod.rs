@@ -356,6 +356,8 @@ impl<'a> Reader<'a> {
                 Some(Token::Sign(b'}' | b')')) if depth > 0 => depth -= 1,
                 Some(Token::Sign(b',')) if depth > 0 => elements += 1,
                 Some(Token::Sign(b',' | b';')) if depth == 0 => return Ok(elements),
+                // A cast in a constant expression.
+                Some(Token::Dot(b"s64" | b"u64")) if depth > 0 => {}
                 Some(Token::Sign(b';' | b'}' | b')' | b'#') | Token::Dot(_) | Token::Text)
                 | None => return not_understood(),
                 Some(_) => {}

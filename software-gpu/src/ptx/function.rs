@@ -36,7 +36,7 @@ pub(super) struct FunctionParser<'a> {
     pub(super) param_bytes: usize,
     scopes: Vec<Scope<'a>>,
     scope: usize,
-    /// The number of lists of operands that the parser is in.
+    /// The number of operands that the parser is inside of.
     depth: usize,
     /// References to labels: id, scope, name, line. An operand `Label(id)` is rewritten at the end.
     references: Vec<(usize, &'a str, u32)>,
@@ -332,52 +332,65 @@ impl<'a> FunctionParser<'a> {
 
     fn simple_operand(&mut self, p: &mut Parser<'a>, opcode: &str) -> Result<Operand, Error> {
         let line = p.line();
-        Ok(match p.next() {
-            Token::Integer(v) => Operand::Integer(v),
-            Token::Single(b) => Operand::Single(b),
-            Token::Double(b) => Operand::Double(b),
-            Token::Punct('-') => match p.next() {
-                Token::Integer(v) => Operand::Integer(v.wrapping_neg()),
-                Token::Single(b) => Operand::Single(b ^ (1 << 31)),
-                Token::Double(b) => Operand::Double(b ^ (1 << 63)),
-                t => return p.error(format!("unexpected {t:?} after '-'")),
-            },
-            Token::Punct('!') => {
-                let name = p.word()?;
+        // Only calls have lists in parentheses, and no list is in another.
+        let is_list = opcode == "call" && self.depth == 0;
+        match (p.peek(), p.peek_second()) {
+            (Token::Punct('!'), Token::Word(name)) if name != "WARP_SZ" => {
+                p.next();
+                p.next();
                 match self.lookup(p, name) {
-                    Some(Name::Register(r)) => Operand::Not(r),
-                    _ => return p.error(format!("unknown predicate {name}")),
+                    Some(Name::Register(r)) => Ok(Operand::Not(r)),
+                    _ => p.error(format!("unknown predicate {name}")),
                 }
             }
-            Token::Punct('{') => Operand::Vector(self.list(p, opcode, '}')?),
-            Token::Punct('(') => Operand::List(self.list(p, opcode, ')')?),
-            Token::Punct('[') => {
-                let o = self.address(p)?;
-                let o = match o {
-                    Operand::Address(base, 0) if p.accept(',') => {
-                        let place = match self.simple_operand(p, opcode)? {
-                            Operand::Vector(place) => place,
-                            one => vec![one],
-                        };
-                        Operand::Texture(base, place)
-                    }
-                    o => o,
-                };
-                p.expect(']')?;
-                o
+            (Token::Punct('{'), _) => Ok(Operand::Vector(self.list(p, opcode, '}')?)),
+            (Token::Punct('('), _) if is_list => Ok(Operand::List(self.list(p, opcode, ')')?)),
+            (Token::Punct('['), _) => self.brackets(p, opcode),
+            (Token::Word("_"), _) => {
+                p.next();
+                Ok(Operand::Sink)
             }
-            Token::Word("_") => Operand::Sink,
-            Token::Word(w) => self.name(p, w, line, opcode)?,
-            t => return Err(Error::new(line, format!("unexpected operand {t:?}"))),
-        })
+            (Token::Word(name), _) if name != "WARP_SZ" => {
+                p.next();
+                self.name(p, name, line, opcode)
+            }
+            _ => Ok(p.constant()?.into()),
+        }
     }
 
-    fn list(&mut self, p: &mut Parser<'a>, opcode: &str, end: char) -> Result<Vec<Operand>, Error> {
-        let mut v = Vec::new();
+    /// `[address]`, or a texture and a place in it.
+    fn brackets(&mut self, p: &mut Parser<'a>, opcode: &str) -> Result<Operand, Error> {
+        p.expect('[')?;
+        let operand = match self.address(p)? {
+            Operand::Address(base, 0) if p.accept(',') => {
+                self.deeper(p)?;
+                let place = match self.simple_operand(p, opcode)? {
+                    Operand::Vector(place) => place,
+                    one => vec![one],
+                };
+                self.depth -= 1;
+                Operand::Texture(base, place)
+            }
+            address => address,
+        };
+        p.expect(']')?;
+        Ok(operand)
+    }
+
+    /// The operands to come are inside of another.
+    fn deeper(&mut self, p: &Parser<'a>) -> Result<(), Error> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return p.error("operands are nested too deeply");
         }
+        Ok(())
+    }
+
+    fn list(&mut self, p: &mut Parser<'a>, opcode: &str, end: char) -> Result<Vec<Operand>, Error> {
+        // The bracket is the caller's to check.
+        p.next();
+        let mut v = Vec::new();
+        self.deeper(p)?;
         while !p.accept(end) {
             v.push(self.simple_operand(p, opcode)?);
             if !p.accept(',') && p.peek() != Token::Punct(end) {
@@ -400,7 +413,7 @@ impl<'a> FunctionParser<'a> {
             return Ok(match n {
                 Name::Register(r) => Operand::Register(r),
                 Name::Symbol(s) => {
-                    let offset = self.offset(p)?;
+                    let offset = p.offset()?;
                     Operand::Symbol(s, offset)
                 }
                 Name::Targets(t) => Operand::Targets(t),
@@ -414,25 +427,11 @@ impl<'a> FunctionParser<'a> {
             }
             return Ok(Operand::Special(w.to_owned()));
         }
-        if w == "WARP_SZ" {
-            return Ok(Operand::Integer(32));
-        }
         if matches!(opcode, "bra" | "brx") {
             let r = self.reference(w, line);
             return Ok(Operand::Label(r));
         }
         Err(Error::new(line, format!("unknown name {w}")))
-    }
-
-    fn offset(&self, p: &mut Parser<'a>) -> Result<i64, Error> {
-        let mut sum = 0i64;
-        loop {
-            if p.accept('+') || p.peek() == Token::Punct('-') {
-                sum = sum.wrapping_add(p.integer()?);
-            } else {
-                return Ok(sum);
-            }
-        }
     }
 
     fn address(&mut self, p: &mut Parser<'a>) -> Result<Operand, Error> {
@@ -446,9 +445,9 @@ impl<'a> FunctionParser<'a> {
                     _ => return Err(Error::new(line, format!("unknown name {w}"))),
                 }
             }
-            _ => return Ok(Operand::Address(Base::Absolute, p.integer()?)),
+            _ => return Ok(Operand::Address(Base::Absolute, p.constant_integer()?)),
         };
-        let offset = self.offset(p)?;
+        let offset = p.offset()?;
         Ok(Operand::Address(base, offset))
     }
 

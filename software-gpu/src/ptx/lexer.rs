@@ -12,6 +12,8 @@ pub(super) enum Token<'a> {
     Dot(&'a str),
     /// An integer.
     Integer(i64),
+    /// An integer that ends in `U`, or that no signed one can be.
+    Unsigned(u64),
     /// `0f…`
     Single(u32),
     /// `0d…` or a decimal fraction.
@@ -188,5 +190,10 @@ fn number(text: &str, start: usize, line: u32) -> Result<(Token<'_>, usize), Err
     } else {
         digits.parse()
     };
-    Ok((Token::Integer(v.map_err(|_| bad())? as i64), end))
+    let v = v.map_err(|_| bad())?;
+    let token = match i64::try_from(v) {
+        Ok(v) if digits.len() == lower.len() => Token::Integer(v),
+        _ => Token::Unsigned(v),
+    };
+    Ok((token, end))
 }

@@ -6,6 +6,7 @@
 //! it decodes the functions; both steps belong to loading a module and both report a line.
 
 mod calls;
+mod constant;
 mod function;
 mod ir;
 mod lexer;

@@ -92,6 +92,7 @@ impl<'a> Parser<'a> {
         let negative = self.accept('-');
         match self.next() {
             Token::Integer(v) => Ok(if negative { v.wrapping_neg() } else { v }),
+            Token::Unsigned(v) if !negative => Ok(v as i64),
             t => self.error(format!("expected an integer, found {t:?}")),
         }
     }
@@ -180,7 +181,7 @@ impl<'a> Parser<'a> {
     fn file(&mut self) {
         while matches!(
             self.peek(),
-            Token::Integer(_) | Token::Text(_) | Token::Punct(',')
+            Token::Integer(_) | Token::Unsigned(_) | Token::Text(_) | Token::Punct(',')
         ) {
             self.next();
         }
@@ -193,7 +194,10 @@ impl<'a> Parser<'a> {
                 Token::Word("function_name") => {
                     self.next();
                 }
-                Token::Word("inlined_at") | Token::Integer(_) | Token::Punct(',' | '+') => {}
+                Token::Word("inlined_at")
+                | Token::Integer(_)
+                | Token::Unsigned(_)
+                | Token::Punct(',' | '+') => {}
                 _ => return,
             }
             self.next();

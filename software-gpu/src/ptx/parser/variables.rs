@@ -2,6 +2,7 @@
 //! Declarations of variables: types, places, and the values that they begin with.
 
 use super::{MAX_DEPTH, Parser};
+use crate::ptx::constant::Constant;
 use crate::ptx::lexer::Token;
 use crate::ptx::{Error, Global, GlobalSpace, Reference, Relocation, Symbol, Variable};
 
@@ -233,15 +234,7 @@ impl<'a> Parser<'a> {
         }
         let offset = bytes.len();
         let value = match self.peek() {
-            Token::Single(b) => {
-                self.next();
-                float_bits(f64::from(f32::from_bits(b)), Some(b), v.element)
-            }
-            Token::Double(b) => {
-                self.next();
-                float_bits(f64::from_bits(b), None, v.element)
-            }
-            Token::Word(w) => {
+            Token::Word(w) if w != "WARP_SZ" => {
                 let mut name = w;
                 self.next();
                 if w == "generic" {
@@ -252,26 +245,29 @@ impl<'a> Parser<'a> {
                 self.relocation(name, 0, offset, v.element, relocations)?;
                 0
             }
-            _ => {
+            Token::Integer(_) | Token::Unsigned(_) if self.peek_second() == Token::Punct('(') => {
+                // `0xFF00(sym)`: a byte of an address.
                 let n = self.integer()?;
-                if self.accept('(') {
-                    // `0xFF00(sym)`: a byte of an address.
-                    let mut name = self.word()?;
-                    if name == "generic" {
-                        self.expect('(')?;
-                        name = self.word()?;
-                        self.expect(')')?;
-                    }
-                    let shift = (n as u64).trailing_zeros();
-                    self.relocation(name, shift, offset, v.element, relocations)?;
+                self.expect('(')?;
+                let mut name = self.word()?;
+                if name == "generic" {
+                    self.expect('(')?;
+                    name = self.word()?;
                     self.expect(')')?;
-                    0
-                } else if v.is_float {
-                    float_bits(n as f64, None, v.element)
-                } else {
-                    n as u64
                 }
+                let shift = (n as u64).trailing_zeros();
+                self.relocation(name, shift, offset, v.element, relocations)?;
+                self.expect(')')?;
+                0
             }
+            _ => match self.constant()? {
+                Constant::Single(b) => float_bits(f64::from(f32::from_bits(b)), Some(b), v.element),
+                Constant::Double(n) => float_bits(n, None, v.element),
+                Constant::Signed(n) if v.is_float => float_bits(n as f64, None, v.element),
+                Constant::Unsigned(n) if v.is_float => float_bits(n as f64, None, v.element),
+                Constant::Signed(n) => n as u64,
+                Constant::Unsigned(n) => n,
+            },
         };
         bytes.extend_from_slice(&u128::from(value).to_le_bytes()[..v.element.max(1)]);
         Ok(())
@@ -285,10 +281,7 @@ impl<'a> Parser<'a> {
         size: usize,
         out: &mut Vec<Relocation>,
     ) -> Result<(), Error> {
-        let mut addend = 0;
-        if self.accept('+') || self.peek() == Token::Punct('-') {
-            addend = self.integer()?;
-        }
+        let addend = self.offset()?;
         let Some(&target) = self.names.get(name) else {
             return self.error(format!("initialiser names unknown {name}"));
         };

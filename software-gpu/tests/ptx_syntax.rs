@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Forms of operands: constant expressions, elements of arrays, registers in calls.
+
+#[path = "ptx/device.rs"]
+mod device;
+
+use device::{Device, Params, shape};
+use software_gpu::exec::{LoadError, LoadedModule};
+use software_gpu::ptx;
+
+/// A module with a kernel `k` of this body, behind other definitions. `%out` is the place of a thread's eight bytes,
+/// `%t` the thread's number; `%r`, `%rd`, `%f`, `%h` and `%p` are for the body's use.
+fn text(definitions: &str, body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n{definitions}\n.visible .entry k(.param .u64 out) {{\n\
+         .reg .b64 %out; .reg .b32 %t; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .b16 %h<9>;\n\
+         .reg .pred %p<9>; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mul.wide.u32 %rd8, %t, 8;\n\
+         add.u64 %out, %out, %rd8;\n{body}\nret; }}\n"
+    )
+}
+
+/// The results of the threads `0..threads`.
+fn run(definitions: &str, body: &str, threads: u32) -> Vec<u64> {
+    let mut d = Device::new(&text(definitions, body), 1 << 20);
+    let out = d.put(&vec![0u64; threads as usize]);
+    d.launch("k", &shape(1, threads), &Params::new().add(out))
+        .unwrap_or_else(|e| panic!("{body}: {e}"));
+    d.get(out, threads as usize)
+}
+
+/// The reason that a module is refused.
+fn refused(definitions: &str, body: &str) -> String {
+    let text = text(definitions, body);
+    let module = match ptx::parse(&text) {
+        Ok(module) => module,
+        Err(e) => return e.to_string(),
+    };
+    match LoadedModule::new(module.into(), |_| Ok::<_, ()>(0)) {
+        Ok(_) => panic!("accepted: {text:.600}"),
+        Err(LoadError::Ptx(e)) => e.to_string(),
+        Err(e) => format!("{e:?}"),
+    }
+}
+
+/// Expressions and their values, as ptxas 13.0 computes them.
+const EXPRESSIONS: [(&str, i64); 53] = [
+    ("3+4*2", 11),
+    ("(3+4)*2", 14),
+    ("2-3-4", -5),
+    ("- -5", 5),
+    ("--5", 5),
+    ("+5", 5),
+    ("~0", -1),
+    ("~0x2", -3),
+    ("!5", 0),
+    ("!0", 1),
+    ("!-1", 0),
+    ("-7/2", -3),
+    ("7U/-1", 0),
+    ("18446744073709551615/2", i64::MAX),
+    ("-18446744073709551615", 1),
+    ("(0-9223372036854775807-1)/-1", i64::MIN),
+    ("7 % 4", 3),
+    ("-7 % 4", 1),
+    ("7%-4", 7),
+    ("(-2 % -1)<0", 0),
+    ("-8>>1", -4),
+    ("(.u64)-8>>1", 0x7fff_ffff_ffff_fffc),
+    ("~0>>1", i64::MAX),
+    ("-(3U)>>1", 0x7fff_ffff_ffff_fffe),
+    ("1<<63>>63", -1),
+    ("1U<<63>>63", 1),
+    ("1<<64", 1),
+    ("1<<-1", i64::MIN),
+    ("-5>>64", -5),
+    ("-1<0", 1),
+    ("-1<0U", 0),
+    ("-1<0xFFFFFFFFFFFFFFFF", 0),
+    ("(.s64)3U-4<0", 1),
+    ("3U-4<0", 0),
+    ("3>2>1", 0),
+    ("2>=2", 1),
+    ("3<=2", 0),
+    ("3!=2", 1),
+    ("1==1==1", 1),
+    ("6&3==3", 0),
+    ("1|2^3&4", 3),
+    ("(5^6)>>1", 1),
+    ("(-1&-1)>>60", -1),
+    ("(-1|0)<0", 1),
+    ("1&&2", 1),
+    ("0||0", 0),
+    ("1<2?3:4?5:6", 3),
+    ("0?2:0?5:6", 6),
+    ("(1?-1:2U)>>1", -1),
+    ("(!0-2)<0", 1),
+    ("WARP_SZ*2", 64),
+    ("010+0x10+0b11", 27),
+    ("(1.5<2.0)+(1.0+2.0==3.0)*2", 3),
+];
+
+#[test]
+fn constant_expressions_are_operands() {
+    for (expression, value) in EXPRESSIONS {
+        let body = format!("mov.u64 %rd0, {expression}; st.global.u64 [%out], %rd0;");
+        assert_eq!(run("", &body, 1), [value as u64], "{expression}");
+    }
+    let body = "mov.f32 %f0, 1.0+2.0*0.25; st.global.f32 [%out], %f0;\n\
+                mov.b64 {%r0, %r1}, %out; mov.b64 %rd1, {1+1, 2*2}; and.b64 %rd1, %rd1, ~0x2;\n\
+                cvt.u32.u64 %r0, %rd1; st.global.u32 [%out+(1<<2)], %r0;";
+    assert_eq!(run("", body, 1), [u64::from(1.5f32.to_bits())]);
+}
+
+#[test]
+fn constant_expressions_are_initialisers() {
+    let values = EXPRESSIONS.map(|(expression, _)| expression).join(", ");
+    let table = format!(".global .u64 t[] = {{{values}}};");
+    let body = "mul.wide.u32 %rd0, %t, 8; mov.u64 %rd1, t; add.u64 %rd0, %rd0, %rd1;\n\
+                ld.global.u64 %rd0, [%rd0]; st.global.u64 [%out], %rd0;";
+    let got = run(&table, body, EXPRESSIONS.len() as u32);
+    assert_eq!(got, EXPRESSIONS.map(|(_, value)| value as u64));
+    let others =
+        ".global .u16 a = 3+4*2; .global .f32 b[2] = {-1.5, (0.5)}; .global .u64 c = a+(1<<1)-2;";
+    let body = "ld.global.u16 %r0, [a]; ld.global.u64 %rd0, [c]; ld.global.u16 %r1, [%rd0];\n\
+                add.u32 %r0, %r0, %r1; ld.global.f32 %f0, [b]; ld.global.f32 %f1, [b+8/2];\n\
+                fma.rn.f32 %f0, %f0, 4.0, %f1; cvt.rni.s32.f32 %r1, %f0; st.global.v2.u32 [%out], {%r0, %r1};";
+    let want = 22 | u64::from(-6i32 as u32) << 32;
+    assert_eq!(run(others, body, 1), [want]);
+}
+
+#[test]
+fn constant_expressions_are_offsets() {
+    let table = ".global .u32 t[4] = {10, 20, 30, 40};";
+    let loads = [
+        ("[t+8*2-4]", 40),
+        ("[t+(1<<3)]", 30),
+        ("[t+1<<3]", 30),
+        ("[t+(4==4?8:0)]", 30),
+        ("[%rd1+2*4]", 30),
+        ("[%rd1+(1<<3)-4]", 20),
+        ("[%rd1-4*1+8]", 20),
+        ("[%rd2]", 30),
+    ];
+    for (address, value) in loads {
+        let body = format!(
+            "mov.u64 %rd1, t; mov.u64 %rd2, t+4*2; ld.global.u32 %r0, {address};\n\
+             cvt.u64.u32 %rd0, %r0; st.global.u64 [%out], %rd0;"
+        );
+        assert_eq!(run(table, &body, 1), [value], "{address}");
+    }
+}
+
+#[test]
+fn other_expressions_are_refused() {
+    for (expression, why) in [
+        ("5/0", "division by zero"),
+        ("5 % 0", "division by zero"),
+        ("0&&1/0", "division by zero"),
+        ("1+2.0", "do not go together"),
+        ("0f3F800000+1.0", "do not go together"),
+        ("~1.0", "integer constant expected"),
+        ("!0f3F800000", "integer constant expected"),
+        ("1.0?2:3", "integer constant expected"),
+        ("1.0&2.0", "integer constant expected"),
+        ("(.s64)1.0", "integer constant expected"),
+        ("(.u32)1", "expected a constant"),
+        ("1?2", "expected ':'"),
+        ("(1", "expected ')'"),
+        ("1+", "expected a constant"),
+        ("1+%rd1", "expected a constant"),
+    ] {
+        let why_not = refused("", &format!("mov.u64 %rd0, {expression};"));
+        assert!(why_not.contains(why), "{expression}: {why_not}");
+        let why_not = refused(&format!(".global .u64 a = {expression};"), "");
+        assert!(why_not.contains(why), "{expression}: {why_not}");
+    }
+    for piece in ["(", "~", "-", "+", "!", "(.s64)", "1?", "1?1:", "1+(2*"] {
+        let deep = piece.repeat(100_000);
+        let why_not = refused("", &format!("mov.u64 %rd0, {deep}"));
+        assert!(why_not.contains("nested too deeply"), "{piece}: {why_not}");
+        let why_not = refused(&format!(".global .u64 a = {deep}"), "");
+        assert!(why_not.contains("nested too deeply"), "{piece}: {why_not}");
+    }
+    let deep = "[%rd1, ".repeat(100_000);
+    let why_not = refused("", &format!("mov.u64 %rd0, {deep}"));
+    assert!(why_not.contains("nested too deeply"), "{why_not}");
+}
