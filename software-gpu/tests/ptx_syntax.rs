@@ -185,3 +185,128 @@ fn other_expressions_are_refused() {
     let why_not = refused("", &format!("mov.u64 %rd0, {deep}"));
     assert!(why_not.contains("nested too deeply"), "{why_not}");
 }
+
+/// A load of `element` by each of four threads, with `%r0` the thread's number and `%rd0` a 64-bit one.
+fn elements(definitions: &str, load: &str) -> Vec<u64> {
+    let body = format!(
+        "mov.u32 %r0, %t; cvt.u64.u32 %rd0, %t; cvt.u16.u32 %h0, %t; mov.u64 %rd1, 0;\n{load}\n\
+         st.global.u64 [%out], %rd1;"
+    );
+    run(definitions, &body, 4)
+}
+
+const TABLE: &str = ".global .u32 t[8] = {10, 20, 30, 40, 50, 60, 70, 80};";
+
+#[test]
+fn elements_of_arrays_are_operands() {
+    for (element, values) in [
+        ("t[2]", [30; 4]),
+        ("t[1+2*3]", [80; 4]),
+        ("t[%r0]", [10, 20, 30, 40]),
+        ("t[%rd0]", [10, 20, 30, 40]),
+        ("t[%h0]", [10, 20, 30, 40]),
+        ("t[%r0+1]", [20, 30, 40, 50]),
+        ("t[%rd0+2*2]", [50, 60, 70, 80]),
+        ("t[%h0+(1<<1)]", [30, 40, 50, 60]),
+        ("t[%r0+-1+1]", [10, 20, 30, 40]),
+    ] {
+        let load = format!("ld.global.u32 %rd1, {element};");
+        assert_eq!(elements(TABLE, &load), values, "{element}");
+        let address = format!("mov.u64 %rd2, {element}; ld.global.u32 %rd1, [%rd2];");
+        assert_eq!(elements(TABLE, &address), values, "{element}");
+    }
+}
+
+/// The size of an element is the declared one, whatever an instruction loads.
+#[test]
+fn elements_have_their_declared_size() {
+    let bytes = ".global .align 4 .b8 t[8] = {1, 2, 3, 4, 5, 6, 7, 8};";
+    let load = "mov.u64 %rd2, t[4]; ld.global.u32 %rd1, t[4]; mul.lo.u32 %r1, %r0, 2; ld.global.u8 %rd3, t[%r1];\n\
+                shl.b64 %rd3, %rd3, 32; or.b64 %rd1, %rd1, %rd3;";
+    let want = [1u64, 3, 5, 7].map(|byte| 0x0807_0605 | byte << 32);
+    assert_eq!(elements(bytes, load), want);
+    // Of a row, and of a vector, it is a number's.
+    let rows = ".global .b32 t[2][3] = {1, 2, 3, 4, 5, 6}; .global .v4 .b32 v[2] = {1, 2, 3, 4, 5, 6, 7, 8};";
+    let load =
+        "ld.global.u32 %rd1, t[2]; ld.global.u32 %rd2, v[%r0+1]; mad.lo.u64 %rd1, %rd1, 10, %rd2;";
+    assert_eq!(elements(rows, load), [32, 33, 34, 35]);
+}
+
+/// ptxas multiplies in 32 bits, and adds the product as an unsigned one.
+#[test]
+fn indices_have_32_bits() {
+    let load = "add.u32 %r0, %r0, 0xC0000000; mov.u64 %rd1, t[%r0];\n\
+                add.u64 %rd0, %rd0, 0x700000000; mov.u64 %rd2, t[%rd0]; mov.u64 %rd3, t;\n\
+                sub.u64 %rd1, %rd1, %rd3; sub.u64 %rd2, %rd2, %rd3; mad.lo.u64 %rd1, %rd1, 100, %rd2;";
+    assert_eq!(elements(TABLE, load), [0, 404, 808, 1212]);
+    let load =
+        "sub.u32 %r0, %r0, 1; mov.u64 %rd1, t[%r0]; mov.u64 %rd3, t; sub.u64 %rd1, %rd1, %rd3;";
+    assert_eq!(elements(TABLE, load), [0xffff_fffc, 0, 4, 8]);
+}
+
+#[test]
+fn arrays_of_all_spaces_have_elements() {
+    let constants = ".const .u16 c[4] = {7, 8, 9, 10}; .global .u64 scalar; .extern .shared .align 8 .b8 dynamic[];";
+    let load = ".local .b64 l[4]; .shared .b32 s[8]; .reg .pred %q;\n\
+                st.local.u64 l[%r0], 100; st.local.u64 l[3], 5; ld.local.u64 %rd1, l[%r0];\n\
+                st.shared.u32 s[%r0+4], %r0; bar.sync 0; ld.shared.u32 %r1, s[6]; ld.const.u16 %r2, c[%r0];\n\
+                setp.eq.u32 %q, %r0, 1; @%q ld.const.u16 %r2, c[%r0+2]; add.u32 %r1, %r1, %r2;\n\
+                cvt.u64.u32 %rd2, %r1; mad.lo.u64 %rd1, %rd1, 1000, %rd2;";
+    let want = [100_009, 100_012, 100_011, 5_012];
+    assert_eq!(elements(constants, load), want);
+    // A parameter of a kernel and one of a function.
+    let definitions = ".func (.param .u64 sum) f(.param .align 8 .b8 in[32], .param .u32 at) {\n\
+         .reg .b32 %i; .reg .b64 %x, %y; ld.param.u32 %i, [at]; mul.lo.u32 %i, %i, 8; ld.param.u64 %x, in[%i];\n\
+         ld.param.u64 %y, in[24]; add.u64 %x, %x, %y; st.param.u64 [sum], %x; ret; }";
+    let load = "{ .param .align 8 .b8 in[32]; .param .u32 at; .param .u64 sum; st.param.u64 in[0], 1;\n\
+                st.param.u64 in[8], 20; st.param.u64 in[16], 300; st.param.u64 in[24], 4000; st.param.u32 [at], %r0;\n\
+                call (sum), f, (in, at); ld.param.u64 %rd1, [sum]; }";
+    assert_eq!(elements(definitions, load), [4001, 4020, 4300, 8000]);
+    let mut d = Device::new(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out, .param .u32 p[4]) {\n\
+         .reg .b32 %r<3>; .reg .b64 %rd<3>; mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [out];\n\
+         mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1; ld.param.u32 %r1, p[%r0]; ld.param.u32 %r2, p[3];\n\
+         add.u32 %r1, %r1, %r2; st.global.u32 [%rd0], %r1; ret; }\n",
+        1 << 16,
+    );
+    let out = d.put(&[0u32; 4]);
+    let params = Params::new().add(out).add([1u32, 2, 3, 40]);
+    d.launch("k", &shape(1, 4), &params).unwrap();
+    assert_eq!(d.get::<u32>(out, 4), [41, 42, 43, 80]);
+}
+
+#[test]
+fn a_label_before_an_element_leads_to_its_index() {
+    let load = "mov.u32 %r1, 0; L: ld.global.u32 %rd2, t[%r1]; add.u64 %rd1, %rd1, %rd2; add.u32 %r1, %r1, 1;\n\
+                setp.le.u32 %p1, %r1, %r0; @%p1 bra L;";
+    assert_eq!(elements(TABLE, load), [10, 30, 60, 100]);
+    // Two elements in one instruction.
+    let load = "sub.u64 %rd1, t[%r0+4], t[%rd0];";
+    assert_eq!(elements(TABLE, load), [16; 4]);
+}
+
+#[test]
+fn other_elements_are_refused() {
+    let rows = ".global .b32 t[4][3]; .global .u32 scalar;";
+    for (body, why) in [
+        ("ld.global.u32 %r0, t[2][1];", "expected ','"),
+        ("ld.global.u32 %r0, [t[2]];", "expected ']'"),
+        ("ld.global.u32 %r0, t[%r1-1];", "expected ']'"),
+        ("ld.global.u32 %r0, t[1+%r1];", "expected a constant"),
+        ("ld.global.u32 %r0, t[%p1];", "index of 16, 32 or 64 bits"),
+        ("ld.global.u32 %r0, t[];", "expected a constant"),
+        ("ld.global.u32 %r0, t[1.0];", "integer constant expected"),
+        ("ld.global.u32 %r0, t[1/0];", "division by zero"),
+        ("ld.global.u32 %r0, scalar[0];", "no array"),
+        ("mov.u64 %rd0, k[1];", "no array"),
+        ("ld.global.u32 %r0, %rd1[1];", "expected ','"),
+        ("ld.global.u32 %r0, t[2", "expected ']'"),
+        (
+            "{ .param .b32 b[4]; st.param.b32 b[%r1], 1; }",
+            "in a kernel",
+        ),
+    ] {
+        let why_not = refused(rows, body);
+        assert!(why_not.contains(why), "{body}: {why_not}");
+    }
+}

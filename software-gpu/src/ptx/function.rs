@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::arrays::Arrays;
 use super::lexer::Token;
 use super::parser::{Declaration, MAX_DEPTH, Parser, place};
 use super::{Base, Error, Function, Instruction, Operand, Param, Register, Symbol, Variable};
@@ -12,8 +13,9 @@ const MAX_REGISTERS: usize = 1 << 22;
 /// The most bytes of a kernel's parameters: CUDA's own limit.
 const MAX_PARAM_BYTES: usize = 32_764;
 
+/// What a name stands for.
 #[derive(Debug, Clone, Copy)]
-enum Name {
+pub(super) enum Name {
     Register(u32),
     Symbol(Symbol),
     Targets(u32),
@@ -34,6 +36,7 @@ pub(super) struct FunctionParser<'a> {
     pub(super) function: Function,
     pub(super) kernel_params: Vec<Param>,
     pub(super) param_bytes: usize,
+    pub(super) arrays: Arrays,
     scopes: Vec<Scope<'a>>,
     scope: usize,
     /// The number of operands that the parser is inside of.
@@ -52,6 +55,7 @@ impl<'a> FunctionParser<'a> {
             },
             kernel_params: Vec::new(),
             param_bytes: 0,
+            arrays: Arrays::default(),
             scopes: vec![Scope::default()],
             scope: 0,
             depth: 0,
@@ -98,9 +102,12 @@ impl<'a> FunctionParser<'a> {
                     return p.error("too many bytes of parameters");
                 }
                 self.kernel_params.push(at);
-                self.declare(d.name, Name::Symbol(Symbol::KernelParam(at.offset as u32)));
+                let symbol = Symbol::KernelParam(at.offset as u32);
+                self.arrays.note(&d, symbol);
+                self.declare(d.name, Name::Symbol(symbol));
             } else {
                 let i = self.add_local(&d, true);
+                self.arrays.note(&d, Symbol::ParamVar(i));
                 self.declare(d.name, Name::Symbol(Symbol::ParamVar(i)));
                 if returns {
                     self.function.returns.push(i);
@@ -202,9 +209,8 @@ impl<'a> FunctionParser<'a> {
                     if n as usize > MAX_REGISTERS - self.function.registers.len() {
                         return p.error("too many registers");
                     }
-                    for _ in 0..n {
-                        self.function.registers.push(Register { bits });
-                    }
+                    let all = std::iter::repeat_n(Register { bits }, n as usize);
+                    self.function.registers.extend(all);
                     if v.count.is_some() {
                         let s = &mut self.scopes[self.scope];
                         s.families.push((v.name, n, first));
@@ -222,6 +228,7 @@ impl<'a> FunctionParser<'a> {
                     } else {
                         Symbol::ParamVar(i)
                     };
+                    self.arrays.note(&v, s);
                     self.declare(v.name, Name::Symbol(s));
                 }
                 p.expect(';')
@@ -251,7 +258,7 @@ impl<'a> FunctionParser<'a> {
         }
     }
 
-    fn lookup(&self, p: &Parser<'a>, name: &str) -> Option<Name> {
+    pub(super) fn lookup(&self, p: &Parser<'a>, name: &str) -> Option<Name> {
         let mut s = self.scope;
         loop {
             let scope = &self.scopes[s];
@@ -300,6 +307,7 @@ impl<'a> FunctionParser<'a> {
             modifiers.push(m.to_owned());
             p.next();
         }
+        self.arrays.begin();
         let mut operands = Vec::new();
         if !p.accept(';') {
             loop {
@@ -319,6 +327,28 @@ impl<'a> FunctionParser<'a> {
             operands,
         });
         Ok(())
+    }
+
+    /// Adds an instruction that the text has not: a part of another.
+    pub(super) fn emit(&mut self, line: u32, opcode: &str, operands: Vec<Operand>) {
+        let mut parts = opcode.split('.').map(str::to_owned);
+        self.function.body.push(Instruction {
+            line,
+            guard: None,
+            opcode: parts.next().unwrap_or_default(),
+            modifiers: parts.collect(),
+            operands,
+        });
+    }
+
+    /// Adds a register that the text has not.
+    pub(super) fn add_register(&mut self, p: &Parser<'a>, bits: u8) -> Result<u32, Error> {
+        let number = self.function.registers.len();
+        if number >= MAX_REGISTERS {
+            return p.error("too many registers");
+        }
+        self.function.registers.push(Register { bits });
+        Ok(number as u32)
     }
 
     fn operand(&mut self, p: &mut Parser<'a>, opcode: &str) -> Result<Operand, Error> {
@@ -412,6 +442,7 @@ impl<'a> FunctionParser<'a> {
         if let Some(n) = found {
             return Ok(match n {
                 Name::Register(r) => Operand::Register(r),
+                Name::Symbol(s) if p.peek() == Token::Punct('[') => self.element(p, s, opcode)?,
                 Name::Symbol(s) => {
                     let offset = p.offset()?;
                     Operand::Symbol(s, offset)

@@ -20,6 +20,8 @@ pub(in crate::ptx) struct Parser<'a> {
     at: usize,
     pub(in crate::ptx) module: Module,
     pub(in crate::ptx) names: HashMap<&'a str, Symbol>,
+    /// The bytes of an element of each array of the module.
+    pub(in crate::ptx) elements: HashMap<Symbol, usize>,
     /// The declaration at hand is of managed memory.
     is_managed: bool,
     /// The declaration at hand is of a reference.
@@ -33,6 +35,7 @@ impl<'a> Parser<'a> {
             at: 0,
             module: Module::default(),
             names: HashMap::new(),
+            elements: HashMap::new(),
             is_managed: false,
             reference: None,
         })

@@ -18,6 +18,7 @@ pub(in crate::ptx) struct Declaration<'a> {
     /// `name<count>`
     pub(in crate::ptx) count: Option<u32>,
     pub(in crate::ptx) line: u32,
+    pub(in crate::ptx) is_array: bool,
     is_float: bool,
 }
 
@@ -104,6 +105,7 @@ impl<'a> Parser<'a> {
             count = Some(self.size()? as u32);
             self.expect('>')?;
         }
+        let is_array = self.peek() == Token::Punct('[');
         while self.accept('[') {
             let n = if self.peek() == Token::Punct(']') {
                 0
@@ -127,6 +129,7 @@ impl<'a> Parser<'a> {
             element,
             count,
             line,
+            is_array,
             is_float,
         })
     }
@@ -144,6 +147,7 @@ impl<'a> Parser<'a> {
             is_param: false,
         });
         self.names.insert(v.name, s);
+        self.note_array(v, s);
         s
     }
 
@@ -203,6 +207,7 @@ impl<'a> Parser<'a> {
             if module_scope {
                 self.names.insert(v.name, symbol);
             }
+            self.note_array(&v, symbol);
             out.push((v.name, symbol));
             if !self.accept(',') {
                 break;
@@ -210,6 +215,13 @@ impl<'a> Parser<'a> {
         }
         self.expect(';')?;
         Ok(out)
+    }
+
+    /// Elements of an array can be operands, by their numbers.
+    fn note_array(&mut self, v: &Declaration<'a>, symbol: Symbol) {
+        if v.is_array {
+            self.elements.insert(symbol, v.element);
+        }
     }
 
     fn initialiser(
