@@ -310,3 +310,155 @@ fn other_elements_are_refused() {
         assert!(why_not.contains(why), "{body}: {why_not}");
     }
 }
+
+/// Functions whose parameters are registers, variables, or both.
+const FUNCTIONS: &str = "
+.visible .func (.reg .u32 result) both(.reg .u64 data, .param .align 4 .b8 more[8]) {
+    .reg .b32 %x, %y;
+    ld.global.b32 %x, [data+4];
+    ld.param.b32 %y, [more+4];
+    add.u32 result, %x, %y;
+    ret;
+}
+.func (.param .u32 result) variables(.param .u64 data, .param .u32 more) {
+    .reg .b32 %x, %y; .reg .b64 %at;
+    ld.param.u64 %at, [data];
+    ld.param.u32 %y, [more];
+    ld.global.b32 %x, [%at+4];
+    add.u32 %x, %x, %y;
+    st.param.u32 [result], %x;
+    ret;
+}
+.func (.reg .u32 quotient, .reg .u32 rest) divide(.reg .u32 a, .reg .u32 b) {
+    .reg .pred %none;
+    mov.u32 quotient, 77; mov.u32 rest, 88;
+    setp.eq.u32 %none, b, 0;
+    @%none ret;
+    div.u32 quotient, a, b; rem.u32 rest, a, b;
+}
+.func (.reg .f32 r) floats(.reg .f32 a, .reg .f64 b, .param .f32 c) {
+    .reg .f32 %b, %c; ld.param.f32 %c, [c]; cvt.rn.f32.f64 %b, b;
+    add.f32 r, a, %b; fma.rn.f32 r, r, 8.0, %c;
+}
+.func nothing(.reg .u64 at) { .reg .u64 %v; ld.global.u64 %v, [at]; add.u64 %v, %v, 7; st.global.u64 [at], %v; }
+.func (.reg .u32 r) factorial(.reg .u32 n) {
+    .reg .pred %p; .reg .b32 %less;
+    mov.u32 r, 1; setp.lt.u32 %p, n, 2; @%p ret;
+    sub.u32 %less, n, 1; call (r), factorial, (%less); mul.lo.u32 r, r, n; ret.uni;
+}
+.func (.reg .u64 r) wide(.reg .u64 a, .reg .u16 b) { cvt.u64.u16 r, b; add.u64 r, r, a; }
+.global .align 4 .b32 table[2] = {10, 20};
+.global .u64 pointers[2] = {both, wide};
+";
+
+#[test]
+fn registers_are_parameters_and_arguments() {
+    let cases: [(&str, [u64; 4]); 14] = [
+        // By name and by address, with variables at this side too.
+        (
+            "{ .param .b8 in[8]; st.param.b32 [in+4], %r0; call (%r1), both, (%rd2, in); }",
+            [20, 21, 22, 23],
+        ),
+        (
+            "{ proto: .callprototype (.reg .u32 _) _ (.reg .u64 data, .param .align 4 .b8 params[8]);\n\
+             .param .b8 in[8]; st.param.b32 [in+4], %r0; mov.u64 %rd3, both;\n\
+             call (%r1), %rd3, (%rd2, in), proto; }",
+            [20, 21, 22, 23],
+        ),
+        (
+            "{ proto: .callprototype (.param .u32 _) _ (.param .u64 _, .param .align 4 .b8 _[8]) .noreturn;\n\
+             .param .b8 in[8]; .param .u32 o; .param .u64 i; st.param.b32 [in+4], %r0; st.param.b64 [i], %rd2;\n\
+             ld.global.u64 %rd3, [pointers]; call (o), %rd3, (i, in), proto; ld.param.u32 %r1, [o]; }",
+            [20, 21, 22, 23],
+        ),
+        ("call (%r1), variables, (%rd2, %r0);", [20, 21, 22, 23]),
+        ("call (%r1), variables, (%rd2, 5*2);", [30; 4]),
+        (
+            "{ .param .u64 i; st.param.b64 [i], %rd2; call (%r1), variables, (i, (2+3)*4); }",
+            [40; 4],
+        ),
+        (
+            "P: .callprototype (.param .u32 _) _ (.param .u64 _, .param .u32 _);\n\
+             mov.u64 %rd3, variables; call (%r1), %rd3, (%rd2, -1), P;",
+            [19; 4],
+        ),
+        // Several results, a return with a guard, and an end without one.
+        (
+            "call (%r1, %r2), divide, (100, %r0); mad.lo.u32 %r1, %r1, 1000, %r2;",
+            [77_088, 100_000, 50_000, 33_001],
+        ),
+        ("call (_, %r1), divide, (100, %r0);", [88, 0, 0, 1]),
+        // A call with a guard leaves the other threads' results alone.
+        (
+            "mov.u32 %r1, 5; setp.ge.u32 %p1, %r0, 2; @%p1 call (%r1), variables, (%rd2, %r0);",
+            [5, 5, 22, 23],
+        ),
+        (
+            "mov.f32 %f1, 0.5; call (%f0), floats, (%f1, 1.5, 0.25); cvt.rzi.u32.f32 %r1, %f0;\n\
+             call (%f0), floats, (0f3F000000, 1.0, 4.0); cvt.rzi.u32.f32 %r2, %f0; add.u32 %r1, %r1, %r2;",
+            [32; 4],
+        ),
+        (
+            "st.global.u64 [%out], %rd0; call nothing, (%out); ld.global.u32 %r1, [%out];",
+            [7, 8, 9, 10],
+        ),
+        (
+            "add.u32 %r0, %r0, 3; call (%r1), factorial, (%r0);",
+            [6, 24, 120, 720],
+        ),
+        (
+            "mov.u64 %rd3, 0x100000000; mov.u16 %h1, 0xffff; call (%rd3), wide, (%rd3, %h1);\n\
+             shr.u64 %rd4, %rd3, 28; add.u64 %rd3, %rd3, %rd4; cvt.u32.u64 %r1, %rd3;",
+            [0x1_000f; 4],
+        ),
+    ];
+    for (call, values) in cases {
+        let load = format!("mov.u64 %rd2, table;\n{call}\ncvt.u64.u32 %rd1, %r1;");
+        assert_eq!(elements(FUNCTIONS, &load), values, "{call}");
+    }
+}
+
+#[test]
+fn other_parameters_and_arguments_are_refused() {
+    for (body, why) in [
+        ("call (%r1), variables, (%r1, %r2);", "another width"),
+        ("call (%r1), variables, (%rd1, %h1);", "another width"),
+        ("call (%rd1), variables, (%rd1, 1);", "another width"),
+        ("call (%p1), variables, (%rd1, 1);", "predicates"),
+        ("call (%r1), variables, (%rd1, %p1);", "predicates"),
+        ("call (%r1), variables, (0f3F800000, 1);", "another size"),
+        ("call (%rd1), wide, (%rd1, 1.0);", "another size"),
+        (
+            "call (%r1), variables, (table, 1);",
+            "must be .param variables",
+        ),
+        (
+            "call (%r1), variables, (%rd1, %tid.x);",
+            "must be .param variables",
+        ),
+        (
+            "call (1), variables, (%rd1, 1);",
+            "must be .param variables",
+        ),
+        (
+            "P: .callprototype _ (.param .f32 _); call %rd1, (1.0), P;",
+            "another size",
+        ),
+    ] {
+        let why_not = refused(FUNCTIONS, body);
+        assert!(why_not.contains(why), "{body}: {why_not}");
+    }
+    for (function, why) in [
+        (".func f(.reg .pred p) { ret; }", "predicates"),
+        (".func f(.reg .b32 r[2]) { ret; }", "several registers"),
+        (".func f(.reg .v2 .b32 r) { ret; }", "several registers"),
+        (".func f(.reg .b32 r<2>) { ret; }", "several registers"),
+        (".entry e(.reg .b32 r) { ret; }", "kernel's parameters"),
+    ] {
+        let why_not = refused(function, "");
+        assert!(why_not.contains(why), "{function}: {why_not}");
+    }
+    let array = ".func f(.param .align 4 .b8 a[12]) { ret; }";
+    let why_not = refused(array, "call f, (5);");
+    assert!(why_not.contains("no number"), "{why_not}");
+}

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::arguments::Formals;
 use super::arrays::Arrays;
 use super::lexer::Token;
 use super::parser::{Declaration, MAX_DEPTH, Parser, place};
@@ -37,6 +38,7 @@ pub(super) struct FunctionParser<'a> {
     pub(super) kernel_params: Vec<Param>,
     pub(super) param_bytes: usize,
     pub(super) arrays: Arrays,
+    pub(super) formals: Formals,
     scopes: Vec<Scope<'a>>,
     scope: usize,
     /// The number of operands that the parser is inside of.
@@ -56,6 +58,7 @@ impl<'a> FunctionParser<'a> {
             kernel_params: Vec::new(),
             param_bytes: 0,
             arrays: Arrays::default(),
+            formals: Formals::default(),
             scopes: vec![Scope::default()],
             scope: 0,
             depth: 0,
@@ -67,11 +70,11 @@ impl<'a> FunctionParser<'a> {
         self.function.locals.iter().map(|v| v.size).sum()
     }
 
-    fn declare(&mut self, name: &'a str, what: Name) {
+    pub(super) fn declare(&mut self, name: &'a str, what: Name) {
         self.scopes[self.scope].names.insert(name, what);
     }
 
-    fn add_local(&mut self, of: &Declaration<'a>, is_param: bool) -> u32 {
+    pub(super) fn add_local(&mut self, of: &Declaration<'a>, is_param: bool) -> u32 {
         let i = self.function.locals.len() as u32;
         self.function.locals.push(Variable {
             name: of.name.to_owned(),
@@ -93,9 +96,8 @@ impl<'a> FunctionParser<'a> {
             }
             let d = p.declaration()?;
             if space == Token::Dot("reg") {
-                return p.error("functions with .reg parameters are not supported");
-            }
-            if self.function.is_entry {
+                self.register_parameter(p, &d, returns)?;
+            } else if self.function.is_entry {
                 let at = place(self.param_bytes, d.size, d.align);
                 self.param_bytes = at.offset + at.size;
                 if self.param_bytes > MAX_PARAM_BYTES {
@@ -123,6 +125,7 @@ impl<'a> FunctionParser<'a> {
     pub(super) fn body(&mut self, p: &mut Parser<'a>) -> Result<(), Error> {
         self.function.has_body = true;
         p.expect('{')?;
+        self.load_parameters(p.line());
         loop {
             match p.peek() {
                 Token::Punct('{') => {
@@ -134,8 +137,10 @@ impl<'a> FunctionParser<'a> {
                     self.scope = self.scopes.len() - 1;
                 }
                 Token::Punct('}') => {
+                    let line = p.line();
                     p.next();
                     if self.scope == 0 {
+                        self.store_results(line);
                         break;
                     }
                     self.scope = self.scopes[self.scope].parent;
@@ -319,6 +324,14 @@ impl<'a> FunctionParser<'a> {
                 p.expect(',')?;
             }
         }
+        let results = match opcode {
+            "call" => self.arguments(p, line, &mut operands)?,
+            "ret" => {
+                self.store_results(line);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
         self.function.body.push(Instruction {
             line,
             guard,
@@ -326,6 +339,7 @@ impl<'a> FunctionParser<'a> {
             modifiers,
             operands,
         });
+        self.load_results(line, guard, &results);
         Ok(())
     }
 

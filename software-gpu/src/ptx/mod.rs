@@ -5,6 +5,7 @@
 //! executor meets indices only. [`crate::exec::LoadedModule`] decides the meaning of an opcode and its modifiers when
 //! it decodes the functions; both steps belong to loading a module and both report a line.
 
+mod arguments;
 mod arrays;
 mod calls;
 mod constant;
