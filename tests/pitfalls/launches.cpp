@@ -128,7 +128,7 @@ PITFALL(46, mixed_parameters) {
     OBSERVE("extra_too_small", cuLaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
 }
 
-// Slang's programs have global parameters alone, and give each launch a buffer of no bytes that is nowhere.
+// Slang's programs have only global parameters, and give each launch a parameter buffer of 0 bytes at NULL.
 PITFALL(46, no_parameters_in_no_buffer) {
     Gpu gpu;
     CUfunction count = gpu.function("no_params");

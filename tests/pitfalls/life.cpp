@@ -161,7 +161,7 @@ PITFALL(59, own_context_without_the_primary) {
     CK(cuDevicePrimaryCtxRelease(device));
 }
 
-// A thread keeps a context that has ended as its current one. What names all that it is about works there as ever.
+// A thread's current context stays current when it ends. Calls that need no current context still work in this thread.
 PITFALL(59, a_thread_whose_context_ended_goes_on) {
     CK(cuInit(0));
     CUdevice device;
