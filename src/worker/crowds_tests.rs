@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     crowds::{CROWD, Crowds, Waiting},
-    lifetimes_tests::Rig,
+    lifetimes_tests::{Rig, run},
     objects::{Entry, Params},
     ring::{self, Ring},
     threads::Pool,
@@ -248,6 +248,8 @@ fn crowds_of_many_shapes_leave_few_graphs() {
 fn a_ring_with_a_backlog_gives_the_driver_graphs_and_every_launch() {
     let rig = rig();
     let session = rig.session;
+    // Each graph is a crowd's.
+    session.singles.switch_off();
     let bytes = (RING_BYTES as u64).next_multiple_of(4096);
     let file = Arc::new(OwnedFd::from(sealed_memfd(c"ring", bytes).unwrap()));
     let run = MapRun {
@@ -281,4 +283,127 @@ fn a_ring_with_a_backlog_gives_the_driver_graphs_and_every_launch() {
     assert_eq!(double::calls("cuLaunchKernel") + graphs * CROWD, launches);
     assert_eq!(double::calls("cuStreamQuery"), queries);
     assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// Launches, of which each is an own command; how many went as graphs.
+fn launched(rig: &Rig, launches: impl IntoIterator<Item = request::cuLaunchKernelEx>) -> usize {
+    let graphs = double::calls("cuGraphLaunch");
+    let plain = double::calls("cuLaunchKernel");
+    let mut count = 0;
+    for launch in launches {
+        rig.works(launch, rig.contexts[0]);
+        count += 1;
+    }
+    let graphs = double::calls("cuGraphLaunch") - graphs;
+    // Each is launched once.
+    assert_eq!(double::calls("cuLaunchKernel") - plain, count - graphs);
+    graphs
+}
+
+/// Launches of one shape, each with its own word.
+fn recurring(rig: &Rig, launches: u64) -> impl Iterator<Item = request::cuLaunchKernelEx> {
+    (0..launches).map(|word| launch(rig, word))
+}
+
+#[test]
+fn a_launch_that_recurs_goes_as_a_graph_whose_parameters_follow() {
+    let rig = rig();
+    let first = launched(&rig, recurring(&rig, 100));
+    assert!(first > 50, "{first}");
+    let nodes = || double::calls("cuGraphAddKernelNode_v2");
+    let set = || double::calls("cuGraphExecKernelNodeSetParams_v2");
+    assert_eq!(nodes(), 1);
+    let before = set();
+    assert_eq!(launched(&rig, recurring(&rig, 10)), 10);
+    assert_eq!(set() - before, 10);
+    // The same parameters as before.
+    assert_eq!(launched(&rig, [launch(&rig, 9)]), 1);
+    assert_eq!(set() - before, 10);
+    // Another shape is another launch, and so is the same in another stream: its graph would wait for the first one's.
+    let mut other = launch(&rig, 0);
+    other.config.grid_x = 2;
+    assert_eq!(launched(&rig, [other.clone()]), 0);
+    other.config.grid_x = 1;
+    other.config.stream = 0;
+    assert_eq!(launched(&rig, [other.clone()]), 0);
+    assert!(launched(&rig, vec![other; 100]) > 50);
+    assert_eq!(nodes(), 2);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn the_graph_of_a_launch_ends_with_what_it_was_made_of() {
+    let rig = rig();
+    let [context, other] = rig.contexts;
+    let destroyed = || double::calls("cuGraphExecDestroy");
+    launched(&rig, recurring(&rig, 100));
+    // This driver does not know it. A change that fails may still be one.
+    run(
+        rig.session,
+        request::cuCtxSetLimit { limit: 0, value: 1 },
+        context,
+    );
+    assert_eq!(destroyed(), 1);
+    assert_eq!(launched(&rig, recurring(&rig, 2)), 0);
+    launched(&rig, recurring(&rig, 100));
+    // A context that is about to end gets no graph.
+    rig.session.singles.end_context(context);
+    assert_eq!(destroyed(), 2);
+    assert_eq!(launched(&rig, recurring(&rig, 100)), 0);
+    rig.session.singles.settle_context(context);
+    assert!(launched(&rig, recurring(&rig, 100)) > 50);
+    rig.works(request::cuModuleUnload { hmod: rig.module }, context);
+    assert_eq!(destroyed(), 3);
+    rig.works(request::cuCtxDestroy_v2 { ctx: context }, other);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn launches_with_attributes_and_of_clients_that_set_any_stay_launches() {
+    let rig = rig();
+    let mut attributed = launch(&rig, 0);
+    attributed.config.attributes.push(LaunchAttribute {
+        id: CU_LAUNCH_ATTRIBUTE_PRIORITY,
+        value: [0; 64],
+    });
+    for _ in 0..100 {
+        // This driver does not know them.
+        let code = run(rig.session, attributed.clone(), rig.contexts[0]);
+        assert_eq!(code, CUDA_ERROR_NOT_SUPPORTED);
+    }
+    assert_eq!(double::calls("cuGraphLaunch"), 0);
+    launched(&rig, recurring(&rig, 100));
+    rig.session.forget_crowds(true);
+    assert_eq!(double::calls("cuGraphExecDestroy"), 1);
+    assert_eq!(launched(&rig, recurring(&rig, 100)), 0);
+}
+
+#[test]
+fn a_launch_whose_graph_fails_is_launched() {
+    let rig = rig();
+    launched(&rig, recurring(&rig, 100));
+    double::set_graph_launch(CUDA_ERROR_OUT_OF_MEMORY);
+    let (graphs, plain) = (
+        double::calls("cuGraphLaunch"),
+        double::calls("cuLaunchKernel"),
+    );
+    rig.works(launch(&rig, 5), rig.contexts[0]);
+    double::set_graph_launch(CUDA_SUCCESS);
+    assert_eq!(double::calls("cuGraphLaunch"), graphs + 1);
+    assert_eq!(double::calls("cuLaunchKernel"), plain + 1);
+    assert_eq!(double::calls("cuGraphExecDestroy"), 1);
+    assert!(launched(&rig, recurring(&rig, 100)) > 50);
+}
+
+#[test]
+fn launches_of_many_shapes_leave_few_graphs() {
+    let rig = rig();
+    for grid in 1..300 {
+        let mut launch = launch(&rig, 0);
+        launch.config.grid_x = grid;
+        launched(&rig, vec![launch; 100]);
+    }
+    let made = double::calls("cuGraphAddKernelNode_v2");
+    let left = made - double::calls("cuGraphExecDestroy");
+    assert!(made > left && left <= 64, "{made} made, {left} left");
 }

@@ -24,6 +24,7 @@ use super::{
     charges::Charges,
     common::Common,
     counts,
+    crowds::Singles,
     device_memory::{DeviceMemory, Source},
     executables::Executables,
     exports::Exports,
@@ -87,6 +88,8 @@ pub struct Session {
     pub callbacks: &'static Callbacks,
     /// Its executable graphs.
     pub executables: Executables,
+    /// The graphs of launches that recur.
+    pub singles: Singles,
     /// The handles of libraries that it has made.
     pub handles: Handles,
     /// The descriptors of cuDNN's backend that it has made.
@@ -271,6 +274,7 @@ impl Session {
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
             executables: Executables::default(),
+            singles: Singles::default(),
             handles: Handles::default(),
             graphs: Graphs::default(),
             arrays: Arrays::default(),
@@ -387,6 +391,7 @@ impl Session {
     /// make more of that until they have ended.
     pub fn hide(&self, context: u64) {
         self.executables.end_context(context);
+        self.singles.end_context(context);
         self.gates.leave(context);
         self.regions.end_context(context);
         self.device_memory.end_context(context);
@@ -399,6 +404,11 @@ impl Session {
     /// The objects of the graphs of crowds have changed; or, if they are `over`, launches stay launches from now on.
     #[cold]
     pub fn forget_crowds(&self, over: bool) {
+        if over {
+            self.singles.switch_off();
+        } else {
+            self.singles.forget();
+        }
         if let Some(ring) = self.ring.get() {
             let mut crowds = ring.crowds();
             if over {
@@ -414,6 +424,7 @@ impl Session {
         self.regions.keep_context(context);
         self.device_memory.keep_context(context);
         self.shared_events.set_ending(context, false);
+        self.singles.settle_context(context);
         if let Some(ring) = self.ring.get() {
             ring.keep_context(context);
         }
@@ -430,6 +441,7 @@ impl Session {
         self.charges.forget_context(context);
         self.links.forget_context(context);
         self.callbacks.forget_context(context);
+        self.singles.settle_context(context);
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }

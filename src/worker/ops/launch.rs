@@ -119,22 +119,27 @@ pub fn cuLaunchKernelEx(
         context::reserve_stack(session, function.local.into())?;
     }
     let layout = function.params();
-    let mut buffer = request.params.0;
     // CUDA lays parameters out in their order.
     let needed = layout
         .last()
         .map_or(0, |param| param.offset as usize + param.size as usize);
-    if buffer.len() != needed {
+    if request.params.0.len() != needed {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
+    let mut lowered = Lowered::new(session, &request.config)?;
+    lowered.place(session, &function)?;
+    let stream = (lowered.config.hStream, lowered.context);
+    if session.singles.launch(session, &request, &function, stream) {
+        counts::launch();
+        return Ok(reply::cuLaunchKernelEx::default());
+    }
+    let mut buffer = request.params.0;
     let base = buffer.as_mut_ptr();
     let mut params: SmallVec<[*mut c_void; 16]> = layout
         .iter()
         .map(|param| base.wrapping_add(param.offset as usize).cast())
         .collect();
     let raw = function.raw as CUfunction;
-    let mut lowered = Lowered::new(session, &request.config)?;
-    lowered.place(session, &function)?;
     let config = lowered.config();
     let none = std::ptr::null_mut();
     // SAFETY: the function and the stream are the driver's and live; each parameter's pointer leads to

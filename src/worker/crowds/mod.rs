@@ -8,7 +8,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | no backlog | launches go to the driver as they come |
+//! | no backlog | launches go to the driver as they come, each as a graph of one node if it recurs ([`Singles`]) |
 //! | an attribute of a launch or of any stream, a cooperative launch | launches, for a node would need the attribute too |
 //! | a texture or surface reference | launches, which read it when they are made |
 //! | a function's attributes, a context's limits and settings, modules | the graphs end when one changes ([`changes`]) |
@@ -17,15 +17,17 @@
 //! | functions and contexts that end | looked up for each launch; the graphs of a context end before it |
 //! | patterns that don't come back | no graph: one is made when its launches came [`OFTEN`] times, and takes the place of another only if graphs pay |
 
+mod made;
+mod single;
+
 use std::{
     collections::{VecDeque, hash_map::DefaultHasher},
-    ffi::c_void,
     hash::{Hash, Hasher},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use gpgpu_protocol::{
-    api::{Context, Kernel, LaunchConfig, Object, Request, object_kind, request},
+    api::{Request, request},
     codec::Reader,
     cuda::*,
 };
@@ -38,6 +40,8 @@ use super::{
     session::Session,
 };
 use crate::cuda::driver;
+use made::{Made, Shape};
+pub use single::Singles;
 
 /// Launches of a crowd.
 pub const CROWD: usize = 32;
@@ -62,6 +66,10 @@ static ARE_OFF: AtomicBool = AtomicBool::new(false);
 /// Launches are only launches in this process.
 pub fn switch_off() {
     ARE_OFF.store(true, Ordering::Relaxed);
+}
+
+fn are_off() -> bool {
+    ARE_OFF.load(Ordering::Relaxed)
 }
 
 /// Whether an operation changes how launches run, or ends something that a graph may use.
@@ -94,36 +102,6 @@ pub fn sets_launches_apart(op: u16) -> bool {
         request::gpgpuSurfaceReferenceSet::OP,
     ];
     OPS.contains(&op)
-}
-
-/// The properties that a launch shares with those before it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Shape {
-    function: u64,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-}
-
-impl Shape {
-    fn of(launch: &Launch) -> Self {
-        let LaunchConfig {
-            grid_x,
-            grid_y,
-            grid_z,
-            block_x,
-            block_y,
-            block_z,
-            shared_bytes,
-            ..
-        } = launch.config;
-        Self {
-            function: launch.func,
-            grid: [grid_x, grid_y, grid_z],
-            block: [block_x, block_y, block_z],
-            shared: shared_bytes,
-        }
-    }
 }
 
 /// Launches that were read from the ring and not given to the driver yet.
@@ -178,152 +156,16 @@ impl Waiting {
     }
 }
 
-/// A launch in a graph.
-struct Node {
-    raw: CUgraphNode,
-    params: CUDA_KERNEL_NODE_PARAMS,
-    /// The pointers of `params`: an address in `bytes` for each parameter.
-    _pointers: Box<[*mut c_void]>,
-    bytes: Box<[u8]>,
-}
-
-impl Node {
-    /// The launch, of an existing function.
-    fn new(launch: &Launch, function: &Entry, context: CUcontext) -> Result<Self, CUresult> {
-        let layout = function.params();
-        let needed = layout
-            .last()
-            .map_or(0, |of| of.offset as usize + of.size as usize);
-        let mut bytes: Box<[u8]> = launch.params.0.as_slice().into();
-        if bytes.len() != needed {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+/// The functions of launches, if all can be launched in the current context.
+fn functions(session: &Session, launches: &[Launch]) -> Result<Vec<Entry>, CUresult> {
+    let find = |launch: &Launch| {
+        let function = session.objects.function(launch.func)?;
+        if function.context != 0 && function.context != session.current() {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
         }
-        let start = bytes.as_mut_ptr();
-        let mut pointers: Box<[*mut c_void]> = layout
-            .iter()
-            .map(|of| start.wrapping_add(of.offset as usize).cast())
-            .collect();
-        let is_kernel = object_kind(launch.func) == Kernel::KIND;
-        let of = &launch.config;
-        let params = CUDA_KERNEL_NODE_PARAMS {
-            func: if is_kernel { 0 } else { function.raw } as CUfunction,
-            gridDimX: of.grid_x,
-            gridDimY: of.grid_y,
-            gridDimZ: of.grid_z,
-            blockDimX: of.block_x,
-            blockDimY: of.block_y,
-            blockDimZ: of.block_z,
-            sharedMemBytes: of.shared_bytes,
-            kernelParams: pointers.as_mut_ptr(),
-            extra: std::ptr::null_mut(),
-            kern: if is_kernel { function.raw } else { 0 } as CUkernel,
-            ctx: context,
-        };
-        Ok(Self {
-            raw: std::ptr::null_mut(),
-            params,
-            _pointers: pointers,
-            bytes,
-        })
-    }
-}
-
-/// The graph of a crowd, in one context.
-struct Made {
-    context: u64,
-    shapes: Vec<Shape>,
-    graph: CUgraph,
-    exec: CUgraphExec,
-    nodes: Vec<Node>,
-    /// The number of its last launch, counted over all graphs.
-    used: u64,
-}
-
-// SAFETY: the handles are the driver's, which any thread may use; the nodes' pointers lead into their own buffers.
-unsafe impl Send for Made {}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        // SAFETY: both are the driver's, and only this ends them. Pending launches still complete.
-        unsafe {
-            if !self.exec.is_null() {
-                let _ = driver::cuGraphExecDestroy(self.exec);
-            }
-            let _ = driver::cuGraphDestroy(self.graph);
-        }
-    }
-}
-
-impl Made {
-    /// A graph that does these launches one after the other, in the current context.
-    fn new(session: &Session, launches: &[Launch], shapes: &[Shape]) -> Result<Self, CUresult> {
-        let context = session.entered();
-        let raw = session.objects.raw::<Context>(context)? as CUcontext;
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuGraphCreate(&mut graph, 0) }?;
-        let mut made = Self {
-            context,
-            shapes: shapes.to_vec(),
-            graph,
-            exec: std::ptr::null_mut(),
-            nodes: Vec::with_capacity(launches.len()),
-            used: 0,
-        };
-        for launch in launches {
-            let function = function(session, launch.func)?;
-            if function.local > DEFAULT_STACK {
-                reserve_stack(session, function.local.into())?;
-            }
-            if let Some(places) = function.places() {
-                places.enter(session.device_memory, session.current())?;
-            }
-            let mut node = Node::new(launch, &function, raw)?;
-            let after = made.nodes.last().map(|of| of.raw);
-            let (first, count) = (after.as_slice().as_ptr(), after.as_slice().len());
-            // SAFETY: the graph, the node, the function and the context are the driver's and live; the structure and
-            // its pointers outlive the call, which copies them.
-            unsafe {
-                let to = &raw mut node.raw;
-                driver::cuGraphAddKernelNode_v2(to, graph, first, count, &node.params)?;
-            }
-            made.nodes.push(node);
-        }
-        // SAFETY: the graph is the driver's and lives; the pointer is to a value that lives across the call.
-        unsafe { driver::cuGraphInstantiateWithFlags(&mut made.exec, graph, 0) }?;
-        Ok(made)
-    }
-
-    /// Gives the nodes the parameters of these launches, where they differ.
-    fn set(&mut self, session: &Session, launches: &[Launch]) -> Result<(), CUresult> {
-        for (node, launch) in self.nodes.iter_mut().zip(launches) {
-            // It may have ended since.
-            function(session, launch.func)?;
-            let bytes = launch.params.0.as_slice();
-            if *node.bytes == *bytes {
-                continue;
-            }
-            if node.bytes.len() != bytes.len() {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            node.bytes.copy_from_slice(bytes);
-            // SAFETY: the executable graph was made of the graph with this node, and its function was found just now;
-            // the structure and its pointers outlive the call, which copies them.
-            unsafe {
-                driver::cuGraphExecKernelNodeSetParams_v2(self.exec, node.raw, &node.params)
-            }?;
-        }
-        Ok(())
-    }
-}
-
-/// A function that can be launched in the current context.
-fn function(session: &Session, id: u64) -> Result<Entry, CUresult> {
-    let function = session.objects.function(id)?;
-    if function.context != 0 && function.context != session.current() {
-        return Err(CUDA_ERROR_INVALID_HANDLE);
-    }
-    Ok(function)
+        Ok(function)
+    };
+    launches.iter().map(find).collect()
 }
 
 /// An event of a context, behind a graph in a stream.
@@ -441,23 +283,24 @@ impl Crowds {
     /// The graph of a crowd in the current context; made if that is worth it.
     fn graph(&mut self, session: &Session, launches: &[Launch]) -> Result<Option<usize>, CUresult> {
         let context = session.entered();
-        let is_like = |made: &Made| {
-            made.context == context
-                && made.shapes.len() == launches.len()
-                && made
-                    .shapes
-                    .iter()
-                    .zip(launches)
-                    .all(|(shape, launch)| *shape == Shape::of(launch))
-        };
-        if let Some(at) = self.made.iter().position(is_like) {
+        let known = |made: &Made| made.context == context && made.is_of(launches);
+        if let Some(at) = self.made.iter().position(known) {
             return Ok(Some(at));
         }
         let shapes: Vec<Shape> = launches.iter().map(Shape::of).collect();
         if !self.is_worth_it(context, &shapes) {
             return Ok(None);
         }
-        let made = Made::new(session, launches, &shapes)?;
+        let functions = functions(session, launches)?;
+        for function in &functions {
+            if function.local > DEFAULT_STACK {
+                reserve_stack(session, function.local.into())?;
+            }
+            if let Some(places) = function.places() {
+                places.enter(session.device_memory, session.current())?;
+            }
+        }
+        let made = Made::new(session, launches.iter().zip(&functions))?;
         if self.made.len() == MOST_GRAPHS {
             let oldest = (0..self.made.len()).min_by_key(|at| self.made[*at].used);
             oldest.map(|at| self.made.swap_remove(at));
@@ -494,18 +337,13 @@ impl Crowds {
             Some(at) => self.spare.swap_remove(at),
             None => Mark::new(context)?,
         };
+        // Functions may have ended since.
+        functions(session, &waiting.launches)?;
         let made = &mut self.made[at];
-        if let Err(code) = made.set(session, &waiting.launches) {
-            // Its parameters are unknown.
-            self.made.swap_remove(at);
-            return Err(code);
-        }
         self.launched += 1;
         made.used = self.launched;
-        // SAFETY: the executable graph and the stream are the driver's and live, and so does all that the graph uses.
-        let launched = unsafe { driver::cuGraphLaunch(made.exec, stream as CUstream) };
-        if let Err(code) = launched {
-            // A graph may lack resources that its launches do not need, such as memory.
+        if let Err(code) = made.launch(&waiting.launches, stream as CUstream) {
+            // Its parameters are unknown, or it lacks resources that its launches do not need, such as memory.
             self.made.swap_remove(at);
             return Err(code);
         }
@@ -524,7 +362,7 @@ impl Crowds {
 
     /// Gives the driver the waiting launches as a graph, and returns whether it did. If not, nothing was given.
     pub fn issue(&mut self, session: &Session, waiting: &Waiting) -> bool {
-        if self.is_off || ARE_OFF.load(Ordering::Relaxed) || !waiting.is_crowd() {
+        if self.is_off || are_off() || !waiting.is_crowd() {
             return false;
         }
         let uses = grace::enter(waiting.context, false);
