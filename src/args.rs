@@ -115,7 +115,7 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub warm_contexts: bool,
 
-    /// Whether groups of waiting launches go to the driver as graphs, which takes the driver less time
+    /// Whether launches that recur, and groups of waiting launches, go to the driver as graphs, which takes it less time
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub launch_graphs: bool,
 

@@ -72,7 +72,7 @@ pub struct Lease {
 pub struct Counters {
     /// Kernels launched.
     pub launches: AtomicU64,
-    /// Crowds of launches that the driver got as graphs.
+    /// Graphs that went to the driver in place of launches.
     pub launch_graphs: AtomicU64,
     /// Bytes copied to device memory.
     pub bytes_to_device: AtomicU64,

@@ -76,7 +76,7 @@ pub fn launch() {
     TALLY.with(|tally| more(&tally.launches, 1));
 }
 
-/// A crowd of launches went to the driver as a graph.
+/// A launch, or a crowd of them, went to the driver as a graph.
 pub fn launch_graph() {
     TALLY.with(|tally| more(&tally.launch_graphs, 1));
 }

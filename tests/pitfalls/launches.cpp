@@ -2,6 +2,7 @@
 // Launches: parameters in every form and size, attributes, occupancy (pitfalls 28, 46 to 48).
 #include "driver.h"
 #include <memory>
+#include <thread>
 
 static unsigned word_at(CUdeviceptr word) {
     unsigned value = 0;
@@ -213,6 +214,53 @@ PITFALL(46, parameters_of_many_launches) {
     }
     CK(cuCtxSynchronize());
     EXPECT(word_at(words[0]) == expected[0], "%u, not %u", word_at(words[0]), expected[0]);
+}
+
+// The same launches with other parameters, each waited for, so that none lies beside another: in two streams and the default
+// stream, with what changes how launches run in between, in streams that come and go, and on two threads at once.
+PITFALL(46, parameters_of_launches_one_at_a_time) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUstream streams[3] = {new_stream(), new_stream(false), nullptr};
+    CUdeviceptr words[3] = {device_words(1, 1), device_words(1, 1), device_words(1, 1)};
+    unsigned expected[3] = {1, 1, 1};
+    auto steps = [&](CUfunction function, CUstream stream, unsigned of, unsigned count) {
+        for (unsigned i = 0; i < count; i++) {
+            unsigned factor = 2 * i + 3, summand = i ^ count;
+            LAUNCH(function, 1, 1, stream, words[of], factor, summand);
+            expected[of] = expected[of] * factor + summand;
+            CK(cuStreamSynchronize(stream));
+        }
+        EXPECT(word_at(words[of]) == expected[of], "%u after %u steps, not %u", word_at(words[of]), count, expected[of]);
+    };
+    for (unsigned round = 0; round < 4; round++) {
+        for (unsigned of = 0; of < 3; of++)
+            steps(step, streams[of], of, 50 + round);
+        // Without a wait between a stream's and another's.
+        for (unsigned i = 0; i < 90; i++) {
+            LAUNCH(step, 1, 1, streams[i % 2], words[i % 2], 5u, i);
+            expected[i % 2] = expected[i % 2] * 5 + i;
+        }
+        CK(cuCtxSynchronize());
+        CK(cuFuncSetCacheConfig(step, round % 2 ? CU_FUNC_CACHE_PREFER_L1 : CU_FUNC_CACHE_PREFER_SHARED));
+        CUmodule again;
+        CK(cuModuleLoadData(&again, kernels_fatbin));
+        CUfunction other;
+        CK(cuModuleGetFunction(&other, again, "step"));
+        steps(other, streams[0], 0, 60);
+        CK(cuModuleUnload(again));
+    }
+    for (unsigned i = 0; i < 40; i++) {
+        CUstream stream = new_stream(i % 2);
+        steps(step, stream, 0, 40);
+        CK(cuStreamDestroy(stream));
+    }
+    std::thread beside([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        steps(step, streams[1], 1, 300);
+    });
+    steps(step, streams[0], 0, 300);
+    beside.join();
 }
 
 PITFALL(47, cooperative_grid) {

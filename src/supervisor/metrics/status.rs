@@ -99,7 +99,7 @@ pub struct ClientStatus {
 pub struct Totals {
     /// Kernels launched.
     pub launches: u64,
-    /// Crowds of launches that the driver got as graphs.
+    /// Graphs that went to the driver in place of launches.
     pub launch_graphs: u64,
     /// Copies made.
     pub copies: u64,

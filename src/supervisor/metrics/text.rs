@@ -201,7 +201,7 @@ impl Families<'_> {
         )?;
         self.counter(
             "launch_graphs",
-            "Groups of launches that went to the driver as one graph",
+            "Graphs that went to the driver in place of launches",
             each(status, |vm| vm.totals.launch_graphs),
         )?;
         self.counter("copies", "Copies made", each(status, |vm| vm.totals.copies))?;

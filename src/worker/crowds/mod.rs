@@ -9,7 +9,7 @@
 //! | | |
 //! |---|---|
 //! | no backlog | launches go to the driver as they come, each as a graph of one node if it recurs ([`Singles`]) |
-//! | an attribute of a launch or of any stream, a cooperative launch | launches, for a node would need the attribute too |
+//! | an attribute of a launch or of any stream, a cooperative launch, a green context | launches, for a node would need the attribute too |
 //! | a texture or surface reference | launches, which read it when they are made |
 //! | a function's attributes, a context's limits and settings, modules | the graphs end when one changes ([`changes`]) |
 //! | another VM wants the GPU, or the kernels' time is limited | launches, which the gate counts one by one |
@@ -326,7 +326,9 @@ impl Crowds {
             return Ok(false);
         }
         let (stream, context) = session.objects.stream(first.config.stream)?;
-        if context != 0 && context != session.entered() {
+        // A green context is another than the current one.
+        let entered = session.entered();
+        if entered != session.current() || (context != 0 && context != entered) {
             return Ok(false);
         }
         let Some(at) = self.graph(session, &waiting.launches)? else {
