@@ -172,3 +172,17 @@ impl Common {
             .map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 }
+
+/// Fills a secret.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OPERATING_SYSTEM` if the kernel has no random bytes.
+pub fn random(bytes: &mut [u8]) -> Result<(), CUresult> {
+    // SAFETY: the buffer is as long as is said. So few bytes come whole or not at all.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(got) == Ok(bytes.len()) {
+        true => Ok(()),
+        false => Err(CUDA_ERROR_OPERATING_SYSTEM),
+    }
+}

@@ -10,6 +10,7 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
+    path::{Path, PathBuf},
     process::Command,
     time::Instant,
 };
@@ -270,6 +271,14 @@ fn again(end: &WorkerEnd) -> Error {
 fn hold_place() -> Result<(), Error> {
     let file = File::open("/proc/self").map_err(Error::Cache)?;
     place(file.into())
+}
+
+/// The path of a file that a worker keeps beside its VM's compiled code, and that other workers of the VM find there. Without a
+/// cache there is no such directory.
+pub fn beside_cache(name: &str) -> PathBuf {
+    Path::new("/proc/self/fd")
+        .join(CACHE.to_string())
+        .join(name)
 }
 
 fn place(directory: OwnedFd) -> Result<(), Error> {

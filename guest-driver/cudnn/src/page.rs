@@ -46,9 +46,11 @@ from its own folder gets NVIDIA's own, which load and find the functions of libc
   addresses.
 - **Values by address.** A tensor by value (`CUDNN_ATTR_TENSOR_IS_BY_VALUE`) in a plan is read when the plan is
   executed. If plan and pack differ in this, the execution returns `CUDNN_STATUS_BAD_PARAM`.
-- **Texts of plans** (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`). A process can make a plan from a text that it has
-  read from one of its plans, as XLA does. A text from another process or from a file is refused with
-  `CUDNN_STATUS_NOT_SUPPORTED`: the host does not know which of its tensors are by value.
+- **Texts of plans** (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`). A process can make a plan from a text that it or
+  another process of its VM has read from a plan, also from a file, as JAX's persistent cache does. The host seals each
+  text by a member of its JSON object and refuses others with `CUDNN_STATUS_NOT_SUPPORTED`: the library would trust
+  them. The host's key is a file beside the driver's cache of compiled code. Without that cache a text is for its own
+  process.
 - **Refused attributes**, with `CUDNN_STATUS_NOT_SUPPORTED`: setting another one of type `CUDNN_TYPE_CHAR` (a kernel
   cache from a text), pointers outside variant packs, reading a handle, and a variant pack with other shapes than the
   graph's. A descriptor must be finalized before another one can refer to it

@@ -24,7 +24,7 @@ use gpgpu_protocol::cuda::*;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{
-    common::Common,
+    common::{Common, random},
     device_memory::{DeviceMemory, Lender},
     shared_events::SharedEvents,
 };
@@ -497,14 +497,4 @@ impl Lender for Peers {
 fn is_over(host: &Host) -> bool {
     let mut fds = [PollFd::new(host.end.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
-}
-
-/// Fills a secret.
-fn random(bytes: &mut [u8]) -> Result<(), CUresult> {
-    // SAFETY: the buffer is as long as is said. So few bytes come whole or not at all.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match usize::try_from(got) == Ok(bytes.len()) {
-        true => Ok(()),
-        false => Err(CUDA_ERROR_OPERATING_SYSTEM),
-    }
 }

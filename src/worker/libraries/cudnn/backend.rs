@@ -85,7 +85,7 @@ const MOST_IDS: usize = 64;
 #[derive(Debug, Default)]
 pub struct Graphs {
     nodes: Mutex<HashMap<u64, Arc<Mutex<Node>>>>,
-    texts: Mutex<Texts>,
+    texts: Texts,
 }
 
 impl Graphs {
@@ -217,7 +217,7 @@ fn right_type(name: u64, kind: i32) -> Result<(), u32> {
 }
 
 pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
-    let [raw, name, of, count, _, is_posted] = *words else {
+    let [raw, name, of, mut count, _, is_posted] = *words else {
         return Ok(status::INTERNAL_ERROR);
     };
     let (session, id) = (call.session, call.word(0));
@@ -246,14 +246,15 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         };
         let mut room = match of {
             element::CHAR if name as i32 == name::PLAN_TEXT => {
-                let texts = session.graphs.texts.lock();
-                let values = texts.values(elements).ok_or(status::NOT_SUPPORTED)?;
+                let opened = session.graphs.texts.open(elements);
+                let (text, values) = opened.ok_or(status::NOT_SUPPORTED)?;
                 let node = nodes.of(id);
                 if node.kind != kind::PLAN {
                     return Err(status::BAD_PARAM);
                 }
-                node.values.add_all(values);
-                Room::with(elements)
+                node.values.add_all(&values);
+                count = text.len() as u64;
+                Room::with(&text)
             }
             // Attributes that name the place of a value on the host, and attributes with another descriptor's whole
             // contents, which are unknown.
@@ -355,8 +356,19 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         }
     }
     let mut count = Room::new(8);
-    let is_text = name as i32 == name::PLAN_TEXT && of == element::CHAR && requested > 0;
-    let whole = if is_text { text_bytes(call, raw) } else { 0 };
+    let node = nodes.of(id);
+    let is_text = name as i32 == name::PLAN_TEXT && of == element::CHAR;
+    if is_text && node.kind == kind::PLAN && node.is_final {
+        let text = match text(call, raw) {
+            Ok(text) => session.graphs.texts.seal(&text, &node.values),
+            Err(status) => return Ok(status),
+        };
+        if to_count != 0 {
+            call.answer(5, (text.len() as u64).to_le_bytes().to_vec());
+        }
+        call.answer(6, text[..text.len().min(length)].to_vec());
+        return Ok(SUCCESS);
+    }
     let at = if requested == 0 { 0 } else { room.address() };
     let words = [raw, name, of as u64, requested, count.address(), at];
     let status = call.cudnn("cudnnBackendGetAttribute", &words);
@@ -371,26 +383,32 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         call.answer(5, count.bytes(8));
     }
     let given = if is_descriptors { 0 } else { given * width };
-    let elements = room.bytes(given);
-    let node = nodes.of(id);
-    // A part of a text is none.
-    if is_text && given as u64 == whole && node.kind == kind::PLAN && node.is_final {
-        let mut texts = session.graphs.texts.lock();
-        texts.remember(&elements, &node.values);
-    }
-    call.answer(6, elements);
+    call.answer(6, room.bytes(given));
     Ok(SUCCESS)
 }
 
-/// The length of a plan's whole text.
-fn text_bytes(call: &Call<'_>, plan: u64) -> u64 {
-    let (mut count, none) = (Room::new(8), 0);
-    let (name, of) = (name::PLAN_TEXT as u64, element::CHAR as u64);
-    let words = [plan, name, of, none, count.address(), none];
-    match call.cudnn("cudnnBackendGetAttribute", &words) {
-        SUCCESS => count.word(),
-        _ => 0,
+/// A plan's whole text.
+///
+/// # Errors
+///
+/// The library's status; `NOT_SUPPORTED` for a text that is too long.
+fn text(call: &Call<'_>, plan: u64) -> Result<Vec<u8>, u32> {
+    let mut count = Room::new(8);
+    let mut get = |requested: u64, to: u64| {
+        let (name, of) = (name::PLAN_TEXT as u64, element::CHAR as u64);
+        let words = [plan, name, of, requested, count.address(), to];
+        match call.cudnn("cudnnBackendGetAttribute", &words) {
+            SUCCESS => Ok(count.word()),
+            status => Err(status),
+        }
+    };
+    let length = get(0, 0)?;
+    if length > MOST_BYTES as u64 {
+        return Err(status::NOT_SUPPORTED);
     }
+    let mut room = Room::new(length as usize);
+    let given = get(length, room.address())?;
+    Ok(room.bytes(given.min(length) as usize))
 }
 
 pub fn finalize(call: &mut Call<'_>, words: &[u64]) -> Outcome {
