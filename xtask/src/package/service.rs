@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host's package where systemd runs: the service starts with its installation, and no upgrade ends it.
+//! The host's package where systemd runs: the service starts with its installation, confines its processes, starts
+//! again after a crash, reloads its policy, and no upgrade ends it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,33 @@ use crate::process::Proc;
 use crate::ui::{self, Step};
 
 const OPTIONS: &str = "GPGPU_OPTIONS='--config /etc/virtio-gpgpu/policy.toml --metrics unix:/run/virtio-gpgpu/metrics.sock'";
+
+/// Succeeds once all processes of the service are confined: a new one needs a moment. There are at least the supervisor,
+/// a spare device process and a warm worker.
+const CONFINED: &str = r#"
+main=$(systemctl show --property=MainPID --value vhost-device-gpgpu)
+group=/sys/fs/cgroup$(systemctl show --property=ControlGroup --value vhost-device-gpgpu)/cgroup.procs
+confined() {
+    count=0
+    for process in $(cat $group); do
+        for line in CapPrm:.0000000000000000 CapEff:.0000000000000000 CapBnd:.0000000000000000 NoNewPrivs:.1 Seccomp:.2; do
+            grep -q "^$line$" /proc/$process/status || return 1
+        done
+        for space in mnt ipc; do
+            [ $process = $main ] || [ "$(readlink /proc/$process/ns/$space)" != "$(readlink /proc/$main/ns/$space)" ] || return 1
+        done
+        [ "$(readlink /proc/$process/ns/net)" != "$(readlink /proc/1/ns/net)" ] || return 1
+        count=$((count + 1))
+    done
+    [ $count -ge 3 ]
+}
+for try in $(seq 300); do
+    if confined; then exit 0; fi
+    sleep 0.1
+done
+for process in $(cat $group); do grep -E '^(Name|Cap|NoNew|Seccomp)' /proc/$process/status; done
+exit 1
+"#;
 
 /// Leads the service through installation, upgrade, change of its options and purge in the root `clean`.
 pub fn run(
@@ -51,17 +79,22 @@ pub fn run(
 
     step.message("install");
     let process = service.starts_with_its_installation(&ours(earlier, EARLIER_PACKAGES))?;
+    service.confines_its_processes()?;
     step.message("upgrade");
     let packages = ours(made, NEW_PACKAGES);
     service.runs_on_through_an_upgrade(process, &packages)?;
+    step.message("crash");
+    service.starts_again_after_a_crash()?;
     step.message("other options");
     service.takes_other_options()?;
+    step.message("reload");
+    service.reloads_its_policy()?;
     step.message("disabled");
     service.stays_disabled_in_an_upgrade(&packages)?;
     step.message("purge");
     service.leaves_nothing_after_its_purge()?;
     drop(booted);
-    step.done("installed, upgraded while it ran, changed, disabled and purged");
+    step.done("installed, upgraded while it ran, killed, changed, reloaded, disabled and purged");
     Ok(())
 }
 
@@ -96,20 +129,59 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// A restart takes the policy and the options of its files, and a reload does not restart it.
+    /// Each process of the unit has a list of system calls and no capabilities, and none has the machine's network. Each
+    /// but the supervisor has namespaces of its own.
+    fn confines_its_processes(&self) -> Result<()> {
+        self.machine.shell(CONFINED).map(drop)
+    }
+
+    /// systemd starts it again after its first process was killed.
+    fn starts_again_after_a_crash(&self) -> Result<()> {
+        let before = self.process()?;
+        self.machine.shell(&format!(
+            "kill -KILL {before}
+             for try in $(seq 600); do
+                 now=$(systemctl show --property=MainPID --value {HOST})
+                 [ $now = 0 ] || [ $now = {before} ] || exit 0
+                 sleep 0.1
+             done
+             exit 1"
+        ))?;
+        self.listens_at("/run/gpgpu/vm.sock")?;
+        self.computes("/run/gpgpu/vm.sock")
+    }
+
+    /// A restart takes the policy and the options of its files.
     fn takes_other_options(&self) -> Result<()> {
         self.machine.shell(&format!(
             "cp /usr/share/doc/{HOST}/examples/policy.toml /etc/virtio-gpgpu && echo \"{OPTIONS}\" >>/etc/default/{HOST}"
         ))?;
         self.machine.run(&["systemctl", "restart", HOST])?;
         self.listens_at("/run/virtio-gpgpu/ci.sock")?;
-        self.computes("/run/virtio-gpgpu/ci.sock")?;
+        self.computes("/run/virtio-gpgpu/ci.sock")
+    }
+
+    /// A reload changes the limits of a VM, or names the line with an error and changes nothing, and does not restart the
+    /// service.
+    fn reloads_its_policy(&self) -> Result<()> {
         let process = self.process()?;
-        self.machine.run(&["systemctl", "reload", HOST])?;
+        for (from, to, answer) in [
+            ("50", "75", "weight 50 → 75"),
+            ("75", "none", "The policy is unchanged"),
+        ] {
+            let edit = format!("s/^weight = {from}$/weight = {to}/");
+            self.machine
+                .run(&["sed", "-i", &edit, "/etc/virtio-gpgpu/policy.toml"])?;
+            self.machine.run(&["systemctl", "reload", HOST])?;
+            self.logs(answer)?;
+        }
         ensure!(
             self.process()? == process,
             "a reload has restarted the service"
         );
+        let edit = "s/^weight = none$/weight = 50/";
+        self.machine
+            .run(&["sed", "-i", edit, "/etc/virtio-gpgpu/policy.toml"])?;
         Ok(())
     }
 
@@ -165,25 +237,29 @@ impl Running<'_> {
 
     /// Waits until its log says so.
     pub fn listens_at(&self, socket: &str) -> Result<()> {
+        self.logs(&format!("Listening at {socket}"))
+    }
+
+    /// Waits for a line of its present first process in the journal.
+    fn logs(&self, text: &str) -> Result<()> {
+        let process = format!("_PID={}", self.process()?);
         let words = [
             "timeout",
             "60",
             "journalctl",
             "--follow",
             "--lines=all",
-            "--unit",
-            HOST,
+            &process,
         ];
         let mut command = self.machine.command(&words);
         command.stdin(Stdio::null()).stderr(Stdio::null());
         command.stdout(Stdio::piped());
         let mut journal = Proc::spawn(&mut command, libc::SIGKILL)?;
         let lines = BufReader::new(journal.stdout().context("no pipe")?).lines();
-        let wanted = format!("Listening at {socket}");
         let mut said = lines.map_while(Result::ok);
         ensure!(
-            said.any(|line| line.contains(&wanted)),
-            "the service does not listen at {socket}"
+            said.any(|line| line.contains(text)),
+            "the service does not log {text:?}"
         );
         Ok(())
     }
