@@ -80,7 +80,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value_t)]
     pub pause_limit: PauseLimit,
 
-    /// Let each VM read temperature, power, energy and clocks of its GPUs, which tell of the load of other VMs too
+    /// Let each VM read temperature, power, energy and clocks of its GPUs, which reveal the load of other VMs too
     #[arg(long)]
     pub sensors: bool,
 

@@ -30,10 +30,11 @@ pub const COMMAND: &str = "top";
 /// The interval at which the terminal is asked for keys.
 const KEYS: Duration = Duration::from_millis(50);
 
-/// Shows the VMs of a running service
+/// Shows the VMs of a running service, live in the terminal
 #[derive(Debug, Parser)]
 #[command(
     name = "vhost-device-gpgpu top",
+    bin_name = "vhost-device-gpgpu top",
     version,
     after_help = "Keys: q quits, up and down choose a VM, enter shows its clients or hides them, c all clients, p pauses."
 )]

@@ -35,7 +35,7 @@ pub struct Options {
     /// The guest's kernel: 6.12 or newest.
     #[arg(long, default_value = "6.12", conflicts_with_all = ["no_vm", "native"])]
     pub kernel: String,
-    /// The problem sizes of the papers instead of quick ones.
+    /// Use the papers' problem sizes instead of small ones.
     #[arg(long)]
     pub paper: bool,
     /// Only programs whose name contains this.
@@ -44,10 +44,10 @@ pub struct Options {
     /// The folders of NVIDIA's libraries on this machine, for the programs that use them on an NVIDIA GPU.
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
-    /// Run the tests of tests/pitfalls as well.
+    /// Also run the tests of tests/pitfalls.
     #[arg(long)]
     pub pitfalls: bool,
-    /// Balloon, pause and reset a VM by QEMU's monitor as well, while its programs work.
+    /// Also inflate a balloon, pause and reset a VM by QEMU's monitor, while its programs work.
     #[arg(long, conflicts_with_all = ["no_vm", "native"])]
     pub monitor: bool,
     /// Run the programs of an unpacked bundle in this folder instead of building anything.

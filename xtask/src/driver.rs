@@ -103,7 +103,7 @@ pub fn build(paths: &Paths) -> Result<Programs> {
 /// The tests of `cargo xtask driver`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// The guests' kernel: 6.12, newest or oldest; all, if not said.
+    /// The guests' kernel: oldest, 6.12 or newest. [default: all]
     #[arg(long)]
     pub kernel: Option<String>,
     /// Only the tests of these names.

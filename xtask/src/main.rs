@@ -35,7 +35,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use setup::Part;
 
-/// Set up, build, try and test virtio-gpgpu.
+/// Set up, build, test, measure and pack virtio-gpgpu.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
@@ -51,21 +51,21 @@ enum Task {
         #[arg(long, value_delimiter = ',')]
         only: Vec<Part>,
     },
-    /// Build everything into target/stage, laid out as it is installed.
+    /// Build all parts and programs into target/stage, in the layout of an installation.
     Build,
-    /// Boot a VM with the device, run the test programs in it and print how they went.
+    /// Boot a VM with the device, run CUDA programs in it, and print a table of the results.
     Demo(demo::Options),
-    /// Measure each row natively and through us, in turn, and print how they compare.
+    /// Measure each row natively and through virtio-gpgpu, in turn, and print a table.
     Bench(bench::Options),
-    /// Run every test there is.
+    /// Run all tests.
     Test,
-    /// Fuzz everything that guests, and compromised workers, can write to.
+    /// Run the fuzz targets: the input from guests and from compromised workers.
     Fuzz(fuzz::Options),
-    /// Run the tests of the guest's kernel driver, on a device that misbehaves.
+    /// Run the tests of the guest's kernel driver, on a device with injected faults.
     Driver(driver::Options),
-    /// Make the archive that runs the same demo on another machine.
+    /// Make an archive of the demo, the benchmarks and the tests for another machine.
     Bundle,
-    /// Make Debian packages for the host and for guests.
+    /// Make Debian packages, RPMs and container images for hosts and guests, and test them.
     Package(package::Options),
     /// Run the tests of an unpacked bundle; its run.sh calls this.
     #[command(hide = true)]

@@ -22,7 +22,7 @@ use gpgpu_protocol::api::Sensor;
 const NOT_AVAILABLE: &str = "[N/A]";
 const MIB: u64 = 1 << 20;
 
-/// Show the virtual GPUs, and the memory, the time and the processes of this VM on them
+/// Show the virtual GPUs, and this VM's memory, utilization and processes on them
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Options {
@@ -30,7 +30,7 @@ struct Options {
     #[arg(short = 'L', long, conflicts_with = "query_gpu")]
     list_gpus: bool,
 
-    /// Show these fields of each GPU, as in index,name,memory.used
+    /// Show these fields of each GPU, such as index,name,memory.used
     #[arg(
         long,
         value_name = "FIELDS",
@@ -39,15 +39,15 @@ struct Options {
     )]
     query_gpu: Vec<String>,
 
-    /// How to show fields: csv, and then noheader and nounits
+    /// The format of the fields: csv, and then noheader and nounits
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', value_parser = ["csv", "noheader", "nounits"])]
     format: Vec<String>,
 
-    /// The GPU with this number, UUID or PCI bus id alone
+    /// Show only the GPU with this number, UUID or PCI bus id
     #[arg(short, long, value_name = "ID")]
     id: Option<String>,
 
-    /// Show it again after so many seconds, until interrupted
+    /// Repeat after this number of seconds, until interrupted
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     r#loop: Option<u64>,
 }

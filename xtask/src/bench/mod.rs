@@ -41,16 +41,16 @@ pub struct Options {
     /// overhead, crowd.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Fewer repetitions and alternations: for trying it out.
+    /// Fewer repetitions and alternations, for a trial.
     #[arg(long)]
     pub quick: bool,
-    /// Instead of the rows: many VMs on one GPU, its shares between them and the cost of that.
+    /// Instead of the rows: many VMs on one GPU, their shares, and the cost of sharing.
     #[arg(long)]
     pub many: bool,
-    /// In place of the rows: PyTorch and CuPy as they are installed for a Python.
+    /// Instead of the rows: the PyTorch, CuPy and cuda-core that a Python has.
     #[arg(long, requires = "python", conflicts_with = "many")]
     pub frameworks: bool,
-    /// With --frameworks: the Python that has them.
+    /// With --frameworks: that Python.
     #[arg(long, requires = "frameworks", value_name = "FILE")]
     pub python: Option<PathBuf>,
     /// With --frameworks: folders of NVIDIA's libraries, separated by `:`; without it, those beside that Python's PyTorch.
@@ -61,8 +61,8 @@ pub struct Options {
         value_delimiter = ':'
     )]
     pub libraries: Vec<PathBuf>,
-    /// With --frameworks: only some of its parts: programs, shares, rows, operators; vm, two of the programs in a VM; and serving, vLLM with a
-    /// model. A run that does not name the last two leaves them out.
+    /// With --frameworks: only these parts: programs, shares, rows, operators; vm (two of the programs in a VM), serving
+    /// (vLLM with a model). The last two run only if they are named.
     #[arg(
         long,
         requires = "frameworks",
@@ -70,22 +70,23 @@ pub struct Options {
         value_name = "PART"
     )]
     pub parts: Vec<String>,
-    /// With --many: leave the runs as plain processes out.
+    /// With --many: leave out the native runs.
     #[arg(long, requires = "many")]
     pub no_native: bool,
     /// Also rows that take minutes: 100 GB of copies.
     #[arg(long)]
     pub long: bool,
-    /// Leave the rows out that need a VM.
+    /// Leave out the rows that need a VM.
     #[arg(long)]
     pub no_vm: bool,
-    /// Begin nothing new after so many seconds; the rows that are left out are named.
+    /// Begin no row after this number of seconds; the output names the rows that are left out.
     #[arg(long, default_value_t = 540, value_name = "SECONDS")]
     pub limit: u64,
-    /// Write the results and the chart into this folder; without it, whole runs go to benches/results.
+    /// Write the results and the chart into this folder. [default: benches/results, for whole runs]
     #[arg(long)]
     pub results: Option<PathBuf>,
-    /// Measure nothing: draw the charts of benches/results, and put the results into docs/performance.md and docs/sharing.md.
+    /// Measure nothing: draw the charts of benches/results, and write the results into docs/performance.md,
+    /// docs/sharing.md and docs/frameworks.md.
     #[arg(long, conflicts_with_all = ["only", "quick", "many", "long", "no_vm", "results"])]
     pub render: bool,
     /// Run the programs of an unpacked bundle in this folder instead of building anything.

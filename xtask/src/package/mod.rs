@@ -63,33 +63,32 @@ pub struct Made {
 /// The formats to make.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Install, upgrade, remove and purge them in clean Debian roots, and run a CUDA program in between; as root.
+    /// Install, use, upgrade, remove and purge the packages in clean Debian roots; as root.
     #[arg(long, group = "tried")]
     test: bool,
     /// The Debian releases to test in. [default: bookworm,trixie with --test, trixie with --guest]
     #[arg(long, value_enum, value_delimiter = ',', requires = "tried")]
     on: Vec<root::Debian>,
-    /// Do nothing but install, use, upgrade, remove and purge the guest's Debian packages in a Debian that QEMU boots from a disk; as
-    /// root.
+    /// Only install, use, upgrade, remove and purge the guest's Debian packages in a Debian that QEMU boots from a disk; as root.
     #[arg(long, group = "tried", conflicts_with_all = ["test", "images"])]
     guest: bool,
-    /// Run a stock PyTorch in that guest too. This folder has the Python packages, as `pip install --target` makes it for the guest's
-    /// Python: 3.13 in Debian 13.
+    /// With --guest: also run a stock PyTorch. This folder has its Python packages, made by `pip install --target` for the guest's Python
+    /// (3.13 in Debian 13).
     #[arg(long, value_name = "FOLDER", requires = "guest")]
     pytorch: Option<PathBuf>,
-    /// Do nothing but run a VM of the guest's packages under libvirt, on a Debian 13 with the host's package; as root.
+    /// Only run a VM with the guest's packages under libvirt, on a Debian 13 with the host's package; as root.
     #[arg(long, conflicts_with_all = ["test", "images"])]
     libvirt: bool,
     /// Only packages of these formats.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["deb", "rpm"])]
     formats: Vec<Format>,
-    /// Do not compress them: to try them sooner.
+    /// Do not compress the packages, for a quicker trial.
     #[arg(long)]
     uncompressed: bool,
-    /// Make images of containers too, an OCI archive of the host's service and one of the guest's part; as root.
+    /// Also make container images, an OCI archive of the host's service and one of the guest's part; as root.
     #[arg(long)]
     images: bool,
-    /// Make nothing but the images, and test those alone.
+    /// With --images: make and test only the images.
     #[arg(long, requires = "images")]
     images_alone: bool,
     /// Use target/stage as an earlier build left it, and build nothing.

@@ -46,7 +46,7 @@ struct Options {
     #[arg(long, value_name = "DIR", env = "GPGPU_LIBDIR", hide_env_values = true)]
     libdir: Option<PathBuf>,
 
-    /// Run without a virtual GPU too, say with the software GPU's libcuda.so.1 in the libraries' folder
+    /// Run even without a virtual GPU, for example with the software GPU's libcuda.so.1 in the libraries' folder
     #[arg(long)]
     no_device_check: bool,
 
