@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_what_every_vm_may_have_and_a_file_what_each() {
+    fn flags_limit_all_vms_alike_and_a_file_limits_each() {
         let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s --overrun-limit 2s --pause-limit 1s --sensors";
         let flags: Vec<&str> = flags.split(' ').collect();
         let flags = config(&flags).unwrap();

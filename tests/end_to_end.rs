@@ -208,7 +208,7 @@ fn pitfall_62_a_program_killed_in_mid_copy_leaves_nothing_behind() {
 }
 
 #[test]
-fn pitfall_83_a_program_without_a_back_end_is_told_so() {
+fn pitfall_83_a_program_without_a_back_end_gets_an_error() {
     let Some(stage) = Stage::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let output = stage
@@ -240,7 +240,7 @@ fn pitfall_83_a_peer_that_never_answers_does_not_hang_the_program() {
 }
 
 #[test]
-fn a_call_that_may_block_goes_by_the_ring_where_there_is_one() {
+fn a_call_that_may_block_uses_the_ring_if_there_is_one() {
     let Some(stage) = Stage::find() else { return };
     let back_end = BackEnd::start(&stage);
     for (ring, way) in [("1", "ring"), ("0", "command queue")] {
@@ -261,7 +261,7 @@ fn a_call_that_may_block_goes_by_the_ring_where_there_is_one() {
 
 /// The software GPU says that its kernels reach pageable memory, as with HMM or ATS.
 #[test]
-fn a_host_whose_gpu_reaches_pageable_memory_serves_nobody_unless_told_to() {
+fn a_host_whose_gpu_reaches_pageable_memory_serves_only_with_the_option() {
     let Some(stage) = Stage::find() else { return };
     let pageable = |command: &mut Command| {
         command.env("VIRTIO_GPGPU_SOFTWARE_PAGEABLE", "1");

@@ -206,7 +206,7 @@ fn ends_with_its_worker(what: &str) {
 }
 
 #[test]
-fn pitfall_77_who_dies_with_the_lease_takes_nothing_along() {
+fn pitfall_77_a_process_that_dies_with_the_lease_blocks_no_other() {
     let Some(host) = Host::new(&["", ""]) else {
         return;
     };

@@ -299,7 +299,7 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
 /// ever, and the client lives.
 #[test]
 #[allow(non_snake_case)]
-fn pitfall_63_what_one_thread_uses_another_can_destroy() {
+fn pitfall_63_a_thread_can_destroy_objects_that_another_uses() {
     let Some(host) = Host::start() else { return };
     let neighbour = host.neighbour();
     let mut guest = host.boot(0, vmm());

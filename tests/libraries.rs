@@ -170,7 +170,7 @@ fn runs(part: &str) {
 
 /// By a wrapper of another project.
 #[test]
-fn programs_of_cudarc_compute_what_they_do_natively() {
+fn programs_of_cudarc_give_the_native_results() {
     runs("wrapper");
 }
 
@@ -188,7 +188,7 @@ fn products_that_come_again_are_those_of_their_own_descriptors() {
 
 /// The same with cuDNN.
 #[test]
-fn convolutions_of_cudarc_are_what_they_are_natively() {
+fn convolutions_of_cudarc_give_the_native_results() {
     runs("convolutions");
 }
 
@@ -203,7 +203,7 @@ fn descriptors_are_told_back_and_wrong_ones_are_refused() {
 }
 
 #[test]
-fn settings_are_told_back_and_handles_that_are_none_are_refused() {
+fn settings_are_read_back_and_invalid_handles_are_refused() {
     runs("settings");
 }
 
@@ -233,7 +233,7 @@ fn captured_calls_are_done_by_each_launch_of_the_graph() {
 }
 
 #[test]
-fn a_captured_graph_has_the_workspace_of_a_handle_that_has_none() {
+fn a_captured_graph_has_a_workspace_if_its_handle_has_none() {
     runs("captures-workspaces");
 }
 
@@ -253,7 +253,7 @@ fn dense_decompositions_give_values_at_host_addresses() {
 }
 
 #[test]
-fn solvers_refuse_objects_of_other_classes_and_sizes_that_are_none() {
+fn solvers_refuse_objects_of_other_classes_and_invalid_sizes() {
     runs("dense wrong");
 }
 
@@ -293,7 +293,7 @@ fn structured_matrices_are_pruned_checked_and_compressed() {
 }
 
 #[test]
-fn structured_descriptors_that_are_none_and_ended_ones_are_refused() {
+fn invalid_and_ended_structured_descriptors_are_refused() {
     runs("structured wrong");
 }
 
@@ -309,7 +309,7 @@ fn a_fault_of_a_posted_call_costs_its_process_alone() {
 
 /// A user of the guest learns which libraries there are, and how new.
 #[test]
-fn the_wrapper_says_what_the_host_serves() {
+fn the_wrapper_lists_the_libraries_of_the_host() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
         return;
     };
@@ -391,17 +391,17 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
 }
 
 #[test]
-fn transforms_of_cudarc_are_what_they_are_natively() {
+fn transforms_of_cudarc_give_the_native_results() {
     runs("transforms");
 }
 
 #[test]
-fn plans_that_are_none_and_sizes_that_no_transform_has_are_refused() {
+fn invalid_plans_and_sizes_of_transforms_are_refused() {
     runs("transforms-settings");
 }
 
 #[test]
-fn a_plan_that_is_destroyed_while_it_is_executed_costs_nobody_else() {
+fn a_plan_destroyed_during_its_execution_affects_no_other() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
         return;
     };

@@ -102,7 +102,7 @@ fn limit() -> u64 {
 }
 
 #[test]
-fn pitfall_72_all_that_says_how_much_memory_there_is_says_the_same() {
+fn pitfall_72_all_queries_report_the_same_memory() {
     let Some(back_end) = start([limit(), 2 * limit()]) else {
         return;
     };
@@ -165,7 +165,7 @@ fn pitfall_70_threads_and_processes_get_all_of_the_limit_and_no_more() {
 }
 
 #[test]
-fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
+fn pitfall_68_cached_memory_is_free_for_every_process() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
     };
@@ -198,7 +198,7 @@ fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
 }
 
 #[test]
-fn pitfall_68_memory_of_pools_counts_and_what_is_freed_in_a_streams_order_is_free() {
+fn pitfall_68_memory_of_pools_counts_until_it_is_freed_in_a_streams_order() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
     };
@@ -272,7 +272,7 @@ fn pitfall_73_a_flood_of_copies_takes_a_bounded_part_of_the_hosts_memory() {
 }
 
 #[test]
-fn pitfall_71_what_a_killed_process_had_is_free_for_the_next() {
+fn pitfall_71_memory_of_a_killed_process_is_free_for_the_next() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
     };
@@ -420,7 +420,7 @@ fn executable_graphs_count_by_the_most_that_there_were() {
 
 /// Those for which the program does not wait, too: it does wait where there may be no room.
 #[test]
-fn graphs_like_one_before_are_refused_at_once_where_there_is_no_room() {
+fn graphs_like_an_earlier_one_are_refused_at_once_without_room() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
     };
@@ -507,7 +507,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
 }
 
 #[test]
-fn pitfall_71_a_limit_below_what_is_used_stops_what_is_new_alone() {
+fn pitfall_71_a_limit_below_the_usage_stops_only_new_allocations() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
     };

@@ -183,7 +183,7 @@ fn totals(metrics: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64
 }
 
 #[test]
-fn a_programs_work_is_counted_and_stays_counted_when_it_is_gone() {
+fn the_work_of_a_program_stays_counted_after_its_end() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
     let before = service.metrics();
@@ -218,7 +218,7 @@ fn a_programs_work_is_counted_and_stays_counted_when_it_is_gone() {
 }
 
 #[test]
-fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it() {
+fn a_killed_worker_is_counted_with_its_reason_and_its_counts_stay() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
     // Kernels until its standard input ends: the worker dies while they run.
@@ -295,7 +295,7 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
 }
 
 #[test]
-fn a_socket_is_its_owners_and_groups_and_gone_with_the_service() {
+fn a_socket_is_open_to_owner_and_group_and_ends_with_the_service() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
     let path = service.path("metrics");
@@ -326,7 +326,7 @@ fn a_socket_is_its_owners_and_groups_and_gone_with_the_service() {
 }
 
 #[test]
-fn top_says_what_is_missing_where_there_is_no_service() {
+fn top_names_the_missing_service() {
     let output = Command::new(program())
         .args(["top", "--once", "--metrics", "unix:/nowhere/metrics"])
         .output()

@@ -242,7 +242,7 @@ fn pitfall_90_a_balloon_costs_no_data() {
 }
 
 #[test]
-fn small_data_and_what_cannot_be_moved_is_staged() {
+fn small_and_immovable_data_is_staged() {
     let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     session.guest.indirect = true;
@@ -267,7 +267,7 @@ fn small_data_and_what_cannot_be_moved_is_staged() {
 
 /// Exceeding a worker's limits ends its client, and costs no other.
 #[test]
-fn pitfall_81_a_worker_cannot_name_what_it_has_not_exported() {
+fn pitfall_81_a_worker_can_name_only_its_own_exports() {
     let Some(host) = start() else { return };
     let mut other = Session::new(&host, 1);
     let from = other.guest.alloc(MIB);
@@ -433,7 +433,7 @@ fn a_stopped_ring_has_nothing_under_way() {
 }
 
 #[test]
-fn pitfall_62_device_memory_that_is_given_back_is_not_kept() {
+fn pitfall_62_returned_device_memory_is_not_kept() {
     let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     if on_gpu() {

@@ -95,7 +95,7 @@ fn limit() -> u64 {
 }
 
 #[test]
-fn memory_is_what_cuda_says_of_it_and_the_limit_is_all() {
+fn memory_is_cudas_and_the_total_is_the_limit() {
     let Some(back_end) = start([Some(limit()), Some(2 * limit())]) else {
         return;
     };
@@ -186,7 +186,7 @@ fn starts_are_counted_and_wrong_calls_refused() {
 
 /// A connection costs the host a process, and a program that has CUDA has one already.
 #[test]
-fn a_process_that_has_cuda_asks_by_its_own_connection() {
+fn a_process_with_cuda_uses_its_own_connection() {
     let Some(back_end) = start([None, None]) else {
         return;
     };

@@ -250,7 +250,7 @@ fn a_vm_with_one_gpu_sees_that_one_alone() {
 }
 
 #[test]
-fn sighup_changes_limits_and_disturbs_nobody() {
+fn sighup_changes_limits_and_interrupts_no_program() {
     let Some(stage) = stage() else { return };
     let policy = |rest: &str| format!("[[vm]]\nname = 'a'\nsocket = '$DIR/vm'\ngpus = [0]\n{rest}");
     let back_end = BackEnd::start(&stage, &policy("memory = '512MiB'\n"));

@@ -173,7 +173,7 @@ impl<'a, 'b> RawRing<'a, 'b> {
 /// carried out. The records behind it are carried out.
 /// GPGPU-DEV-63, GPGPU-DEV-73.
 #[test]
-fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
+fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
     let Some(host) = Host::start() else { return };
     let mut guest = host.boot(0, vmm());
     let mut client = Client::open(&mut guest);

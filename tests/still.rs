@@ -397,7 +397,7 @@ fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
 
 /// An endless kernel ends with its process, because it is unknown whether the guest continues. Others continue.
 #[test]
-fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
+fn pitfall_88_a_pause_ends_a_client_that_does_not_come_to_rest() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(5));
     let program = common::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);

@@ -142,7 +142,7 @@ fn a_worker_that_talks_nonsense_costs_its_own_client() {
 
 /// The doorbell is one object with the supervisor's, and so is its blocking mode.
 #[test]
-fn a_doorbell_that_is_read_by_its_worker_holds_up_nobody_else() {
+fn a_doorbell_that_its_worker_reads_delays_no_other() {
     let host = Host::start("worker");
     let mut neighbour = Neighbour::new(&host);
     let mut guest = Guest::boot(&host.socket(0), vmm());
@@ -157,7 +157,7 @@ fn a_doorbell_that_is_read_by_its_worker_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_doorbell_that_is_rung_for_ever_costs_nobody_else() {
+fn a_doorbell_that_is_rung_for_ever_delays_no_other() {
     let host = Host::start("worker");
     let mut neighbour = Neighbour::new(&host);
     let mut guest = Guest::boot(&host.socket(0), vmm());
@@ -202,7 +202,7 @@ fn descriptors_that_a_worker_sends_for_others_are_closed() {
 }
 
 #[test]
-fn meetings_that_workers_ask_for_without_an_end_cost_nobody_else() {
+fn endless_requests_for_meetings_delay_no_other() {
     let host = Host::start("worker");
     let mut neighbour = Neighbour::new(&host);
     let mut guest = Guest::boot(&host.socket(0), vmm());

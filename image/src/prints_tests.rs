@@ -103,7 +103,7 @@ fn of_a_cubin_those_kernels_print_that_reach_printf() {
 }
 
 #[test]
-fn of_a_cubin_that_is_not_understood_any_kernel_may_print() {
+fn any_kernel_of_an_unknown_cubin_may_print() {
     let any = |image: &[u8]| assert_eq!(Prints::of(image, &[90]), Prints::Any);
     any(&cubin(&SYMBOLS, &[(0, -5), (2, 1)]));
     any(&cubin(&SYMBOLS, &[(2, 1)]));

@@ -126,7 +126,7 @@ fn variables_outside_device_memory_do_not_count() {
 }
 
 #[test]
-fn pitfall_67_a_size_that_is_no_number_is_not_guessed() {
+fn pitfall_67_a_size_that_is_not_a_number_is_refused() {
     for body in [
         ".global .b8 x[1<<30];",
         ".global .b8 x[(1024)];",
@@ -169,7 +169,7 @@ fn pitfall_67_a_size_that_is_no_number_is_not_guessed() {
 
 /// The sizes of ptxas 13.0's output for sm_90.
 #[test]
-fn code_counts_as_what_it_becomes() {
+fn code_counts_with_its_compiled_size() {
     let code = |body: &str, times: usize| {
         let text = format!("{HEAD}.entry k() {{ {} ret; }}", body.repeat(times));
         ptx::declared(text.as_bytes()).unwrap().code
@@ -481,7 +481,7 @@ fn a_second_frame_of_an_entry_is_not_overlooked() {
 }
 
 #[test]
-fn of_a_fatbin_a_device_needs_what_it_can_run() {
+fn a_fatbin_counts_as_the_image_that_the_device_runs() {
     let entries: [(u16, u32, &[u8]); 6] = [
         (2, 75, b"code for 7.5"),
         (2, 80, b"code for 8.0"),

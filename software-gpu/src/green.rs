@@ -189,7 +189,7 @@ mod tests {
     };
 
     #[test]
-    fn groups_are_apart_and_make_up_all_with_what_is_left() {
+    fn groups_are_disjoint_and_complete_with_the_remainder() {
         for (most, minimum, flags, groups, size) in [
             (1, 8, 0, 1, 8),
             (u32::MAX, 4, 0, 4, 4),

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_of_registers_is_each_kernels_that_has_none() {
+    fn a_bound_of_registers_applies_to_kernels_without_one() {
         let registers = ".reg .b64 %d<400>; ret;";
         let mut linker = Linker::default();
         let text = format!(

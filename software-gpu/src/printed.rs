@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_where_the_buffer_is_full() {
+    fn a_full_buffer_drops_its_oldest_output() {
         let printed = Printed::new(10);
         for text in ["four", "five5", "six666", "longer than the buffer"] {
             printed.print(text.into());

@@ -112,8 +112,8 @@ fn each_device_has_its_own_context_and_its_own_memory() {
 }
 
 #[test]
-fn physical_memory_is_of_the_device_that_is_named() {
-    if !in_child_with("physical_memory_is_of_the_device_that_is_named", 2) {
+fn physical_memory_is_on_the_named_device() {
+    if !in_child_with("physical_memory_is_on_the_named_device", 2) {
         return;
     }
     ok!(cuInit(0));

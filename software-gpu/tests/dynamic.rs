@@ -67,7 +67,7 @@ fn a_kernel_launches_itself_again_and_again() {
 }
 
 #[test]
-fn a_launch_that_goes_on_for_ever_is_cancelled() {
+fn an_endless_chain_of_launches_is_cancelled() {
     let mut d = Device::new(&linked(), 1 << 20);
     let out = d.put(&[0_u32]);
     let cancel = Arc::clone(&d.cancel);

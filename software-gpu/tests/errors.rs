@@ -275,7 +275,7 @@ fn pitfall_15_registering_host_memory() {
 }
 
 #[test]
-fn pitfall_16_what_an_address_is() {
+fn pitfall_16_the_kind_of_an_address_is_known() {
     context();
     let d = alloc(100);
     let host = pinned(4).as_ptr() as u64;

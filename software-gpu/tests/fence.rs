@@ -237,7 +237,7 @@ fn no_word_is_written_after_a_fault() {
 }
 
 #[test]
-fn an_endless_kernel_holds_nobody_else_up() {
+fn an_endless_kernel_delays_no_other_stream() {
     let cx = context() as usize;
     let m = module(PTX);
     let endless = stream(NON_BLOCKING);

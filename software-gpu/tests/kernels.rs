@@ -420,7 +420,7 @@ fn pitfall_43_module_variables_and_unloading() {
 }
 
 #[test]
-fn pitfall_44_unloading_waits_for_what_was_launched() {
+fn pitfall_44_unloading_waits_for_launched_kernels() {
     context();
     let m = module(PTX);
     let s = stream(CU_STREAM_NON_BLOCKING);

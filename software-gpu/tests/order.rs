@@ -239,7 +239,7 @@ fn pitfall_57_host_functions_run_in_order_and_as_often_as_asked() {
 }
 
 #[test]
-fn a_destroyed_stream_still_runs_what_was_queued() {
+fn a_destroyed_stream_still_runs_its_queued_work() {
     context();
     let s = stream(0);
     let p = pinned(1);

@@ -198,7 +198,7 @@ fn mapped_memory_is_like_any_other() {
 }
 
 #[test]
-fn attributes_say_what_there_is() {
+fn attributes_report_the_supported_features() {
     ok!(cuInit(0));
     for which in [
         CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,

@@ -124,7 +124,7 @@ fn memory_that_another_client_only_keeps_is_asked_for() {
 }
 
 #[test]
-fn pitfall_68_what_is_given_back_is_never_seen_twice() {
+fn pitfall_68_returned_memory_is_never_counted_twice() {
     let ledger = ledger(Some(8 * MIB));
     let (keeper, other) = (ledger.quota(0), ledger.quota(1));
     let stop = AtomicBool::new(false);
@@ -260,7 +260,7 @@ fn child() {
 }
 
 #[test]
-fn pitfall_77_processes_that_are_killed_hold_nobody_up() {
+fn pitfall_77_killed_processes_delay_no_other() {
     let limit = 20 * GRANULE;
     let ledger = ledger(Some(limit));
     let spawn = |slot: usize| {

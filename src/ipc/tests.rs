@@ -364,7 +364,7 @@ fn descriptors_that_no_message_has_are_closed() {
 }
 
 #[test]
-fn a_visitor_is_given_what_it_asks_for_and_nothing_else() {
+fn a_visitor_receives_the_answer_to_its_question_and_no_other() {
     use peers::{Given, HostEnd, Question, ToHost, VisitorEnd};
     use std::time::{Duration, Instant};
 

@@ -15,7 +15,7 @@ fn wrong(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn a_section_says_what_its_vm_may_have_and_the_defaults_the_rest() {
+fn a_section_limits_its_vm_and_the_defaults_complete_it() {
     let text = r#"
 [defaults]
 memory = "8GiB"

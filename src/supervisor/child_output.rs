@@ -295,7 +295,7 @@ mod tests {
 
     /// A worker reopens its pipe and takes its output out, just before it is read here.
     #[test]
-    fn a_pipe_that_is_empty_after_all_is_not_waited_for() {
+    fn an_empty_pipe_is_not_waited_for() {
         let outputs = ChildOutputs::new().unwrap();
         let (output, writer) = io::pipe().unwrap();
         let (log, _log_writer) = io::pipe().unwrap();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_tells_memory_address_and_name() {
+    fn a_probe_reports_memory_address_and_name() {
         let gpus = parse("7 0000:3B:00.0 NVIDIA H100\n8  GPU").unwrap();
         let expected = HostGpu {
             name: "NVIDIA H100".to_owned(),

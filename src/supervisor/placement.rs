@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_goes_where_its_share_is_largest() {
+    fn a_vm_is_placed_on_the_gpu_of_its_largest_share() {
         // A GPU with one heavy VM, and one with two light ones.
         let clients = [at(0, 1, 1000), at(1, 2, 100), at(1, 3, 100)];
         assert_eq!(order(0..2, &clients, |_| 0), [1, 0]);

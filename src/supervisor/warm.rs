@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pool_fills_one_by_one_and_none_is_given_twice() {
+    fn the_pool_fills_one_by_one_and_gives_no_worker_twice() {
         let now = Instant::now();
         let mut pool = Pool::new(2, now);
         assert!(pool.is_due(now));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_warm_workers_means_none_ever() {
+    fn a_pool_of_size_0_starts_no_worker() {
         let now = Instant::now();
         let mut pool = Pool::<u32>::new(0, now);
         assert_eq!(pool.take(now), None);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn vms_that_are_gone_leave_a_choice_that_is_there() {
+    fn keys_choose_nothing_once_all_vms_are_gone() {
         let mut state = state();
         state.press(Key::Down);
         state.update(Status {

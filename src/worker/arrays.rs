@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_is_no_less_than_what_an_h100_took() {
+    fn an_estimate_is_at_least_the_use_on_an_h100() {
         let of = |width, height, depth, flags| CUDA_ARRAY3D_DESCRIPTOR {
             Width: width,
             Height: height,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_without_memory_and_flags_that_nobody_knows_are_refused() {
+    fn an_array_without_memory_and_unknown_flags_are_refused() {
         let of = |flags| ArrayForm {
             width: 1,
             format: CU_AD_FORMAT_FLOAT,

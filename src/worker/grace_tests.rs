@@ -97,7 +97,7 @@ fn a_command_without_memory_delays_no_free() {
 }
 
 #[test]
-fn a_command_that_waits_holds_up_what_it_has_named_and_nothing_else() {
+fn a_waiting_command_delays_only_the_objects_that_it_has_named() {
     let _alone = alone();
     let sync = Command::begin(7, true);
     let ticket = Ticket::now();
@@ -202,7 +202,7 @@ fn ask(not_yet: std::sync::mpsc::Sender<()>) {
 }
 
 #[test]
-fn an_address_that_only_the_driver_knows_is_not_asked_about_during_an_unload() {
+fn the_driver_is_asked_about_no_address_during_an_unload() {
     let _alone = alone();
     let before = Command::begin(7, true);
     let unload = Unload::begin();

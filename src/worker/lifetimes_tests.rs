@@ -416,7 +416,7 @@ fn pitfall_63_two_creations_under_one_id_make_one_object() {
 }
 
 #[test]
-fn a_context_is_destroyed_after_the_calls_that_use_what_is_in_it() {
+fn a_context_is_destroyed_after_the_calls_that_use_its_objects() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
     let sync = double::hold("cuCtxSynchronize");
@@ -463,7 +463,7 @@ fn no_context_is_waited_for_while_a_call_is_recorded() {
 }
 
 #[test]
-fn a_stream_that_is_to_be_destroyed_goes_with_its_context() {
+fn a_stream_with_a_pending_destruction_ends_with_its_context() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
     let held = double::hold("cuEventRecord");
@@ -659,7 +659,7 @@ fn memory_is_unmapped_after_the_fill_that_has_found_it_and_released_after_both()
 }
 
 #[test]
-fn memory_that_is_not_there_is_opened_to_no_device() {
+fn absent_memory_is_opened_to_no_device() {
     let rig = Rig::new();
     let reach = |dptr, dev| {
         let reaches = true;

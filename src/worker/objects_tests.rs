@@ -65,7 +65,7 @@ fn pitfall_63_an_id_is_one_objects_from_the_time_when_it_is_made() {
 }
 
 #[test]
-fn a_context_takes_what_is_in_it_along() {
+fn a_context_ends_with_the_objects_in_it() {
     let objects = Objects::default();
     objects.insert(object_id::<Stream>(1), Entry::new(1, 7));
     objects.insert(object_id::<Stream>(2), Entry::new(2, 8));

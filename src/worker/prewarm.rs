@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_wanted_is_released_once_even_if_it_is_still_being_made() {
+    fn an_unwanted_context_is_released_once_even_during_its_creation() {
         for early in [true, false] {
             let Test {
                 ahead,

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_permission_nobody_is_asked() {
+    fn without_permission_the_supervisor_is_not_asked() {
         let (terms, view) = terms();
         let ask = |_| panic!("unexpected query");
         let read = || Sensors::default().read(&view, 0, ask);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_shows_nothing_holds_nobody_up_for_long() {
+    fn a_silent_supervisor_delays_a_query_only_briefly() {
         let (terms, view) = terms();
         terms.allow_sensors(true);
         let begin = Instant::now();

@@ -28,7 +28,7 @@ fn an_event_that_was_never_recorded_or_is_invalid_is_over() {
 }
 
 #[test]
-fn records_of_who_is_gone_end_and_others_do_not() {
+fn records_of_an_ended_process_end_and_others_do_not() {
     let common: &'static Common = Box::leak(Box::default());
     let (page, _) = page(common);
     // This process's own is under way.

@@ -132,7 +132,7 @@ fn pitfall_88_a_registration_outlives_a_dying_worker() {
 
 /// More data than the staging area holds: the rest waits, in order, and other clients do not.
 #[test]
-fn pitfall_82_staging_that_is_full_keeps_the_order() {
+fn pitfall_82_full_staging_keeps_the_order() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     guest.indirect = true;

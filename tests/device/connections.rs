@@ -158,7 +158,7 @@ fn pitfall_83_no_gpu_is_an_answer() {
 
 /// A worker that says nothing holds up its own client alone.
 #[test]
-fn pitfall_83_a_mute_worker_holds_up_nobody_else() {
+fn pitfall_83_a_silent_worker_delays_no_other() {
     let host = Host::new("mute");
     let mut guest = host.boot(Vmm::qemu());
     guest.post_open();

@@ -270,7 +270,7 @@ fn a_ring_without_a_call_descriptor_works() {
 
 /// A driver that never rests, and a VMM that stops a ring, changes memory or goes away: the VMM is answered, and the processes end.
 #[test]
-fn a_driver_that_never_rests_holds_nobody_up() {
+fn a_driver_that_never_rests_delays_no_other() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     let client = guest.open();

@@ -108,7 +108,7 @@ fn workers_that_cannot_wait_cost_clients_nothing() {
 }
 
 #[test]
-fn none_waits_where_none_is_wanted() {
+fn no_worker_waits_if_the_number_of_warm_workers_is_0() {
     let mode = "warm-none";
     let host = Host::start(mode, 8, 0);
     let mut guest = host.boot(Vmm::qemu());
@@ -122,7 +122,7 @@ fn none_waits_where_none_is_wanted() {
 }
 
 #[test]
-fn none_is_left_when_the_supervisor_ends() {
+fn no_warm_worker_is_left_when_the_supervisor_ends() {
     let mode = "warm-ended";
     let mut host = Host::start(mode, 8, 2);
     let first = next(mode, &[]);

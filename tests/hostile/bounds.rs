@@ -18,7 +18,7 @@ use crate::{
 
 /// Endless objects, and sizes that no host has.
 #[test]
-fn pitfall_73_what_one_client_can_hold_is_bounded() {
+fn pitfall_73_the_resources_of_a_client_are_bounded() {
     let Some(host) = Host::start() else { return };
     let neighbour = host.neighbour();
     let mut guest = host.boot(0, vmm());

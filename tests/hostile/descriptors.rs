@@ -255,7 +255,7 @@ fn pitfall_81_a_product_has_a_handle_and_a_stream_of_its_context() {
 
 /// Descriptors of any length and with any words, scalars at addresses of the host, and algorithms that are none.
 #[test]
-fn pitfall_81_products_that_are_none_are_refused() {
+fn pitfall_81_invalid_products_are_refused() {
     attack_with(|attacker| {
         let (own, at) = (attacker.own, attacker.at);
         let good = attacker.good();
@@ -302,7 +302,7 @@ fn pitfall_81_products_that_are_none_are_refused() {
 
 /// Questions with any words, for no or too many algorithms, and algorithms that are none.
 #[test]
-fn pitfall_81_questions_about_algorithms_that_are_none_are_refused() {
+fn pitfall_81_queries_of_invalid_algorithms_are_refused() {
     attack_with(|attacker| {
         let (own, at) = (attacker.own, attacker.at);
         let preference = packed(attributes::Class::Preference, &[]);
@@ -353,7 +353,7 @@ fn pitfall_81_questions_about_algorithms_that_are_none_are_refused() {
 
 /// Plans that are none, that have ended or were an earlier process's, more than there may be, and operands that are not for them.
 #[test]
-fn pitfall_81_plans_that_are_none_compute_nothing() {
+fn pitfall_81_invalid_plans_compute_nothing() {
     let Some(host) = start("") else { return };
     beside(&host, || {
         let mut guest = host.boot(0, vmm());

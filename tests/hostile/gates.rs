@@ -74,7 +74,7 @@ fn measured(mut charged: impl FnMut(usize) -> f64) -> (usize, f64) {
 
 /// Kernels with a header that names no context, or another one, cost their VM as much as with the right one.
 #[test]
-fn the_header_of_a_command_does_not_say_who_is_charged() {
+fn the_header_of_a_command_does_not_choose_its_charge() {
     let Some(host) = Host::with(TURNS, 1) else {
         return;
     };
@@ -188,7 +188,7 @@ fn command_of<R: Request + 'static>(request: R) -> Give {
 
 /// A command without any context is refused, and the driver never sees it.
 #[test]
-fn work_that_is_in_no_context_is_refused() {
+fn work_without_a_context_is_refused() {
     let Some(host) = Host::start() else { return };
     let mut guest = host.boot(0, vmm());
     let mut client = Client::open(&mut guest);

@@ -205,7 +205,7 @@ pub fn beside(host: &Host, attack: impl FnOnce()) {
 
 /// Ids of other kinds, of other contexts, used twice, or gone.
 #[test]
-fn pitfall_63_handles_that_are_none_are_refused() {
+fn pitfall_63_invalid_handles_are_refused() {
     let Some(host) = start("") else { return };
     beside(&host, || {
         let mut guest = host.boot(0, vmm());
@@ -495,7 +495,7 @@ fn make_transform(client: &mut Client<'_>, plan: u64, area: u64, context: u64) {
 
 /// Invalid plans and generators, unsupported transforms, and tables beyond their end.
 #[test]
-fn pitfall_63_plans_and_generators_that_are_none_are_refused() {
+fn pitfall_63_invalid_plans_and_generators_are_refused() {
     let Some(host) = start("") else { return };
     beside(&host, || {
         let mut guest = host.boot(0, vmm());
@@ -607,7 +607,7 @@ fn pitfall_63_a_plan_can_end_while_it_is_executed() {
 
 /// Every function with anything as its arguments.
 #[test]
-fn pitfall_81_any_words_cost_nobody_but_their_client() {
+fn pitfall_81_any_words_affect_only_their_client() {
     // A product may be one without end.
     let Some(host) = start("longest-kernel = \"2s\"") else {
         return;

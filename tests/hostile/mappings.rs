@@ -353,7 +353,7 @@ fn pitfall_63_mapped_memory_outlives_its_reference() {
 
 /// Reservations, physical memory and mappings without end: they end, and the client goes on.
 #[test]
-fn pitfall_73_what_a_client_reserves_and_maps_is_bounded() {
+fn pitfall_73_reservations_and_mappings_of_a_client_are_bounded() {
     let Some(host) = Host::start() else { return };
     let neighbour = host.neighbour();
     let mut guest = host.boot(0, vmm());

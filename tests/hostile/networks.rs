@@ -321,7 +321,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
 
 /// Descriptors that contain themselves or each other, invalid ids, and lengths other than those of the data.
 #[test]
-fn pitfall_63_descriptors_hold_what_is_finalised_and_as_much_as_came() {
+fn pitfall_63_descriptors_hold_finalised_parts_and_the_received_length() {
     with_handle(|client, context, handle| {
         for serial in [1, 2] {
             assert_eq!(said(client, &make(serial, 13)), status::SUCCESS);

@@ -62,7 +62,7 @@ fn look(host: &Host, load: &Load, seconds: f64) -> Had {
 
 /// Two processes that attack, beside a VM whose share of the GPU, memory and results are looked at.
 #[test]
-fn whatever_a_client_sends_its_neighbour_keeps_its_share() {
+fn a_neighbour_keeps_its_share_whatever_a_client_sends() {
     let Some(host) = Host::start() else { return };
     let seed = std::env::var("VIRTIO_GPGPU_TEST_SEED")
         .ok()

@@ -218,7 +218,7 @@ fn pitfall_81_structured_products_of_other_plans_and_scalars_are_refused() {
 
 /// Descriptors of any length and with any words.
 #[test]
-fn pitfall_81_structured_descriptors_that_are_none_are_refused() {
+fn pitfall_81_invalid_structured_descriptors_are_refused() {
     attack_with(|attacker| {
         let good = selection().bytes();
         let mut make = |blob: &[u8]| {

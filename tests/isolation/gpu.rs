@@ -42,7 +42,7 @@ fn log_is_quiet(back_end: &BackEnd) {
 }
 
 #[test]
-fn pitfall_83_a_driver_that_vanishes_is_told_to_those_who_come() {
+fn pitfall_83_new_processes_get_an_error_once_the_driver_is_gone() {
     if on_gpu() {
         // NVIDIA's is not ours to take away.
         return;

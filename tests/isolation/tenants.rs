@@ -114,7 +114,7 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
 }
 
 #[test]
-fn pitfall_65_handles_open_what_is_of_the_same_vm_and_nothing_of_another() {
+fn pitfall_65_handles_open_only_objects_of_the_same_vm() {
     let Some(back_end) = BackEnd::start() else {
         return;
     };

@@ -16,7 +16,7 @@ fn open(handle: &[u64]) -> String {
 }
 
 #[test]
-fn pitfall_65_shared_memory_counts_for_each_who_has_it() {
+fn pitfall_65_shared_memory_counts_for_each_process_that_has_it() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
     };

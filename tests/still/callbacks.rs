@@ -157,7 +157,7 @@ fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
 
 /// A kernel in another stream writes on: a callback is no excuse for it.
 #[test]
-fn pitfall_88_a_pause_ends_what_writes_beside_a_callback() {
+fn pitfall_88_a_pause_ends_a_writer_beside_a_callback() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(3));
     let program = crate::common::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);

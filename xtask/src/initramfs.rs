@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_what_they_hold() {
+    fn folders_come_before_their_contents() {
         let mut archive = Archive::default();
         archive.bytes("a/b/c", 0o644, "x");
         let names: Vec<_> = archive.entries.keys().cloned().collect();

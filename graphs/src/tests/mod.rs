@@ -343,7 +343,7 @@ fn pitfall_37_a_captured_stream_records_and_another_works() {
 }
 
 #[test]
-fn pitfall_36_what_a_capture_forbids_ends_it_and_the_stream_is_free_again() {
+fn pitfall_36_a_forbidden_call_ends_the_capture_and_frees_the_stream() {
     let _alone = alone();
     begin(1, GLOBAL);
     assert_eq!(
@@ -505,7 +505,7 @@ fn pitfall_38_a_capture_is_a_graph_only_in_its_own_stream_and_thread() {
 }
 
 #[test]
-fn pitfall_42_edges_are_added_all_or_none_and_no_circle_has_an_order() {
+fn pitfall_42_edges_are_added_all_or_none_and_a_cycle_has_no_order() {
     let _alone = alone();
     with(|inner| {
         let (graph, other) = (inner.create(), inner.create());

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_last_look_up_is_gone_once_any_thread_forgets_it() {
+    fn a_threads_cached_look_up_ends_when_any_thread_forgets_it() {
         let objects = Handles::default();
         let id = object_id::<Event>(1);
         objects.insert(id, event(5));

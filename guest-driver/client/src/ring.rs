@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_wait_asks_now_and_then_whether_it_makes_sense() {
+    fn a_long_wait_checks_now_and_then_that_it_can_end() {
         let mut patience = Patience::new();
         let start = Instant::now();
         while !patience.pause() {}

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_what_was_set_or_their_defaults() {
+    fn attributes_have_their_set_values_or_their_defaults() {
         let class = Class::Operation;
         let raw = new(class);
         for (number, default) in [(3, 0), (6, 2), (7, 1), (22, u32::MAX), (41, 0x8000)] {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn executions_look_alike_whatever_the_addresses_and_values_are() {
+    fn executions_have_one_form_for_all_addresses_and_values() {
         let mut values = Values::default();
         values.add(8, Some(0));
         let form = |ids: &[i64], pointers: &[u64], workspace| {

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_error_is_as_long_as_there_is_room() {
+    fn the_last_error_is_cut_to_the_buffers_length() {
         note("cudnnDestroy", status::BAD_PARAM);
         note("cudnnCreate", SUCCESS);
         let mut room = [1_u8; 64];

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_structure_holds_what_it_was_made_for_until_it_ends() {
+    fn a_structure_keeps_its_object_until_it_is_destroyed() {
         let mut room = Opaque([0; 64]);
         let matrix = Matrix {
             rows: 5,

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_to_a_search_has_what_a_search_finds_and_nothing_else() {
+    fn a_reply_to_a_search_has_exactly_the_form_of_its_results() {
         let reply = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let found = |words: &[u64]| found(&Vec::<u8>::from_iter::<Vec<u8>>(reply(words)));
         assert_eq!(found(&[]), Ok(vec![]));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_21_the_per_thread_variant_is_found_where_there_is_one() {
+    fn pitfall_21_an_existing_per_thread_variant_is_found() {
         assert_eq!(
             find("cuMemcpyHtoD", 12000, true),
             Found::Symbol("cuMemcpyHtoD_v2_ptds")

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_choose_and_order_up_to_the_first_that_names_none() {
+    fn numbers_choose_and_order_devices_up_to_the_first_unknown_one() {
         for (visible, expected) in [
             ("0", &[0][..]),
             ("2,0", &[2, 0]),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_named_twice_and_an_order_that_there_is_not_are_errors() {
+    fn a_repeated_device_and_an_unknown_order_are_errors() {
         for visible in ["1,0,1", "GPU-ab,GPU-ab0f"] {
             let selected = selection(&devices(), Some(OsStr::new(visible)), None);
             assert_eq!(selected, Err(CUDA_ERROR_INVALID_DEVICE), "{visible}");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_count_in_the_order_of_bus_ids_where_that_is_asked_for() {
+    fn numbers_count_by_bus_id_on_request() {
         let order = Some(OsStr::new("PCI_BUS_ID"));
         assert_eq!(selection(&devices(), None, order).unwrap(), [2, 0, 1]);
         let visible = Some(OsStr::new("0,2"));

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_stream_and_workspace_again_are_told_to_nobody() {
+    fn setting_the_same_stream_and_workspace_again_sends_nothing() {
         let mut told = Told::default();
         // A new handle has the legacy stream and no workspace of the program's.
         assert!(!told.give_stream(0, 0) && told.take_owed().is_none());

@@ -257,7 +257,7 @@ fn parts_have_the_sensors_that_nvml_documents() {
 }
 
 #[test]
-fn gpus_that_know_fabrics_are_of_none() {
+fn gpus_with_fabric_support_are_in_no_fabric() {
     assert_eq!(
         (types::FABRIC_V2, types::FABRIC_V3),
         (0x0200_0024, 0x0300_0028)

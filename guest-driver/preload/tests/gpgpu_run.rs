@@ -147,7 +147,7 @@ fn refuses_a_stripped_static_program_and_says_how_to_relink_it() {
 }
 
 #[test]
-fn without_a_device_says_what_to_do_in_one_line_but_runs_scripts() {
+fn without_a_device_one_line_names_the_remedy_and_scripts_run() {
     let bench = Bench::new();
     let program = bench.static_program(&[]);
     let output = bench.gpgpu_run(false, &[text(&program)]);
@@ -177,7 +177,7 @@ fn without_a_device_says_what_to_do_in_one_line_but_runs_scripts() {
 }
 
 #[test]
-fn check_tells_the_kinds_apart_and_runs_nothing() {
+fn check_distinguishes_the_kinds_and_runs_nothing() {
     let bench = Bench::new();
     let kind = |arguments: &[&str], path: &std::path::Path| {
         let output = bench.gpgpu_run(true, &[&["--check"], arguments, &[text(path)]].concat());

@@ -519,7 +519,7 @@ fn a_program_without_cuda_sees_no_change() {
 }
 
 #[test]
-fn the_audit_library_needs_nothing_and_asks_to_see_no_calls() {
+fn the_audit_library_has_no_dependencies_and_audits_no_calls() {
     let bench = Bench::new();
     let symbols = Command::new("nm")
         .arg("-D")

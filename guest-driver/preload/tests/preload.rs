@@ -64,7 +64,7 @@ fn the_runtimes_version_decides() {
 }
 
 #[test]
-fn a_runtime_of_11_8_goes_to_that_of_12_and_to_what_has_changed_since() {
+fn calls_of_runtime_11_8_go_to_that_of_12_or_to_the_changed_functions() {
     let bench = Bench::new();
     let removed = "W(cudaBindTexture) W(__cudaRegisterTexture) W(cudaGraphInstantiate)";
     let main = r#"

@@ -197,7 +197,7 @@ mod tests {
 
     /// GPGPU-DRV-33.
     #[test]
-    fn only_what_both_have_in_the_same_form_is_shared() {
+    fn only_operations_of_equal_form_are_shared() {
         let mut shared = Shared::default();
         let [same, other] = [OPERATIONS[3], OPERATIONS[4]];
         shared.add([
@@ -223,7 +223,7 @@ mod tests {
 
     /// GPGPU-DEV-66.
     #[test]
-    fn the_list_is_told_in_parts_by_number() {
+    fn the_list_is_sent_in_parts_by_number() {
         let all = known_from(0);
         assert_eq!(all.len(), all_operations().count().min(KNOWN_AT_ONCE));
         assert!(all.is_sorted_by_key(|known| known.op));

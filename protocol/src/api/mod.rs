@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_tells_its_kind() {
+    fn an_id_contains_its_kind() {
         let id = object_id::<Event>(7);
         assert_eq!(object_kind(id), Event::KIND);
         assert!(!Event::SPECIAL.contains(&id));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_of_a_device_is_told_from_pools_that_were_made() {
+    fn a_devices_own_pool_differs_from_created_pools() {
         for device in [0, 7, CUdevice::MAX] {
             let id = default_pool(device);
             assert_eq!(object_kind(id), MemPool::KIND);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_table_makes_what_the_list_says_that_it_makes() {
+    fn the_api_table_makes_the_functions_that_the_list_assigns_to_it() {
         let made: HashSet<_> = OPERATIONS
             .iter()
             .map(|operation| (operation, operation.description()))

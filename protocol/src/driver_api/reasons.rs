@@ -159,7 +159,7 @@ mod tests {
     const MOST: usize = 10;
 
     #[test]
-    fn each_function_that_is_not_carried_out_has_a_reason_and_there_are_few() {
+    fn each_unsupported_function_has_a_reason_and_they_are_few() {
         let mut count = 0;
         for (entry, why) in not_supported() {
             assert!(!why.is_empty(), "{}", entry.symbol);

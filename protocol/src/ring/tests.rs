@@ -90,7 +90,7 @@ fn pitfall_80_full_is_not_empty() {
 }
 
 #[test]
-fn pitfall_81_what_is_no_ring_is_refused_whatever_the_guest_writes() {
+fn pitfall_81_an_invalid_ring_is_refused_whatever_the_guest_writes() {
     let mut memory = Memory::new();
     let area = memory.area();
     let tail = |value: u64| area.u64_at(TAIL).store(value, Ordering::Release);
@@ -250,7 +250,7 @@ fn pitfall_79_the_device_of_a_relaxed_ring_looks_again() {
 }
 
 #[test]
-fn a_slot_tells_this_request_from_the_last() {
+fn a_slot_distinguishes_a_request_from_the_previous_one() {
     let mut memory = Memory::new();
     let slot = memory.area().slot(3);
     slot.clear();

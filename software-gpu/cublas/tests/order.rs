@@ -106,7 +106,7 @@ fn results_on_the_device_are_not_waited_for() {
 }
 
 #[test]
-fn results_on_the_host_come_after_what_was_queued() {
+fn results_on_the_host_come_after_the_queued_work() {
     let (handle, stream) = (handle(), stream());
     ok!("cublasSetStream_v2"; handle, stream);
     let x = upload(&[1f32]);
@@ -191,7 +191,7 @@ fn settings_are_read_back() {
 }
 
 #[test]
-fn the_library_says_what_it_is() {
+fn the_library_reports_its_version_and_names() {
     let (mut version, mut part) = (0, 0);
     ok!("cublasGetVersion_v2"; 0u64, &mut version);
     let mut parts = Vec::new();

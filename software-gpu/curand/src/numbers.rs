@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_says_what_comes_next() {
+    fn a_place_determines_the_next_numbers() {
         let mut place = Place {
             seed: 3,
             sequence: 101,

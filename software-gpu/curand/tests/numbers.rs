@@ -77,7 +77,7 @@ fn numbers_are_distributed_as_asked_for() {
 }
 
 #[test]
-fn a_seed_and_an_offset_say_what_comes() {
+fn a_seed_and_an_offset_determine_the_numbers() {
     let all = words(generator(PHILOX, 1), 200_000);
     assert_eq!(words(generator(PHILOX, 1), 200_000), all);
     assert_ne!(words(generator(PHILOX, 2), 100), all[..100]);

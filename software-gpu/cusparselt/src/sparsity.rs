@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_what_frameworks_make_room_for() {
+    fn sizes_are_those_that_frameworks_allocate() {
         for (data, bytes) in [(data::R_16F, 1152), (data::R_8I, 640), (data::R_32F, 2176)] {
             assert_eq!(factor(data).compressed(), Ok(bytes));
         }

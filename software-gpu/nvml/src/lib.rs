@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_not_there_says_so_of_itself() {
+    fn an_unknown_field_has_an_error_of_its_own() {
         let mut values = [FieldValue::default(); 2];
         values[0].fieldId = field::MEMORY_TEMPERATURE;
         // SAFETY: the pointer is to as many values, which live across the call.

@@ -178,7 +178,7 @@ mod tests {
     /// Every loaded image is refused if there is a limit, or counted with all variables that are placed for it: inputs
     /// of the fuzzers with something else in place of white space.
     #[test]
-    fn no_variable_is_placed_that_is_not_counted() {
+    fn every_placed_variable_is_counted() {
         const FRAGMENTS: &[&str] = &[
             "",
             "",

@@ -50,7 +50,7 @@ mod tests {
 
     /// Each of these once hung the parser, used up its stack or its memory, or ran over an integer.
     #[test]
-    fn text_that_is_meant_to_do_harm_is_refused() {
+    fn hostile_text_is_refused() {
         let nested = |open: &str| open.repeat(100_000);
         let registers = ".reg .b8 %a<4000000>;".repeat(1000);
         let refused = [

@@ -532,7 +532,7 @@ impl Copying {
 
 /// The device process cannot tell why a move takes long: it reports that to the supervisor, and the move continues.
 #[test]
-fn a_move_that_takes_long_is_told_of_and_still_ends() {
+fn a_slow_move_is_reported_and_still_ends() {
     let mut copying = Copying::new();
     while copying.rig.next().is_some() {}
     let later = Instant::now() + MOVE_LIMIT + Duration::from_secs(1);

@@ -30,7 +30,7 @@ use crate::{
 
 /// A reset waits for moves, and for existing workers: one that is gone sends nothing more.
 #[test]
-fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
+fn a_reset_waits_for_moves_but_not_for_an_ended_worker() {
     for (gone, closed, done) in [
         (true, false, true),
         (true, false, false),
@@ -205,7 +205,7 @@ fn a_reset_is_answered_after_the_last_write_of_a_mover() {
 /// left promises that it writes no more; the end of its channel without that report may be the end of a process whose
 /// copies still run. GPGPU-DEV-8.
 #[test]
-fn a_reset_is_answered_once_a_mover_that_is_given_up_has_left() {
+fn a_reset_is_answered_once_an_abandoned_mover_has_left() {
     type End = fn(&MoverEnd);
     let nonsense: End = |mover| {
         let (seq, done) = (99, true);

@@ -6,7 +6,7 @@ use super::{
 use crate::account::Shared;
 
 #[test]
-fn the_supervisors_orders_are_what_the_mover_takes() {
+fn the_mover_accepts_the_supervisors_orders() {
     let (ours, theirs) = pair().unwrap();
     let (channel, other) = pair().unwrap();
     let tenant = |vm, weight| Tenant { vm, weight };

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_that_its_worker_has_filled_or_emptied_holds_up_nobody() {
+    fn a_bell_that_its_worker_has_filled_or_emptied_delays_no_other() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
         let bell = bell();
         Bells::add(&epoll, 1, &bell).unwrap();

@@ -15,7 +15,7 @@ fn leases(vms: usize) -> Leases {
 
 /// A worker shares the doorbell as one object, and has cleared O_NONBLOCK there.
 #[test]
-fn a_doorbell_that_would_be_waited_for_holds_up_nobody() {
+fn a_doorbell_that_would_block_delays_no_other() {
     let leases = leases(2);
     let join = |client, vm| {
         let account = Arc::new(Shared::<Account>::new(c"test").unwrap());

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_keep_what_clients_did_that_are_gone() {
+    fn totals_keep_the_counts_of_ended_clients() {
         let (board, ledger) = board();
         let accounts = [account(), account()];
         for (index, account) in accounts.iter().enumerate() {

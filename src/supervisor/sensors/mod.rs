@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_a_word_for_each_sensor_and_nothing_else() {
+    fn an_answer_is_exactly_one_word_for_each_sensor() {
         let line = print(&values());
         assert_eq!(parse(&line), Ok(values()));
         let short = line.rsplit_once(' ').map_or("", |(short, _)| short);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_vm_that_asks_and_may_ask_is_shown_the_sample() {
+    fn only_a_permitted_vm_that_asks_gets_the_sample() {
         let directory = tempfile::tempdir().unwrap();
         let program = program(directory.path(), &print(&values()));
         let vms: Vec<_> = (0..3).map(|_| Arc::new(Terms::new().unwrap())).collect();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_ends_when_nobody_asks_and_starts_again() {
+    fn the_process_ends_without_requests_and_starts_again() {
         let directory = tempfile::tempdir().unwrap();
         let pid = directory.path().join("pid");
         let mut program = program(directory.path(), &print(&values()));

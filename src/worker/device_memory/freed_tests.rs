@@ -117,7 +117,7 @@ fn over(freed: &Freed<Fake>) -> Vec<u64> {
 }
 
 #[test]
-fn a_stream_has_again_at_once_what_it_freed_and_nobody_else_has() {
+fn a_stream_alone_reuses_its_freed_memory_at_once() {
     let (fake, freed) = freed();
     push(&freed, STREAM, 0x1000, 512);
     assert_eq!(freed.take(OTHER, POOL, 512), None);

@@ -244,7 +244,7 @@ fn a_steps_memory_sizes_and_arrays_are_checked() {
 }
 
 #[test]
-fn a_change_that_is_refused_leaves_the_graph_as_it_was() {
+fn a_refused_change_leaves_the_graph_unchanged() {
     let (rig, all) = with_graph();
     let executable = rig.session.executables.graphs.find(id(1)).unwrap();
     let mut step = of(&rig, kind::LAUNCH);

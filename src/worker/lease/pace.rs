@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_waits_for_each_kernel_is_told_from_one_that_never_waits() {
+    fn a_program_that_waits_for_each_kernel_differs_from_one_that_never_waits() {
         let mut pace = Pace::default();
         assert_eq!(pace.burst(), 0, "nothing is known");
         for _ in 0..20 {

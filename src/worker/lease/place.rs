@@ -357,7 +357,7 @@ mod tests {
     with_api!(arguments);
 
     #[test]
-    fn every_number_of_64_bits_that_comes_with_work_is_known_for_what_it_is() {
+    fn every_64_bit_argument_of_work_has_a_known_kind() {
         for (op, operation, arguments) in ARGUMENTS {
             if !is(*op, Property::Work) {
                 continue;

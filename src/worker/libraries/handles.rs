@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pitfall_63_a_handle_has_no_stream_once_that_ends_whatever_has_its_id() {
+    fn pitfall_63_a_handle_loses_its_ended_stream_even_if_the_id_has_another() {
         let objects = Objects::default();
         let stream = object_id::<Stream>(1);
         objects.insert(stream, Entry::new(5, 0x110));

@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dkms_is_told_the_packages_version() {
+    fn dkms_gets_the_packages_version() {
         let conf = "PACKAGE_NAME=\"x\"\nPACKAGE_VERSION=\"0.1.0\"\n";
         let changed = with_version(conf, "0.2.0~rc.1").unwrap();
         assert_eq!(

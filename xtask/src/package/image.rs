@@ -167,7 +167,7 @@ mod tests {
     use crate::paths::Paths;
 
     #[test]
-    fn the_compose_file_gives_what_the_image_needs() {
+    fn the_compose_file_meets_the_requirements_of_the_image() {
         let root = Paths::find().unwrap().root;
         let text = fs::read_to_string(root.join("packaging/compose.yaml")).unwrap();
         let given = format!("cap_add: [{}]", CAPABILITIES.join(", "));

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_goes_with_the_last_package() {
+    fn the_group_is_removed_with_the_last_package() {
         assert_eq!(calls("virtio-gpgpu-guest/rpm/postun", 1), "");
         let removed = calls("virtio-gpgpu-guest/rpm/postun", 0);
         assert!(removed.contains("groupdel gpgpu"), "{removed}");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn other_memory_has_none() {
+    fn private_anonymous_and_truncated_memory_has_no_file() {
         let file = memfd(2);
         let private = map(Some(&file), libc::MAP_PRIVATE, 2, 0);
         assert!(behind(private, 4096, true).is_none());

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_40_a_call_that_no_launch_makes_goes_with_its_graph() {
+    fn pitfall_40_a_call_without_a_launch_ends_with_its_graph() {
         let count = Arc::new(AtomicU32::new(0));
         drop(call(u64::MAX - 1, &count));
         run(u64::MAX - 1);

@@ -546,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_managed_memory_until_the_last_of_it_is_gone() {
+    fn managed_memory_is_in_use_until_the_last_of_it_is_freed() {
         assert!(!any());
         for start in [0x10_0000, 0x20_0000] {
             let mut managed = managed();

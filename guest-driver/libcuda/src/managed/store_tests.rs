@@ -106,7 +106,7 @@ fn a_streams_memory_and_the_programs_stay_where_they_are() {
 }
 
 #[test]
-fn nothing_is_taken_for_zeros_that_is_on_its_way() {
+fn data_in_transit_is_not_taken_for_zeros() {
     let mut store = store(BLOCK, Attach::Global);
     let Answer::Fetch(job) = store.answer(AT, true, false, true) else {
         panic!("unexpected use");
@@ -126,7 +126,7 @@ fn nothing_is_taken_for_zeros_that_is_on_its_way() {
 }
 
 #[test]
-fn the_last_block_is_as_long_as_what_is_left() {
+fn the_last_block_has_the_remaining_length() {
     let mut store = store(BLOCK + 5000, Attach::Global);
     let of = store.get(AT).unwrap();
     assert_eq!(of.place(&(1..2)), (AT + BLOCK, 8192));
@@ -172,7 +172,7 @@ fn variables_share_a_page_and_end_one_by_one() {
 }
 
 #[test]
-fn a_range_has_what_lies_in_it() {
+fn a_range_finds_the_allocations_in_it() {
     let mut store = store(BLOCK, Attach::Global);
     store.insert(Allocation::new(
         AT + BLOCK,

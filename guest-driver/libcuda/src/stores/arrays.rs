@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_09_a_box_that_leaves_its_array_is_told() {
+    fn pitfall_09_a_box_that_leaves_its_array_is_recognised() {
         let array = array(0, 0);
         assert_eq!(
             array.element().map(|bytes| bytes * array.form.width),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_end_with_what_they_are_of_and_all_with_the_context() {
+    fn parts_end_with_their_array_and_all_with_the_context() {
         let arrays = Arrays::default();
         {
             let mut table = arrays.table();

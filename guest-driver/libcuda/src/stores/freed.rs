@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_limit_and_nothing_of_a_context_that_is_gone() {
+    fn the_cache_stays_within_its_limit_and_keeps_nothing_of_an_ended_context() {
         let spare = Freed::default();
         let home = Home::of_context;
         assert!(!spare.keep(home(1), 0, LARGEST + 1));

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_takes_everything_in_it_along_and_nothing_else() {
+    fn a_context_ends_with_all_its_objects_and_no_others() {
         let objects = Objects::default();
         let contexts = [object_id::<Context>(1), object_id::<Context>(2)];
         let events = [object_id::<Event>(3), object_id::<Event>(4)];

@@ -431,7 +431,7 @@ fn a_function_that_the_driver_lacks_is_not_supported() {
 }
 
 #[test]
-fn allocating_nothing_asks_nothing() {
+fn an_allocation_of_no_bytes_makes_no_driver_call() {
     let mut pointer = without_provenance_mut(1);
     assert_eq!(cudaMalloc(&mut pointer, 0), 0);
     assert!(pointer.is_null());

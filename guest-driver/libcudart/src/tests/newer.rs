@@ -142,7 +142,7 @@ fn opengls_device_is_the_threads() {
 }
 
 #[test]
-fn a_condition_has_the_context_that_is_named_or_the_current_one() {
+fn a_condition_has_the_named_or_the_current_context() {
     fake::make_current(CONTEXT);
     let create = |context| {
         let graph = handle(0x6);

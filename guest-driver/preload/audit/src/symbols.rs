@@ -96,7 +96,7 @@ mod tests {
 
     /// A variable that is not exported by name from a test program; libc's functions are.
     #[test]
-    fn finds_what_an_object_defines() {
+    fn finds_the_symbols_that_an_object_defines() {
         unsafe extern "C" {
             fn dlsym(handle: *mut u8, name: *const c_char) -> *mut u8;
             fn dlopen(name: *const c_char, mode: i32) -> *mut u8;

@@ -444,7 +444,7 @@ fn a_lease_that_does_not_come_back_is_not_waited_for_and_is_paid_for() {
 }
 
 #[test]
-fn one_that_is_watched_is_paced_even_alone() {
+fn a_watched_client_is_paced_even_alone() {
     let mut schedule = Schedule::default();
     schedule.set_vm(
         0,

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_68_reserved_is_what_is_used_and_what_is_kept_under_the_threshold() {
+    fn pitfall_68_reserved_memory_is_used_or_kept_under_the_threshold() {
         let pools = MemPools::default();
         let id = default_pool(1);
         assert_eq!(pools.device(id, |device| Ok(device + 4)), Ok(5));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_no_more_than_its_size_and_what_failed_does_not_count() {
+    fn a_pool_stays_within_its_size_and_failed_allocations_do_not_count() {
         let pools = MemPools::default();
         let id = object_id::<MemPool>(1);
         pools.create(id, 0, 4 * MIB).unwrap();

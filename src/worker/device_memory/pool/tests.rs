@@ -183,7 +183,7 @@ fn small_allocations_share_a_chunk_and_large_ones_have_their_own() {
 }
 
 #[test]
-fn pitfall_68_what_is_in_no_allocation_counts_as_kept_until_it_is_back() {
+fn pitfall_68_unallocated_memory_counts_as_kept_until_it_is_returned() {
     let (fake, pool) = pool(1 << 30, 1 << 30);
     let kept = || fake.table().kept;
     let (large, large_taken) = allocate(&pool, 40 * MIB).unwrap();
@@ -256,7 +256,7 @@ fn pitfall_70_the_last_bytes_can_be_allocated_and_failures_leave_nothing() {
 }
 
 #[test]
-fn another_device_gets_what_is_there_and_what_comes() {
+fn another_device_gets_present_and_later_memory() {
     let (fake, pool) = pool(1 << 30, 0);
     let (before, _) = allocate(&pool, 64 * MIB).unwrap();
     pool.share(1).unwrap();
@@ -269,7 +269,7 @@ fn another_device_gets_what_is_there_and_what_comes() {
 }
 
 #[test]
-fn an_export_is_named_by_a_number_that_is_told_when_it_is_gone_and_never_comes_back() {
+fn the_number_of_an_export_is_reported_at_its_end_and_never_reused() {
     let (fake, pool) = pool(1 << 30, 0);
     let take_released = || std::mem::take(&mut fake.table().released);
     let (address, taken) = allocate(&pool, 64 * MIB).unwrap();
@@ -410,7 +410,7 @@ proptest! {
 }
 
 #[test]
-fn pitfall_68_what_is_promised_stays_until_memory_runs_out() {
+fn pitfall_68_promised_memory_stays_until_memory_runs_out() {
     let (fake, pool) = pool(128 * MIB, 0);
     let (address, taken) = allocate(&pool, 96 * MIB).unwrap();
     pool.promise(96 * MIB);

@@ -149,7 +149,7 @@ fn the_ring_wakes_the_gates_thread_once_the_gpu_has_its_work() {
 }
 
 #[test]
-fn a_closed_gate_asks_and_an_open_one_lets_all_pass() {
+fn a_closed_gate_asks_for_a_turn_and_an_open_one_lets_all_pass() {
     let setup = Setup::new();
     let first = setup.pass();
     setup.rung.recv().unwrap();
@@ -164,7 +164,7 @@ fn a_closed_gate_asks_and_an_open_one_lets_all_pass() {
 }
 
 #[test]
-fn a_revoked_lease_is_back_when_the_gpu_has_done_what_it_was_given() {
+fn a_revoked_lease_is_back_when_the_gpu_has_done_its_work() {
     let setup = Setup::new();
     setup.gate.work.makes_marks.store(true, SeqCst);
     setup.grant(4 | grant::OPEN);
@@ -188,7 +188,7 @@ fn a_revoked_lease_is_back_when_the_gpu_has_done_what_it_was_given() {
 }
 
 #[test]
-fn a_command_that_is_being_given_is_waited_for() {
+fn a_command_in_submission_is_waited_for() {
     let setup = Setup::new();
     setup.grant(4 | grant::OPEN);
     let inside = setup.gate.enter();
@@ -376,7 +376,7 @@ fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
 }
 
 #[test]
-fn a_turn_that_is_taken_back_says_that_it_ends_before_its_work_is_done() {
+fn a_revoked_turn_reports_its_end_before_its_work_is_done() {
     let setup = Setup::new();
     setup.gate.work.makes_marks.store(true, SeqCst);
     let expected = Duration::from_millis(200);
@@ -482,7 +482,7 @@ fn a_graph_counts_for_as_many_commands_as_it_has() {
 }
 
 #[test]
-fn a_gate_is_open_while_nobody_else_waits_and_no_kernel_is_limited() {
+fn a_gate_is_open_without_other_waiters_and_a_kernel_limit() {
     let setup = Setup::new();
     // The gate's thread may wait for passed commands, once for each at most, before it sees the next grant.
     for _ in 0..4 {
@@ -508,7 +508,7 @@ fn a_gate_is_open_while_nobody_else_waits_and_no_kernel_is_limited() {
 }
 
 #[test]
-fn pitfall_88_a_mark_tells_of_what_came_before_only_if_nobody_else_gave_anything() {
+fn pitfall_88_a_mark_covers_earlier_work_only_without_work_of_others() {
     let setup = Setup::new();
     let work = &setup.gate.work;
     work.makes_marks.store(true, SeqCst);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn jains_index_goes_from_one_of_n_to_one() {
+    fn jains_index_is_between_one_nth_and_one() {
         assert_eq!(jain(&[2.0, 2.0, 2.0]), 1.0);
         assert_eq!(jain(&[3.0, 0.0, 0.0]), 1.0 / 3.0);
         assert_eq!(jain(&[0.0, 0.0]), 1.0);
