@@ -27,7 +27,7 @@ struct Slots<T> {
 /// Ends the process if a handle is of an object that is gone, and that is asked for.
 fn check_stale(handle: u64, is_stale: bool) {
     if is_stale && Config::get().aborts_on_stale {
-        eprintln!("software GPU: a call names {handle:#x}, which is gone");
+        eprintln!("software GPU: the object of handle {handle:#x} is destroyed");
         std::process::abort();
     }
 }

@@ -297,8 +297,8 @@ fn other_elements_are_refused() {
         ("ld.global.u32 %r0, t[];", "expected a constant"),
         ("ld.global.u32 %r0, t[1.0];", "integer constant expected"),
         ("ld.global.u32 %r0, t[1/0];", "division by zero"),
-        ("ld.global.u32 %r0, scalar[0];", "no array"),
-        ("mov.u64 %rd0, k[1];", "no array"),
+        ("ld.global.u32 %r0, scalar[0];", "only arrays"),
+        ("mov.u64 %rd0, k[1];", "only arrays"),
         ("ld.global.u32 %r0, %rd1[1];", "expected ','"),
         ("ld.global.u32 %r0, t[2", "expected ']'"),
         (
@@ -450,9 +450,9 @@ fn other_parameters_and_arguments_are_refused() {
     }
     for (function, why) in [
         (".func f(.reg .pred p) { ret; }", "predicates"),
-        (".func f(.reg .b32 r[2]) { ret; }", "several registers"),
-        (".func f(.reg .v2 .b32 r) { ret; }", "several registers"),
-        (".func f(.reg .b32 r<2>) { ret; }", "several registers"),
+        (".func f(.reg .b32 r[2]) { ret; }", "must be one register"),
+        (".func f(.reg .v2 .b32 r) { ret; }", "must be one register"),
+        (".func f(.reg .b32 r<2>) { ret; }", "must be one register"),
         (".entry e(.reg .b32 r) { ret; }", "kernel's parameters"),
     ] {
         let why_not = refused(function, "");
@@ -460,5 +460,5 @@ fn other_parameters_and_arguments_are_refused() {
     }
     let array = ".func f(.param .align 4 .b8 a[12]) { ret; }";
     let why_not = refused(array, "call f, (5);");
-    assert!(why_not.contains("no number"), "{why_not}");
+    assert!(why_not.contains("not a number"), "{why_not}");
 }

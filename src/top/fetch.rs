@@ -36,7 +36,7 @@ pub enum Error {
     #[error("{0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
     /// The service is of another version.
-    #[error("its answer is not understood: {0}")]
+    #[error("malformed answer: {0}")]
     Json(#[from] serde_json::Error),
     /// It takes too long.
     #[error("no answer in {TIME:?}")]

@@ -44,7 +44,7 @@ impl Contexts for Driver {
     fn release(&self, device: CUdevice) {
         // SAFETY: no pointers.
         if let Err(code) = unsafe { driver::cuDevicePrimaryCtxRelease_v2(device) } {
-            tracing::debug!("Releasing the context made ahead: {code}");
+            tracing::debug!("Releasing the early context: {code}");
         }
     }
 }
@@ -186,7 +186,7 @@ impl<C: Contexts> Prewarm<C> {
                     shared.charge = None;
                     self.settle(&mut shared, State::Over);
                     drop(shared);
-                    tracing::debug!("The context made ahead was not used, and is released");
+                    tracing::debug!("Releasing the unused early context");
                     return;
                 }
                 _ => return,

@@ -265,7 +265,7 @@ pub fn in_vms(kit: &Kit, backend: &Backend, runs: &[Run]) -> Result<Vec<Vec<Outc
         }
         if let Some(complaint) = report.kernel_complaints.first() {
             bail!(
-                "the guest's kernel complained: {complaint}; its console is in {}",
+                "the guest's kernel reports {complaint}; its console is in {}",
                 kit.logs.display()
             );
         }

@@ -120,7 +120,7 @@ pub fn run_alone(options: &Options) -> Result<bool> {
         .iter()
         .find(|name| !programs.names.contains(name))
     {
-        bail!("there is no test {unknown}");
+        bail!("unknown test {unknown}");
     }
     if !options.only.is_empty() {
         programs.names.retain(|name| options.only.contains(name));
@@ -204,7 +204,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
     }
     if let Some(complaint) = report.kernel_complaints.first() {
         bail!(
-            "the guest's kernel complained: {complaint}; its console is {}",
+            "the guest's kernel reports {complaint}; its console is {}",
             console.display()
         );
     }

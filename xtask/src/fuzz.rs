@@ -115,7 +115,7 @@ impl Fuzz {
             build: target.join("fuzz"),
             grown: target.join("fuzz-corpus"),
             logs: paths.logs(),
-            triple: triple.context("rustc does not say its host")?.to_owned(),
+            triple: triple.context("rustc does not report its host")?.to_owned(),
         })
     }
 
@@ -127,7 +127,10 @@ impl Fuzz {
             .collect();
         all.sort();
         if let Some(unknown) = wanted.iter().find(|name| !all.contains(name)) {
-            bail!("there is no target {unknown}, but {}", all.join(", "));
+            bail!(
+                "unknown target {unknown}; the targets are {}",
+                all.join(", ")
+            );
         }
         Ok(match wanted {
             [] => all,

@@ -302,7 +302,7 @@ pub fn in_vm(kit: &Kit, backend: &Backend) -> Result<Outcome> {
     let report = vm::boot(&spec, &jobs, Some(&kit.logs.join("pitfalls-vm.log")))?;
     if let Some(complaint) = report.kernel_complaints.first() {
         bail!(
-            "the guest's kernel complained: {complaint}; its console is in {}",
+            "the guest's kernel reports {complaint}; its console is in {}",
             kit.logs.display()
         );
     }

@@ -13,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command=${1:-demo}
 [ $# -gt 0 ] && shift
 if [ "$command" != demo ] && [ "$command" != bench ] && [ "$command" != tests ]; then
-    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     [ "$command" = --help ] || [ "$command" = help ]
     exit
 fi

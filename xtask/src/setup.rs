@@ -65,7 +65,7 @@ impl Environment {
                 .map(|k| format!("{}.{}", k.series().0, k.series().1))
                 .collect();
             format!(
-                "there is no kernel {which}; there are {} and newest",
+                "unknown kernel {which}; the kernels are {} and newest",
                 known.join(", ")
             )
         })

@@ -158,7 +158,7 @@ pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
         return Err(Refused::new(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
     }
     if module.target > NEWEST_TARGET {
-        let message = format!("there is no sm_{}", module.target);
+        let message = format!("unknown target sm_{}", module.target);
         return Err(Refused::new(CUDA_ERROR_INVALID_PTX, message));
     }
     if module.target > capability {

@@ -29,10 +29,10 @@ impl<'a> FunctionParser<'a> {
         returns: bool,
     ) -> Result<(), Error> {
         if self.function.is_entry {
-            return p.error("a kernel's parameters are no registers");
+            return p.error("a kernel's parameters cannot be registers");
         }
         if d.size != d.element || d.is_array || d.count.is_some() {
-            return p.error("a parameter is several registers");
+            return p.error("a parameter must be one register");
         }
         if d.size == 0 {
             return p.error("predicates as parameters are not supported");
@@ -122,7 +122,7 @@ impl<'a> FunctionParser<'a> {
                 // Of a called address the parameter's size is not known: the call copies the lower bytes that it has.
                 Operand::Integer(_) => match formal.unwrap_or(8) {
                     size @ (1 | 2 | 4 | 8) => self.variable(size),
-                    _ => return p.error("a constant for a parameter that is no number"),
+                    _ => return p.error("a constant for a parameter that is not a number"),
                 },
                 Operand::Single(_) if formal.is_none_or(|size| size == 4) => self.variable(4),
                 Operand::Double(_) if matches!(formal, Some(4 | 8)) => {

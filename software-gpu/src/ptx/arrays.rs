@@ -46,7 +46,7 @@ impl<'a> FunctionParser<'a> {
         p.expect('[')?;
         let own = self.arrays.elements.get(&array);
         let Some(&size) = own.or_else(|| p.elements.get(&array)) else {
-            return p.error("an index of what is no array");
+            return p.error("only arrays have an index");
         };
         let is_access = matches!(opcode, "ld" | "ldu" | "st");
         let register = match p.peek() {
@@ -70,7 +70,7 @@ impl<'a> FunctionParser<'a> {
         p.expect(']')?;
         if self.function.is_entry && matches!(array, Symbol::ParamVar(_)) {
             // The decoder takes such an address for one of the kernel's parameters.
-            return p.error("a register is no index of a call's parameter in a kernel");
+            return p.error("a register cannot index a call's parameter in a kernel");
         }
         let (index, address) = self.registers_of_index(p)?;
         let [index, address, register] = [index, address, register].map(Operand::Register);

@@ -303,7 +303,7 @@ impl<'a> FunctionParser<'a> {
                 Some(Name::Register(r)) if self.function.registers[r as usize].bits == 1 => {
                     guard = Some((r, negated));
                 }
-                _ => return p.error(format!("guard {name} is no predicate")),
+                _ => return p.error(format!("guard {name} is not a predicate")),
             }
         }
         let opcode = p.word()?;

@@ -151,7 +151,7 @@ fn call(name: &'static str, uses: &[u64]) -> CUresult {
     HERE.set(HERE.get() + 1);
     for handle in uses.iter().filter(|handle| **handle > 2) {
         if !state.alive.contains(handle) {
-            state.wrong.push(format!("{name} uses what is gone"));
+            state.wrong.push(format!("{name} uses a destroyed object"));
         }
         *state.in_use.entry(*handle).or_default() += 1;
     }
@@ -175,10 +175,14 @@ fn end(name: &'static str, handle: u64) -> CUresult {
     let mut state = state();
     state.calls.push(name);
     if !state.alive.remove(&handle) {
-        state.wrong.push(format!("{name} ends what is gone"));
+        state
+            .wrong
+            .push(format!("{name} destroys a destroyed object"));
     }
     if state.in_use.get(&handle).is_some_and(|users| *users > 0) {
-        state.wrong.push(format!("{name} ends what is in use"));
+        state
+            .wrong
+            .push(format!("{name} destroys an object in use"));
     }
     CHANGED.notify_all();
     CUDA_SUCCESS

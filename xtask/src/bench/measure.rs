@@ -338,7 +338,7 @@ impl<'a> Bench<'a> {
         if let Some(machine) = self.machine.take() {
             let report = machine.power_off()?;
             if let Some(complaint) = report.kernel_complaints.first() {
-                bail!("the guest's kernel complained: {complaint}");
+                bail!("the guest's kernel reports {complaint}");
             }
         }
         if !self.backend.alive()? {

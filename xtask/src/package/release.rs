@@ -61,7 +61,7 @@ impl Release {
             Ok(epoch) => epoch,
             Err(_) => git("%ct").context("neither SOURCE_DATE_EPOCH nor git gives a date")?,
         };
-        let epoch = epoch.parse().context("SOURCE_DATE_EPOCH is no number")?;
+        let epoch = epoch.parse().context("SOURCE_DATE_EPOCH is not a number")?;
         let date = capture(
             Command::new("date")
                 .args(["--utc", "--rfc-email", &format!("--date=@{epoch}")])

@@ -188,7 +188,7 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             Ok(())
         }
         _ => {
-            println!("result:    refused until the above is put right");
+            println!("result:    refused until the problem above is fixed");
             Err(Failure(1, "the program would be refused".into()))
         }
     }

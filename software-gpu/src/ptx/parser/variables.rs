@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         }
         let align = align.unwrap_or((element * vector).max(1));
         if !align.is_power_of_two() || align > MAX_ALIGN {
-            return self.error("alignment is no power of two, or too large");
+            return self.error("alignment is not a power of two, or too large");
         }
         Ok(Declaration {
             name,
@@ -311,7 +311,7 @@ impl<'a> Parser<'a> {
         for g in &self.module.globals {
             for r in &g.relocations {
                 if !matches!(r.target, Symbol::Global(_) | Symbol::Function(_)) {
-                    return self.error(format!("initialiser of {} names no global", g.name));
+                    return self.error(format!("initialiser of {} does not name a global", g.name));
                 }
             }
         }

@@ -61,7 +61,7 @@ pub fn measure(bench: &Bench<'_>) -> Result<Vec<Program>> {
     let log = bench.kit.logs.join("frameworks-vm.log");
     let report = vm::boot_with(&spec, &extra, &jobs, Some(&log))?;
     if let Some(complaint) = report.kernel_complaints.first() {
-        bail!("the guest's kernel complains: {complaint}");
+        bail!("the guest's kernel reports {complaint}");
     }
     let said = report.jobs.iter().map(|job| job.output.as_str());
     let said = said.collect::<Vec<_>>().join("\n");

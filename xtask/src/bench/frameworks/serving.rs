@@ -75,7 +75,7 @@ impl Server {
     }
 
     fn ask(&mut self) -> Result<Round> {
-        let asks = self.asks.as_mut().context("it is asked no more")?;
+        let asks = self.asks.as_mut().context("its input is closed")?;
         writeln!(asks)?;
         self.answer()
     }
