@@ -6,7 +6,7 @@
 mod clients;
 #[path = "device/connections.rs"]
 mod connections;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the mover.
 #[allow(dead_code)]
 mod guest;
@@ -22,7 +22,7 @@ mod requests;
 mod rings;
 #[path = "device/service.rs"]
 mod service;
-#[path = "statements/tracer.rs"]
+#[path = "common/tracer.rs"]
 // Some of it is for the tests of statements.
 #[allow(dead_code)]
 mod tracer_process;

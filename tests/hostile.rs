@@ -11,18 +11,18 @@
 mod attack;
 #[path = "hostile/bounds.rs"]
 mod bounds;
-#[path = "hostile/client.rs"]
+#[path = "common/client.rs"]
 mod client;
 mod common;
 #[path = "hostile/descriptors.rs"]
 mod descriptors;
 #[path = "hostile/gates.rs"]
 mod gates;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
-#[path = "hostile/host.rs"]
+#[path = "common/hosts/neighbour.rs"]
 mod host;
 #[path = "hostile/libraries.rs"]
 mod libraries;

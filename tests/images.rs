@@ -8,9 +8,9 @@
 mod common;
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
-#[path = "hostile/client.rs"]
+#[path = "common/client.rs"]
 mod client;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
@@ -18,7 +18,7 @@ mod guest;
 #[path = "images/forms.rs"]
 mod forms;
 #[allow(dead_code)]
-#[path = "isolation/host.rs"]
+#[path = "common/hosts/installed.rs"]
 mod host;
 
 use gpgpu_protocol::{

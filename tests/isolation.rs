@@ -12,11 +12,11 @@ mod common;
 mod exhaustion;
 #[path = "isolation/gpu.rs"]
 mod gpu;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
-#[path = "isolation/host.rs"]
+#[path = "common/hosts/installed.rs"]
 // Some of it is for the tests of memory limits.
 #[allow(dead_code)]
 mod host;

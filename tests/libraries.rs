@@ -20,7 +20,7 @@ mod descriptors;
 #[path = "libraries/device.rs"]
 mod device;
 #[allow(dead_code)]
-#[path = "isolation/host.rs"]
+#[path = "common/hosts/installed.rs"]
 mod host;
 #[path = "libraries/networks.rs"]
 mod networks;

@@ -7,7 +7,7 @@
 mod common;
 // Some of it is for the tests of isolation.
 #[allow(dead_code)]
-#[path = "isolation/host.rs"]
+#[path = "common/hosts/installed.rs"]
 mod host;
 #[path = "limits/shared.rs"]
 mod shared;

@@ -7,11 +7,11 @@
 //! run on a GPU.
 
 mod common;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
-#[path = "mover/host.rs"]
+#[path = "common/hosts/movers.rs"]
 // Some of it is for the tests of writes to a guest's memory.
 #[allow(dead_code)]
 mod host;

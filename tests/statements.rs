@@ -3,18 +3,18 @@
 //!
 //! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, on a GPU.
 
-#[path = "hostile/client.rs"]
+#[path = "common/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
 mod common;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 #[allow(dead_code)]
 mod guest;
-#[path = "hostile/host.rs"]
+#[path = "common/hosts/neighbour.rs"]
 #[allow(dead_code)]
 mod host;
-#[path = "statements/tracer.rs"]
+#[path = "common/tracer.rs"]
 mod tracer;
 
 use std::{

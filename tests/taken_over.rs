@@ -10,7 +10,7 @@
 mod common;
 #[path = "taken_over/device.rs"]
 mod device;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;

@@ -17,7 +17,6 @@ mod client;
 mod command;
 mod control;
 mod front_end;
-mod heard;
 mod lost_pages;
 mod memory;
 mod movers;
@@ -30,6 +29,7 @@ pub mod staging;
 pub mod vhost_user;
 pub mod vm;
 pub mod watch;
+mod worker_messages;
 
 use std::{
     hash::{BuildHasher, RandomState},

@@ -20,13 +20,13 @@ use super::{
     chain::Chain,
     client::{Channel, Client, Phase, Pumped},
     control::start_pace,
-    heard::Heard,
     movers::Movers,
     queue::{Answer, Memory, Queue},
     reset::Held,
     rest::Rest,
     staging::Staging,
     watch::Watch,
+    worker_messages::Heard,
 };
 use crate::{
     ipc::{

@@ -15,7 +15,7 @@ use gpgpu_protocol::{api::Context, cuda::*};
 use super::{
     grace::Name,
     objects::{Entry, Objects, home},
-    shares::{Shares, host_gpu},
+    shared_memory::{Shares, host_gpu},
 };
 use crate::cuda::driver;
 

@@ -30,7 +30,7 @@ use zerocopy::IntoBytes;
 use super::{
     lifetimes_tests::{A_WHILE, Rig},
     session::{Data, Session},
-    shares::Shares,
+    shared_memory::Shares,
 };
 use crate::cuda::double;
 use crate::{

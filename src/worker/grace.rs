@@ -18,7 +18,7 @@
 //!
 //! | what ends | hidden by | destroyed |
 //! |---|---|---|
-//! | stream, event | a mark in the table of objects | at once if nobody can use it, else later by a thread ([`super::later`]): the guest does not wait for it. Until then it counts towards the limit, and its id stays taken |
+//! | stream, event | a mark in the table of objects | at once if nobody can use it, else later by a thread ([`super::deferred`]): the guest does not wait for it. Until then it counts towards the limit, and its id stays taken |
 //! | module, library | the same, with its functions, the functions of its modules, and the ranges of its globals | by the command itself, which waits |
 //! | array, mipmapped array | the same, with its levels and planes | by the command itself, which waits. A texture that reads it stays: what a kernel then reads is memory of this process |
 //! | texture or surface object | its value leaves the table | at once: no command but a launch uses it, by its value |

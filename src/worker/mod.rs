@@ -21,6 +21,7 @@ mod counts;
 mod crowds;
 #[cfg(test)]
 mod crowds_tests;
+mod deferred;
 mod device_memory;
 mod dispatch;
 mod executables;
@@ -29,11 +30,11 @@ mod external;
 #[cfg(test)]
 mod gates_tests;
 mod grace;
-mod greens;
+mod green_contexts;
 #[cfg(test)]
-mod greens_tests;
+mod green_contexts_tests;
 mod images;
-mod later;
+mod kernel_output;
 mod lease;
 mod libraries;
 #[cfg(test)]
@@ -46,14 +47,13 @@ mod ops;
 mod peers;
 mod places;
 mod prewarm;
-mod printed;
-mod printing;
+mod printing_kernels;
 mod rest;
 mod ring;
 mod sensors;
 mod session;
 mod shared_events;
-mod shares;
+mod shared_memory;
 mod start;
 mod threads;
 

@@ -25,13 +25,14 @@ use super::{
     common::Common,
     counts,
     crowds::Singles,
+    deferred::Deferred,
     device_memory::{DeviceMemory, Source},
     executables::Executables,
     exports::Exports,
     grace::{self, Name},
-    greens::Greens,
+    green_contexts::Greens,
     images::Images,
-    later::Later,
+    kernel_output::Printed,
     lease::Gates,
     libraries::{Graphs, Handles},
     memory::{Regions, Staging},
@@ -39,8 +40,7 @@ use super::{
     ops::link::Links,
     peers::Peers,
     prewarm::Prewarm,
-    printed::Printed,
-    printing::Printing,
+    printing_kernels::Printing,
     rest::{RingWrites, Writer},
     ring::Ring,
     sensors::Sensors,
@@ -53,7 +53,7 @@ use crate::ipc::WorkerEnd;
 pub struct Session {
     common: &'static Common,
     /// Objects that end when they are no longer in use.
-    pub later: &'static Later,
+    pub later: &'static Deferred,
     /// Its registered memory.
     pub regions: Regions,
     /// Its device memory.
@@ -256,7 +256,7 @@ impl Session {
         device_memory.give_back_to(peers);
         Self {
             common,
-            later: Box::leak(Box::new(Later::new(common))),
+            later: Box::leak(Box::new(Deferred::new(common))),
             regions: Regions::default(),
             device_memory,
             exports,

@@ -22,7 +22,9 @@ use gpgpu_protocol::{
 };
 use nix::poll::PollTimeout;
 
-use super::{Error, Options, crowds, ops, printed::Pipes, session::Session, shares::Shares};
+use super::{
+    Error, Options, crowds, kernel_output::Pipes, ops, session::Session, shared_memory::Shares,
+};
 use crate::cuda::{
     driver,
     library::{self, Library},
@@ -62,7 +64,7 @@ pub enum Refusal {
     #[error("cuInit fails with {0} ({1})")]
     Init(CUresult, &'static str),
     /// The driver has no device.
-    #[error("There is no GPU")]
+    #[error("No GPU found")]
     NoDevice,
     /// See [`Options::allow_pageable_access`].
     #[error(
@@ -104,7 +106,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
         end.wait(PollTimeout::NONE)?;
         if let Err(code) = check(session) {
             // The GPU failed meanwhile. A new process may find it working, or reports the error.
-            tracing::warn!("The context made ahead has failed with {code}: restarting");
+            tracing::warn!("The early context has failed with {code}: restarting");
             return Err(again(end));
         }
     }

@@ -29,8 +29,8 @@ use crate::{
 mod graphs;
 #[path = "green.rs"]
 mod green;
-#[path = "pictures.rs"]
-mod pictures;
+#[path = "textures.rs"]
+mod textures;
 #[path = "valid.rs"]
 mod valid;
 

@@ -30,7 +30,7 @@ const NAMES: [&str; 13] = [
     "policy",
     "metrics",
     "mover",
-    "still",
+    "quiescence",
     "libraries",
     "hostile",
     "statements",

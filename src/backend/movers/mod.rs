@@ -23,10 +23,10 @@ use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryRegion};
 
 use super::{
     client::{Export, InFlight, Phase},
-    heard::{Heard, Nonsense},
     queue::Memory,
     runs::Part,
     vm::Vm,
+    worker_messages::{Heard, ProtocolViolation},
 };
 use crate::{
     account::GPUS,
@@ -244,14 +244,14 @@ impl Vm {
         bytes: u64,
         gpu: u32,
         handle: File,
-    ) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
+    ) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
         if !matches!(client.phase, Phase::Live)
             || client.exports.contains_key(&number)
             || client.exports.len() >= MAX_WORKER_EXPORTS
             || gpu as usize >= GPUS
         {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         let handle = Arc::new(handle);
         client.exports.insert(number, Export { bytes, gpu, handle });
@@ -260,9 +260,9 @@ impl Vm {
     }
 
     /// Forgets device memory of a client.
-    pub(super) fn unexported(&mut self, id: u32, number: u64) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
-        let export = client.exports.remove(&number).ok_or(Nonsense)?;
+    pub(super) fn unexported(&mut self, id: u32, number: u64) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
+        let export = client.exports.remove(&number).ok_or(ProtocolViolation)?;
         self.forget_export((id, number), export.gpu);
         self.pump_mover(export.gpu);
         Ok(Heard::More)

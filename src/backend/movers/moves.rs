@@ -15,10 +15,10 @@ use super::{BATCH, Moving, State};
 use crate::{
     backend::{
         client::{Export, InFlight, Phase},
-        heard::{Heard, Nonsense},
         queue::{Answer, Out},
         runs,
         vm::Vm,
+        worker_messages::{Heard, ProtocolViolation},
     },
     ipc::{
         self,
@@ -67,25 +67,25 @@ impl Vm {
         (export, offset): (u64, u64),
         carried_out: u32,
         answer: &[u8],
-    ) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
-        let command = client.in_flight.get(&seq).ok_or(Nonsense)?;
+    ) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
+        let command = client.in_flight.get(&seq).ok_or(ProtocolViolation)?;
         let header = &command.header;
         let bytes = header.in_bytes.get().max(header.out_bytes.get());
-        let place = client.exports.get(&export).ok_or(Nonsense)?;
+        let place = client.exports.get(&export).ok_or(ProtocolViolation)?;
         if answer.len() > header.answer_bytes.get() as usize
             || offset
                 .checked_add(bytes)
                 .is_none_or(|end| end > place.bytes)
             || !may_be_carried_out(command, carried_out)
         {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         let gpu = place.gpu;
         let moving = Moving {
             client: id,
             gpu,
-            command: client.in_flight.remove(&seq).ok_or(Nonsense)?,
+            command: client.in_flight.remove(&seq).ok_or(ProtocolViolation)?,
             export,
             offset,
             carried_out,
@@ -108,12 +108,15 @@ impl Vm {
         id: u32,
         seq: u64,
         carried_out: u32,
-    ) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
-        if !may_be_carried_out(client.in_flight.get(&seq).ok_or(Nonsense)?, carried_out) {
-            return Err(Nonsense);
+    ) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
+        if !may_be_carried_out(
+            client.in_flight.get(&seq).ok_or(ProtocolViolation)?,
+            carried_out,
+        ) {
+            return Err(ProtocolViolation);
         }
-        let command = client.in_flight.remove(&seq).ok_or(Nonsense)?;
+        let command = client.in_flight.remove(&seq).ok_or(ProtocolViolation)?;
         client.external -= 1;
         let carried_out = command.carried_out + carried_out;
         client.push_staged(command.chain, command.header, carried_out);

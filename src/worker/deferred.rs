@@ -43,7 +43,7 @@ impl Doomed {
 
 /// See the module's page.
 #[derive(Debug)]
-pub struct Later {
+pub struct Deferred {
     common: &'static Common,
     doomed: Mutex<Vec<Doomed>>,
     more: Condvar,
@@ -74,7 +74,7 @@ impl Posted for Event {
     }
 }
 
-impl Later {
+impl Deferred {
     /// Nothing yet.
     pub fn new(common: &'static Common) -> Self {
         Self {

@@ -9,27 +9,27 @@
 //! Memory that a paused VM's device may read (commands that it has taken, and their data) is not filled, but must not
 //! change: the VM continues, and its processes find their data right.
 
-#[path = "still/callbacks.rs"]
+#[path = "quiescence/callbacks.rs"]
 mod callbacks;
-#[path = "hostile/client.rs"]
+#[path = "common/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
 mod common;
-#[path = "device/guest/mod.rs"]
+#[path = "common/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
-#[path = "mover/host.rs"]
+#[path = "common/hosts/movers.rs"]
 #[allow(dead_code)]
 mod host;
-#[path = "still/load.rs"]
+#[path = "quiescence/load.rs"]
 mod load;
-#[path = "still/memory.rs"]
+#[path = "quiescence/memory.rs"]
 mod memory;
-#[path = "still/registered.rs"]
+#[path = "quiescence/registered.rs"]
 mod registered;
-#[path = "still/ring.rs"]
+#[path = "quiescence/ring.rs"]
 mod ring;
 
 use std::{ops::Range, path::PathBuf, time::Duration};

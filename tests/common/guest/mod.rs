@@ -22,7 +22,6 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestM
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-#[path = "../front_end.rs"]
 mod front_end;
 mod requests;
 mod vmm;

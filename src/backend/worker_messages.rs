@@ -26,7 +26,7 @@ pub(super) enum Heard {
 
 /// A worker's message makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct ProtocolViolation;
 
 impl Vm {
     /// Handles an event of the channel in a slot.
@@ -100,7 +100,7 @@ impl Vm {
             } => self.move_asked(id, seq, (export, offset), carried_out, answer),
             FromWorker::NotMovable { seq, carried_out } => self.not_movable(id, seq, carried_out),
         };
-        heard.unwrap_or_else(|Nonsense| {
+        heard.unwrap_or_else(|ProtocolViolation| {
             if self.log.allow() {
                 tracing::error!("Client {id}: protocol violation by its worker");
             }
@@ -109,10 +109,10 @@ impl Vm {
         })
     }
 
-    fn ready(&mut self, id: u32, status: u32) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
+    fn ready(&mut self, id: u32, status: u32) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
         if !matches!(client.phase, Phase::Starting { .. }) {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         if status != status::OK {
             self.fail_open(id, status);
@@ -131,15 +131,15 @@ impl Vm {
         status: u32,
         out_bytes: u64,
         answer: &[u8],
-    ) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
-        let command = client.in_flight.get(&seq).ok_or(Nonsense)?;
+    ) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
+        let command = client.in_flight.get(&seq).ok_or(ProtocolViolation)?;
         let room = command.out.as_ref().map_or(0, |block| block.span().len);
         let wanted = command.header.answer_bytes.get();
         if answer.len() > wanted as usize || out_bytes > room {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
-        let command = client.in_flight.remove(&seq).ok_or(Nonsense)?;
+        let command = client.in_flight.remove(&seq).ok_or(ProtocolViolation)?;
         client.external -= usize::from(command.external);
         let answer = match status {
             status::OK => Answer::Command {
@@ -154,9 +154,9 @@ impl Vm {
         Ok(Heard::More)
     }
 
-    fn done(&mut self, id: u32, seq: u64, status: u32) -> Result<Heard, Nonsense> {
-        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
-        let request = client.requests.remove(&seq).ok_or(Nonsense)?;
+    fn done(&mut self, id: u32, seq: u64, status: u32) -> Result<Heard, ProtocolViolation> {
+        let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
+        let request = client.requests.remove(&seq).ok_or(ProtocolViolation)?;
         let value = match request.kind {
             RequestKind::Map(region) if status == status::OK => region,
             RequestKind::Map(region) => {
