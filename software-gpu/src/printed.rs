@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The output of a context's kernels that was not written yet: of a full buffer the oldest goes.
+//! The pending output of a context's kernels. A full buffer drops its oldest output.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Virtual memory management: reserved addresses, physical memory, and what another process imports.
+//! Virtual memory management: reserved addresses, physical memory, and imports by another process.
 
 mod common;
 

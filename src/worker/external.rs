@@ -2,8 +2,8 @@
 //! Commands whose data is not in the staging area: a mover moves it.
 //!
 //! This executes the stream's commands before the copy, and all of the copy but its bytes: the check of its range, and
-//! the wait for the earlier work of the copy's stream. Then the device process is told the export and the offset of the
-//! bytes. Guest memory is never named here.
+//! the wait for the earlier work of the copy's stream. Then the device process gets the export and the offset of the
+//! bytes. The worker never names guest memory here.
 
 use gpgpu_protocol::{
     api::{Gives, Property, Request, Stream, is, request},

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The contexts in which libraries are placed, and the charges for that.
 //!
-//! Loading a library places it nowhere: the driver does that in each context when something of the library is first used
-//! there, and then it takes memory for the library's variables and code once more. Each use that can be the first says so here
-//! before the driver is called.
+//! A loaded library is in no context yet. The driver places it in each context at the library's first use there, and takes
+//! memory for its variables and code each time. Each use that can be the first calls this module before the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that are not carried out: exported, so that programs start, and honest when called. Those that NVIDIA's driver
-//! refuses as well say nothing on standard error.
+//! The unsupported functions. They are exported, so that programs start; a call returns an error and logs the reason once. A function
+//! that NVIDIA's driver refuses as well logs nothing.
 
 use gpgpu_protocol::{cuda::*, driver_api::reasons, with_driver_api};
 
-/// Says once why a function is not carried out.
+/// Logs once why a function is not supported.
 fn refuse(name: &'static str) -> CUresult {
     let why = reasons::reason(name.trim_end_matches("_ptsz").trim_end_matches("_ptds"));
     gpgpu_client::log::refuse(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVIDIA's own libraries. Their licence does not allow that they are changed, in memory neither, so none ever is.
+//! NVIDIA's own libraries. Their licence does not allow changes, not even in memory, so the preload changes none.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, the order of their work among other work, and what goes wrong.
+//! Handles, the order of their work among other work, and errors.
 
 mod common;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library as a C program gets it: factors multiplied back, systems solved, and what is refused.
+//! The library as a C program gets it: factors multiplied back, systems solved, and refused calls.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;

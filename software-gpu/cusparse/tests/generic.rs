@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library as a C program gets it: products against those of the matrices written out, and what is refused.
+//! The library as a C program gets it: products against those of the dense matrices, and refused calls.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

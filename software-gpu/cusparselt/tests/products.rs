@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library as a C program gets it: what is pruned, compressed and multiplied against the matrices written out, and what is refused.
+//! The library as a C program gets it: pruned, compressed and multiplied matrices against the dense ones, and refused calls.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! In which context a command runs that gives a GPU something to do, and which GPUs those are.
+//! The context and the GPUs of a command that gives a GPU work.
 //!
 //! The driver takes the context from the stream or from the function, and only where they have none from the thread. So does
 //! this module, and it makes that context current before the gate and the call: the driver, the gate and the charges then mean the same

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A clean root that can be written to and is as before afterwards: changes are in memory, in a mount namespace of its own, and gone
-//! with the last process in it, however it ends.
+//! A writable clean root. Changes are in memory, in a mount namespace of its own, and end with the last process in it, however that
+//! ends.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

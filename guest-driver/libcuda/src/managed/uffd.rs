@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! userfaultfd: the kernel tells of accesses to pages that are not there, and takes their contents.
+//! userfaultfd: the kernel reports accesses to absent pages, and takes their contents.
 //!
-//! It does so for system calls too, which a signal handler cannot: `read(2)` into such memory works.
+//! It reports accesses by system calls too, which a signal handler cannot serve: `read(2)` into such memory works.
 
 use std::{
     ffi::{c_ulong, c_void},

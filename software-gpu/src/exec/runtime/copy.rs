@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies and fills that kernels ask for. They reach what kernels reach, and no more.
+//! Copies and fills that kernels queue. They reach exactly the memory that kernels reach.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! All that one run found, as a file and as tables.
+//! The results of one run, as a file and as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

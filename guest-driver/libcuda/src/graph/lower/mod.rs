@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! From a graph's steps to those that travel.
+//! Translates a graph's steps to the steps that the host receives.
 //!
 //! A copy from or to pageable memory becomes one between pinned memory of this library's own and the device, with a
 //! call before or behind it that copies between that and the program's memory. So the program's bytes are read, or
