@@ -50,7 +50,7 @@ void gpgpu_client_put(struct gpgpu_client *client)
 	kref_put(&client->ref, gpgpu_client_release);
 }
 
-/* The device says that the client's worker is gone. Any context. */
+/* The device has reported the death of the client's worker. Any context. */
 void gpgpu_client_died(struct gpgpu_client *client)
 {
 	set_bit(GPGPU_CLIENT_DEAD, &client->flags);
@@ -132,8 +132,8 @@ bool gpgpu_client_is_open(struct gpgpu_client *client)
 }
 
 /*
- * Whether there is nothing more to wait for: the device has closed the client, or was
- * reset. Any other answer says nothing about the client's regions (GPGPU-DRV-15),
+ * Whether the closing is complete: the device has closed the client, or was reset. Any
+ * other answer says nothing about the client's regions (GPGPU-DRV-15),
  * NO_CLIENT least of all: the device gave the client its number.
  */
 static bool gpgpu_client_is_let_go(struct gpgpu_client *client)
@@ -165,8 +165,8 @@ static bool gpgpu_client_is_in_reach(struct gpgpu_client *client)
 }
 
 /*
- * Goes on with closing as far as it can without waiting: with OPEN, with CLOSE
- * and with a reset it is queued again. Returns whether the client is closed.
+ * Closes the client as far as possible without waiting. The ends of OPEN, CLOSE and
+ * a reset queue it again. Returns whether the client is closed.
  */
 static bool gpgpu_client_close(struct gpgpu_client *client)
 {
@@ -249,7 +249,7 @@ void gpgpu_client_go_on_closing(struct gpgpu_client *client)
 		gpgpu_client_put(client);
 }
 
-/* Ends the client; `closed` tells when the device has let go of it. Does not sleep. */
+/* Ends the client; `closed` completes once the device has released it. Does not sleep. */
 void gpgpu_client_start_close(struct gpgpu_client *client)
 {
 	if (test_bit(GPGPU_CLIENT_CLOSING, &client->flags))
@@ -332,7 +332,7 @@ struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device)
 	request = gpgpu_control_new(client, GPGPU_CONTROL_CLOSE,
 				    sizeof(struct gpgpu_wire_control));
 	if (IS_ERR(request)) {
-		/* There is nothing to close. */
+		/* The device has no client to close. */
 		set_bit(GPGPU_CLIENT_CLOSING, &client->flags);
 		gpgpu_client_put(client);
 		return ERR_CAST(request);

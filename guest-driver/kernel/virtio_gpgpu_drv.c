@@ -376,11 +376,10 @@ static int gpgpu_negotiate(struct virtio_device *vdev)
 }
 
 /*
- * Has a look at the device. One that has taken the place of another knows none of
- * the clients and none of the chains that the other one had: these end with a
- * reset, and it is set up again for new ones (GPGPU-DRV-36). If that fails, the
- * next look tries once more: a back end may not be ready yet. May sleep; returns
- * -EINTR if the task was killed meanwhile.
+ * Checks the device. A device that has replaced another knows none of the other's
+ * clients and chains: a reset ends these, and sets the device up for new ones
+ * (GPGPU-DRV-36). If that fails, the next check tries again: a back end may not be
+ * ready yet. May sleep; returns -EINTR if the task was killed meanwhile.
  */
 int gpgpu_device_look(struct gpgpu_device *device)
 {

@@ -243,10 +243,10 @@ void gpgpu_queue_init(struct gpgpu_queue *queue)
 }
 
 /*
- * Watches the virtqueue for a while: if interrupts are slow, answers that come
- * quickly come much quicker this way. There are no interrupts meanwhile,
- * also for others that sleep, so this is not to be preempted. `polling`: the
- * caller is among the queue's pollers already.
+ * Polls the virtqueue for a while: if interrupts are slow, quick answers arrive
+ * much sooner this way. Interrupts are off meanwhile, also for other sleepers, so
+ * this must not be preempted. `polling`: the caller is among the queue's pollers
+ * already.
  */
 static void gpgpu_request_poll(struct gpgpu_request *request, bool polling)
 {
