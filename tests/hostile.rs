@@ -24,6 +24,8 @@ mod gates;
 mod guest;
 #[path = "common/hosts/neighbour.rs"]
 mod host;
+#[path = "hostile/jpegs.rs"]
+mod jpegs;
 #[path = "hostile/libraries.rs"]
 mod libraries;
 #[path = "hostile/load.rs"]

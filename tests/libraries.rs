@@ -22,6 +22,8 @@ mod device;
 #[allow(dead_code)]
 #[path = "common/hosts/installed.rs"]
 mod host;
+#[path = "libraries/jpegs.rs"]
+mod jpegs;
 #[path = "libraries/networks.rs"]
 mod networks;
 #[path = "libraries/random.rs"]
@@ -92,6 +94,11 @@ fn guest() {
         Ok("transforms-settings") => transforms::settings(),
         Ok("transforms-memory") => transforms::memory(),
         Ok("transforms-race") => transforms::race(),
+        Ok("jpegs decoding") => jpegs::decoding(),
+        Ok("jpegs steps") => jpegs::steps(),
+        Ok("jpegs batches") => jpegs::batches(),
+        Ok("jpegs encoding") => jpegs::encoding(),
+        Ok("jpegs limit") => jpegs::limit(),
         Ok("random") => random::wrapper(),
         Ok("random-symbols") => random::symbols(),
         Ok(part) => panic!("{part} is no part"),
@@ -295,6 +302,38 @@ fn structured_matrices_are_pruned_checked_and_compressed() {
 #[test]
 fn invalid_and_ended_structured_descriptors_are_refused() {
     runs("structured wrong");
+}
+
+#[test]
+fn jpegs_are_decoded_into_device_memory() {
+    runs("jpegs decoding");
+}
+
+#[test]
+fn jpegs_are_decoded_step_by_step_whatever_ends_first() {
+    runs("jpegs steps");
+}
+
+#[test]
+fn batches_of_jpegs_are_as_long_as_their_state_was_told() {
+    runs("jpegs batches");
+}
+
+#[test]
+fn images_are_encoded_and_jpegs_of_any_length_travel() {
+    runs("jpegs encoding");
+}
+
+#[test]
+fn the_memory_of_jpegs_counts_and_ends_with_its_context() {
+    let Some(libraries) = libraries() else { return };
+    let policy = policy(&libraries, limit(256));
+    let back_end = BackEnd::start_with(&Options {
+        config: Some(&policy),
+        ..Options::default()
+    });
+    let Some(back_end) = back_end else { return };
+    run(&back_end, "jpegs limit");
 }
 
 /// A posted call that failed on the GPU is reported when the process synchronises, and costs only this process.

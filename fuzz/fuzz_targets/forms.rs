@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The byte strings of libraries' requests that a worker takes apart: products and plans of cuBLASLt and questions about them, cuDNN's variant packs
-//! and values, and selections and scalars of cuSPARSELt.
+//! and values, selections and scalars of cuSPARSELt, and batches of nvJPEG.
 //!
 //! Whatever can be read says the same when it is written and read once more.
 #![no_main]
@@ -18,6 +18,7 @@ use gpgpu_protocol::{
         },
         cudnn::backend::{Pack, Values},
         cusparselt::form::{Form, Scalar, Selection},
+        nvjpeg::form::Batch,
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -141,9 +142,13 @@ fn scalars(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(<[Scalar; 2]>::get(bytes).ok()?.bytes())
 }
 
+fn batch(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(Batch::get(bytes).ok()?.bytes())
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input::new(bytes);
-    let again = match input.u8() % 10 {
+    let again = match input.u8() % 11 {
         0 => product,
         1 => transformation,
         2 => question,
@@ -153,7 +158,8 @@ fuzz_target!(|bytes: &[u8]| {
         6 => selection,
         7 => scalars,
         8 => plan,
-        _ => operands,
+        9 => operands,
+        _ => batch,
     };
     // The first encoding leaves out attributes with the values of a new descriptor.
     if let Some(first) = again(input.rest()) {

@@ -21,6 +21,7 @@ use gpgpu_protocol::{
         },
         cudnn::backend::{Pack, Place, VALUE_BYTES, Values},
         cusparselt::form::{self as sparse, Form},
+        nvjpeg::form::{Batch, Image},
     },
     ring::Record,
 };
@@ -286,7 +287,17 @@ fn forms() -> std::io::Result<()> {
     selection.product.set.set(8, a);
     selection.set.set(0, 1);
     let at = [sparse::Scalar::Here(1), sparse::Scalar::At(a)];
+    let image = Image {
+        length: 3,
+        destination: [a, b, c, 0, 8, 8, 8, 0],
+        params: 0,
+    };
+    let batch = Batch {
+        images: vec![image; 2],
+        data: vec![0xff; 6],
+    };
     for (name, bytes) in [
+        ("batch", [&[10][..], &batch.bytes()].concat()),
         ("selection", [&[6][..], &selection.bytes()].concat()),
         ("scalars", [&[7][..], &at.bytes()].concat()),
         ("product", product),

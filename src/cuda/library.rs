@@ -39,6 +39,8 @@ pub enum Library {
     /// Products of matrices with structured sparsity.
     #[value(name = "cusparselt")]
     CusparseLt,
+    /// JPEGs.
+    Nvjpeg,
 }
 
 impl From<gpgpu_protocol::libraries::Library> for Library {
@@ -52,6 +54,7 @@ impl From<gpgpu_protocol::libraries::Library> for Library {
             gpgpu_protocol::libraries::Library::Cusparse => Self::Cusparse,
             gpgpu_protocol::libraries::Library::Cudnn => Self::Cudnn,
             gpgpu_protocol::libraries::Library::CusparseLt => Self::CusparseLt,
+            gpgpu_protocol::libraries::Library::Nvjpeg => Self::Nvjpeg,
         }
     }
 }
@@ -70,7 +73,7 @@ struct Version {
 
 impl Library {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Cublas,
         Self::CublasLt,
         Self::Cudnn,
@@ -79,6 +82,7 @@ impl Library {
         Self::Cusparse,
         Self::Cusolver,
         Self::CusparseLt,
+        Self::Nvjpeg,
     ];
 
     /// The operator's name for it.
@@ -92,6 +96,7 @@ impl Library {
             Self::Cusparse => "cusparse",
             Self::Cusolver => "cusolver",
             Self::CusparseLt => "cusparselt",
+            Self::Nvjpeg => "nvjpeg",
         }
     }
 
@@ -135,6 +140,10 @@ impl Library {
             Self::CusparseLt => versions! {
                 "libcusparseLt.so.0" of "nvidia-cusparselt-cu13"
                     needs "libnvJitLink.so.13" "libnvJitLink.so.12";
+            },
+            Self::Nvjpeg => versions! {
+                "libnvjpeg.so.13" of "nvidia-nvjpeg";
+                "libnvjpeg.so.12" of "nvidia-nvjpeg-cu12";
             },
         }
     }

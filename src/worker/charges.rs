@@ -22,6 +22,8 @@ pub enum Owner {
     Handle(u64),
     /// An array, or a mipmapped one.
     Array(u64),
+    /// Memory that a library allocates by a function of the worker's, by its address.
+    Allocation(u64),
 }
 
 #[derive(Debug)]
@@ -55,8 +57,13 @@ impl Charges {
 
     /// The owner is gone.
     pub fn forget(&self, owner: Owner) {
-        let gone = self.held.lock().remove(&owner);
-        drop(gone);
+        drop(self.take(owner));
+    }
+
+    /// The owner is about to go: its charges, which end when they are dropped.
+    pub fn take(&self, owner: Owner) -> Vec<Charge> {
+        let held = self.held.lock().remove(&owner);
+        held.into_iter().flatten().map(|held| held.charge).collect()
     }
 
     /// Records the charge of a library where it is used.

@@ -354,6 +354,7 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
         "cusparseLtMatmul" | "cusparseLtMatmulSearch" => {
             return Some([sparse::Scalar::Here(0); 2].bytes());
         }
+        "nvjpegJpegStreamParse" => return Some(vec![0xff, 0xd8]),
         "cusparseLtMatmulPlanInit" => return Some(sparse::Selection::default().bytes()),
         "cusparseLtSpMMAPrune" | "cusparseLtSpMMAPruneCheck" => {
             return Some(sparse::Product::default().bytes());
@@ -373,10 +374,16 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     Some(writer.into_bytes())
 }
 
-/// The classes of plans, and the functions that make them.
-const PLANS: [(Class, &str); 2] = [
+/// The classes of plans and of nvJPEG's objects, and the functions that make them with a handle.
+const PLANS: [(Class, &str); 8] = [
     (Class::CusparseLtPlan, "cusparseLtMatmulPlanInit"),
     (Class::CublasLtPlan, "gpgpuLtPlan"),
+    (Class::NvjpegState, "nvjpegJpegStateCreate"),
+    (Class::NvjpegDecoder, "nvjpegDecoderCreate"),
+    (Class::NvjpegStream, "nvjpegJpegStreamCreate"),
+    (Class::NvjpegDecodeParams, "nvjpegDecodeParamsCreate"),
+    (Class::NvjpegEncoderState, "nvjpegEncoderStateCreate"),
+    (Class::NvjpegEncoderParams, "nvjpegEncoderParamsCreate"),
 ];
 
 /// The class of the plan that an argument is, and the function that makes it.
@@ -433,9 +440,14 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
             // Others name their streams.
             let sets_stream = class.sets_stream();
             let sets_stream = sets_stream.map(|name| creates.library().find(name));
-            let plans = of.kinds.iter().find_map(plan);
+            let plans = of.kinds.iter().filter_map(plan);
             let plans = plans.map(|(_, name)| creates.library().find(name));
-            for first in [Some(creates), sets_stream, plans].into_iter().flatten() {
+            let firsts = [Some(creates), sets_stream].into_iter().flatten();
+            // A stream is decoded once it was given a JPEG.
+            let stream = Kind::Object(Class::NvjpegStream);
+            let parses = of.kinds.contains(&stream);
+            let parses = parses.then(|| Library::Nvjpeg.find("nvjpegJpegStreamParse"));
+            for first in firsts.chain(plans).chain(parses) {
                 let first = library_command(&rig, first, handle, own);
                 assert_eq!(run(session, &first), CUDA_SUCCESS);
             }

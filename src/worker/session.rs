@@ -34,7 +34,7 @@ use super::{
     images::Images,
     kernel_output::Printed,
     lease::Gates,
-    libraries::{Graphs, Handles},
+    libraries::{Graphs, Handles, Jpegs},
     memory::{Regions, Staging},
     objects::{Begun, Entry},
     ops::link::Links,
@@ -94,12 +94,14 @@ pub struct Session {
     pub handles: Handles,
     /// The descriptors of cuDNN's backend that it has made.
     pub graphs: Graphs,
+    /// The objects of nvJPEG that it has made.
+    pub jpegs: Jpegs,
     /// Its arrays.
     pub arrays: Arrays,
     /// Its texture and surface objects.
     pub textures: Textures,
     /// The charges beside its device memory.
-    pub charges: Charges,
+    pub charges: &'static Charges,
     /// Its module images.
     pub images: Images,
     /// The record of the kernels that may print.
@@ -277,9 +279,10 @@ impl Session {
             singles: Singles::default(),
             handles: Handles::default(),
             graphs: Graphs::default(),
+            jpegs: Jpegs::default(),
             arrays: Arrays::default(),
             textures: Textures::default(),
-            charges: Charges::default(),
+            charges: Box::leak(Box::default()),
             images: Images::default(),
             links: Links::default(),
             printing: Box::leak(Box::default()),
@@ -449,6 +452,7 @@ impl Session {
         // From now on its id may be another's.
         self.objects.remove_context(context);
         self.handles.forget_ended(self);
+        self.jpegs.forget_context(context);
         self.arrays.forget_ended(self);
         self.textures.forget_context(context);
     }

@@ -674,6 +674,8 @@ fn handles_of_all(client: &mut Client<'_>, context: u64) -> HashMap<Class, [u64;
             match class {
                 // XORWOW.
                 Class::CurandGenerator => send_good(create, &[id, 101]),
+                // The default backend, and no flags.
+                Class::NvjpegHandle => send_good(create, &[id, 0, 0]),
                 _ => send_good(create, &[id]),
             }
         }

@@ -17,7 +17,7 @@ import textwrap
 
 SERVED = re.compile(
     r"lib(cuda|cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusolverMg|cusparse|cusparseLt|cupti|cufile"
-    r"|nvshmem_host|nvidia-ml)\.so\.\d+"
+    r"|nvjpeg|nvshmem_host|nvidia-ml)\.so\.\d+"
 )
 # Libraries whose names have no version.
 PLAIN = [

@@ -32,7 +32,7 @@ macro_rules! ok {
     };
 }
 
-pub(crate) use {call, ok};
+pub(crate) use {call, cuda, ok};
 
 /// Makes the first device's context current.
 pub fn begin() {

@@ -28,6 +28,7 @@ const PACKAGES: &[&str] = &[
     "gpgpu-cudnn",
     "gpgpu-cufft",
     "gpgpu-curand",
+    "gpgpu-nvjpeg",
     "gpgpu-refusing",
     "gpgpu-nvml",
     "gpgpu-smi",
@@ -41,6 +42,7 @@ const PACKAGES: &[&str] = &[
     "gpgpu-software-cudnn",
     "gpgpu-software-cufft",
     "gpgpu-software-curand",
+    "gpgpu-software-nvjpeg",
     "gpgpu-software-nvml",
 ];
 
@@ -113,6 +115,12 @@ const LINKED: &[Linked] = &[
         folder: "guest-driver/curand/link",
         name: "libcurand.so",
         majors: &["10"],
+    },
+    Linked {
+        archive: "libgpgpu_nvjpeg.a",
+        folder: "guest-driver/nvjpeg/link",
+        name: "libnvjpeg.so",
+        majors: &["12", "13"],
     },
     Linked {
         archive: "libgpgpu_refusing.a",
@@ -256,6 +264,10 @@ fn install_copies(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
             stage.software_gpu().join("libcurand.so.10"),
         ),
         (
+            "libsoftware_nvjpeg.so",
+            stage.software_gpu().join("libnvjpeg.so.13"),
+        ),
+        (
             "libsoftware_nvml.so",
             stage.software_gpu().join("libnvidia-ml.so.1"),
         ),
@@ -308,6 +320,7 @@ fn fill_native_folders(stage: &Stage) -> Result<()> {
         "libcusolver.so.12",
         "libcusparse.so.12",
         "libcusparseLt.so.0",
+        "libnvjpeg.so.13",
     ] {
         link_to(
             &format!("../../software-gpu/{name}"),

@@ -192,6 +192,26 @@ classes! {
     CudnnTensorTransform = 0xde: descriptor;
     /// `cudnnBackendDescriptor_t`, of any type but a variant pack.
     CudnnBackend = 0xdf: descriptor;
+    /// `nvjpegHandle_t`. Its calls name their streams.
+    NvjpegHandle = 0xe0: handle, mib 32;
+    /// `nvjpegJpegState_t`, which has memory of the GPU as most of nvJPEG's objects.
+    NvjpegState = 0xe1: most 1024;
+    /// `nvjpegJpegDecoder_t`.
+    NvjpegDecoder = 0xe2: most 1024;
+    /// `nvjpegJpegStream_t`, with the bytes of the JPEG that it has parsed.
+    NvjpegStream = 0xe3: most 4096;
+    /// `nvjpegDecodeParams_t`.
+    NvjpegDecodeParams = 0xe4: most 4096;
+    /// `nvjpegBufferPinned_t`.
+    NvjpegPinned = 0xe5: most 4096;
+    /// `nvjpegBufferDevice_t`.
+    NvjpegDevice = 0xe6: most 4096;
+    /// `nvjpegEncoderState_t`.
+    NvjpegEncoderState = 0xe7: most 1024;
+    /// `nvjpegEncoderParams_t`.
+    NvjpegEncoderParams = 0xe8: most 4096;
+    /// Bytes of JPEGs that are sent ahead of a call. CUDA has no such object.
+    NvjpegBytes = 0xe9: most 64;
     /// `cusparseLtHandle_t`. Its calls name their streams.
     CusparseLtHandle = 0xf0: handle, mib 32;
     /// `cusparseLtMatmulPlan_t`, with the descriptors that it was made of. It is made for one handle.

@@ -23,6 +23,7 @@ pub mod cusolver;
 pub mod cusparse;
 pub mod cusparselt;
 mod kind;
+pub mod nvjpeg;
 mod status;
 mod table;
 
@@ -169,6 +170,8 @@ libraries! {
     Cudnn "cudnn" = 0x2800: with_cudnn, cudnn;
     /// cuSPARSELt.
     CusparseLt "cusparselt" = 0x2c00: with_cusparselt, cusparselt;
+    /// nvJPEG.
+    Nvjpeg "nvjpeg" = 0x3000: with_nvjpeg, nvjpeg;
 }
 
 impl Library {

@@ -14,6 +14,7 @@ use gpgpu_protocol::libraries::{
         backend::{MOST_OPERANDS, VALUE_BYTES},
     },
     cusparselt::{attributes as sparse, form::DENSE},
+    nvjpeg::{COMPONENTS, DEVICE_BACKENDS, MOST_IMAGES, MOST_KEPT, MOST_PADDING, PIECE},
 };
 
 /// The forms of a library's byte strings; empty if none of its functions has one.
@@ -22,6 +23,7 @@ pub fn of(library: Library) -> String {
         Library::CublasLt => cublaslt(),
         Library::Cudnn => cudnn(),
         Library::CusparseLt => cusparselt(),
+        Library::Nvjpeg => nvjpeg(),
         _ => String::new(),
     }
 }
@@ -114,4 +116,22 @@ fn cusparselt() -> String {
     }
     text.push('\n');
     text
+}
+
+fn nvjpeg() -> String {
+    let [hybrid, hardware] = DEVICE_BACKENDS;
+    format!(
+        "| byte string | form |\n|---|---|\n\
+         | `data` | a JPEG; empty if `more` has its bytes |\n\
+         | `images` | `u64`, how many images the batch has, at most {MOST_IMAGES}; for each of these `u64`, the bytes of its JPEG, the {} words of its `nvjpegImage_t`, and `u64`, the id of its NvjpegDecodeParams, or 0 in `nvjpegDecodeBatched`; then a byte string, the JPEGs one after the other, which is empty if `more` has them |\n\
+         | `piece` of `gpgpuJpegBytesFill` | bytes that are written from place `at` on |\n\
+         | `piece` of `nvjpegEncodeRetrieveBitstream` | the encoded JPEG's bytes from place `from` on, at most {PIECE}, and no more than `room` lets the caller have |\n\n\
+         `gpgpuJpegBytes` makes room for JPEGs that are too long for a request, `gpgpuJpegBytesFill` writes a piece, and a call names the object as `more`; once a call keeps the bytes, none is written. `gpgpuJpegBytesEnd` ends the object. \
+         They are no functions of NVIDIA's library. A device keeps at most {MOST_KEPT} bytes of JPEGs for a client; beyond that the status is that for lack of memory.\n\n\
+         `destination` and `source` are an `nvjpegImage_t`: {COMPONENTS} device addresses, then {COMPONENTS} distances from row to row in bytes. The device keeps the bytes of a JPEG as long as the library may read them: with the stream that parsed them, and with the state that decodes them. \
+         A batch has as many images as its state was last told; with another number the status is the library's for an invalid value. An object of the library ends once none uses it that can still be named, in whatever order the client ends them. All objects of a call are in one context.\n\n\
+         `nvjpegEncodeRetrieveBitstream` tells the encoded JPEG's `length`. With `from` 0 and a wanted `piece` it takes the JPEG from the library, if `room` is enough for it; with another `from` it goes on with the same.\n\n\
+         A backend is none of {hybrid} and {hardware}, which read JPEGs in device memory; a padding is at most {MOST_PADDING}.\n\n",
+        2 * COMPONENTS,
+    )
 }

@@ -14,6 +14,7 @@ mod cufft;
 mod curand;
 mod cusparselt;
 mod handles;
+mod nvjpeg;
 mod recording;
 
 use std::{collections::HashMap, sync::LazyLock};
@@ -40,10 +41,9 @@ use super::{
     session::{Session, Way},
 };
 use crate::cuda::library;
-pub use cudnn::Graphs;
-pub use handles::Handles;
 use handles::State;
 pub use recording::{Recorded, Wanted, record};
+pub use {cudnn::Graphs, handles::Handles, nvjpeg::Jpegs};
 
 /// The result of a call: the library's status, or the driver's code if the library was not called.
 type Outcome = Result<u32, CUresult>;
@@ -58,6 +58,7 @@ const BY_HAND: &[&[(&str, ByHand)]] = &[
     cufft::BY_HAND,
     curand::BY_HAND,
     cusparselt::BY_HAND,
+    nvjpeg::BY_HAND,
 ];
 
 fn by_hand(function: &Function) -> Option<ByHand> {

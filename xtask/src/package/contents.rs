@@ -190,6 +190,7 @@ fn host(from: &Source) -> Result<Package> {
         "gpgpu-software-cudnn",
         "gpgpu-software-cufft",
         "gpgpu-software-curand",
+        "gpgpu-software-nvjpeg",
         "gpgpu-software-nvml",
     ];
     Ok(Package {
@@ -337,6 +338,7 @@ fn guest(from: &Source) -> Result<Package> {
         "gpgpu-cudnn",
         "gpgpu-cufft",
         "gpgpu-curand",
+        "gpgpu-nvjpeg",
         "gpgpu-refusing",
         "gpgpu-nvml",
     ];

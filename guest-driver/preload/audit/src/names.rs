@@ -141,6 +141,8 @@ mod tests {
             ("libcudart.faf08d9a.so.13", 0, "libcudart.so.13"),
             ("libcudart-d0da41ae.so.12.4.127", 2, "libcudart.so.12"),
             ("libcublasLt-0123456789abcdef.so", 0, "libcublasLt.so"),
+            ("libnvjpeg.36e11081.so.13", 0, "libnvjpeg.so.13"),
+            ("libnvjpeg-0a1b2c3d.so.12.4.0.76", 3, "libnvjpeg.so.12"),
             ("libcudart.so.13.0.96", 1, "libcudart.so.13.0"),
             ("libcudart.so.13.0.96", 2, "libcudart.so.13"),
         ] {
