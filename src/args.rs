@@ -84,8 +84,8 @@ pub struct Args {
     #[arg(long)]
     pub sensors: bool,
 
-    /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), for workers to load; separated
-    /// by colons, or one for each flag [default: none; with the software GPU its own directory]
+    /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), for workers to load;
+    /// separated by colons, or one for each flag [default: none; with the software GPU its own directory]
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
 
@@ -111,11 +111,13 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warm_workers: usize,
 
-    /// Whether a warm worker has a context on the first GPU, which takes device memory: about half a gigabyte on an H100
+    /// Whether a warm worker has a context on the first GPU, which takes device memory: about half a gigabyte on an
+    /// H100
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub warm_contexts: bool,
 
-    /// Whether launches that recur, and groups of waiting launches, go to the driver as graphs, which takes it less time
+    /// Whether launches that recur, and groups of waiting launches, go to the driver as graphs, which takes it less
+    /// time
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub launch_graphs: bool,
 

@@ -3,8 +3,8 @@
 //! VM of the same host computes all the while, and the memory and the log of every process of the host stay within
 //! bounds.
 //!
-//! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the folder that
-//! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. If there is none, these tests have
+//! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the folder
+//! that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. If there is none, these tests have
 //! nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 #[path = "hostile/attack.rs"]
@@ -159,7 +159,8 @@ fn connecting_again_does_not_bring_more_lines() {
     neighbour.finish();
 }
 
-/// Every operation with handles that are stale, of another kind, or never were, and with sizes and addresses at every edge.
+/// Every operation with handles that are stale, of another kind, or never were, and with sizes and addresses at every
+/// edge.
 #[test]
 fn pitfall_63_wild_handles_and_sizes_find_nothing() {
     let Some(host) = Host::start() else { return };

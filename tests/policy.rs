@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A policy while the back end runs: the GPUs that a VM sees, their order, and changes by SIGHUP.
 //!
-//! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE` names; without
-//! it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
+//! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE`
+//! names; without it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
 
 use std::{
     fs,
@@ -210,7 +210,8 @@ fn a_program_sees_the_devices_that_it_asks_for() {
     let Some(stage) = stage() else { return };
     let policy = "[[vm]]\nsocket = '$DIR/vm'\n[[vm]]\nsocket = '$DIR/one'\ngpus = [1]\n";
     let back_end = BackEnd::start(&stage, policy);
-    // The VM's order of the GPUs stays for as long as it has a client, so the first one has to be there before the others.
+    // The VM's order of the GPUs stays for as long as it has a client, so the first one has to be there before the
+    // others.
     let mut first = back_end.guest("vm");
     assert_eq!(first.ask("devices"), "0 1");
     for (visible, devices) in [("1", "1"), ("1,0", "1 0"), ("0", "0"), ("0,7,1", "0")] {

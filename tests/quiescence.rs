@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Nothing writes to a guest's memory once a reset, a stop, a pause or the end of a connection is over, whatever was under way.
+//! Nothing writes to a guest's memory once a reset, a stop, a pause or the end of a connection is over, whatever was
+//! under way.
 //!
-//! The supervisor, the device processes, the mover and the workers are the real ones, on the software GPU (`VIRTIO_GPGPU_STAGE`, as for
-//! `tests/mover.rs`); the VMM and the guest's driver are played here. Processes of the guest have as much under way as they may, and
-//! in each round another part of it was answered when the VMM asks. As soon as it is answered it fills the guest's memory with a
-//! pattern. Then whatever could still write ends: workers, and the mover's turns. No byte may have changed.
+//! The supervisor, the device processes, the mover and the workers are the real ones, on the software GPU
+//! (`VIRTIO_GPGPU_STAGE`, as for `tests/mover.rs`); the VMM and the guest's driver are played here. Processes of the
+//! guest have as much under way as they may, and in each round another part of it was answered when the VMM asks. As
+//! soon as it is answered it fills the guest's memory with a pattern. Then whatever could still write ends: workers,
+//! and the mover's turns. No byte may have changed.
 //!
 //! Memory that a paused VM's device may read (commands that it has taken, and their data) is not filled, but must not
 //! change: the VM continues, and its processes find their data right.
@@ -281,9 +283,8 @@ fn pitfall_88_after_a_reset() {
     assert!(scene.moved);
 }
 
-/// QEMU tells of the reset of a device by nothing but stopped rings. The driver has closed its clients before, whether or not it was
-/// answered.
-/// GPGPU-DEV-65.
+/// QEMU tells of the reset of a device by nothing but stopped rings. The driver has closed its clients before, whether
+/// or not it was answered. GPGPU-DEV-65.
 #[test]
 fn pitfall_88_after_a_reboot() {
     let Some(mut scene) = Scene::new() else {

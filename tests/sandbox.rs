@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The permissions that remain to a process in a role's sandbox.
 //!
-//! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made outside of a
-//! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
+//! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made
+//! outside of a sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
 
 #[path = "sandbox/back_end.rs"]
 mod back_end;

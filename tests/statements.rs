@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The specification's statements about commands, against a real worker: each test names its statements.
 //!
-//! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, on a GPU.
+//! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`,
+//! on a GPU.
 
 #[path = "common/client.rs"]
 // Some of it is for the tests of hostile guests.
@@ -169,9 +170,8 @@ impl<'a, 'b> RawRing<'a, 'b> {
     }
 }
 
-/// A record of an operation that does not travel by the ring is an error, and does nothing: a success says that a command was
-/// carried out. The records behind it are carried out.
-/// GPGPU-DEV-63, GPGPU-DEV-73.
+/// A record of an operation that does not travel by the ring is an error, and does nothing: a success says that a
+/// command was carried out. The records behind it are carried out. GPGPU-DEV-63, GPGPU-DEV-73.
 #[test]
 fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
     let Some(host) = Host::start() else { return };

@@ -4,8 +4,8 @@
 //! stops, holds no more descriptors than before and uses little of the processor, and a program of another VM
 //! continues.
 //!
-//! The supervisor is the real one, in a process of its own. Its device processes and workers are this program, which runs the real device
-//! process where it is not to be a taken-over one.
+//! The supervisor is the real one, in a process of its own. Its device processes and workers are this program, which
+//! runs the real device process where it is not to be a taken-over one.
 
 mod common;
 #[path = "taken_over/device.rs"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The byte strings of libraries' requests that a worker takes apart: products and plans of cuBLASLt and questions about them, cuDNN's variant packs
-//! and values, selections and scalars of cuSPARSELt, and batches of nvJPEG.
+//! The byte strings of libraries' requests that a worker takes apart: products and plans of cuBLASLt and questions
+//! about them, cuDNN's variant packs and values, selections and scalars of cuSPARSELt, and batches of nvJPEG.
 //!
 //! Whatever can be read says the same when it is written and read once more.
 #![no_main]

@@ -197,11 +197,13 @@ pub struct CUgraphEdgeData {
     pub reserved: [u8; 5],
 }
 
-/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: a launch from where all of its blocks have let the next one begin, or ended.
+/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: a launch from where all of its blocks have let the next one begin, or
+/// ended.
 const PORT_PROGRAMMATIC: u8 = 1;
 /// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`: a launch from where all of its blocks have begun.
 const PORT_LAUNCH_ORDER: u8 = 2;
-/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: between launches, of which the later one waits itself for the rest of the earlier.
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: between launches, of which the later one waits itself for the rest of the
+/// earlier.
 const TYPE_PROGRAMMATIC: u8 = 1;
 
 impl CUgraphEdgeData {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Conditional nodes: graphs that are done by a value which kernels set.
 //!
-//! A value belongs to a graph, which counts its values from 1. A kernel takes the number as a parameter and sets the value by it, so the driver
-//! that carries the graph out has to give each value the same number. NVIDIA's driver (580) counts the values of a graph and of all bodies in it
-//! together, in the order of their making; so does this.
+//! A value belongs to a graph, which counts its values from 1. A kernel takes the number as a parameter and sets the
+//! value by it, so the driver that carries the graph out has to give each value the same number. NVIDIA's driver (580)
+//! counts the values of a graph and of all bodies in it together, in the order of their making; so does this.
 
 use gpgpu_protocol::cuda::*;
 
@@ -126,8 +126,8 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such value, if another node depends on it, and for a type that is none or does not have so many
-    /// bodies; as of [`Inner::root`].
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such value, if another node depends on it, and for a type that is none
+    /// or does not have so many bodies; as of [`Inner::root`].
     pub fn add_conditional(
         &mut self,
         graph: u64,

@@ -67,7 +67,8 @@ impl<G: Gpu> Inner<G> {
         seen
     }
 
-    /// Adds edges to a graph; none of them if one is wrong. They may close a circle: then the graph can't be instantiated.
+    /// Adds edges to a graph; none of them if one is wrong. They may close a circle: then the graph can't be
+    /// instantiated.
     pub fn connect(&mut self, graph: u64, edges: &[(u64, u64, CUgraphEdgeData)]) -> Result {
         self.graph(graph)?;
         let mut done = Vec::new();
@@ -106,7 +107,8 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Removes edges of a graph; none of them if one is not there. An edge is that, too, which is said to wait for all and does not.
+    /// Removes edges of a graph; none of them if one is not there. An edge is that, too, which is said to wait for all
+    /// and does not.
     ///
     /// # Errors
     ///

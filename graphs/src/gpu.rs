@@ -80,8 +80,9 @@ pub trait Gpu: Sized + 'static {
     fn is_near(copy: &Copy3D) -> Result<bool>;
     /// Checks that graphs can have such a value.
     fn check_condition(condition: &Condition) -> Result;
-    /// Whether a step can wait for a part of a launch: whether lists of steps have [`Work::Edges`](crate::node::Work::Edges). The
-    /// answer stays. It may take its time the first time, which is before there is such an edge, and without the store's lock.
+    /// Whether a step can wait for a part of a launch: whether lists of steps have
+    /// [`Work::Edges`](crate::node::Work::Edges). The answer stays. It may take its time the first time, which is
+    /// before there is such an edge, and without the store's lock.
     fn has_partial_edges() -> bool;
     /// Allocates device memory in a context, for as long as graphs need it.
     fn allocate(context: u64, bytes: usize) -> Result<u64>;
@@ -97,8 +98,8 @@ pub trait Gpu: Sized + 'static {
     fn device_node(nodes: &Shared, kernel: &Kernel) -> Result<DeviceNode>;
     /// Makes steps executable. They come in an order in which they can be done.
     fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
-    /// The name by which kernels launch it, of one that was instantiated with [`DEVICE_LAUNCH`]: it is the program's handle as
-    /// well.
+    /// The name by which kernels launch it, of one that was instantiated with [`DEVICE_LAUNCH`]: it is the program's
+    /// handle as well.
     ///
     /// [`DEVICE_LAUNCH`]: crate::abi::DEVICE_LAUNCH
     fn device_handle(exec: &Self::Exec) -> Option<u64>;

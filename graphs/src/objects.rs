@@ -106,8 +106,8 @@ impl Drop for Memory {
 }
 
 /// The allocation of a node. It has its address from the node's creation on, and exists as long as a node or an
-/// executable graph may use it. An allocation that is *live* then, because no free followed its launch, is the program's
-/// to free.
+/// executable graph may use it. An allocation that is *live* then, because no free followed its launch, is the
+/// program's to free.
 #[derive(Debug)]
 pub struct Allocation {
     /// Bytes: at most those of its memory.
@@ -142,8 +142,8 @@ impl Allocation {
         self.memory.device
     }
 
-    /// A node of a graph is about to free it. Returns the memory for nodes behind that one, if it is the allocation's own
-    /// graph: launches of another graph have an order of their own.
+    /// A node of a graph is about to free it. Returns the memory for nodes behind that one, if it is the allocation's
+    /// own graph: launches of another graph have an order of their own.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The process's graphs and their nodes. Handles are numbers that are never used again, so a stale or invented one is an error.
+//! The process's graphs and their nodes. Handles are numbers that are never used again, so a stale or invented one is
+//! an error.
 
 use std::{
     any::Any,
@@ -70,8 +71,8 @@ pub struct Graph {
     pub conditions: Vec<Condition>,
     /// The executable graph that was made of it last.
     pub exec: Option<u64>,
-    /// Nodes of it, or of graphs that became a node's own, allocate or free memory. Then it stays as it was made, and has one executable
-    /// graph at a time.
+    /// Nodes of it, or of graphs that became a node's own, allocate or free memory. Then it stays as it was made, and
+    /// has one executable graph at a time.
     pub has_memory: bool,
     /// The driver's nodes of its launches that kernels update, if it ever had one.
     pub(crate) device_nodes: Option<DeviceNodes>,
@@ -190,7 +191,8 @@ impl<G: Gpu> Inner<G> {
         (tag as u64) << 48 | self.serial << 4
     }
 
-    /// Makes an id for a graph or an executable graph. Ids are small numbers for tools and people, and none comes twice.
+    /// Makes an id for a graph or an executable graph. Ids are small numbers for tools and people, and none comes
+    /// twice.
     pub fn new_id(&mut self) -> u32 {
         self.id = self.id.wrapping_add(1);
         self.id
@@ -342,8 +344,8 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory, because nodes behind this one may rely
-    /// on its order, and for a launch that kernels update.
+    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory, because nodes behind this one may
+    /// rely on its order, and for a launch that kernels update.
     pub fn remove_node(&mut self, handle: u64) -> Result {
         let node = self.node(handle)?.clone();
         let is_updatable = match &node.work {
@@ -470,8 +472,8 @@ impl<G: Gpu> Inner<G> {
         Ok(clone)
     }
 
-    /// Takes memory of the graph for a node behind these. It is the smallest memory of at least so many bytes whose other
-    /// users have ended by then.
+    /// Takes memory of the graph for a node behind these. It is the smallest memory of at least so many bytes whose
+    /// other users have ended by then.
     pub(crate) fn take_freed(
         &mut self,
         graph: u64,
@@ -509,7 +511,8 @@ impl<G: Gpu> Inner<G> {
 }
 
 impl<G: Gpu> Store<G> {
-    /// An allocation for a node of a graph behind these: in memory that nodes before it are done with, or in new memory.
+    /// An allocation for a node of a graph behind these: in memory that nodes before it are done with, or in new
+    /// memory.
     ///
     /// # Errors
     ///

@@ -4,8 +4,8 @@
 //! A program learns the name of such a node when it sets the attribute, and passes it to a kernel. Only the driver can
 //! make the name, with a node of its own. So the driver has nodes of a graph before it has the graph. Such a node stays
 //! what it is: the program can neither destroy it nor take the attribute back, and the graph has no clone and one
-//! executable graph at a time. The results are those of NVIDIA's driver (580), but for bodies of conditional nodes, and for
-//! clones and executable graphs of graphs whose child graphs have such nodes.
+//! executable graph at a time. The results are those of NVIDIA's driver (580), but for bodies of conditional nodes, and
+//! for clones and executable graphs of graphs whose child graphs have such nodes.
 
 use std::{any::Any, sync::Arc};
 

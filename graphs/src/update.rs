@@ -44,7 +44,8 @@ fn compare_kernels(one: &Kernel, other: &Kernel) -> u32 {
     }
 }
 
-/// Whether a copy can become another: in the same context, between memory of the same types, and both are lines or there is no difference.
+/// Whether a copy can become another: in the same context, between memory of the same types, and both are lines or
+/// there is no difference.
 pub fn copies_match(one: &Copy3D, other: &Copy3D) -> bool {
     let is_line = |of: &Copy3D| of.height == 1 && of.depth == 1;
     one.context == other.context
@@ -206,8 +207,8 @@ fn changed(one: &Work, other: &Work) -> Changed {
     }
 }
 
-/// The steps that differ, of those that match; `None` if one differs in more than its content. The steps come by number,
-/// each with its content before and after.
+/// The steps that differ, of those that match; `None` if one differs in more than its content. The steps come by
+/// number, each with its content before and after.
 fn changes_of<'a>(steps: impl Iterator<Item = (&'a Work, &'a Work)>) -> Option<Changes> {
     let mut differ = Vec::new();
     let mut most = Changed::Nothing;

@@ -36,8 +36,8 @@ struct Calls {
     by_address: Vec<u32>,
 }
 
-/// The names of the kernels that may reach a function for which `counts` is true of its name. Functions that the cubin has the code of are not
-/// asked about.
+/// The names of the kernels that may reach a function for which `counts` is true of its name. Functions that the cubin
+/// has the code of are not asked about.
 ///
 /// # Errors
 /// The cubin is broken, or does not say which function calls which.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device memory of a cubin.
 //!
-//! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if anything
-//! says that it is loaded, be it its flags, its type or its name.
+//! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if
+//! anything says that it is loaded, be it its flags, its type or its name.
 
 use super::{
     Broken,

@@ -100,7 +100,8 @@ impl<'a> Elf<'a> {
         if u64::from(self.u16(58)?) != SECTION_BYTES {
             return Err(Broken::new("the headers of the cubin have an unknown size"));
         }
-        // More sections than a half word can say are counted in the first header, as is the number of the names' section.
+        // More sections than a half word can say are counted in the first header, as is the number of the names'
+        // section.
         let first = self.section(table, 0)?;
         let count = match self.u16(60)? {
             0 => first.bytes,

@@ -24,8 +24,8 @@ fn beside(managed: u64) -> u64 {
     }
 }
 
-/// The bytes of device memory that an image takes on a device of this compute capability (times ten): of several that it
-/// holds and that the device can run, the largest.
+/// The bytes of device memory that an image takes on a device of this compute capability (times ten): of several that
+/// it holds and that the device can run, the largest.
 ///
 /// # Errors
 /// It is not understood, so its memory is unknown.

@@ -4,8 +4,8 @@
 //! A kernel of a graph's launch can launch graphs that were instantiated for it and uploaded. Such a launch is part of
 //! the one that made it, and its work begins when the steps of the graph before have ended: first graphs that were
 //! launched to "fire and forget", with all that they launch, then the graph's tail launches, in their order, then its
-//! siblings. CUDA promises no more: what may run at once need not. Depth is no recursion here, because a graph may launch
-//! itself without end.
+//! siblings. CUDA promises no more: what may run at once need not. Depth is no recursion here, because a graph may
+//! launch itself without end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,8 +123,8 @@ struct Lists {
 pub struct Launches(Mutex<Lists>);
 
 impl Launches {
-    /// `cudaGraphLaunch` in a kernel on a device: the result that the kernel gets, or `None` if it names no graph there,
-    /// which is an illegal address with NVIDIA's driver.
+    /// `cudaGraphLaunch` in a kernel on a device: the result that the kernel gets, or `None` if it names no graph
+    /// there, which is an illegal address with NVIDIA's driver.
     pub fn add(&self, name: u64, stream: u64, device: CUdevice) -> Option<u32> {
         let graph = all().lock().get(&name).cloned()?;
         if graph.device != device {

@@ -91,7 +91,8 @@ pub fn init() -> Result {
     let driver = DRIVER.get_or_init(|| {
         let config = Config::get();
         let memory = DeviceMemory::new(config.memory, config.devices).ok()?;
-        // SAFETY: the functions are `extern "C"`, take nothing and live as long as the library, which is never unloaded.
+        // SAFETY: the functions are `extern "C"`, take nothing and live as long as the library, which is never
+        // unloaded.
         unsafe {
             libc::atexit(at_exit);
             libc::pthread_atfork(None, None, Some(after_fork_in_child));

@@ -151,7 +151,8 @@ impl<T> Pointer<T> {
     /// Writes `value` unless NULL.
     pub fn set_if(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not NULL, so valid for a write by the API's contract; unaligned because C callers may be careless.
+            // SAFETY: not NULL, so valid for a write by the API's contract; unaligned because C callers may be
+            // careless.
             unsafe { self.0.write_unaligned(value) }
         }
     }
@@ -207,9 +208,9 @@ unsafe impl<T> Abi<*mut *mut c_void> for Pointer<Pointer<T>> {}
 unsafe impl Abi<*const c_char> for Text {}
 
 /// Defines exported functions: `need fn name(arguments) |state| { body }`, where `need` is a function of this module.
-/// The arguments are the driver API's, or it does not compile.
-/// A function with a per-thread-default-stream variant names both: `context fn a, a_ptsz(arguments) |cx, null| { body }`,
-/// and `null` is the stream that NULL stands for. With `work(stream)` in place of `context` the stream's own context is `cx`.
+/// The arguments are the driver API's, or it does not compile. A function with a per-thread-default-stream variant
+/// names both: `context fn a, a_ptsz(arguments) |cx, null| { body }`, and `null` is the stream that NULL stands for.
+/// With `work(stream)` in place of `context` the stream's own context is `cx`.
 macro_rules! export {
     () => {};
     ($(#[$m:meta])* $need:ident fn $name:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param| $body:block $($rest:tt)*) => {

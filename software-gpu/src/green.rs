@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Multiprocessors, how they are split, and the green contexts that have some of them.
 //!
-//! A resource is a structure of the program's. In the part of it that is the library's own this device keeps which multiprocessors
-//! are meant, a bit for each, and of which split they come.
+//! A resource is a structure of the program's. In the part of it that is the library's own this device keeps which
+//! multiprocessors are meant, a bit for each, and of which split they come.
 
 use std::sync::Arc;
 
@@ -99,8 +99,8 @@ impl Resource {
     /// The resource of a structure of the program's.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_RESOURCE_TYPE` if it is of no type that there is, `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` if this device
-    /// has not made it.
+    /// `CUDA_ERROR_INVALID_RESOURCE_TYPE` if it is of no type that there is,
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` if this device has not made it.
     pub fn read(shown: &CUdevResource) -> Result<Self> {
         if shown.type_ != CU_DEV_RESOURCE_TYPE_SM {
             return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles: numbers that name an object, with the object's type and a generation in them. They are never addresses, so a
-//! stale, foreign or invented one is an error and not a crash.
+//! Handles: numbers that name an object, with the object's type and a generation in them. They are never addresses, so
+//! a stale, foreign or invented one is an error and not a crash.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

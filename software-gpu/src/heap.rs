@@ -14,9 +14,9 @@ use crate::driver;
 use crate::ffi::Result;
 use crate::memory::{Kind, Owner};
 
-/// An allocation has a whole number of blocks of so many bytes. CUDA promises an alignment of 16. Blocks are larger than that to keep the
-/// record smaller than the heap: a block has at most one entry, of an allocation or of a gap, and an entry takes up to 31 bytes, or twice
-/// as many for a gap. There are no two gaps side by side.
+/// An allocation has a whole number of blocks of so many bytes. CUDA promises an alignment of 16. Blocks are larger
+/// than that to keep the record smaller than the heap: a block has at most one entry, of an allocation or of a gap, and
+/// an entry takes up to 31 bytes, or twice as many for a gap. There are no two gaps side by side.
 const BLOCK: u64 = 64;
 
 /// The free and the allocated blocks. Places and lengths are counted in blocks.
@@ -147,7 +147,8 @@ impl Heap {
         Ok(State::Made(allocation.start, Blocks::new(blocks)))
     }
 
-    /// `malloc`: the address of so many bytes. Zero for no bytes, if the heap has no room for them, and if the device has none for the heap.
+    /// `malloc`: the address of so many bytes. Zero for no bytes, if the heap has no room for them, and if the device
+    /// has none for the heap.
     pub fn allocate(&self, bytes: u64) -> u64 {
         let length = match u32::try_from(bytes.div_ceil(BLOCK)) {
             Ok(length) if length > 0 => length,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface references. Each is a variable of a module, whose bytes are the handle of the object that is bound to it.
+//! Texture and surface references. Each is a variable of a module, whose bytes are the handle of the object that is
+//! bound to it.
 
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;

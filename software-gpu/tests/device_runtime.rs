@@ -8,8 +8,8 @@ use device::{Device, Params, shape};
 use software_gpu::exec::Launch;
 use software_gpu::link::{Linker, is_device_runtime};
 
-/// In each of eight rounds every block counts itself, and all blocks must see all others. `out[1]` counts threads that do not; `out[2]`
-/// has the last result of the meeting.
+/// In each of eight rounds every block counts itself, and all blocks must see all others. `out[1]` counts threads that
+/// do not; `out[2]` has the last result of the meeting.
 const MEET: &str = "
 .version 8.0
 .target sm_80

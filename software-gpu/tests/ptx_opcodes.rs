@@ -8,8 +8,8 @@ use device::{Device, Params, shape};
 use software_gpu::exec::{FaultKind, LoadError, LoadedModule};
 use software_gpu::ptx;
 
-/// A kernel that runs `body` in each of 32 lanes: `%a`, `%b`, `%c` (64 bits) come from memory, `%d` goes there. Registers
-/// `%r`, `%f`, `%rd`, `%fd`, `%h`, `%p` are for the body's use.
+/// A kernel that runs `body` in each of 32 lanes: `%a`, `%b`, `%c` (64 bits) come from memory, `%d` goes there.
+/// Registers `%r`, `%f`, `%rd`, `%fd`, `%h`, `%p` are for the body's use.
 fn kernel(body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 pin, .param .u64 pout) {{\n\

@@ -16,10 +16,11 @@ pub struct Ledger {
     pub asked: [AtomicU32; GPUS],
     /// Futexes, by GPU: a process was charged less than before.
     pub given: [AtomicU32; GPUS],
-    /// A [`Holding`] by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once that is
-    /// gone.
+    /// A [`Holding`] by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once
+    /// that is gone.
     pub held: [[AtomicU64; CLIENTS]; GPUS],
-    /// By client, the process's id in the guest, as the guest said it: written by the supervisor, for the VM's own clients to read.
+    /// By client, the process's id in the guest, as the guest said it: written by the supervisor, for the VM's own
+    /// clients to read.
     pub processes: [AtomicU32; CLIENTS],
     /// By GPU, for how long it had work of the VM, in nanoseconds. Workers add the time that they observe under open
     /// grants, the supervisor adds the time of the VM's turns.

@@ -39,7 +39,8 @@ pub mod grant {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Lease {
-    /// Written by the supervisor, and a futex: one of [`grant`], and above it the number of the grant, which a revocation keeps.
+    /// Written by the supervisor, and a futex: one of [`grant`], and above it the number of the grant, which a
+    /// revocation keeps.
     pub grant: AtomicU32,
     /// Written by the supervisor: how much work may be on its way under a paced grant, in microseconds.
     pub slice: AtomicU32,
@@ -52,15 +53,15 @@ pub struct Lease {
     pub wants: AtomicU32,
     /// Written by the worker: the grant (number and mode's bits cleared) of which nothing is under way any more.
     pub returned: AtomicU32,
-    /// Written by the worker: the grant (as above) under which nothing more is given to the GPU, of which all but the last has
-    /// been done.
+    /// Written by the worker: the grant (as above) under which nothing more is given to the GPU, of which all but the
+    /// last has been done.
     pub ending: AtomicU32,
     /// Written by the worker: how many commands it waits for at [`Self::pass_since`].
     pub pass_commands: AtomicU32,
     /// Written by the worker: since when, in nanoseconds of the monotonic clock; 0 for not.
     pub pass_since: AtomicU64,
-    /// Written by the worker: for how long its program mostly keeps the GPU busy before it waits for it, in nanoseconds; 0 if that is
-    /// not known.
+    /// Written by the worker: for how long its program mostly keeps the GPU busy before it waits for it, in
+    /// nanoseconds; 0 if that is not known.
     pub burst_ns: AtomicU64,
     /// Written by the worker: for how long the GPU had work of it under open grants, in nanoseconds; sampled.
     pub busy_ns: AtomicU64,

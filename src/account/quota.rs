@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The charges of one client: made before an allocation, and dropped after the free.
 //!
-//! All processes of a VM reserve in turn. Between threads of one process a mutex sees to that; between processes a POSIX
-//! record lock on the ledger's memory, one byte for each GPU. Such a lock is the process's: the kernel releases it when the
-//! process dies, however it dies. (It also releases it when the process closes any descriptor of the same file, so there
-//! is only one.) The supervisor never takes it, so no worker can hold the supervisor up.
+//! All processes of a VM reserve in turn. Between threads of one process a mutex sees to that; between processes a
+//! POSIX record lock on the ledger's memory, one byte for each GPU. Such a lock is the process's: the kernel releases
+//! it when the process dies, however it dies. (It also releases it when the process closes any descriptor of the same
+//! file, so there is only one.) The supervisor never takes it, so no worker can hold the supervisor up.
 
 use std::{
     fs::File,
@@ -25,8 +25,8 @@ use super::{GPUS, Holding, Ledger, Shared, TermsView};
 /// driver is busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One lock of this process at a time, whichever GPU it is for: the kernel takes a process that holds one lock and waits
-/// for another for a single thread, and may see a deadlock where there is none.
+/// One lock of this process at a time, whichever GPU it is for: the kernel takes a process that holds one lock and
+/// waits for another for a single thread, and may see a deadlock where there is none.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The lock of one GPU's charges among the processes of a VM.

@@ -33,7 +33,8 @@ impl Sample {
     }
 }
 
-/// A [`Sample`] in shared memory: a sequence lock, which one process writes and any other may read without waiting for it.
+/// A [`Sample`] in shared memory: a sequence lock, which one process writes and any other may read without waiting for
+/// it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Readings {

@@ -29,8 +29,9 @@ use crate::{
 /// ten seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Workers that a connection may have started at once, and how long until it may have one more. Starting one, and its driver in it, costs the
-/// host 0.1 to 0.3 s of a core: a guest that opens and closes all the time keeps a few cores busy, and not all of them.
+/// Workers that a connection may have started at once, and how long until it may have one more. Starting one, and its
+/// driver in it, costs the host 0.1 to 0.3 s of a core: a guest that opens and closes all the time keeps a few cores
+/// busy, and not all of them.
 const START_BURST: u32 = 64;
 const START_PERIOD: Duration = Duration::from_millis(50);
 

@@ -57,8 +57,9 @@ impl FrontEnd {
         })
     }
 
-    /// Forwards between the library and the VMM from now on, until one of them closes its end. `ends` is set when all clients are about
-    /// to end, as the VMM resets the device or has gone away: the library disables the rings first, one by one.
+    /// Forwards between the library and the VMM from now on, until one of them closes its end. `ends` is set when all
+    /// clients are about to end, as the VMM resets the device or has gone away: the library disables the rings first,
+    /// one by one.
     ///
     /// The library sees the end; the VMM does not. The VMM's connection hangs up with the end of this process, because
     /// until then the device may write to the guest's memory.

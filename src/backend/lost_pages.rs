@@ -100,7 +100,8 @@ pub fn install() -> io::Result<()> {
         SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK,
         SigSet::empty(),
     );
-    // SAFETY: the handler reads atomics and calls mmap and poll alone, which the kernel carries out without a lock of this process.
+    // SAFETY: the handler reads atomics and calls mmap and poll alone, which the kernel carries out without a lock of
+    // this process.
     unsafe { sigaction(Signal::SIGBUS, &action)? };
     Ok(())
 }
@@ -117,8 +118,9 @@ pub fn are_left() -> bool {
 
 /// Records a VM's memory, and forgets memory that is no longer in use.
 ///
-/// Memories have regions in common: each that a VMM adds or removes one region makes a memory of the others and that one. A region
-/// is therefore one range, in however many memories it is, and a range stays in its place as long as one of them has it.
+/// Memories have regions in common: each that a VMM adds or removes one region makes a memory of the others and that
+/// one. A region is therefore one range, in however many memories it is, and a range stays in its place as long as one
+/// of them has it.
 pub fn watch(memory: &Arc<GuestMemoryMmap>) {
     let mut memories = memories();
     memories.retain(|known| known.strong_count() > 0);
@@ -251,7 +253,8 @@ fn page_bytes_at(address: usize) -> Option<usize> {
 
 /// Puts zeros in the place of the page with this address; `false` if it is not guest memory, or there were too many.
 fn replace(address: usize) -> bool {
-    // SAFETY: reads and writes the errno of this thread, which the calls below may change under the code that was interrupted.
+    // SAFETY: reads and writes the errno of this thread, which the calls below may change under the code that was
+    // interrupted.
     let error = unsafe { *libc::__errno_location() };
     let mut found = page_bytes_at(address);
     // The vhost-user library lets its threads at new memory before it says that there is some.
@@ -286,7 +289,8 @@ fn replace_page(address: usize, bytes: usize) -> bool {
         return false;
     }
     COUNT.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the page is guest memory, which may change at any time, and which nothing but copies of its bytes ever reads.
+    // SAFETY: the page is guest memory, which may change at any time, and which nothing but copies of its bytes ever
+    // reads.
     let mapped = unsafe {
         libc::mmap(
             page as *mut c_void,
@@ -392,8 +396,8 @@ pub(super) mod tests {
         );
     }
 
-    /// Regions that are added one by one are protected, each of them, while chains hold memories from before; and so are those that
-    /// come in the place of others that were removed.
+    /// Regions that are added one by one are protected, each of them, while chains hold memories from before; and so
+    /// are those that come in the place of others that were removed.
     #[test]
     fn pitfall_62_each_of_many_regions_that_come_one_by_one_is_protected() {
         const COUNT: u64 = 512;

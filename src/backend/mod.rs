@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device process: one for each connection of a VMM.
 //!
-//! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows
-//! the VM's clients ([`client`]) and passes their commands to their workers ([`control`],
-//! [`command`]), through staging memory that a worker may reach in place of the guest's
-//! ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it all is in [`vm`], and [`vhost_user`] connects it to the vhost-user
-//! library's threads.
+//! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows the VM's clients
+//! ([`client`]) and passes their commands to their workers ([`control`], [`command`]), through staging memory that a
+//! worker may reach in place of the guest's ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it
+//! all is in [`vm`], and [`vhost_user`] connects it to the vhost-user library's threads.
 //!
 //! A VMM may end its VM when its back end ends, so nothing here may fail for good: no CUDA, no code of the guest, no
 //! unbounded allocation, no unbounded wait except for the end of writers to the guest's memory ([`reset`]), and no
@@ -70,8 +69,8 @@ pub enum Error {
     VhostUser(vhost_user_backend::Error),
 }
 
-/// Serves one connection until the VMM closes it. The front end was made before the process entered its sandbox, where it can make no
-/// sockets.
+/// Serves one connection until the VMM closes it. The front end was made before the process entered its sandbox, where
+/// it can make no sockets.
 ///
 /// # Errors
 /// See [`Error`]; a VMM that goes away is none.
@@ -129,7 +128,8 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     // The process ends: the workers see their channels closed, and the supervisor ends them.
 }
 
-/// A number that no other device process has: a VMM may connect to another one under a driver that has clients of this one.
+/// A number that no other device process has: a VMM may connect to another one under a driver that has clients of this
+/// one.
 fn instance() -> u64 {
     // The keys are random, of each process.
     RandomState::new().hash_one(std::process::id()).max(1)

@@ -197,8 +197,8 @@ impl Queue {
         if self.index == EVENT_QUEUE && self.outstanding == 0 {
             queue.set_next_avail(used);
         }
-        // A ring that is set up anew begins at 0; one that goes on has both indices where they were. The used ring's is the one
-        // in the guest's memory, so that it tells even where the VMM's is 0 again after 2^16 chains.
+        // A ring that is set up anew begins at 0; one that goes on has both indices where they were. The used ring's is
+        // the one in the guest's memory, so that it tells even where the VMM's is 0 again after 2^16 chains.
         match before {
             Standing::Stopped(at, had_used) if (at, had_used) != (available, used) => {
                 Restart::Reset

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Resets of the device, and the end of its connection: both end all clients, and are over once nothing of them writes to
-//! the guest's memory any more.
+//! Resets of the device, and the end of its connection: both end all clients, and are over once nothing of them writes
+//! to the guest's memory any more.
 
 use gpgpu_protocol::layout::NUM_QUEUES;
 
@@ -25,8 +25,8 @@ impl Vm {
         !self.leaving.is_empty() || self.movers.busy()
     }
 
-    /// Whether anything may still write to the guest's memory that is to end: moves, and the workers of clients that were
-    /// closed or reset, whether or not their driver waits for the answer.
+    /// Whether anything may still write to the guest's memory that is to end: moves, and the workers of clients that
+    /// were closed or reset, whether or not their driver waits for the answer.
     pub fn is_ending(&self) -> bool {
         let ends = |client: &Client| matches!(client.phase, Phase::Ending);
         self.is_leaving() || self.clients.values().any(ends)
@@ -88,8 +88,8 @@ impl Vm {
         }
     }
 
-    /// Asks the supervisor once more to end the workers that a reset waits for. It has mostly heard of them; then this does
-    /// nothing.
+    /// Asks the supervisor once more to end the workers that a reset waits for. It has mostly heard of them; then this
+    /// does nothing.
     pub(super) fn remind_supervisor(&mut self) {
         if self.held == Some(Held::Reset) {
             for client in self.leaving.clone() {

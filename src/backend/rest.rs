@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Rest: while the VMM has stopped or disabled a ring, the workers of open clients write nothing to the guest's memory either.
+//! Rest: while the VMM has stopped or disabled a ring, the workers of open clients write nothing to the guest's memory
+//! either.
 //!
 //! The VMM announces a pause, a snapshot and a reboot in the same way. Each worker is told to stop between two commands
 //! and to wait for its GPU work. One that does not come to rest within the VM's limit is ended: nothing may write to

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device as the vhost-user library sees it.
 //!
-//! The library has a thread for the messages of the VMM, and one for the rings and for all else that the device listens to: one,
-//! since every event is handled under the lock of the device's state.
+//! The library has a thread for the messages of the VMM, and one for the rings and for all else that the device listens
+//! to: one, since every event is handled under the lock of the device's state.
 //!
 //! A VMM takes the answer to a stopped or disabled ring as a promise that the guest's memory is its own. So the device
 //! answers once nothing writes for chains, no worker of a closed client remains, and those of open clients are at
@@ -208,7 +208,8 @@ pub fn config_bytes(config: &Config, offset: u32, size: u32) -> Vec<u8> {
 }
 
 impl VhostUserBackend for Backend {
-    // The device offers no LOG_ALL, as its state is on a GPU and cannot migrate. So no write to the guest's memory is to be noted.
+    // The device offers no LOG_ALL, as its state is on a GPU and cannot migrate. So no write to the guest's memory is
+    // to be noted.
     type Bitmap = ();
     type Vring = Ring;
 

@@ -161,8 +161,8 @@ impl Library {
         Ok(super::double::library_symbol(name))
     }
 
-    /// The address of a function of it in the configured folders ([`configure`]); opens it at the first use. It is valid until the
-    /// process ends.
+    /// The address of a function of it in the configured folders ([`configure`]); opens it at the first use. It is
+    /// valid until the process ends.
     ///
     /// # Errors
     /// See [`Missing`]. The log says so once.

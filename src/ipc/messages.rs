@@ -64,8 +64,8 @@ pub(super) struct Header {
     pub(super) length: u64,
     pub(super) input: Span,
     pub(super) output: Span,
-    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out, 1 for a worker that is to serve and
-    /// to keep the VMM's connection open.
+    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out, 1 for a worker that is
+    /// to serve and to keep the VMM's connection open.
     pub(super) count: u32,
     /// Bytes that follow this header.
     pub(super) payload: u32,
@@ -143,7 +143,8 @@ pub enum ToWorker {
     Serve(Serving),
     /// The first message of the device process.
     Setup {
-        /// The client's staging area, a memfd sealed against resizing; behind it there is a page for [`Rest`](super::Rest).
+        /// The client's staging area, a memfd sealed against resizing; behind it there is a page for
+        /// [`Rest`](super::Rest).
         staging: OwnedFd,
         /// Its size in bytes, without that page.
         size: u64,
@@ -157,8 +158,8 @@ pub enum ToWorker {
         /// The most bytes that the answer may have.
         answer_bytes: u32,
         /// Whether the data is not in the staging area: it is not the worker's to copy. It says with
-        /// `WorkerEnd::r#move` where the data belongs, or [`WorkerEnd::not_movable`](super::WorkerEnd::not_movable). The spans have
-        /// lengths alone.
+        /// `WorkerEnd::r#move` where the data belongs, or [`WorkerEnd::not_movable`](super::WorkerEnd::not_movable).
+        /// The spans have lengths alone.
         external: bool,
         /// Data from the guest, there until the answer.
         input: Span,
@@ -182,7 +183,8 @@ pub enum ToWorker {
         /// The memory to map, in order.
         runs: Vec<MapRun>,
     },
-    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`](super::WorkerEnd::done) once nothing can reach it.
+    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`](super::WorkerEnd::done) once nothing can reach
+    /// it.
     Unmap {
         /// Names the answer.
         seq: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor and
-//! a device process in [`device`], with a mover in [`mover`], between workers of one VM in [`peers`].
+//! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor
+//! and a device process in [`device`], with a mover in [`mover`], between workers of one VM in [`peers`].
 //!
 //! Both ends are on one machine and from one build, so integers are native. A message is a fixed header, a payload
 //! (stream or answer bytes) and, if it names memory, file descriptors: `frame.rs` has the part that all channels share.
@@ -206,8 +206,8 @@ impl Received {
 /// Receives a message with `most` descriptors at most; `None` says that there is none now.
 ///
 /// # Errors
-/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for a message that is longer than the buffer. Every descriptor
-/// that has come is closed then.
+/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for a message that is longer than the buffer.
+/// Every descriptor that has come is closed then.
 pub(crate) fn recv(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -283,7 +283,8 @@ unsafe fn take_descriptors(head: &libc::msghdr) -> Vec<OwnedFd> {
             // SAFETY: computes with its argument alone.
             let before = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = cmsg.cmsg_len.saturating_sub(before) / size_of::<RawFd>();
-            // SAFETY: behind the head lie as many bytes as it says, which the kernel has cut to the control data's length.
+            // SAFETY: behind the head lie as many bytes as it says, which the kernel has cut to the control data's
+            // length.
             fds.extend((0..count).map(|at| unsafe {
                 let fd = libc::CMSG_DATA(next).cast::<RawFd>().add(at);
                 own(fd.read_unaligned())

@@ -66,12 +66,13 @@ impl frame::Head for Head {
 pub enum ToSupervisor {
     /// It is ready for visitors.
     Listen,
-    /// It wants to meet the worker with this number; answered by [`ToWorker::Met`], [`ToWorker::NotMet`] or [`ToWorker::Busy`].
+    /// It wants to meet the worker with this number; answered by [`ToWorker::Met`], [`ToWorker::NotMet`] or
+    /// [`ToWorker::Busy`].
     Meet(u64),
     /// It has taken a descriptor that it was sent.
     Taken,
-    /// It wants to see a sample of a GPU's sensors, by the host's number, in its VM's [`Terms`](crate::account::Terms). There is no other
-    /// answer.
+    /// It wants to see a sample of a GPU's sensors, by the host's number, in its VM's [`Terms`](crate::account::Terms).
+    /// There is no other answer.
     Sense(u64),
 }
 
@@ -285,10 +286,12 @@ impl VisitorEnd {
         frame::send_head(self.0.as_fd(), &head, None)
     }
 
-    /// Asks a question, and waits for the answer until `deadline`; `None` says that the host has no such object to give.
+    /// Asks a question, and waits for the answer until `deadline`; `None` says that the host has no such object to
+    /// give.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the host is gone, [`Error::Malformed`] if it does not answer in time, or answers something else.
+    /// [`Error::Closed`] if the host is gone, [`Error::Malformed`] if it does not answer in time, or answers something
+    /// else.
     pub fn ask(&self, question: Question, deadline: Instant) -> Result<Option<(Given, OwnedFd)>> {
         let head = PeerHead {
             kind: kind::ASK,

@@ -32,8 +32,8 @@ impl Rest {
     /// # Safety
     /// The page is mapped for as long as the reference is used, for reading and writing.
     pub unsafe fn at<'a>(page: *mut u8) -> &'a Self {
-        // SAFETY: two atomic words fit into a page and are aligned at its start, any bytes are values of theirs, and the caller says
-        // that they stay.
+        // SAFETY: two atomic words fit into a page and are aligned at its start, any bytes are values of theirs, and
+        // the caller says that they stay.
         unsafe { &*page.cast::<Self>() }
     }
 

@@ -49,8 +49,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Tells of the end of the move, once nothing of it is under way. Memory that was given back meanwhile is free before
-    /// anyone hears of it.
+    /// Tells of the end of the move, once nothing of it is under way. Memory that was given back meanwhile is free
+    /// before anyone hears of it.
     pub fn end(self, done: bool) {
         drop(self.held);
         (self.done)(done);
@@ -95,7 +95,8 @@ pub struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// An engine for the context that is current; `direction` is its index in [`Progress::begun`](crate::ipc::mover::Progress::begun).
+    /// An engine for the context that is current; `direction` is its index in
+    /// [`Progress::begun`](crate::ipc::mover::Progress::begun).
     ///
     /// # Errors
     /// The driver's own code.

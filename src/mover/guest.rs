@@ -6,8 +6,8 @@
 //! most chunks loses its least recently used ones: a VM with no more than an equal share keeps all of its own.
 //!
 //! The host may take pages of a chunk from the guest meanwhile, and give it others later ([`holes`](super::holes)).
-//! Such a chunk is registered again before a copy uses it. A VM whose chunks lose pages all the time has its copies staged
-//! for a while: registering may hold locks of the driver's that copies of other VMs need.
+//! Such a chunk is registered again before a copy uses it. A VM whose chunks lose pages all the time has its copies
+//! staged for a while: registering may hold locks of the driver's that copies of other VMs need.
 //!
 //! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a
 //! mover are for all VMs.
@@ -36,8 +36,8 @@ use nix::sys::{
 use super::holes::{Changes, PageTable};
 use crate::cuda::driver;
 
-/// The size of a chunk. Registering takes about 0.1 ms and 0.07 ms for each MiB, and several times that where pages are not
-/// there yet, which in large chunks some never need to be.
+/// The size of a chunk. Registering takes about 0.1 ms and 0.07 ms for each MiB, and several times that where pages are
+/// not there yet, which in large chunks some never need to be.
 pub const CHUNK_BYTES: u64 = 16 << 20;
 /// The most chunks that a mover keeps registered, of all VMs together: 256 GiB.
 const MAX_CHUNKS: usize = 16 << 10;

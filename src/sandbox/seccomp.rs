@@ -38,8 +38,8 @@ enum Is {
     Address,
 }
 
-/// A system call, and one way in which it may be made: conditions on arguments, by their position. Several rules for one call are
-/// alternatives.
+/// A system call, and one way in which it may be made: conditions on arguments, by their position. Several rules for
+/// one call are alternatives.
 struct Rule {
     call: i64,
     when: &'static [(u8, Is)],

@@ -195,8 +195,8 @@ impl Worker {
 
     /// The reason for its end; `oom` as for [`End::of`].
     pub fn end(&self, ended: ExitStatus, oom: impl FnOnce() -> bool) -> End {
-        // A process that dies closes its channel first, and so its client may be closed before it has ended: that does not
-        // make the death an end in order.
+        // A process that dies closes its channel first, and so its client may be closed before it has ended: that does
+        // not make the death an end in order.
         let in_order = self.closed && (self.killed || ended.signal().is_none());
         match self.expired {
             Some(Late::Kernel) => End::LongestKernel,

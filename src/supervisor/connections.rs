@@ -29,8 +29,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// The number of messages of a device process that are handled before others get their turn.
 const BATCH: usize = 16;
-/// Messages that a device process may send at once, and how long until it may send one more. It has a few for each client, all of
-/// which a reset closes at once.
+/// Messages that a device process may send at once, and how long until it may send one more. It has a few for each
+/// client, all of which a reset closes at once.
 const MESSAGE_BURST: u32 = 2048;
 /// See [`MESSAGE_BURST`].
 const MESSAGE_PERIOD: Duration = Duration::from_millis(5);

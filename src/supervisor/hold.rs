@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Keeping a VMM's connection open as long as a process may write to its VM's memory.
 //!
-//! A VMM that sees the end of its connection takes the memory for its own, or connects anew. So each process that can write there
-//! keeps the connection open, and it stays open even where all processes are killed at once, and one of them takes long to end.
+//! A VMM that sees the end of its connection takes the memory for its own, or connects anew. So each process that can
+//! write there keeps the connection open, and it stays open even where all processes are killed at once, and one of
+//! them takes long to end.
 //!
 //! A worker must not have the connection itself, because descriptors of all of the guest's memory arrive on it. It has
 //! a hold instead: a listener in whose queue one connection waits, with the VMM's connection in flight on it. The

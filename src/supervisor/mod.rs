@@ -109,7 +109,8 @@ pub struct Config {
     pub cache: Option<cache::Cache>,
     /// Whether VMs that want the same GPU take turns; if not, it is left to the driver.
     pub scheduler: bool,
-    /// Whether workers and movers keep VMMs' connections open, see `hold.rs`: those that make no other system calls than they may.
+    /// Whether workers and movers keep VMMs' connections open, see `hold.rs`: those that make no other system calls
+    /// than they may.
     pub may_hold: bool,
     /// The program of movers, if there are to be any; the GPU's number follows, and their standard input is where
     /// [`crate::ipc::mover::take_order`] takes orders.
@@ -123,8 +124,9 @@ pub struct Config {
 
 /// The object of a watched descriptor.
 ///
-/// The supervisor is one subscriber, not one for each source: event-manager lets a handler add descriptors to its own subscriber
-/// alone, and the handler of one source starts and ends others, as a device process's message does with workers.
+/// The supervisor is one subscriber, not one for each source: event-manager lets a handler add descriptors to its own
+/// subscriber alone, and the handler of one source starts and ends others, as a device process's message does with
+/// workers.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Stop,
@@ -306,7 +308,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends all processes, and waits until they are gone, but not for ever. Until then connections stay open, see [`hold`].
+    /// Ends all processes, and waits until they are gone, but not for ever. Until then connections stay open, see
+    /// [`hold`].
     fn end_all(&mut self) {
         let devices = self.devices.values_mut().map(|device| &mut device.process);
         let workers = self.workers.values_mut().map(|worker| &mut worker.process);

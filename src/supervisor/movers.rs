@@ -81,9 +81,10 @@ impl Movers {
         }
     }
 
-    /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if need
-    /// be, watched under `token`, and listened to by `outputs`. With the channel comes a pipe that hangs up when the mover has left the channel,
-    /// and moves nothing more for it. Until then the mover has `connection`, which keeps the VMM's open.
+    /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if
+    /// need be, watched under `token`, and listened to by `outputs`. With the channel comes a pipe that hangs up when
+    /// the mover has left the channel, and moves nothing more for it. Until then the mover has `connection`, which
+    /// keeps the VMM's open.
     ///
     /// # Errors
     /// There is no such mover now.

@@ -17,7 +17,8 @@ use crate::{
 
 /// The number of messages of a worker that are handled before others get their turn.
 const BATCH: usize = 16;
-/// Messages that a worker may send at once, and how long until it may send one more. It sends three quarters as many by itself.
+/// Messages that a worker may send at once, and how long until it may send one more. It sends three quarters as many by
+/// itself.
 const MESSAGE_BURST: u32 = 256;
 /// See [`MESSAGE_BURST`].
 const MESSAGE_PERIOD: Duration = Duration::from_millis(5);

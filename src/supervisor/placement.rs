@@ -7,8 +7,8 @@
 //! first GPU, because their use of further ones is not known in advance. Between otherwise equal GPUs, free device
 //! memory decides, and then the number, since waiting workers have their contexts on GPU 0.
 //!
-//! As long as a VM has clients, new ones have the same order: processes that work together on several GPUs, one each, tell
-//! them apart by their numbers, as they do without a VM.
+//! As long as a VM has clients, new ones have the same order: processes that work together on several GPUs, one each,
+//! tell them apart by their numbers, as they do without a VM.
 
 /// A running client.
 #[derive(Debug, Clone, Copy)]

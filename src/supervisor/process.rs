@@ -35,8 +35,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program, in another role: the file that this process runs, even where an upgrade puts another in its place, for the
-    /// parts of a service are of one version.
+    /// This program, in another role: the file that this process runs, even where an upgrade puts another in its place,
+    /// for the parts of a service are of one version.
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -95,7 +95,8 @@ impl Program {
         command
     }
 
-    /// Starts it with `channel` as its standard input. It shares the supervisor's log, so it must be one that reads nothing of a guest's.
+    /// Starts it with `channel` as its standard input. It shares the supervisor's log, so it must be one that reads
+    /// nothing of a guest's.
     ///
     /// # Errors
     /// The program cannot be run, or the host is out of processes or file descriptors.
@@ -241,8 +242,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits for processes that were killed. Those that are not gone `soon` are named in the log, and waited for until they are or it is
-/// `late`.
+/// Waits for processes that were killed. Those that are not gone `soon` are named in the log, and waited for until they
+/// are or it is `late`.
 pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Duration) {
     let began = Instant::now();
     processes.retain_mut(|process| !process.wait(began + soon));

@@ -17,8 +17,8 @@ use crate::{
     policy::VmPolicy,
 };
 
-/// Connections that a socket may have at once, and how long until it may have one more. Each costs the host a process; without a
-/// VM each program is one.
+/// Connections that a socket may have at once, and how long until it may have one more. Each costs the host a process;
+/// without a VM each program is one.
 const CONNECT_BURST: u32 = 64;
 /// See [`CONNECT_BURST`].
 pub const CONNECT_PERIOD: Duration = Duration::from_millis(50);

@@ -10,8 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that gets a warm worker has loaded its first modules and libraries within this. A driver that starts meanwhile holds
-/// locks that they need: on an H200, 64 MiB took 1 to 2 ms to map and unmap beside one, and 0.2 without.
+/// A program that gets a warm worker has loaded its first modules and libraries within this. A driver that starts
+/// meanwhile holds locks that they need: on an H200, 64 MiB took 1 to 2 ms to map and unmap beside one, and 0.2
+/// without.
 const AFTER_WARM: Duration = Duration::from_secs(1);
 /// The same for a program that follows another closely: more are likely to come.
 const IN_A_SERIES: Duration = Duration::from_millis(100);
@@ -65,8 +66,8 @@ impl<W> Pool<W> {
             (Some(_), true) => IN_A_SERIES,
             (Some(_), false) => AFTER_WARM,
         };
-        // More programs do not put it off, and a second one soon after the first brings it forward; but not one that is put off
-        // because workers die.
+        // More programs do not put it off, and a second one soon after the first brings it forward; but not one that is
+        // put off because workers die.
         let due = *self.due.get_or_insert(now + delay);
         if is_series && self.deaths == 0 {
             self.due = Some(due.min(now + delay));

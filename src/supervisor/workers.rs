@@ -191,8 +191,8 @@ impl Supervisor {
         gpus
     }
 
-    /// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that says so as it
-    /// starts: it must not take itself for one that has none, which ends where it has no GPU.
+    /// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that
+    /// says so as it starts: it must not take itself for one that has none, which ends where it has no GPU.
     fn start_process(
         &self,
         path: &Path,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Arrays, and the texture and surface objects of a client.
 //!
-//! An array is an object with an id. A texture or surface object is a value of the driver's own, for kernels get it in their
-//! parameters: the worker keeps each with its context, and the driver hears of none that is not there. Its values are counted
-//! anew in each context.
+//! An array is an object with an id. A texture or surface object is a value of the driver's own, for kernels get it in
+//! their parameters: the worker keeps each with its context, and the driver hears of none that is not there. Its values
+//! are counted anew in each context.
 
 use std::collections::{HashMap, HashSet};
 
@@ -227,7 +227,8 @@ fn needs(
         ..*native
     };
     let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
-    // SAFETY: the pointers are to values that live across the calls; the array is this function's alone, has no memory, and ends here.
+    // SAFETY: the pointers are to values that live across the calls; the array is this function's alone, has no memory,
+    // and ends here.
     let asked = unsafe {
         match levels {
             None => {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Host callbacks on their way to the guest and back, and the streams that wait for them.
 //!
-//! A paused guest runs no callback, so the GPU cannot finish its work. At [`rest`] the worker must nevertheless know that
-//! the GPU does nothing else. For that it marks the points at which streams stop: before a callback, and before a wait for an event that was
-//! recorded behind one. A stream is blocked if the GPU has passed such a mark and the callback has not run. Other streams must be idle.
+//! A paused guest runs no callback, so the GPU cannot finish its work. At [`rest`] the worker must nevertheless know
+//! that the GPU does nothing else. For that it marks the points at which streams stop: before a callback, and before a
+//! wait for an event that was recorded behind one. A stream is blocked if the GPU has passed such a mark and the
+//! callback has not run. Other streams must be idle.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -67,7 +68,8 @@ struct State {
 pub struct Callbacks {
     state: Mutex<State>,
     changed: Condvar,
-    /// By the ids of events that were recorded behind a callback, its serial number. Held while an event is recorded or waited for.
+    /// By the ids of events that were recorded behind a callback, its serial number. Held while an event is recorded or
+    /// waited for.
     events: Mutex<HashMap<u64, u64>>,
     /// Whether events are recorded in ways that are not seen here.
     distrusts_events: AtomicBool,
@@ -242,7 +244,8 @@ impl Callbacks {
         }
     }
 
-    /// The guest has run a callback: the one that it was given first, of several with this number. While they are held, waits.
+    /// The guest has run a callback: the one that it was given first, of several with this number. While they are held,
+    /// waits.
     pub fn done(&self, callback: u64) {
         let mut state = self.state.lock();
         while state.held {
@@ -275,8 +278,8 @@ impl Callbacks {
         self.changed.notify_all();
     }
 
-    /// The streams that do nothing before the guest has run a callback that it was given; `None` if it was given none. They stay as they are
-    /// while callbacks are held and nothing passes the gates.
+    /// The streams that do nothing before the guest has run a callback that it was given; `None` if it was given none.
+    /// They stay as they are while callbacks are held and nothing passes the gates.
     pub fn blocked(&self) -> Option<Blocked> {
         let (blocks, mut blocked) = {
             let state = self.state.lock();
@@ -323,10 +326,11 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// Whether a stream of a context does nothing; `apart` are the streams of the context that its legacy stream does not wait for.
+    /// Whether a stream of a context does nothing; `apart` are the streams of the context that its legacy stream does
+    /// not wait for.
     ///
-    /// A stream that the legacy stream waits for is behind a callback of that one: work that it was given before comes before the callback,
-    /// and the rest behind it. The same is true the other way round.
+    /// A stream that the legacy stream waits for is behind a callback of that one: work that it was given before comes
+    /// before the callback, and the rest behind it. The same is true the other way round.
     pub fn has(&self, place: Place, apart: &[u64]) -> bool {
         let is_joined = |stream| stream != 0 && !apart.contains(&stream);
         let here = |of: &&Place| of.context == place.context;

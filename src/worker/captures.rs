@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Captures of the driver's, and the commands that invalidate them: those about a whole context.
 //!
-//! `cuCtxSynchronize` fails where a stream of the context is captured, in whatever mode and by whichever thread, and the capture is worth
-//! nothing then (seen on an H200, driver 580.159.04). A guest's program knows of no capture here: it records in its own process. So captures and
-//! these calls exclude each other.
+//! `cuCtxSynchronize` fails where a stream of the context is captured, in whatever mode and by whichever thread, and
+//! the capture is worth nothing then (seen on an H200, driver 580.159.04). A guest's program knows of no capture here:
+//! it records in its own process. So captures and these calls exclude each other.
 
 use gpgpu_locks::{RwLock, RwLockWriteGuard};
 use gpgpu_protocol::cuda::*;

@@ -91,7 +91,8 @@ impl Common {
         CURRENT.get().0.home
     }
 
-    /// The id of this thread's current context, which may be a green one: streams go with it, and the default stream is its own.
+    /// The id of this thread's current context, which may be a green one: streams go with it, and the default stream is
+    /// its own.
     pub fn entered(&self) -> u64 {
         match CURRENT.get().0 {
             UNKNOWN => 0,
@@ -114,7 +115,8 @@ impl Common {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// A context is about to end: from now on no thread takes it for its current one without a look, and nothing in it is found.
+    /// A context is about to end: from now on no thread takes it for its current one without a look, and nothing in it
+    /// is found.
     ///
     /// # Errors
     ///
@@ -152,8 +154,8 @@ impl Common {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for none, for one twice, or if it has selected some before; `CUDA_ERROR_INVALID_DEVICE` for one
-    /// that it may not use.
+    /// `CUDA_ERROR_INVALID_VALUE` for none, for one twice, or if it has selected some before;
+    /// `CUDA_ERROR_INVALID_DEVICE` for one that it may not use.
     pub fn select(&self, devices: &[u32]) -> Result<(), CUresult> {
         let mut selected = Vec::new();
         for &device in devices {

@@ -140,8 +140,8 @@ impl Until {
 pub enum Carried {
     /// It is done, or failed.
     Done(Answer),
-    /// It was issued, and succeeds once this is over; its reply has nothing to say. With it comes the passage that it was
-    /// issued with.
+    /// It was issued, and succeeds once this is over; its reply has nothing to say. With it comes the passage that it
+    /// was issued with.
     Issued(Until, Option<Passage>),
 }
 

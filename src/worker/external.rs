@@ -200,9 +200,9 @@ impl Copy {
 /// Waits until a copy that was issued to the stream now would begin; calls `begin` before it waits.
 fn wait_for(stream: CUstream, begin: impl FnOnce()) -> Result<(), CUresult> {
     let mut event = std::ptr::null_mut();
-    // Waiting for the stream itself does not do: one on which nothing was issued since still comes after the legacy stream's
-    // work, and that one after every other's.
-    // SAFETY: the stream is the driver's and lives; the event is made and ended here.
+    // Waiting for the stream itself does not do: one on which nothing was issued since still comes after the legacy
+    // stream's work, and that one after every other's. SAFETY: the stream is the driver's and lives; the event is made
+    // and ended here.
     unsafe {
         driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)?;
         let recorded = driver::cuEventRecord(event, stream);

@@ -322,7 +322,8 @@ fn without_a_grant_no_command_reaches_the_gpu() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Whether a command is about a shared event, of which the client here has none: it passes the gate, and finds none behind it.
+/// Whether a command is about a shared event, of which the client here has none: it passes the gate, and finds none
+/// behind it.
 fn names_no_event(name: &str) -> bool {
     matches!(name, "gpgpuIpcEventRecord" | "gpgpuIpcEventWait")
 }

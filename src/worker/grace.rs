@@ -184,8 +184,8 @@ pub struct Inside {
     _mine: PhantomData<*const ()>,
 }
 
-/// A command of this thread begins, in a context. Within another it is a part of that one, unless that one is [`narrow`]: then
-/// it may look things up until it is dropped.
+/// A command of this thread begins, in a context. Within another it is a part of that one, unless that one is
+/// [`narrow`]: then it may look things up until it is dropped.
 pub fn enter(context: u64, uses_memory: bool) -> Inside {
     MINE.with(|mine| {
         mine.depth.set(mine.depth.get() + 1);
@@ -320,8 +320,8 @@ pub fn unloads_are_settled() -> bool {
     are_settled
 }
 
-/// Whether the command that has just ended is to be carried out anew; waits until that may bring something else. The thread
-/// is outside.
+/// Whether the command that has just ended is to be carried out anew; waits until that may bring something else. The
+/// thread is outside.
 pub fn again() -> bool {
     let again = AGAIN.take();
     if again {

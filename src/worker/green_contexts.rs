@@ -5,8 +5,9 @@
 //! and none comes from the guest: the guest names a split by its numbers, and the worker has its own driver repeat it.
 //! The driver gives the same groups for the same split, on which a program that combines groups of one split relies.
 //!
-//! A green context is a context of the client's table whose entry is in the primary context. Its streams are in it; all else that is made while it
-//! is current goes with the primary context ([`Common::current`](super::common::Common::current)), as with the driver.
+//! A green context is a context of the client's table whose entry is in the primary context. Its streams are in it; all
+//! else that is made while it is current goes with the primary context
+//! ([`Common::current`](super::common::Common::current)), as with the driver.
 
 use std::collections::HashMap;
 
@@ -121,7 +122,8 @@ impl Greens {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, `CUDA_ERROR_INVALID_VALUE` if it is on another GPU; the driver's.
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, `CUDA_ERROR_INVALID_VALUE` if it is on another GPU;
+    /// the driver's.
     pub fn whole(
         &self,
         objects: &Objects,
@@ -165,8 +167,8 @@ impl Greens {
         let mut groups = vec![Resource::default(); count as usize];
         let mut remaining = Resource::default();
         let first = groups.as_mut_ptr().cast::<CUdevResource>();
-        // SAFETY: there is room for as many groups as `count` says; the other pointers are to values that live across the call. The input
-        // is the driver's own, as it gave it.
+        // SAFETY: there is room for as many groups as `count` says; the other pointers are to values that live across
+        // the call. The input is the driver's own, as it gave it.
         unsafe {
             driver::cuDevSmResourceSplitByCount(
                 first,
@@ -185,7 +187,8 @@ impl Greens {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for a group that there is not; `CUDA_ERROR_OUT_OF_MEMORY` past the limit; as [`Self::split`].
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for a group that there is not; `CUDA_ERROR_OUT_OF_MEMORY` past the
+    /// limit; as [`Self::split`].
     pub fn descriptor(
         &self,
         objects: &Objects,
@@ -215,7 +218,8 @@ impl Greens {
         let mut resources = self.chosen(objects, &wanted)?;
         let mut descriptor = std::ptr::null_mut();
         let first = resources.as_mut_ptr().cast::<CUdevResource>();
-        // SAFETY: the list is the driver's own resources and as long as is said; the other pointer is to a value that lives across the call.
+        // SAFETY: the list is the driver's own resources and as long as is said; the other pointer is to a value that
+        // lives across the call.
         unsafe {
             driver::cuDevResourceGenerateDesc(&mut descriptor, first, resources.len() as u32)?;
         }

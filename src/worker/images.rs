@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images of the client: on their way, arrived, and kept for the next load of the same.
 //!
-//! A program may load one image many times: into one context after the other, on one GPU after the other, or again after
-//! a reset. It is sent once, as long as the worker still has it. Nothing of this is shared between workers.
+//! A program may load one image many times: into one context after the other, on one GPU after the other, or again
+//! after a reset. It is sent once, as long as the worker still has it. Nothing of this is shared between workers.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -230,8 +230,9 @@ struct Job {
 impl Job {
     /// Carries the stream out, here or, if a command of it may block, on a thread of the pool.
     ///
-    /// The driver blocks too if a stream's queue is full, and that may be so until a host callback has run. A client with callbacks says so by
-    /// this channel. So its commands go through `ordered`, and only those that are about the client itself are carried out here.
+    /// The driver blocks too if a stream's queue is full, and that may be so until a host callback has run. A client
+    /// with callbacks says so by this channel. So its commands go through `ordered`, and only those that are about the
+    /// client itself are carried out here.
     fn carry_out(self, pool: &Pool, ordered: &Ordered) -> Result<(), ipc::Error> {
         if Commands::check(&self.stream).is_err() {
             return self.end.answer(self.seq, status::MALFORMED, &[], 0);

@@ -239,7 +239,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or one of 2⁵⁶ and up, which are reserved; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or one of 2⁵⁶ and up, which are reserved;
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
     pub fn begin<K: Object>(&self, id: u64) -> Result<Begun<'_>, CUresult> {
         if K::SPECIAL.contains(&id) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -442,8 +443,8 @@ impl Objects {
         Some(of.entry.context)
     }
 
-    /// Whether objects, given by their ids, live and have these handles of the driver's: a client may have ended one and made another under
-    /// its id.
+    /// Whether objects, given by their ids, live and have these handles of the driver's: a client may have ended one
+    /// and made another under its id.
     pub fn are_still<'a>(&self, mut objects: impl Iterator<Item = &'a (u64, u64)>) -> bool {
         let table = self.table.read();
         objects.all(|(id, raw)| {
@@ -479,7 +480,8 @@ impl Objects {
         streams.map(|(id, of)| (*id, of.entry.raw)).collect()
     }
 
-    /// Whether the client has used the streams that belong to threads of this process. Our libraries don't: they make a stream for each thread.
+    /// Whether the client has used the streams that belong to threads of this process. Our libraries don't: they make a
+    /// stream for each thread.
     pub fn has_threads_streams(&self) -> bool {
         self.threads_streams.load(Ordering::SeqCst)
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The contexts in which libraries are placed, and the charges for that.
 //!
-//! A loaded library is in no context yet. The driver places it in each context at the library's first use there, and takes
-//! memory for its variables and code each time. Each use that can be the first calls this module before the driver.
+//! A loaded library is in no context yet. The driver places it in each context at the library's first use there, and
+//! takes memory for its variables and code each time. Each use that can be the first calls this module before the
+//! driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

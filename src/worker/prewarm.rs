@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The early context: the primary context of the client's first device, made before the guest's first request; without a
-//! client, that of the host's first device.
+//! The early context: the primary context of the client's first device, made before the guest's first request; without
+//! a client, that of the host's first device.
 //!
 //! It is invisible: until the guest retains it, the primary context counts as inactive. The guest's first retain takes
 //! this retention over. If a guest begins with something else, or does nothing for some seconds, the worker releases

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The kernels of the client that may print: a thread looks through each image, beside the driver that loads it.
 //!
-//! A program whose kernels do not print never waits for the driver where a word of the GPU's tells it enough. So its library asks
-//! for each function once, at its first launch.
+//! A program whose kernels do not print never waits for the driver where a word of the GPU's tells it enough. So its
+//! library asks for each function once, at its first launch.
 
 use std::{
     collections::{HashMap, VecDeque},

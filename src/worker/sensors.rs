@@ -22,7 +22,8 @@ use crate::{
 
 /// The longest wait of a guest for a sample. After that the values are unknown.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Samples that are asked for at once, and how long until one more may be: a quarter of the messages that the supervisor takes.
+/// Samples that are asked for at once, and how long until one more may be: a quarter of the messages that the
+/// supervisor takes.
 const BURST: u32 = 16;
 /// See [`BURST`].
 const PERIOD: Duration = Duration::from_millis(20);
@@ -38,11 +39,13 @@ impl Default for Sensors {
 }
 
 impl Sensors {
-    /// The values of a GPU's sensors that are known, by the host's number of the GPU. `ask` has the supervisor take a sample.
+    /// The values of a GPU's sensors that are known, by the host's number of the GPU. `ask` has the supervisor take a
+    /// sample.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if the VM may not read sensors, `CUDA_ERROR_INVALID_DEVICE` for a GPU that no host has.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the VM may not read sensors, `CUDA_ERROR_INVALID_DEVICE` for a GPU that no host
+    /// has.
     pub fn read(
         &self,
         terms: &TermsView,

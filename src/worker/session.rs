@@ -317,8 +317,8 @@ impl Session {
         );
     }
 
-    /// The command is about to wait for a stream of this id, and uses nothing else from here on but the current context and memory,
-    /// as addresses and bytes, that it has found.
+    /// The command is about to wait for a stream of this id, and uses nothing else from here on but the current context
+    /// and memory, as addresses and bytes, that it has found.
     pub fn wait_in(&self, stream: u64, memory: &[(u64, u64)]) {
         self.wait_with(stream, memory, &[]);
     }
@@ -390,8 +390,8 @@ impl Session {
         Ok(entry)
     }
 
-    /// Nothing that goes with a context is found any more, beside its objects. Commands that began before it was about to end may
-    /// make more of that until they have ended.
+    /// Nothing that goes with a context is found any more, beside its objects. Commands that began before it was about
+    /// to end may make more of that until they have ended.
     pub fn hide(&self, context: u64) {
         self.executables.end_context(context);
         self.singles.end_context(context);

@@ -10,10 +10,10 @@
 //! A process that can write to the page can put any number there: a wait for a number that never comes is like one for
 //! a kernel that never ends, and concerns only the VM of such processes.
 //!
-//! **A worker that dies leaves its records open**, where the driver would leave waiters waiting for ever. Here they end, as its work has
-//! ended: each worker holds a lock on a byte of the page's file for its pairs, which the kernel gives up when its process ends, and those that
-//! wait for a record look at the lock now and then. As such locks go when the process closes any descriptor of the file, a worker has
-//! one descriptor of a page, and closes it last.
+//! **A worker that dies leaves its records open**, where the driver would leave waiters waiting for ever. Here they
+//! end, as its work has ended: each worker holds a lock on a byte of the page's file for its pairs, which the kernel
+//! gives up when its process ends, and those that wait for a record look at the lock now and then. As such locks go
+//! when the process closes any descriptor of the file, a worker has one descriptor of a page, and closes it last.
 
 use std::{
     collections::HashMap,

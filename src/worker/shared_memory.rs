@@ -23,8 +23,8 @@ pub struct Shares {
     pub peers: WorkerEnd,
     /// Its number for these.
     pub number: u64,
-    /// The GPUs that the client may use, as the driver numbers them, in the order in which the guest sees them; empty for
-    /// all, in the driver's own order.
+    /// The GPUs that the client may use, as the driver numbers them, in the order in which the guest sees them; empty
+    /// for all, in the driver's own order.
     pub gpus: Vec<u32>,
 }
 

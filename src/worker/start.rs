@@ -275,8 +275,8 @@ fn hold_place() -> Result<(), Error> {
     place(file.into())
 }
 
-/// The path of a file that a worker keeps beside its VM's compiled code, and that other workers of the VM find there. Without a
-/// cache there is no such directory.
+/// The path of a file that a worker keeps beside its VM's compiled code, and that other workers of the VM find there.
+/// Without a cache there is no such directory.
 pub fn beside_cache(name: &str) -> PathBuf {
     Path::new("/proc/self/fd")
         .join(CACHE.to_string())

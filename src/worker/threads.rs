@@ -4,8 +4,8 @@
 //! The guest thread that made such a call waits for it, so nothing of that thread comes after; other
 //! guest threads' commands go on in the meantime.
 //!
-//! Such calls often follow each other closely, and to wake a thread takes longer than many of them. So one thread that has nothing to do
-//! polls for a moment before it sleeps.
+//! Such calls often follow each other closely, and to wake a thread takes longer than many of them. So one thread that
+//! has nothing to do polls for a moment before it sleeps.
 
 use std::{
     collections::VecDeque,

@@ -31,8 +31,8 @@ pub fn raw_command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
-/// `busy` computes for so many turns; `endless` does so for ever; `deep` has more local memory than a thread has by default;
-/// `scribble` writes to 64 KiB from byte 64 on until the third word is not 0, and adds 1 to the first then.
+/// `busy` computes for so many turns; `endless` does so for ever; `deep` has more local memory than a thread has by
+/// default; `scribble` writes to 64 KiB from byte 64 on until the third word is not 0, and adds 1 to the first then.
 pub const KERNELS: &str = "
 .version 6.4
 .target sm_70
@@ -281,8 +281,8 @@ impl<'a> Client<'a> {
         id
     }
 
-    /// A module of [`KERNELS`], and a function of it of this name under the same serial number; `asked` is the context in which
-    /// it is asked for.
+    /// A module of [`KERNELS`], and a function of it of this name under the same serial number; `asked` is the context
+    /// in which it is asked for.
     pub fn function(&mut self, serial: u64, name: &str, context: u64, asked: u64) -> u64 {
         let (module, function) = (object_id::<Module>(serial), object_id::<Function>(serial));
         let load = request::cuModuleLoadDataEx {
@@ -353,7 +353,8 @@ impl<'a> Client<'a> {
         pool
     }
 
-    /// Registers memory of the guest, at an address of the same number in the client, and has the worker serve a ring in it.
+    /// Registers memory of the guest, at an address of the same number in the client, and has the worker serve a ring
+    /// in it.
     pub fn share_ring(&mut self, at: u64, bytes: u64) {
         let address = (1 << 44) + at;
         let bytes = bytes.next_multiple_of(4096);

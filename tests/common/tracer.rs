@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process that holds another one in its last moment: killed, but with its memory mapped and its files open, as one of which a
-//! thread hangs in a driver.
+//! A process that holds another one in its last moment: killed, but with its memory mapped and its files open, as one
+//! of which a thread hangs in a driver.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -26,8 +26,8 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Waits for the end of a process, to hold it there; it writes to the address at last, unless that is 0. `None` if this host lets
-    /// no process trace another.
+    /// Waits for the end of a process, to hold it there; it writes to the address at last, unless that is 0. `None` if
+    /// this host lets no process trace another.
     pub fn new(process: u32, address: u64) -> Option<Self> {
         let mut tracer = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "tracer", "--nocapture", "--quiet"])

@@ -55,9 +55,8 @@ fn pitfall_84_a_vm_that_cloud_hypervisor_pauses_goes_on() {
     echoes(&mut guest, other);
 }
 
-/// QEMU stops the rings of a paused VM and of a device that is reset alike: clients go on after a pause, and end where a new driver
-/// starts the rings, whether or not the old one had the time to close them.
-/// GPGPU-DEV-8.
+/// QEMU stops the rings of a paused VM and of a device that is reset alike: clients go on after a pause, and end where
+/// a new driver starts the rings, whether or not the old one had the time to close them. GPGPU-DEV-8.
 #[test]
 fn pitfall_84_a_vm_that_qemu_pauses_goes_on_and_one_that_has_crashed_starts_anew() {
     let host = Host::new("normal");
@@ -86,8 +85,8 @@ fn pitfall_84_a_vm_that_qemu_pauses_goes_on_and_one_that_has_crashed_starts_anew
     assert_eq!(guest.close(client), status::NO_CLIENT);
 }
 
-/// Cloud Hypervisor connects anew where its back end goes away, or restores a VM from a snapshot. The driver can tell, its old
-/// clients are none of the device's, and new ones work; the event queue goes on with the buffers that it has.
+/// Cloud Hypervisor connects anew where its back end goes away, or restores a VM from a snapshot. The driver can tell,
+/// its old clients are none of the device's, and new ones work; the event queue goes on with the buffers that it has.
 /// GPGPU-DEV-71, GPGPU-DEV-72.
 #[test]
 fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
@@ -268,7 +267,8 @@ fn a_ring_without_a_call_descriptor_works() {
     echoes(&mut guest, client);
 }
 
-/// A driver that never rests, and a VMM that stops a ring, changes memory or goes away: the VMM is answered, and the processes end.
+/// A driver that never rests, and a VMM that stops a ring, changes memory or goes away: the VMM is answered, and the
+/// processes end.
 #[test]
 fn a_driver_that_never_rests_delays_no_other() {
     let host = Host::new("normal");

@@ -111,7 +111,8 @@ fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     echoes(&mut guest, other);
 }
 
-/// A ring goes on where it was stopped, also where its index is 0 again: that is no new driver, whose ring would be empty.
+/// A ring goes on where it was stopped, also where its index is 0 again: that is no new driver, whose ring would be
+/// empty.
 #[test]
 fn pitfall_84_a_ring_that_is_stopped_at_a_wrapped_index_goes_on() {
     let host = Host::new("normal");
@@ -146,7 +147,8 @@ fn pitfall_84_a_ring_that_is_stopped_at_a_wrapped_index_goes_on() {
     assert_eq!(guest.close(client), status::NO_CLIENT);
 }
 
-/// QEMU passes on whatever size a driver chooses. With another size than the driver's, the device would write behind its ring.
+/// QEMU passes on whatever size a driver chooses. With another size than the driver's, the device would write behind
+/// its ring.
 #[test]
 fn a_ring_whose_size_is_no_power_of_two_is_not_served() {
     let host = Host::new("normal");

@@ -24,7 +24,8 @@ pub const LIBRARY: &str = "GPGPU_TEST_LIBRARY";
 /// The beginning of its lines; the test harness prints others.
 pub const MARK: &str = "client: ";
 
-/// `busy` computes for so many turns and counts itself; `await_flag` runs until a number is not zero, which `raise_flag` makes it.
+/// `busy` computes for so many turns and counts itself; `await_flag` runs until a number is not zero, which
+/// `raise_flag` makes it.
 const KERNELS: &CStr = c"
 .version 6.4
 .target sm_70
@@ -83,7 +84,8 @@ macro_rules! functions {
 
         impl Cuda {
             fn load() -> Self {
-                // SAFETY: the library is the guest's, and each function has the type that CUDA gives it. It is never unloaded.
+                // SAFETY: the library is the guest's, and each function has the type that CUDA gives it. It is never
+                // unloaded.
                 unsafe {
                     let library = Library::new(std::env::var_os(LIBRARY).unwrap()).unwrap();
                     let library: &Library = Box::leak(Box::new(library));
@@ -369,7 +371,8 @@ impl Client {
         const ASSIGN_DEFAULT: u32 = 1;
         let (mut graph, mut exec, mut node) = (null_mut(), null_mut(), null_mut());
         let mut value = 0;
-        // SAFETY: the pointers are to values that live across the calls; the driver writes the address of an array with one body.
+        // SAFETY: the pointers are to values that live across the calls; the driver writes the address of an array with
+        // one body.
         unsafe {
             check((self.cuda.cuGraphCreate)(&mut graph, 0));
             let made = self.cuda.cuGraphConditionalHandleCreate;

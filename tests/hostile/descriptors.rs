@@ -351,7 +351,8 @@ fn pitfall_81_queries_of_invalid_algorithms_are_refused() {
     });
 }
 
-/// Plans that are none, that have ended or were an earlier process's, more than there may be, and operands that are not for them.
+/// Plans that are none, that have ended or were an earlier process's, more than there may be, and operands that are not
+/// for them.
 #[test]
 fn pitfall_81_invalid_plans_compute_nothing() {
     let Some(host) = start("") else { return };

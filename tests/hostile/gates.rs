@@ -16,7 +16,8 @@ use crate::{
     vmm,
 };
 
-/// With a limit that no kernel here reaches a VM always has turns, alone too, and each of them is charged to the microsecond.
+/// With a limit that no kernel here reaches a VM always has turns, alone too, and each of them is charged to the
+/// microsecond.
 const TURNS: &str = "longest-kernel = \"60s\"";
 
 /// The parameters of the kernels.
@@ -315,7 +316,8 @@ fn pitfall_74_a_launch_of_a_graph_is_charged_for_all_that_it_has() {
     client.close();
 }
 
-/// A kernel without end in a graph costs its client as one that was launched alone, after the limit for each that the graph has.
+/// A kernel without end in a graph costs its client as one that was launched alone, after the limit for each that the
+/// graph has.
 #[test]
 fn pitfall_74_an_endless_kernel_in_a_graph_is_ended() {
     let Some(host) = Host::with("longest-kernel = \"200ms\"", 1) else {

@@ -158,8 +158,8 @@ impl Attack<'_> {
         (bytes, count)
     }
 
-    /// The steps in bodies of conditional steps, and two of all these exchanged now and then. No loop begins with a value that is true: nobody
-    /// would end it.
+    /// The steps in bodies of conditional steps, and two of all these exchanged now and then. No loop begins with a
+    /// value that is true: nobody would end it.
     fn bodies(&mut self, place: &Place, inner: Vec<GraphStep>) -> Vec<GraphStep> {
         const IF: u64 = 0;
         const SWITCH: u64 = 2;

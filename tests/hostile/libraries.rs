@@ -90,7 +90,8 @@ pub fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32
     (said, head.result.get(), status)
 }
 
-/// Sends streams in any order, none of which waits for another, with room for so many bytes of each answer. The device answers all.
+/// Sends streams in any order, none of which waits for another, with room for so many bytes of each answer. The device
+/// answers all.
 pub fn in_any_order(
     client: &mut Client<'_>,
     mut streams: Vec<Vec<u8>>,
@@ -288,8 +289,8 @@ fn pitfall_63_invalid_handles_are_refused() {
     });
 }
 
-/// A handle that ends with its green context leaves its memory in the primary one, and so its charge: no other handle that
-/// has its id gives that back.
+/// A handle that ends with its green context leaves its memory in the primary one, and so its charge: no other handle
+/// that has its id gives that back.
 #[test]
 fn pitfall_69_a_green_context_does_not_end_the_charge_of_a_handle() {
     let Some(host) = start("") else { return };
@@ -326,7 +327,8 @@ fn pitfall_69_a_green_context_does_not_end_the_charge_of_a_handle() {
     });
 }
 
-/// Scalars and results where the library does not look for them, and requests of another length than their own (GPGPU-DEV-70).
+/// Scalars and results where the library does not look for them, and requests of another length than their own
+/// (GPGPU-DEV-70).
 #[test]
 fn pitfall_81_scalars_are_where_the_handles_mode_says() {
     let Some(host) = start("") else { return };

@@ -14,7 +14,8 @@ use crate::{
     vmm,
 };
 
-/// After a call with a workspace that the library refuses, or that is not the client's, the handle is on its stream again.
+/// After a call with a workspace that the library refuses, or that is not the client's, the handle is on its stream
+/// again.
 #[test]
 fn pitfall_81_a_workspace_ends_with_the_call_that_it_is_for() {
     let Some(host) = start("") else { return };

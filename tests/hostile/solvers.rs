@@ -152,7 +152,8 @@ fn pitfall_81_memory_of_the_hosts_is_bounded() {
     });
 }
 
-/// A thread of a guest makes, sets and ends the descriptors that others compute with, and the context in which all of that is.
+/// A thread of a guest makes, sets and ends the descriptors that others compute with, and the context in which all of
+/// that is.
 #[test]
 fn pitfall_63_a_descriptor_can_end_under_its_users() {
     let Some(host) = start("") else { return };

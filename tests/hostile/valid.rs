@@ -104,7 +104,8 @@ impl Attack<'_> {
         let to = self.pick(&place.memory).unwrap_or(0);
         let launch = launch(func, stream, to, self.turns / part);
         Sent {
-            // The function, the shared memory and the stream. Of the grid and the parameters would come kernels without end, or faults.
+            // The function, the shared memory and the stream. Of the grid and the parameters would come kernels without
+            // end, or faults.
             words: Some(&[0, 7, 8]),
             ..Sent::new(&launch, place.context)
         }

@@ -319,8 +319,8 @@ fn pitfall_62_a_host_without_descriptors_says_so() {
     assert!(back_end.lives());
 }
 
-/// Sets how many processes and threads the user of a process may have, as far as that process is concerned. Only that user may, or
-/// one with a privilege that not every root has.
+/// Sets how many processes and threads the user of a process may have, as far as that process is concerned. Only that
+/// user may, or one with a privilege that not every root has.
 fn limit_as(user: u32, pid: Pid, most: u64) {
     let mut command = Command::new("true");
     command.uid(user).gid(user);

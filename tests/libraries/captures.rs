@@ -141,7 +141,8 @@ pub fn workspaces() {
     }
     let mut graph: CUgraph = null_mut();
     cuda!(cuStreamEndCapture(stream, &mut graph));
-    // An allocation, the call, and a free, for each, as natively: the second and the third have what the one before freed.
+    // An allocation, the call, and a free, for each, as natively: the second and the third have what the one before
+    // freed.
     let mut count = 0;
     cuda!(cuGraphGetNodes(graph, null_mut(), &mut count));
     let mut nodes = vec![null_mut(); count];

@@ -17,7 +17,8 @@ macro_rules! cuda {
 macro_rules! call {
     (@any $arg:expr) => { _ };
     ($library:expr, $name:expr; $($arg:expr),* $(,)?) => {{
-        // SAFETY: the function has such arguments; pointers are NULL, device addresses or to values that live across the call.
+        // SAFETY: the function has such arguments; pointers are NULL, device addresses or to values that live across
+        // the call.
         unsafe {
             let function = $library.get::<unsafe extern "C" fn($(call!(@any $arg)),*) -> u32>($name.as_bytes());
             function.unwrap_or_else(|error| panic!("{}: {error}", $name))($($arg),*)
@@ -64,8 +65,8 @@ pub fn upload<T: Copy>(values: &[T]) -> u64 {
     address
 }
 
-/// Writes values to device memory, where streams that wait for no other find them too: a copy from pageable memory may return before
-/// its bytes are there.
+/// Writes values to device memory, where streams that wait for no other find them too: a copy from pageable memory may
+/// return before its bytes are there.
 pub fn write<T: Copy>(address: u64, values: &[T]) {
     cuda!(cuMemcpyHtoD_v2(
         address,

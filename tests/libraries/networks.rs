@@ -228,7 +228,8 @@ type Raw = *mut c_void;
 macro_rules! dnn {
     (@any $a:expr) => { _ };
     ($name:ident($($a:expr),* $(,)?)) => {{
-        // SAFETY: the function takes such arguments; pointers are NULL or valid, and the rest is refused where it is wrong.
+        // SAFETY: the function takes such arguments; pointers are NULL or valid, and the rest is refused where it is
+        // wrong.
         unsafe {
             let function = library().get::<unsafe extern "C" fn($(dnn!(@any $a)),*) -> c_int>(stringify!($name).as_bytes());
             function.unwrap()($($a),*)

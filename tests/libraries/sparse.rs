@@ -182,7 +182,8 @@ pub fn values() {
     assert_eq!(download::<f64>(at_y, 4), [1.0, 18.0, 100.0, 1020.0]);
     ok!(sparse, "cusparseSetPointerMode"; handle, 0);
 
-    // Sizes that are read and written: A times its transpose. This A has no fill mode: that is for solving by a triangle.
+    // Sizes that are read and written: A times its transpose. This A has no fill mode: that is for solving by a
+    // triangle.
     let (a, _) = matrix(&sparse);
     let (mut b, mut c, mut product) = (
         null_mut::<c_void>(),
@@ -243,7 +244,8 @@ fn settle() {
     unsafe { cudarc::driver::sys::cuCtxSynchronize() };
 }
 
-/// Descriptors of other classes, ones that have ended, also while another thread computes with them, and sizes that are none.
+/// Descriptors of other classes, ones that have ended, also while another thread computes with them, and sizes that are
+/// none.
 pub fn wrong() {
     begin();
     let sparse = open();

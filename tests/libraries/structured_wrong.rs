@@ -13,7 +13,8 @@ use crate::{
 
 const NOT_INITIALIZED: u32 = 1;
 
-/// Structures that hold something else, nothing any more, or never did; addresses that are none; another thread that ends a plan.
+/// Structures that hold something else, nothing any more, or never did; addresses that are none; another thread that
+/// ends a plan.
 pub fn wrong() {
     begin();
     let lt = open();

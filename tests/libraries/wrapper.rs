@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A guest's program that uses cuBLAS through cudarc's safe wrapper. Its numbers are small and whole, so that results are exact.
+//! A guest's program that uses cuBLAS through cudarc's safe wrapper. Its numbers are small and whole, so that results
+//! are exact.
 
 use std::{fmt::Debug, sync::Arc, thread};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Processes of a guest that have as much under way as they may: copies in both directions, of which a mover carries the large ones,
-//! kernels and copies that write to registered memory, and small commands.
+//! Processes of a guest that have as much under way as they may: copies in both directions, of which a mover carries
+//! the large ones, kernels and copies that write to registered memory, and small commands.
 
 use std::ops::Range;
 
@@ -53,7 +53,8 @@ fn data(seed: u64, place: u64, count: u64) -> Vec<u8> {
     bytes(!seed, place, count as usize)
 }
 
-/// The parts of a buffer, in the order in which data goes there: in every other buffer pages that do not follow on each other.
+/// The parts of a buffer, in the order in which data goes there: in every other buffer pages that do not follow on each
+/// other.
 fn parts(buffer: u64, at: u64) -> Vec<(u64, u32)> {
     let count = LARGE / PAGE;
     match buffer % 2 {

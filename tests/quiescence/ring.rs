@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of a guest that has its kernels launched by a ring: the GPU writes to its memory, and the worker to the ring.
+//! A process of a guest that has its kernels launched by a ring: the GPU writes to its memory, and the worker to the
+//! ring.
 
 use gpgpu_protocol::{
     api::{default_pool, request},
@@ -80,7 +81,8 @@ impl RingProcess {
         }
     }
 
-    /// Launches the kernels of a round, as many as there is room for; returns the commands that have the ring looked at.
+    /// Launches the kernels of a round, as many as there is room for; returns the commands that have the ring looked
+    /// at.
     pub fn work(&mut self, guest: &mut Guest) -> Option<u16> {
         for number in 0..LAUNCHES {
             let launch = launch(self.busy, self.stream, self.device, TURNS);

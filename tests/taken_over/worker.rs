@@ -48,8 +48,8 @@ pub const FILES_FOR_OTHERS: u8 = 12;
 /// Takes visitors, wants to meet everybody, for ever, and never reads.
 pub const MEET: u8 = 13;
 
-/// Asks for the sensors of all GPUs, many times, and looks for values in all of its VM's terms: the answer's second byte is how many GPUs
-/// it has found values of.
+/// Asks for the sensors of all GPUs, many times, and looks for values in all of its VM's terms: the answer's second
+/// byte is how many GPUs it has found values of.
 pub const SENSE: u8 = 14;
 
 /// The values of the test's sensors.

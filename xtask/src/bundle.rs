@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask bundle`: one archive with all that the demo, the benchmarks and the tests of the back end need on another machine, QEMU and its libraries included.
+//! `cargo xtask bundle`: one archive with all that the demo, the benchmarks and the tests of the back end need on
+//! another machine, QEMU and its libraries included.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -28,8 +29,8 @@ const NAME: &str = "virtio-gpgpu-bundle";
 const LIMIT: u64 = 60 * 1024 * 1024;
 /// The level of xz: from 6 on it takes longer and gains little.
 const LEVEL: u32 = 6;
-/// The dictionary of xz, in bytes. The guest's libraries are in the initramfs too, 100 MB before; with the level's own 8
-/// MiB the archive is a fifth larger. An archive of this size is one block, for one thread.
+/// The dictionary of xz, in bytes. The guest's libraries are in the initramfs too, 100 MB before; with the level's own
+/// 8 MiB the archive is a fifth larger. An archive of this size is one block, for one thread.
 const DICTIONARY: u32 = 128 << 20;
 /// The kernel that the bundle's guest boots.
 const KERNEL: &str = "6.12";
@@ -175,7 +176,8 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
     capture(Command::new("strip").arg("-o").arg(to).arg(from)).map(|_| ())
 }
 
-/// QEMU and virtiofsd with their loader, exactly the libraries that they are loaded with, and the firmware of [`FIRMWARE`].
+/// QEMU and virtiofsd with their loader, exactly the libraries that they are loaded with, and the firmware of
+/// [`FIRMWARE`].
 fn add_qemu(kernel: &Kernel, to: &Path) -> Result<()> {
     let root = &kernel.root;
     let lib = root.join("usr/lib/x86_64-linux-gnu");

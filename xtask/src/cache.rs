@@ -113,8 +113,8 @@ impl Inputs {
         Ok(self)
     }
 
-    /// Adds a file's name, size, inode and time of modification, in place of its contents: for large files that are written
-    /// anew when they change, as cargo writes its own.
+    /// Adds a file's name, size, inode and time of modification, in place of its contents: for large files that are
+    /// written anew when they change, as cargo writes its own.
     pub fn stamp(self, path: &Path) -> Result<Self> {
         let of = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         let (size, inode) = (of.size(), of.ino());

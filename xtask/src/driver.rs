@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tests of the guest's kernel driver (`tests/kernel`): a VM of each kernel, whose device does as the tests tell it.
+//! The tests of the guest's kernel driver (`tests/kernel`): a VM of each kernel, whose device does as the tests tell
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -232,7 +233,8 @@ fn job(id: &str, command: &str) -> Job {
     }
 }
 
-/// Adds the modules of the kernel's own that the tests need, those that it does not have built in, with the list of them for init.
+/// Adds the modules of the kernel's own that the tests need, those that it does not have built in, with the list of
+/// them for init.
 fn add_modules(archive: &mut initramfs::Archive, kernel: &Kernel) -> Result<()> {
     let mut list = initramfs::add_drivers(archive, kernel, &MODULES)?;
     list.push_str(&format!("{PROBES}\n"));

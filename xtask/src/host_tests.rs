@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tests of the back end in `tests/`, as programs that need no Rust where they run: in a bundle, for machines with a GPU.
+//! The tests of the back end in `tests/`, as programs that need no Rust where they run: in a bundle, for machines with
+//! a GPU.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -137,7 +138,8 @@ struct Counts {
     names: Vec<String>,
 }
 
-/// Reads the output of libtest or libtest-mimic, from tests that run one after the other; `ended` by itself, or with a test at work.
+/// Reads the output of libtest or libtest-mimic, from tests that run one after the other; `ended` by itself, or with a
+/// test at work.
 fn count(output: &str, ended: bool) -> Counts {
     let mut counts = Counts::default();
     let mut current = None;

@@ -143,8 +143,8 @@ impl Archive {
         Ok(inputs)
     }
 
-    /// Adds the libraries that `binaries` are loaded with on this host, where the guest's loader looks for them. Ours and
-    /// CUDA's come from elsewhere.
+    /// Adds the libraries that `binaries` are loaded with on this host, where the guest's loader looks for them. Ours
+    /// and CUDA's come from elsewhere.
     pub fn libraries_of(&mut self, binaries: &[PathBuf]) -> Result<()> {
         let mut found = BTreeSet::new();
         for binary in binaries {

@@ -43,8 +43,8 @@ impl Kernel {
         }
     }
 
-    /// The module of one of the kernel's own drivers, such as `block/loop`; none if the kernel has it built in, or not at
-    /// all.
+    /// The module of one of the kernel's own drivers, such as `block/loop`; none if the kernel has it built in, or not
+    /// at all.
     ///
     /// # Errors
     /// The module cannot be read.

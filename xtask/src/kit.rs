@@ -145,8 +145,8 @@ impl Kit {
     }
 }
 
-/// Fetches `parts` while cargo compiles: the fetch waits for the network, and cargo for the processor. Still beside cargo, finds out
-/// whether a VM of the kernel that `kernel` names runs under KVM, and builds the test programs.
+/// Fetches `parts` while cargo compiles: the fetch waits for the network, and cargo for the processor. Still beside
+/// cargo, finds out whether a VM of the kernel that `kernel` names runs under KVM, and builds the test programs.
 fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment> {
     let opened = setup::open()?;
     let paths = opened.paths.clone();

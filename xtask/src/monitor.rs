@@ -160,8 +160,8 @@ fn client(what: &str) -> String {
     format!("gpgpu-run --libdir /{SHIMS} /{GUEST} {what}")
 }
 
-/// A program of kernels, one of long copies and one with a backlog of kernels that write to pinned memory, at the same time. Each
-/// checks its results.
+/// A program of kernels, one of long copies and one with a backlog of kernels that write to pinned memory, at the same
+/// time. Each checks its results.
 fn working(id: &str) -> Job {
     let work = |kind: &str| client(&format!("work {kind}"));
     let (kernels, copies, backlog) = (work(""), work("copies"), work("backlog"));

@@ -10,8 +10,8 @@ use gpgpu_locks::Mutex;
 /// Calls `act` with each of `items`, on as many threads as there are processors.
 ///
 /// # Errors
-/// The first of `act`'s errors, in the order of the threads. A thread with an error takes no further item, but the others
-/// do.
+/// The first of `act`'s errors, in the order of the threads. A thread with an error takes no further item, but the
+/// others do.
 pub fn for_each<T: Send>(items: Vec<T>, act: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
     let items = Mutex::new(items.into_iter());
     let next = || items.lock().next();

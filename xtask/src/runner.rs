@@ -171,8 +171,8 @@ impl Backend {
         })
     }
 
-    /// As [`Self::start`], where `adapt` says in its command line where to listen: in the folder that it is given, at `vm` or at
-    /// `vm0`, `vm1` …
+    /// As [`Self::start`], where `adapt` says in its command line where to listen: in the folder that it is given, at
+    /// `vm` or at `vm0`, `vm1` …
     pub fn start_with(
         stage: &Stage,
         gpu: Gpu,

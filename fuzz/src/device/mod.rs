@@ -227,7 +227,8 @@ impl Rig {
         rig
     }
 
-    /// A device with a client that is served, has memory registered, and whose worker has passed device memory on to a mover.
+    /// A device with a client that is served, has memory registered, and whose worker has passed device memory on to a
+    /// mover.
     pub fn with_client() -> Self {
         let mut rig = Self::new();
         rig.open();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! CUDA's functions of graphs and of capture, under their own names.
 //!
-//! Each is a function of the driver that it is for and of whether NULL is the calling thread's own stream. All of them are unsafe, for
-//! one reason: pointers are NULL, or valid as CUDA's documentation of the function says.
+//! Each is a function of the driver that it is for and of whether NULL is the calling thread's own stream. All of them
+//! are unsafe, for one reason: pointers are NULL, or valid as CUDA's documentation of the function says.
 // One sentence says it for all, above.
 #![allow(clippy::missing_safety_doc)]
 
@@ -104,7 +104,8 @@ unsafe fn edges<G: Gpu>(
     (0..count).map(edge).collect()
 }
 
-/// Gives an array as CUDA's queries do: how many there are where `to` is NULL, else as many as there is room for, and NULL behind them.
+/// Gives an array as CUDA's queries do: how many there are where `to` is NULL, else as many as there is room for, and
+/// NULL behind them.
 ///
 /// # Errors
 ///

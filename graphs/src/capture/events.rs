@@ -83,8 +83,8 @@ pub(super) fn record_part<G: Gpu>(event: u64, stream: &Stream, edge: CUgraphEdge
     })
 }
 
-/// A stream is about to wait for an event. `true` if that is a part of a capture: of the stream's, or of the event's, which the
-/// stream joins.
+/// A stream is about to wait for an event. `true` if that is a part of a capture: of the stream's, or of the event's,
+/// which the stream joins.
 ///
 /// # Errors
 ///

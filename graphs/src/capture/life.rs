@@ -14,8 +14,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` where there are no graphs, `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for the legacy stream, `CUDA_ERROR_ILLEGAL_STATE` if
-/// the stream records already.
+/// `CUDA_ERROR_NOT_SUPPORTED` where there are no graphs, `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for the legacy stream,
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream records already.
 pub fn begin<G: Gpu>(
     stream: &Stream,
     mode: CUstreamCaptureMode,
@@ -89,9 +89,10 @@ impl<G: Gpu> Inner<G> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record. `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED` if it records for a capture that began
-/// in another: that is worth nothing any more, but still to be ended. `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`,
-/// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` and, in a thread that may not, `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD` end it without a graph.
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record. `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED` if it records for a
+/// capture that began in another: that is worth nothing any more, but still to be ended.
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` and, in a thread that may not,
+/// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD` end it without a graph.
 pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
     G::store().with(|inner| {
         if stream.is_legacy {

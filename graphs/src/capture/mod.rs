@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Stream capture: the captured streams, the calls that are forbidden meanwhile, and the meaning of events.
 //!
-//! Nothing of a capture reaches the GPU. A driver asks here before it gives a stream something to do: [`record_work`] and its like
-//! answer whether that was recorded in place of being done.
+//! Nothing of a capture reaches the GPU. A driver asks here before it gives a stream something to do: [`record_work`]
+//! and its like answer whether that was recorded in place of being done.
 
 mod events;
 mod life;
@@ -147,7 +147,8 @@ pub fn guard_legacy<G: Gpu>() -> Result {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where the thread is not allowed to make it: then the captures that forbid it are worth nothing.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where the thread is not allowed to make it: then the captures that forbid it
+/// are worth nothing.
 #[inline]
 pub fn guard<G: Gpu>() -> Result {
     if any::<G>() { forbid::<G>() } else { Ok(()) }
@@ -304,9 +305,9 @@ pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>
     G::store().allocate(graph, &dependencies, stream.context, bytes)
 }
 
-/// As [`record_work`], for a launch with attributes. `work` gets those that its node has; the others say how the launch waits for those
-/// before it, which events stand for a part of it, and whether kernels update the node. Gives the node's name in kernels, 0 for one that they do
-/// not update; `None` if the stream is not captured.
+/// As [`record_work`], for a launch with attributes. `work` gets those that its node has; the others say how the launch
+/// waits for those before it, which events stand for a part of it, and whether kernels update the node. Gives the
+/// node's name in kernels, 0 for one that they do not update; `None` if the stream is not captured.
 ///
 /// # Errors
 ///

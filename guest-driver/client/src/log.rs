@@ -56,8 +56,8 @@ pub fn refuse(function: &'static str, why: &str) {
     }
 }
 
-/// Exports functions that are not carried out: `unsupported! { STATUS; name name … }`. Each returns the status, and names itself the
-/// first time that it is called.
+/// Exports functions that are not carried out: `unsupported! { STATUS; name name … }`. Each returns the status, and
+/// names itself the first time that it is called.
 #[macro_export]
 macro_rules! unsupported {
     ($status:expr; $($name:ident)*) => {$(

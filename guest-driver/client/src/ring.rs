@@ -77,7 +77,8 @@ pub enum Waited {
     Over,
     /// The worker left the command alone: it goes by the command queue.
     Elsewhere,
-    /// It is over, and its answer is to be fetched by the command queue. The slot is the request's until [`Ring::fetched`].
+    /// It is over, and its answer is to be fetched by the command queue. The slot is the request's until
+    /// [`Ring::fetched`].
     Kept,
 }
 

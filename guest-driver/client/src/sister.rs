@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The way by which libcuda's sister libraries reach the process's one connection, which is libcuda's.
 //!
-//! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this project's
-//! libraries, and versioned: libraries of different age may meet in a process.
+//! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this
+//! project's libraries, and versioned: libraries of different age may meet in a process.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -39,7 +39,8 @@ pub struct Entry {
     pub stream: unsafe extern "C" fn(stream: CUstream, id: *mut u64) -> CUresult,
     /// Sends a request that needs no answer: the operation's number, its arguments as they travel, and their length.
     pub post: unsafe extern "C" fn(op: u16, arguments: *const u8, bytes: usize) -> CUresult,
-    /// Sends a request and hands its reply to `read`, with `to`, before it returns. The reply has at most [`LONGEST`] bytes.
+    /// Sends a request and hands its reply to `read`, with `to`, before it returns. The reply has at most [`LONGEST`]
+    /// bytes.
     pub call: unsafe extern "C" fn(
         op: u16,
         arguments: *const u8,
@@ -49,7 +50,8 @@ pub struct Entry {
     ) -> CUresult,
     /// `CUDA_SUCCESS` if the host has an operation, `CUDA_ERROR_NOT_SUPPORTED` if not.
     pub has: unsafe extern "C" fn(op: u16) -> CUresult,
-    /// `CUDA_SUCCESS` if the program sees all devices, in the host's order, `CUDA_ERROR_INVALID_DEVICE` if it has selected some.
+    /// `CUDA_SUCCESS` if the program sees all devices, in the host's order, `CUDA_ERROR_INVALID_DEVICE` if it has
+    /// selected some.
     pub sees_all: unsafe extern "C" fn() -> CUresult,
     /// As `call`, for a reply of up to `most` bytes, which can be more than an answer holds.
     pub call_for: unsafe extern "C" fn(
@@ -217,7 +219,8 @@ impl Sister {
     ///
     /// # Errors
     ///
-    /// As [`Sister::call`]; `CUDA_ERROR_NOT_INITIALIZED` where the process has not initialised CUDA, and in a forked child.
+    /// As [`Sister::call`]; `CUDA_ERROR_NOT_INITIALIZED` where the process has not initialised CUDA, and in a forked
+    /// child.
     pub fn ask<R: Request>(self, request: &R) -> Result<R::Reply> {
         let mut writer = Writer::new();
         request.put(&mut writer);

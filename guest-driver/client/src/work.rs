@@ -112,7 +112,8 @@ impl Work {
         });
     }
 
-    /// The same of a request that was appended to the ring, for the thread that has the ring: no other counts meanwhile.
+    /// The same of a request that was appended to the ring, for the thread that has the ring: no other counts
+    /// meanwhile.
     #[inline]
     pub fn count_appended(&self, operation: &Operation) {
         self.appended.count(operation, |count| {
@@ -133,10 +134,11 @@ impl Work {
         self.sum(|counts| &counts.sent)
     }
 
-    /// A stream has done all that it was given before [`Work::sent`] was `sent`, and nothing else was given to it before that.
+    /// A stream has done all that it was given before [`Work::sent`] was `sent`, and nothing else was given to it
+    /// before that.
     ///
-    /// `is_settled`: other streams have also done everything that the stream's next work would wait for. A query or a wait
-    /// does not tell: a blocking stream that has nothing to do may still wait for the legacy stream.
+    /// `is_settled`: other streams have also done everything that the stream's next work would wait for. A query or a
+    /// wait does not tell: a blocking stream that has nothing to do may still wait for the legacy stream.
     pub fn set_stream_idle(&self, stream: u64, sent: u64, is_settled: bool) {
         let found = IdleStream {
             stream,
@@ -158,8 +160,8 @@ impl Work {
         }
     }
 
-    /// Whether no work was given since a stream was settled. If the host finds something in it all the same, that is a record of an
-    /// event that is over for the program, or a mark of the host's own behind one.
+    /// Whether no work was given since a stream was settled. If the host finds something in it all the same, that is a
+    /// record of an event that is over for the program, or a mark of the host's own behind one.
     pub fn was_left_settled(&self, stream: u64) -> bool {
         let settled = SettledStream {
             stream,

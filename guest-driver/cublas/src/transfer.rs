@@ -69,7 +69,8 @@ fn bytes(count: usize, each: usize) -> Result<usize, Status> {
 }
 
 impl Rows {
-    /// A matrix of `rows` times `columns` elements, column by column, with `lda` and `ldb` elements from column to column.
+    /// A matrix of `rows` times `columns` elements, column by column, with `lda` and `ldb` elements from column to
+    /// column.
     fn matrix(
         [rows, columns, element]: [i64; 3],
         (from, lda): (*const c_void, i64),

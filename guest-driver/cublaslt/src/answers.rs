@@ -9,7 +9,8 @@ use std::{
 use gpgpu_library::Status;
 use gpgpu_locks::{Mutex, MutexGuard};
 
-/// The most answers that are kept. One of a heuristic has a hundred bytes for each algorithm, and is asked with five hundred.
+/// The most answers that are kept. One of a heuristic has a hundred bytes for each algorithm, and is asked with five
+/// hundred.
 const MOST: usize = 1 << 12;
 
 /// An answer's bytes.

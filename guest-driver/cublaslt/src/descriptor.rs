@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Descriptors, which live in this process alone.
 //!
-//! A program has room for a descriptor, which it may copy as it likes, or asks for one of ours. So all of a descriptor is in its own
-//! bytes: a mark, and behind it the values of its attributes, packed in the order of the tables in [`gpgpu_protocol`].
-//! The size of the room depends on the program's header. An attribute without room is not there, as in the library of
-//! that header's age.
+//! A program has room for a descriptor, which it may copy as it likes, or asks for one of ours. So all of a descriptor
+//! is in its own bytes: a mark, and behind it the values of its attributes, packed in the order of the tables in
+//! [`gpgpu_protocol`]. The size of the room depends on the program's header. An attribute without room is not there, as
+//! in the library of that header's age.
 
 use std::mem::MaybeUninit;
 
@@ -93,7 +93,8 @@ impl Descriptor<'_> {
         if mark.class != class_mark(class) || !(LEAST..=words(class) * 8).contains(&bytes) {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: a descriptor has as many bytes as its mark says, which live and stay as they are by the caller's promise.
+        // SAFETY: a descriptor has as many bytes as its mark says, which live and stay as they are by the caller's
+        // promise.
         let packed = unsafe { std::slice::from_raw_parts(values(raw), bytes - MARK) };
         Ok(Self {
             class,

@@ -20,7 +20,8 @@ fn number(of: i32) -> u64 {
     u64::from(of as u32)
 }
 
-/// Exports the functions that make a descriptor: in memory of ours, and in the program's. Both take the values that it has at first.
+/// Exports the functions that make a descriptor: in memory of ours, and in the program's. Both take the values that it
+/// has at first.
 macro_rules! made {
     ($($class:ident: $create:ident $init:ident ($($arg:ident: $ty:ty),*) [$($first:expr),*];)*) => {$(
         /// cuBLASLt's function of this name.

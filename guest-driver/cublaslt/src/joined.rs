@@ -33,8 +33,8 @@ impl<const PARTS: usize> Joined<PARTS> {
 
 /// A number for parts. Their places count: to swap two makes another one.
 pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    // A multiplication by 2^25 + 1, which is odd, so that no bit is lost. It takes a shift and an addition. Compilers use
-    // vectors for other multipliers, which takes more instructions.
+    // A multiplication by 2^25 + 1, which is odd, so that no bit is lost. It takes a shift and an addition. Compilers
+    // use vectors for other multipliers, which takes more instructions.
     let add = |lane: &mut u64, word: &[u8; 8]| {
         let product = lane.wrapping_add(*lane << 25);
         *lane = product.wrapping_add(u64::from_ne_bytes(*word));

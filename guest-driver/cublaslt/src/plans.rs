@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Plans: descriptions of products that the host keeps. A product that a program computes again travels without its descriptors.
+//! Plans: descriptions of products that the host keeps. A product that a program computes again travels without its
+//! descriptors.
 //!
 //! A program makes the same descriptors anew for each product, so a plan is found by all bytes of its descriptors. Each
 //! thread has a table of its own: no other thread ends a plan between a look at the table and the product that names
@@ -138,7 +139,8 @@ pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
     }
 }
 
-/// The library has accepted a product without a plan, of a description with this number: one that comes again gets a plan.
+/// The library has accepted a product without a plan, of a description with this number: one that comes again gets a
+/// plan.
 pub fn met(hash: u64, parts: &Parts<'_>, algorithm: Option<&Algorithm>) {
     let note = |table: &RefCell<Table>| {
         let Ok(mut table) = table.try_borrow_mut() else {

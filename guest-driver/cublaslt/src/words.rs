@@ -105,7 +105,8 @@ pub extern "C" fn cublasLtDisableCpuInstructionsSetMask(mask: c_uint) -> c_uint 
     MASK.swap(mask, Ordering::Relaxed)
 }
 
-/// `cublasLtLoggerSetCallback`: the log would be the host's, which is the operator's. Nothing is logged, and the callback is never called.
+/// `cublasLtLoggerSetCallback`: the log would be the host's, which is the operator's. Nothing is logged, and the
+/// callback is never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtLoggerSetCallback(_callback: *mut c_void) -> Status {
     status::SUCCESS

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Variant packs: where the tensors of an execution are. They stay in the program's process, which reads values by their addresses when a
-//! plan is executed.
+//! Variant packs: where the tensors of an execution are. They stay in the program's process, which reads values by
+//! their addresses when a plan is executed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -85,7 +85,8 @@ impl Pack {
         }
     }
 
-    /// Writes it for an execution; `read` gives the bytes at an address of the program. Gives a number for executions that look alike.
+    /// Writes it for an execution; `read` gives the bytes at an address of the program. Gives a number for executions
+    /// that look alike.
     ///
     /// # Errors
     ///

@@ -52,8 +52,8 @@ fn ask_size(
     forward::send(function, &words(id))
 }
 
-/// Exports the functions that make a transform, and those that ask how much memory it needs: the arguments before and behind
-/// `workSize`.
+/// Exports the functions that make a transform, and those that ask how much memory it needs: the arguments before and
+/// behind `workSize`.
 macro_rules! transforms {
     ($($make:ident $size:ident ($($a:ident: $t:ty),*) ($($b:ident: $u:ty)?);)*) => {$(
         /// cuFFT's function of this name.
@@ -92,7 +92,8 @@ transforms! {
     cufftXtMakePlanMany cufftXtGetSizeMany (rank: i32, n: *mut i64, inembed: *mut i64, istride: i64, idist: i64, inputtype: i32, onembed: *mut i64, ostride: i64, odist: i64, outputtype: i32, batch: i64) (executiontype: i32);
 }
 
-/// Exports the functions that make a plan with its transform, and those that ask about one that is not made: by a plan of their own.
+/// Exports the functions that make a plan with its transform, and those that ask about one that is not made: by a plan
+/// of their own.
 macro_rules! plans {
     ($($plan:ident $estimate:ident $make:ident $size:ident ($($a:ident: $t:ty),*);)*) => {$(
         /// cuFFT's function of this name.

@@ -30,7 +30,8 @@ pub type Number = i32;
 /// The state of a plan.
 #[derive(Debug)]
 pub struct Plan {
-    /// The host's object; 0 until the plan needs one: it is then made in the context that is current, as cuFFT takes the device at that time.
+    /// The host's object; 0 until the plan needs one: it is then made in the context that is current, as cuFFT takes
+    /// the device at that time.
     id: u64,
     /// Whether the plan gets its work area by itself.
     allocates: bool,

@@ -6,8 +6,8 @@
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cufft::status;
 
-// Callbacks, which are device code of the program's in cuFFT's kernels; plans for several GPUs and their memory; and building blocks for
-// device code.
+// Callbacks, which are device code of the program's in cuFFT's kernels; plans for several GPUs and their memory; and
+// building blocks for device code.
 unsupported! { status::NOT_SUPPORTED;
     __cufftXtSetJITCallback_12_7 cufftDebug cufftDescriptionCreate cufftDescriptionDestroy
     cufftDescriptionGetTraitInt64 cufftDescriptionSetTraitInt64 cufftDeviceCreate

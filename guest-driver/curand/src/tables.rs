@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tables for quasirandom sequences: constants of the host's library, which stay in the process once they were asked for.
+//! The tables for quasirandom sequences: constants of the host's library, which stay in the process once they were
+//! asked for.
 
 use std::ffi::c_void;
 

@@ -4,8 +4,8 @@
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::curand::status;
 
-// The library keeps addresses of its own memory in the structure, which the program's kernels can write to, and follows them when it is
-// asked to end one.
+// The library keeps addresses of its own memory in the structure, which the program's kernels can write to, and follows
+// them when it is asked to end one.
 unsupported! { status::ARCH_MISMATCH;
     curandCreatePoissonDistribution curandDestroyDistribution
 }

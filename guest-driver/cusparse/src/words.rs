@@ -22,8 +22,8 @@ pub extern "C" fn cusparseGetErrorString(status: Status) -> *const c_char {
 
 macro_rules! log {
     ($($name:ident($($argument:ty)?);)*) => {$(
-        /// cuSPARSE's function of this name: its log would be the host's, which is the operator's. Nothing is logged, and no callback is
-        /// called.
+        /// cuSPARSE's function of this name: its log would be the host's, which is the operator's. Nothing is logged,
+        /// and no callback is called.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($(_: $argument)?) -> Status {
             SUCCESS

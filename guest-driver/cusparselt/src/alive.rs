@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The plans that the host has of this process. Programs need not end theirs, and some make one anew for each product in the same
-//! structure; the host has room for so many. Then the one that was used longest ago ends, which such a program has lost.
+//! The plans that the host has of this process. Programs need not end theirs, and some make one anew for each product
+//! in the same structure; the host has room for so many. Then the one that was used longest ago ends, which such a
+//! program has lost.
 
 use std::collections::HashMap;
 

@@ -185,7 +185,8 @@ unsafe fn first_of(streams: *const CUstream, count: c_int) -> Result<u64, Status
 ///
 /// # Safety
 ///
-/// Structures are NULL or the caller's; scalars at host addresses are NULL or single-precision numbers; `streams` is NULL or has as many as is said.
+/// Structures are NULL or the caller's; scalars at host addresses are NULL or single-precision numbers; `streams` is
+/// NULL or has as many as is said.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cusparseLtMatmul(

@@ -220,7 +220,8 @@ passed_as! {
     Text as *const c_char;
     HostPtr as *mut c_void;
     HostPtr as *const c_void;
-    // Arrays whose elements are pointers or integers, as another argument says; and those that are never written through.
+    // Arrays whose elements are pointers or integers, as another argument says; and those that are never written
+    // through.
     OutPtr<usize> as *mut *mut c_void;
     InPtr<usize> as *mut *mut c_void;
     InPtr<*const c_void> as *mut *mut c_void;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies of boxes of which an array is one end at least.
 //!
-//! The other end is an array too, or memory that the worker can address, or pageable memory, whose bytes travel beside the
-//! stream in pieces of boxes; many without gaps by way of device memory.
+//! The other end is an array too, or memory that the worker can address, or pageable memory, whose bytes travel beside
+//! the stream in pieces of boxes; many without gaps by way of device memory.
 
 use std::sync::atomic::Ordering;
 
@@ -167,13 +167,14 @@ fn is_packed(pitch: usize, slice: usize, [width, height, depth]: Size) -> bool {
     (height == 1 || pitch == width) && (depth == 1 || slice == width * height)
 }
 
-/// From so many bytes on, pageable memory without gaps goes by way of device memory: the mover copies large data faster than pieces travel
-/// beside the stream, and the GPU takes next to no time for the rest of the way.
+/// From so many bytes on, pageable memory without gaps goes by way of device memory: the mover copies large data faster
+/// than pieces travel beside the stream, and the GPU takes next to no time for the rest of the way.
 const STAGED: usize = 8 << 20;
 /// The most device memory that is taken for it.
 const STAGE: usize = 64 << 20;
 
-/// Has `each` copy a box piece by piece by way of device memory, whose address it gets; `false` if that is not worth it, or there is no memory.
+/// Has `each` copy a box piece by piece by way of device memory, whose address it gets; `false` if that is not worth
+/// it, or there is no memory.
 fn staged(
     client: &Client,
     (size, is_packed): (Size, bool),

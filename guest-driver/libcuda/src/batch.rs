@@ -82,7 +82,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// For each operation, the order in which its source is read: `starts` names the first operation of each of the attributes.
+    /// For each operation, the order in which its source is read: `starts` names the first operation of each of the
+    /// attributes.
     fn accesses(&self) -> Result<Vec<u32>> {
         if self.count == 0 || self.kinds == 0 || self.starts.at(0)? != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Batches of copies in three dimensions: each is made of single copies in the batch's stream, as [`crate::batch`]'s are. A copy with
-//! attributes is a batch of one.
+//! Batches of copies in three dimensions: each is made of single copies in the batch's stream, as [`crate::batch`]'s
+//! are. A copy with attributes is a batch of one.
 
 use std::ffi::c_void;
 
@@ -34,8 +34,8 @@ struct Operand {
     type_: u32,
     /// The pointer or the array.
     address: u64,
-    /// Of a pointer: the length of a row, the rows of a layer, and a hint. A length is 0 where there are no gaps. Of an array: the
-    /// offset.
+    /// Of a pointer: the length of a row, the rows of a layer, and a hint. A length is 0 where there are no gaps. Of an
+    /// array: the offset.
     lengths: [usize; 3],
 }
 
@@ -185,7 +185,8 @@ fn operations(
     (0..count).map(one).collect()
 }
 
-/// Issues the copies, and says which failed: `usize::MAX` for none. The legacy default stream takes no batch, and says nothing of it.
+/// Issues the copies, and says which failed: `usize::MAX` for none. The legacy default stream takes no batch, and says
+/// nothing of it.
 fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: Order) -> Result {
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);

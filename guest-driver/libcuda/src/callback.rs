@@ -146,8 +146,9 @@ fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c
 /// The greatest `CUhostTaskSyncMode`: `CU_HOST_TASK_SPINWAIT`. 0 is `CU_HOST_TASK_BLOCKING`.
 const SPIN_WAIT: u32 = 1;
 
-/// Checks a `CUhostTaskSyncMode`. The mode says how the thread that makes the calls waits for the next one: it blocks or spins. Here that
-/// thread waits for a message of the host, and always blocks. The second mode gives the same result, and is not faster.
+/// Checks a `CUhostTaskSyncMode`. The mode says how the thread that makes the calls waits for the next one: it blocks
+/// or spins. Here that thread waits for a message of the host, and always blocks. The second mode gives the same
+/// result, and is not faster.
 fn check_mode(mode: u32) -> Result {
     if mode > SPIN_WAIT {
         return Err(CUDA_ERROR_INVALID_VALUE);

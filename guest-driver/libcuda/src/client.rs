@@ -153,7 +153,8 @@ impl Client {
         }
     }
 
-    /// The range that holds all of the `bytes` bytes at `address`, if the current context may read and write them beyond doubt.
+    /// The range that holds all of the `bytes` bytes at `address`, if the current context may read and write them
+    /// beyond doubt.
     #[inline]
     pub fn whole(&self, address: u64, bytes: usize) -> Option<Range> {
         let range = self.pointers.find_whole(address, bytes)?;

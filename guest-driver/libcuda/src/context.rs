@@ -371,7 +371,8 @@ cuda! {
         }
     }
 
-    /// `cuCtxDetach`, long deprecated: one use less of the current context, which ends with the last. A primary context has other uses.
+    /// `cuCtxDetach`, long deprecated: one use less of the current context, which ends with the last. A primary context
+    /// has other uses.
     fn cuCtxDetach(ctx: CUcontext) {
         let client = client()?;
         let id = Context::id(ctx);

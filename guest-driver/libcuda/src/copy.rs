@@ -23,8 +23,8 @@ use crate::{
     thread,
 };
 
-/// The most bytes that travel in the command itself. On an H100, 4 and 8 KiB with a wait behind them take 1 µs less than by a block, of
-/// which the worker has to tell that it is free again; 16 KiB take as long, and 32 KiB 10 µs more.
+/// The most bytes that travel in the command itself. On an H100, 4 and 8 KiB with a wait behind them take 1 µs less
+/// than by a block, of which the worker has to tell that it is free again; 16 KiB take as long, and 32 KiB 10 µs more.
 const IN_COMMAND: usize = 8 << 10;
 /// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
 const BY_BLOCKS: usize = 4 << 20;
@@ -32,8 +32,8 @@ const BY_BLOCKS: usize = 4 << 20;
 /// The longest wait of a copy for a data block before it goes another way.
 const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 
-/// So much pinned memory an asynchronous copy may read when it is issued, if its own stream is idle: though another stream
-/// that it follows has yet to write that memory. A synchronous copy is sent as one, and must not.
+/// So much pinned memory an asynchronous copy may read when it is issued, if its own stream is idle: though another
+/// stream that it follows has yet to write that memory. A synchronous copy is sent as one, and must not.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// One side of a copy.
@@ -241,7 +241,8 @@ fn outward(client: &Client, dst: HostPtr, src: u64, bytes: usize, hStream: u64) 
         .map(drop)
 }
 
-/// Copies this process's memory to the device in a stream, whatever else is known of it; it has been read when this returns.
+/// Copies this process's memory to the device in a stream, whatever else is known of it; it has been read when this
+/// returns.
 ///
 /// # Errors
 ///
@@ -254,7 +255,8 @@ pub fn send(client: &Client, dst: u64, src: HostPtr, bytes: usize, stream: u64) 
     inward(client, dst, src, bytes, order)
 }
 
-/// Copies from the device to this process's memory, whatever else is known of it; it has been written when this returns.
+/// Copies from the device to this process's memory, whatever else is known of it; it has been written when this
+/// returns.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The settings of the GPU's core dumps. They are kept and told, as CUDA's documentation describes them; no core dump is ever written, for
-//! the host's driver would write it, on the host, of memory that is not this program's alone.
+//! The settings of the GPU's core dumps. They are kept and told, as CUDA's documentation describes them; no core dump
+//! is ever written, for the host's driver would write it, on the host, of memory that is not this program's alone.
 
 use gpgpu_client::log;
 use gpgpu_locks::{Mutex, MutexGuard};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA's environment variables that this library implements itself, because the worker's driver has the environment of the service.
-//! [`crate::visible`] has the variables that choose devices.
+//! CUDA's environment variables that this library implements itself, because the worker's driver has the environment of
+//! the service. [`crate::visible`] has the variables that choose devices.
 
 use std::sync::OnceLock;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Events: recorded, asked about, waited for.
 //!
-//! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write of the
-//! GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say so
-//! yet is asked about at the host now and then: errors are found there.
+//! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write
+//! of the GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say
+//! so yet is asked about at the host now and then: errors are found there.
 //!
-//! A record in a stream that is known to have nothing to wait for is over at once, as in NVIDIA's driver: the GPU is asked
-//! for no word.
+//! A record in a stream that is known to have nothing to wait for is over at once, as in NVIDIA's driver: the GPU is
+//! asked for no word.
 
 use std::{
     cell::{Cell, RefCell},

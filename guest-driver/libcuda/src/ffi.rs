@@ -31,8 +31,8 @@ macro_rules! permit {
 }
 pub use permit;
 
-/// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code, and a
-/// function whose arguments are not the driver API's does not compile.
+/// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code,
+/// and a function whose arguments are not the driver API's does not compile.
 #[macro_export]
 macro_rules! cuda {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident : $ty:ty),* $(,)?) $body:block)*) => {$(

@@ -11,8 +11,8 @@ use crate::{
     thread,
 };
 
-/// Whether the host has a variable, which was looked up, in managed memory. An older host does not say so, and has it there for kernels and
-/// copies alone.
+/// Whether the host has a variable, which was looked up, in managed memory. An older host does not say so, and has it
+/// there for kernels and copies alone.
 fn is_managed(client: &Client, start: u64) -> bool {
     let request = request::gpgpuPointerAttribute {
         value: true,
@@ -22,8 +22,8 @@ fn is_managed(client: &Client, start: u64) -> bool {
     client.call(&request).is_ok_and(|reply| reply.value != 0)
 }
 
-/// Notes the memory of a variable, so that copies know it as the device's, and so that the program reaches it if it is managed and can be
-/// reached. `owner` is the module or the library.
+/// Notes the memory of a variable, so that copies know it as the device's, and so that the program reaches it if it is
+/// managed and can be reached. `owner` is the module or the library.
 pub fn note(client: &'static Client, owner: u64, start: u64, bytes: usize) {
     if start == 0 || bytes == 0 || client.pointers.find(start).is_some() {
         return;

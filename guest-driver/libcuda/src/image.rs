@@ -69,8 +69,9 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_JIT_COMPILATION_DISABLED` if that is text alone, which is not to be compiled; `CUDA_ERROR_NO_BINARY_FOR_GPU` if it is
-/// nothing, as machine code is not to be used. NVIDIA's driver says so when a library's kernel is asked for.
+/// `CUDA_ERROR_JIT_COMPILATION_DISABLED` if that is text alone, which is not to be compiled;
+/// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it is nothing, as machine code is not to be used. NVIDIA's driver says so when a
+/// library's kernel is asked for.
 pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     let capability = |info| -> Result<u32> {
         let major = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -211,8 +212,8 @@ pub struct Jit {
     count: usize,
     options: InPtr<CUjit_option>,
     values: OutPtr<usize>,
-    /// The bytes of the buffers for information and for errors. A linker answers several times, and each answer puts the length of a text where the
-    /// program had put the length of its buffer.
+    /// The bytes of the buffers for information and for errors. A linker answers several times, and each answer puts
+    /// the length of a text where the program had put the length of its buffer.
     rooms: [usize; 2],
 }
 

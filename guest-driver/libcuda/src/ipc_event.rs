@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Events that the program shares with other processes of its VM. The host has them by functions of their own; a record of one is known to every
-//! process when the call returns.
+//! Events that the program shares with other processes of its VM. The host has them by functions of their own; a record
+//! of one is known to every process when the call returns.
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Launches as before CUDA 4.0: a function keeps its block shape, its shared memory and its parameters, and a launch takes them.
+//! Launches as before CUDA 4.0: a function keeps its block shape, its shared memory and its parameters, and a launch
+//! takes them.
 
 use std::{ffi::c_void, sync::OnceLock};
 

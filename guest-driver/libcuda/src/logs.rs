@@ -134,7 +134,8 @@ fn head() -> String {
     )
 }
 
-/// Appends a line to a file, or writes it to the stream of this name, as `CUDA_LOG_FILE` has it. A line that cannot be written is lost.
+/// Appends a line to a file, or writes it to the stream of this name, as `CUDA_LOG_FILE` has it. A line that cannot be
+/// written is lost.
 fn note(file: &str, line: &str) {
     match file {
         "stdout" => put_out(line.as_bytes(), &[]),

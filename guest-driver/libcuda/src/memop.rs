@@ -47,7 +47,8 @@ pub fn read(words: &CUstreamBatchMemOpParams) -> MemOp {
     }
 }
 
-/// The operation with the address by which the worker reaches its word; one that this process does not know is the host's to refuse.
+/// The operation with the address by which the worker reaches its word; one that this process does not know is the
+/// host's to refuse.
 pub fn reach(client: &Client, op: MemOp) -> MemOp {
     let Some(bytes) = word_bytes(op.operation) else {
         return op;

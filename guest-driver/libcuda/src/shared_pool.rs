@@ -106,7 +106,8 @@ cuda! {
         data.set(CUmemPoolPtrExportData { reserved: ipc::handle(&shared.name)? })
     }
 
-    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool. One that is open is the same, and is freed once.
+    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool. One that is open is the same, and is freed
+    /// once.
     fn cuMemPoolImportPointer(ptr_out: OutPtr<CUdeviceptr>, pool: CUmemoryPool, shareData: *mut c_void) {
         let client = client()?;
         ptr_out.required()?;

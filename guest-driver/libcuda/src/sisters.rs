@@ -111,7 +111,8 @@ unsafe fn request<'a>(
     }))
 }
 
-/// Whether a call travels as data beside the stream. An older host has no such calls: most replies are short all the same.
+/// Whether a call travels as data beside the stream. An older host has no such calls: most replies are short all the
+/// same.
 fn is_long(client: &Client, arguments: &[u8], most: usize) -> bool {
     arguments.len().max(most) > LONGEST && client.has(api_request::gpgpuLongCall::OP)
 }

@@ -120,8 +120,8 @@ fn context_out(pctx: OutPtr<CUcontext>, stream: CUstream) -> Result {
     pctx.set(Context::handle(context(stream)?))
 }
 
-/// The context of a stream that is no green one, and the green one, which is NULL for a stream of another context. In a green context a thread's
-/// own stream is none, as CUDA's documentation has it.
+/// The context of a stream that is no green one, and the green one, which is NULL for a stream of another context. In a
+/// green context a thread's own stream is none, as CUDA's documentation has it.
 fn contexts(shape: DefaultStream, stream: CUstream) -> Result<(CUcontext, CUgreenCtx)> {
     let client = client()?;
     let context = context(stream)?;

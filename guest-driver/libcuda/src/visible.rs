@@ -24,12 +24,13 @@ const ORDER: &str = "CUDA_DEVICE_ORDER";
 /// The beginning of the name of a device that is its UUID.
 const UUID: &str = "GPU-";
 
-/// Leaves the devices in the hello that the program is to see, and tells the host; whether that is all of them, in the host's order.
+/// Leaves the devices in the hello that the program is to see, and tells the host; whether that is all of them, in the
+/// host's order.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_DEVICE` where a variable makes no sense, `CUDA_ERROR_NOT_SUPPORTED` where the host is too old for this
-/// selection, or as [`Connection::call`].
+/// `CUDA_ERROR_INVALID_DEVICE` where a variable makes no sense, `CUDA_ERROR_NOT_SUPPORTED` where the host is too old
+/// for this selection, or as [`Connection::call`].
 pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
     let (visible, order) = (std::env::var_os(VISIBLE), std::env::var_os(ORDER));
     let selected = selection(&hello.devices, visible.as_deref(), order.as_deref())?;
@@ -60,11 +61,13 @@ pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
     Ok(is_all)
 }
 
-/// The places of the devices that these values of the two variables let a program see, in the order in which it sees them.
+/// The places of the devices that these values of the two variables let a program see, in the order in which it sees
+/// them.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_DEVICE` for an order that there is not, and for a device that is named twice, as NVIDIA's driver answers.
+/// `CUDA_ERROR_INVALID_DEVICE` for an order that there is not, and for a device that is named twice, as NVIDIA's driver
+/// answers.
 fn selection(
     devices: &[DeviceInfo],
     visible: Option<&OsStr>,

@@ -262,7 +262,8 @@ export! {
         current()?.cuMemcpy3DBatchAsync13(count, operations, flags, ds.of(stream))
     }
 
-    // A copy with attributes follows the rules of a batch. So it is a batch of one, which every driver of CUDA 13 supports.
+    // A copy with attributes follows the rules of a batch. So it is a batch of one, which every driver of CUDA 13
+    // supports.
     fn(ds) cudaMemcpyWithAttributesAsync, cudaMemcpyWithAttributesAsync_ptsz(to: *mut c_void, from: *const c_void, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: cudaStream_t) {
         let (mut to, mut from, mut bytes, mut first) = (address(to), address(from), bytes, 0);
         current()?.cuMemcpyBatchAsync13(&raw mut to, &raw mut from, &raw mut bytes, 1, attributes, &raw mut first, 1, ds.of(stream))

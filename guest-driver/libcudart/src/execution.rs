@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Execution contexts and resources, of CUDA 13.1: devices' primary contexts, and green contexts.
 //!
-//! An execution context is the driver's context, which for a green one the driver makes of its handle. Resources have the driver's
-//! layout.
+//! An execution context is the driver's context, which for a green one the driver makes of its handle. Resources have
+//! the driver's layout.
 
 use crate::abi::*;
 use crate::context::{current, retain};
@@ -113,7 +113,8 @@ export! {
         driver()?.cuCtxGetId(required(context)?, id)
     }
 
-    // A stream of a green context is made with that current, as flags say: the driver's own function takes non-blocking ones alone.
+    // A stream of a green context is made with that current, as flags say: the driver's own function takes non-blocking
+    // ones alone.
     fn cudaExecutionCtxStreamCreate(stream: *mut cudaStream_t, context: cudaExecutionContext_t, flags: c_uint, priority: c_int) {
         let driver = driver()?;
         driver.cuCtxPushCurrent(required(context)?)?;

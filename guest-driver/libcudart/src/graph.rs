@@ -44,8 +44,8 @@ pub fn launch_of(func: CUfunction, p: &cudaKernelNodeParams) -> CUDA_KERNEL_NODE
     }
 }
 
-/// The runtime's form of a launch that the driver tells of, and whether its function is the stub of a registered kernel. A program gets back
-/// the function that it knows.
+/// The runtime's form of a launch that the driver tells of, and whether its function is the stub of a registered
+/// kernel. A program gets back the function that it knows.
 pub fn launch_from(
     driver: &Driver,
     native: &CUDA_KERNEL_NODE_PARAMS,

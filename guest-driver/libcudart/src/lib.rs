@@ -10,8 +10,8 @@
 //! - [`context`]: which context a call runs in
 //! - [`error`], [`codes`]: last error, names, strings
 //! - [`registration`]: the functions that nvcc's stubs call, and the way from a stub to a kernel
-//! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`texture`], [`stream`], [`event`], [`execution`], [`external`], [`graph`], [`library`],
-//!   [`device`], [`properties`]: the API, by area
+//! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`texture`], [`stream`], [`event`], [`execution`], [`external`],
+//!   [`graph`], [`library`], [`device`], [`properties`]: the API, by area
 //! - [`unsupported`]: functions that programs need to start, and that are not implemented
 //!
 //! No code here panics, and no thread-local has a destructor: calls come in from constructors,

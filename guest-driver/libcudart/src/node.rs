@@ -67,8 +67,8 @@ struct NativeCopy {
     parameters: CUDA_MEMCPY3D,
 }
 
-/// The place of the context in `CUDA_MEMSET_NODE_PARAMS_v2`, in words; and in `CUDA_CONDITIONAL_NODE_PARAMS`. From CUDA 13.1 on it is the
-/// same in the runtime's structures.
+/// The place of the context in `CUDA_MEMSET_NODE_PARAMS_v2`, in words; and in `CUDA_CONDITIONAL_NODE_PARAMS`. From CUDA
+/// 13.1 on it is the same in the runtime's structures.
 const FILL_CONTEXT: usize = 5;
 const CONDITION_CONTEXT: usize = 3;
 

@@ -51,8 +51,8 @@ export! {
     // A cudaError_t and a CUresult are the same number, so the callback needs no wrapper.
     pass fn(stream) cudaStreamAddCallback, cudaStreamAddCallback_ptsz(stream: cudaStream_t, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) => cuStreamAddCallback;
     pass fn(stream) cudaLaunchHostFunc, cudaLaunchHostFunc_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void) => cuLaunchHostFunc;
-    // The mode says how the thread that makes the calls waits for the next one. A driver before 13.2 has one way to wait, and calls the
-    // function with the same result.
+    // The mode says how the thread that makes the calls waits for the next one. A driver before 13.2 has one way to
+    // wait, and calls the function with the same result.
     fn(ds) cudaLaunchHostFunc_v2, cudaLaunchHostFunc_v2_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void, mode: c_uint) {
         let driver = current()?;
         if mode > SPIN_WAIT {

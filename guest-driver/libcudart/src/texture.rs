@@ -21,7 +21,8 @@ const INVALID_NORM_SETTING: cudaError_t = 27;
 const ELEMENT_TYPE: c_uint = 0;
 const NORMALIZED_FLOAT: c_uint = 1;
 
-/// The members of the union in `cudaResourceDesc`: an array's handle is in the first word; linear memory has its bytes in `width`.
+/// The members of the union in `cudaResourceDesc`: an array's handle is in the first word; linear memory has its bytes
+/// in `width`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cudaResource {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions that programs may be linked against and that are not here.
 
-// OpenGL's, EGL's and VDPAU's own. They need driver functions of `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h`. The guest's libcuda has none of
-// these: no display of a virtual machine draws with the GPU.
+// OpenGL's, EGL's and VDPAU's own. They need driver functions of `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h`. The guest's
+// libcuda has none of these: no display of a virtual machine draws with the GPU.
 unsupported! {
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
@@ -36,7 +36,8 @@ unsupported! {
     cudaDevSmResourceSplit
 }
 
-// CUDA 13 removed it. NVIDIA's driver of CUDA 13 refuses `cuLaunchCooperativeKernelMultiDevice`, and so does the guest's libcuda.
+// CUDA 13 removed it. NVIDIA's driver of CUDA 13 refuses `cuLaunchCooperativeKernelMultiDevice`, and so does the
+// guest's libcuda.
 unsupported! {
     cudaLaunchCooperativeKernelMultiDevice
 }

@@ -87,7 +87,8 @@ impl<'a> Request<'a> {
         for ((at, bytes), result) in self.places().zip(results) {
             match bytes {
                 None => reply = result.0,
-                // SAFETY: the program gives this address where the library writes so many bytes, by its C caller's promise.
+                // SAFETY: the program gives this address where the library writes so many bytes, by its C caller's
+                // promise.
                 Some(_) => unsafe { write(self.words[at], &result.0) },
             }
         }
@@ -167,7 +168,8 @@ impl<'a> Request<'a> {
             self.post()?;
         } else {
             self.ask()?;
-            // An object that another thread has ended meanwhile is in the form with its id. Such a form is not to be met again.
+            // An object that another thread has ended meanwhile is in the form with its id. Such a form is not to be
+            // met again.
             if self.objects().all(contents::are_known) {
                 known.accept(form);
             }
@@ -219,7 +221,8 @@ impl<'a> Request<'a> {
         let each = function.kinds.iter().zip(words).map(move |(kind, word)| {
             let bytes = |bytes: Option<usize>| match bytes {
                 _ if *word == 0 => 0,
-                // SAFETY: the program gives this address where the library reads so many bytes, by its C caller's promise.
+                // SAFETY: the program gives this address where the library reads so many bytes, by its C caller's
+                // promise.
                 Some(bytes) => unsafe { hash_at(*word, bytes) },
                 None => 1,
             };
@@ -438,7 +441,8 @@ pub fn stream_id(library: Library, stream: u64) -> Result<u64, Status> {
     id.map_err(|code| library.statuses().of_code(code))
 }
 
-/// An id for an object that is about to be made. The process has a context afterwards, as with the runtime in NVIDIA's libraries.
+/// An id for an object that is about to be made. The process has a context afterwards, as with the runtime in NVIDIA's
+/// libraries.
 ///
 /// # Errors
 ///

@@ -35,7 +35,8 @@ pub struct Told {
     stream_id: u64,
     /// The workspace and its bytes; `None` for the library's own.
     workspace: Option<(u64, u64)>,
-    /// Whether the handle was given the stream that it has, which takes its workspace from it, and the library does not know that yet.
+    /// Whether the handle was given the stream that it has, which takes its workspace from it, and the library does not
+    /// know that yet.
     is_owed: bool,
     /// 0 is the default of each.
     settings: [i32; SETTINGS],

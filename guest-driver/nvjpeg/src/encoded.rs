@@ -12,8 +12,8 @@ use gpgpu_protocol::{
 
 use crate::{HANDLE, enter, stream_id};
 
-/// `nvjpegEncodeRetrieveBitstream`: the length if `data` is NULL, and the bytes otherwise, which come in pieces. The call returns when they
-/// are there.
+/// `nvjpegEncodeRetrieveBitstream`: the length if `data` is NULL, and the bytes otherwise, which come in pieces. The
+/// call returns when they are there.
 ///
 /// # Safety
 ///

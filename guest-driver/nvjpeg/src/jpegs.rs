@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that take a JPEG at an address of the program. Its bytes travel with the call, or ahead of it if they are more than a call
-//! has room for.
+//! Functions that take a JPEG at an address of the program. Its bytes travel with the call, or ahead of it if they are
+//! more than a call has room for.
 
 use std::ffi::{c_int, c_void};
 
@@ -26,7 +26,8 @@ const END: &Function = Library::Nvjpeg.find("gpgpuJpegBytesEnd");
 ///
 /// # Errors
 ///
-/// `ALLOCATOR_FAILURE` if the host keeps too many bytes for this process; the status for libcuda's code; those of `call`.
+/// `ALLOCATOR_FAILURE` if the host keeps too many bytes for this process; the status for libcuda's code; those of
+/// `call`.
 pub fn ahead(
     handle: Object,
     parts: &[&[u8]],
@@ -49,7 +50,8 @@ pub fn ahead(
     done
 }
 
-/// Makes a call with a JPEG. `call` is given the bytes that travel with it, and the id of the object that has the others.
+/// Makes a call with a JPEG. `call` is given the bytes that travel with it, and the id of the object that has the
+/// others.
 fn with(
     handle: Object,
     jpeg: &[u8],
@@ -65,7 +67,8 @@ fn with(
 ///
 /// # Safety
 ///
-/// `data` has `length` bytes. The others are NULL or the caller's to write to; `widths` and `heights` have four numbers each.
+/// `data` has `length` bytes. The others are NULL or the caller's to write to; `widths` and `heights` have four numbers
+/// each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvjpegGetImageInfo(
     handle: Object,

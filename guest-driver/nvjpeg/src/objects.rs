@@ -137,7 +137,8 @@ macro_rules! properties {
 
 properties! { nvjpegGetProperty nvjpegGetCudartProperty }
 
-/// Makes an object with a handle, and gives the program its id. The call's words are those before the object's, its own, and those behind.
+/// Makes an object with a handle, and gives the program its id. The call's words are those before the object's, its
+/// own, and those behind.
 ///
 /// # Safety
 ///

@@ -37,8 +37,8 @@ fn with<T>(handle: Handle, body: impl FnOnce(&host::Device) -> Result<T>) -> Res
     body(known.device(place)?)
 }
 
-/// Reports that a VM's GPU is in no fabric. PyTorch warns about a GPU since Hopper that does not report this. Older GPUs do
-/// not support the query.
+/// Reports that a VM's GPU is in no fabric. PyTorch warns about a GPU since Hopper that does not report this. Older
+/// GPUs do not support the query.
 pub(crate) fn fabric(major: i32, info: Out<FabricV3>) -> Result {
     info.required()?;
     // The second version is shorter.

@@ -269,8 +269,8 @@ fn learn() -> Result<Known> {
         return Ok(known);
     }
     let (connection, hello) = Connection::open_plain().map_err(code)?;
-    // The host makes a context for a client ahead of its need, and counts it. This has it given up before the connection ends, so that
-    // no later question finds it.
+    // The host makes a context for a client ahead of its need, and counts it. This has it given up before the
+    // connection ends, so that no later question finds it.
     let (dev, usage) = (0, true);
     let _ = connection.call(&request::gpgpuDeviceUsage { dev, usage });
     Ok(Known::new(hello, driver_version(&Way::Own(&connection))))
@@ -441,7 +441,8 @@ pub fn sensors(place: usize) -> Result<Values> {
     })
 }
 
-/// Asks a host for the sensors of a device, if it has the operation: its own refusal would be logged, and monitors ask again and again.
+/// Asks a host for the sensors of a device, if it has the operation: its own refusal would be logged, and monitors ask
+/// again and again.
 pub(crate) fn ask_sensors(
     dev: i32,
     has: impl FnOnce(u16) -> Answer<bool>,
@@ -455,7 +456,8 @@ pub(crate) fn ask_sensors(
     Ok(call(&question)?.sensors.into())
 }
 
-/// Whether a device can reach another's memory. On a host on which processes cannot share memory it cannot: NCCL relies on both.
+/// Whether a device can reach another's memory. On a host on which processes cannot share memory it cannot: NCCL relies
+/// on both.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVLink, as a virtual machine sees it that has GPUs behind a switch: each GPU has all its links, and their far ends are outside.
+//! NVLink, as a virtual machine sees it that has GPUs behind a switch: each GPU has all its links, and their far ends
+//! are outside.
 //!
 //! By this, NCCL decides how processes on different GPUs reach each other's memory, and by how many channels. The
 //! host's driver has no query for links. It reports whether atomic operations pass from one GPU to another natively:

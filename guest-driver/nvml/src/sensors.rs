@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Temperature, power, energy and clocks of a GPU, if the host's operator lets the virtual machine read them.
 //!
-//! Sensors tell of all users of a GPU. A virtual machine that may not read them gets `NVML_ERROR_NOT_SUPPORTED`, as from a host that does
-//! not know the question, and from a GPU without the sensor. NVML documents that code for each of these functions, and monitors then show
-//! no value. It does not document `NVML_ERROR_NO_PERMISSION` for them, which some programs take for a reason to end.
+//! Sensors tell of all users of a GPU. A virtual machine that may not read them gets `NVML_ERROR_NOT_SUPPORTED`, as
+//! from a host that does not know the question, and from a GPU without the sensor. NVML documents that code for each of
+//! these functions, and monitors then show no value. It does not document `NVML_ERROR_NO_PERMISSION` for them, which
+//! some programs take for a reason to end.
 
 use gpgpu_protocol::{
     api::{Sensor, SensorValue},

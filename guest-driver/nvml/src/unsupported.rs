@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that a guest cannot have: settings of the host's GPUs, events, counters of links, vGPUs, parts of GPUs, units. Fans are
-//! among them: a guest's board has none, as one that a server's own fans cool.
+//! The functions that a guest cannot have: settings of the host's GPUs, events, counters of links, vGPUs, parts of
+//! GPUs, units. Fans are among them: a guest's board has none, as one that a server's own fans cool.
 //!
 //! Monitors call many of these again and again, and show the result. So unlike those of other libraries they do not
 //! log.

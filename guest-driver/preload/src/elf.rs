@@ -232,9 +232,10 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// Whether the file holds a runtime, as one of its texts shows, and takes none from elsewhere. Ask if no symbols of it
-    /// were found. Kernels in the file prove nothing: a program of the driver API may have some, and a library that only
-    /// launches those of others has none. Nor does the text if it is that of a library which the file carries as data.
+    /// Whether the file holds a runtime, as one of its texts shows, and takes none from elsewhere. Ask if no symbols of
+    /// it were found. Kernels in the file prove nothing: a program of the driver API may have some, and a library that
+    /// only launches those of others has none. Nor does the text if it is that of a library which the file carries as
+    /// data.
     pub fn has_stripped_runtime(&self) -> bool {
         let text = inverted(std::hint::black_box(ERROR_TEXT));
         let is_there = |data: &[u8]| {

@@ -84,8 +84,8 @@ impl Entry {
 }
 
 impl Runtime {
-    /// Finds the library for a static runtime of that major version, `libcudart.so.12` or `.13`, in `$GPGPU_LIBDIR`, the
-    /// preload's own folder or `$LD_LIBRARY_PATH`.
+    /// Finds the library for a static runtime of that major version, `libcudart.so.12` or `.13`, in `$GPGPU_LIBDIR`,
+    /// the preload's own folder or `$LD_LIBRARY_PATH`.
     ///
     /// # Errors
     /// Says that there is none.

@@ -103,8 +103,8 @@ pub unsafe extern "C" fn cuptiGetErrorMessage(result: u32, str: *mut *const c_ch
 /// `CUPTI_API_VERSION` of CUDA 12.0 and of CUDA 13.0, the first of each that NVIDIA's library of that name has.
 const VERSIONS: [(&[u8], u32); 2] = [(b"libcupti.so.12", 18), (b"libcupti.so.13", 130_000)];
 
-/// `cuptiGetVersion`: the version that a program finds these functions in. JAX asks for it at its start, and takes a library that
-/// doesn't say for a broken installation.
+/// `cuptiGetVersion`: the version that a program finds these functions in. JAX asks for it at its start, and takes a
+/// library that doesn't say for a broken installation.
 ///
 /// # Safety
 ///

@@ -6,7 +6,8 @@
 //! libcuda. So each function here returns its library's status for an unsupported function, and a library says once in
 //! a process that it does nothing.
 //!
-//! One static library has them all. It is linked once for each of NVIDIA's names, and a version script in `link` says which symbols that one exports.
+//! One static library has them all. It is linked once for each of NVIDIA's names, and a version script in `link` says
+//! which symbols that one exports.
 
 #![allow(non_snake_case)]
 
@@ -23,7 +24,8 @@ pub(crate) fn say(library: &'static str, function: &str) {
     );
 }
 
-/// Exports functions that return a value, whatever they are called with: `refuse! { "library", type = value; name name … }`.
+/// Exports functions that return a value, whatever they are called with: `refuse! { "library", type = value; name name
+/// … }`.
 macro_rules! refuse {
     ($library:literal, $type:ty = $value:expr; $($name:ident)*) => {$(
         /// It does nothing.

@@ -24,8 +24,8 @@ struct Body<'a> {
     calls_by_address: bool,
 }
 
-/// The names of the kernels that may reach a function for which `counts` is true of its name. Functions that the text has the code of are not
-/// asked about.
+/// The names of the kernels that may reach a function for which `counts` is true of its name. Functions that the text
+/// has the code of are not asked about.
 ///
 /// # Errors
 /// The text is not understood.

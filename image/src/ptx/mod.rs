@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device memory of PTX text.
 //!
-//! The text is read as far as that needs: where variables are declared, and how many instructions there are that become much
-//! code. It need not be correct. If the driver's compiler would take a text for correct, it has no variable that was
-//! not counted here.
+//! The text is read as far as that needs: where variables are declared, and how many instructions there are that become
+//! much code. It need not be correct. If the driver's compiler would take a text for correct, it has no variable that
+//! was not counted here.
 
 pub mod calls;
 mod tokens;

@@ -24,7 +24,8 @@ pub struct Tokens<'a> {
     rest: &'a [u8],
 }
 
-/// No character of a name is left out that another version of the compiler may take for one: those beyond ASCII are names.
+/// No character of a name is left out that another version of the compiler may take for one: those beyond ASCII are
+/// names.
 fn begins_name(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$' | b'%') || !byte.is_ascii()
 }

@@ -117,8 +117,8 @@ impl Handle {
         queued.map_err(|_| Status::ExecutionFailed)
     }
 
-    /// Queues work in the handle's stream whose result goes where `result` leads: to device memory in the stream's order, or to the
-    /// host before this returns. `InvalidValue` for NULL.
+    /// Queues work in the handle's stream whose result goes where `result` leads: to device memory in the stream's
+    /// order, or to the host before this returns. `InvalidValue` for NULL.
     pub fn answer<T: Plain>(
         &self,
         result: Answer<T>,

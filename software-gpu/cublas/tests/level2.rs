@@ -22,7 +22,8 @@ fn assert_vector<T: Number>(address: u64, expected: &[C64], what: &str) {
     }
 }
 
-/// An `N` by `N` matrix with NaN outside of a triangle and a strong diagonal. `values` are the whole one's that `mirror` makes of it.
+/// An `N` by `N` matrix with NaN outside of a triangle and a strong diagonal. `values` are the whole one's that
+/// `mirror` makes of it.
 fn triangle<T: Number>(fill: c_int, mirror: impl Fn(C64) -> C64) -> Matrix<T> {
     let n = N as usize;
     let mut values = numbers::<T>(31, n * n);

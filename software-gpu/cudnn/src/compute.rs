@@ -227,7 +227,8 @@ pub fn activation(
     })
 }
 
-/// The softmax over each of `outer` times `inner` rows of `count` numbers, which are `inner` apart; `is_logarithm` of it.
+/// The softmax over each of `outer` times `inner` rows of `count` numbers, which are `inner` apart; `is_logarithm` of
+/// it.
 pub fn softmax(x: &[f64], [outer, count, inner]: [usize; 3], is_logarithm: bool) -> Vec<f64> {
     let mut y = vec![0.0; x.len()];
     for outer in 0..outer {

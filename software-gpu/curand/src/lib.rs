@@ -8,8 +8,8 @@
 //! - [`numbers`]: sequences and distributions, in ordinary Rust;
 //! - [`types`]: NVIDIA's numbers for statuses.
 //!
-//! Device memory, streams and the driver are [`gpgpu_stand_in`]'s. The numbers are not NVIDIA's: each type of generator has a sequence
-//! of this library's own.
+//! Device memory, streams and the driver are [`gpgpu_stand_in`]'s. The numbers are not NVIDIA's: each type of generator
+//! has a sequence of this library's own.
 
 pub mod api;
 pub mod generator;

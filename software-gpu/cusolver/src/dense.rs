@@ -55,8 +55,8 @@ pub fn solve_cholesky<T: Number>(factor: &DMatrix<T>, fill: Fill, b: &DMatrix<T>
     found.unwrap_or_else(|| nothing(b))
 }
 
-/// Both triangular factors in one matrix, the rows that were exchanged, counted from one, and the place of the first zero on the
-/// diagonal, or 0.
+/// Both triangular factors in one matrix, the rows that were exchanged, counted from one, and the place of the first
+/// zero on the diagonal, or 0.
 pub fn lu<T: Number>(a: DMatrix<T>) -> (DMatrix<T>, Vec<i32>, i32) {
     let least = a.nrows().min(a.ncols());
     let found = LU::new(a);
@@ -214,7 +214,8 @@ pub struct Singular<T: Number> {
     pub right: DMatrix<T>,
 }
 
-/// Decomposes a matrix that has at least as many rows as columns. With `all`, the left vectors are a basis of the whole space.
+/// Decomposes a matrix that has at least as many rows as columns. With `all`, the left vectors are a basis of the whole
+/// space.
 pub fn singular<T: Number>(a: DMatrix<T>, all: bool) -> Singular<T> {
     let (rows, columns) = a.shape();
     if columns == 0 {

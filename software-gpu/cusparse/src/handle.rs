@@ -119,8 +119,8 @@ impl Handle {
         found.map_err(|_| Status::ExecutionFailed)
     }
 
-    /// Queues work whose result goes where `result` leads: to device memory in the stream's order, or to the host before this
-    /// returns.
+    /// Queues work whose result goes where `result` leads: to device memory in the stream's order, or to the host
+    /// before this returns.
     ///
     /// # Errors
     /// `InvalidValue` for NULL, and those of the work.

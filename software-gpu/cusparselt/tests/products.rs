@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library as a C program gets it: pruned, compressed and multiplied matrices against the dense ones, and refused calls.
+//! The library as a C program gets it: pruned, compressed and multiplied matrices against the dense ones, and refused
+//! calls.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

@@ -37,7 +37,8 @@ pub struct State {
 }
 
 impl State {
-    /// Checks that the buffers that were attached are there, which NVIDIA's library does not check: it uses their memory.
+    /// Checks that the buffers that were attached are there, which NVIDIA's library does not check: it uses their
+    /// memory.
     pub fn check_attached(&self) -> Result {
         let [pinned, device] = *self.attached.lock();
         let is_there = |all: &Objects<Buffer>, of| of == 0 || all.find(of).is_some();

@@ -78,8 +78,8 @@ fn run(to: &End, from: &End, [width, height, depth]: Size) -> Result {
     let (from, from_row, from_slice) = from.reach(false)?;
     for z in 0..depth {
         for y in 0..height {
-            // SAFETY: both ends were found to hold the box, or are the caller's pageable memory, valid for the copy by the API's
-            // contract. The bytes may change meanwhile: nothing is concluded from them.
+            // SAFETY: both ends were found to hold the box, or are the caller's pageable memory, valid for the copy by
+            // the API's contract. The bytes may change meanwhile: nothing is concluded from them.
             unsafe {
                 std::ptr::copy(
                     from.wrapping_add(z * from_slice + y * from_row),

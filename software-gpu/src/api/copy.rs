@@ -21,7 +21,8 @@ use crate::graph;
 use crate::memory::Place;
 use crate::stream::{Null, Stream};
 
-/// The most pageable bytes that an asynchronous copy takes a snapshot of; a larger one waits for its turn instead, as CUDA may.
+/// The most pageable bytes that an asynchronous copy takes a snapshot of; a larger one waits for its turn instead, as
+/// CUDA may.
 const MOST_SNAPSHOT: usize = 64 << 20;
 
 /// The permitted kind of a side of a copy.
@@ -96,9 +97,9 @@ pub(super) fn pointer(address: u64, place: &Place, extent: u64, write: bool) -> 
 
 fn move_rows(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize, rows: &Rows) {
     for row in 0..rows.height {
-        // SAFETY: both sides were found to hold `(height - 1) * pitch + width` bytes, or are the caller's pageable memory,
-        // valid for the copy by the API's contract. The bytes may change meanwhile (kernels, the program's threads):
-        // nothing is concluded from them.
+        // SAFETY: both sides were found to hold `(height - 1) * pitch + width` bytes, or are the caller's pageable
+        // memory, valid for the copy by the API's contract. The bytes may change meanwhile (kernels, the program's
+        // threads): nothing is concluded from them.
         unsafe {
             std::ptr::copy(
                 src.wrapping_add(row * src_pitch),

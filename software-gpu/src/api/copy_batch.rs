@@ -101,7 +101,8 @@ fn run(cx: &Context, stream: (CUstream, Null), batch: &Batch, failed: Pointer<us
 }
 
 export! {
-    /// `cuMemcpyBatchAsync`, of CUDA 12.8: with the index of the copy that was refused, or the greatest one if none was.
+    /// `cuMemcpyBatchAsync`, of CUDA 12.8: with the index of the copy that was refused, or the greatest one if none
+    /// was.
     context fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz(
         dsts: Pointer<CUdeviceptr>, srcs: Pointer<CUdeviceptr>, sizes: Pointer<usize>, count: usize,
         attributes: Pointer<CUmemcpyAttributes>, starts: Pointer<usize>, attribute_count: usize,

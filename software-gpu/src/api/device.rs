@@ -288,7 +288,8 @@ export! {
         can.set((device != peer && Config::get().peers).into())
     }
 
-    /// `cuDeviceGetP2PAttribute`: all accesses are possible, at the best rank, or none; `CUDA_ERROR_INVALID_DEVICE` for one device.
+    /// `cuDeviceGetP2PAttribute`: all accesses are possible, at the best rank, or none; `CUDA_ERROR_INVALID_DEVICE` for
+    /// one device.
     initialised fn cuDeviceGetP2PAttribute(value: Pointer<c_int>, which: c_uint, from: CUdevice, to: CUdevice) |_| {
         value.required()?;
         check(from)?;

@@ -205,8 +205,8 @@ export! {
         destroy(event)
     }
 
-    /// `cuEventElapsedTime`, in milliseconds: `CUDA_ERROR_INVALID_HANDLE` for an event without timing or never recorded,
-    /// `CUDA_ERROR_NOT_READY` for one not reached yet.
+    /// `cuEventElapsedTime`, in milliseconds: `CUDA_ERROR_INVALID_HANDLE` for an event without timing or never
+    /// recorded, `CUDA_ERROR_NOT_READY` for one not reached yet.
     healthy fn cuEventElapsedTime(out: Pointer<f32>, start: CUevent, end: CUevent) |_| {
         elapsed(out, start, end)
     }

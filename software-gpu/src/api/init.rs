@@ -23,7 +23,8 @@ export! {
         version.set(DRIVER_VERSION)
     }
 
-    /// `cuGetExportTable`: `CUDA_ERROR_INVALID_VALUE` as for any unknown table, because the private tables are NVIDIA's own.
+    /// `cuGetExportTable`: `CUDA_ERROR_INVALID_VALUE` as for any unknown table, because the private tables are NVIDIA's
+    /// own.
     always fn cuGetExportTable(table: Pointer<*const c_void>, _id: Pointer<CUuuid>) |()| {
         table.required()?.set_if(std::ptr::null());
         Err(CUDA_ERROR_INVALID_VALUE)

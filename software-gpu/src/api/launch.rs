@@ -141,8 +141,8 @@ fn parameters(function: &Function, arguments: Arguments, extra: Extra) -> Result
     }
 }
 
-/// Launches a function. If a capture has recorded the launch, with the events of its attributes, it gives the node's name
-/// in kernels: see [`graph::record_launch`].
+/// Launches a function. If a capture has recorded the launch, with the events of its attributes, it gives the node's
+/// name in kernels: see [`graph::record_launch`].
 fn launch(
     cx: &Context,
     function: CUfunction,

@@ -18,9 +18,9 @@ use crate::ffi::{self, Pointer, Result, as_callback};
 use crate::graph;
 use crate::stream::Null;
 
-/// Work of a library's, of which its data is a copy. It is called with its data and `CUDA_SUCCESS`, or the fault after which it has nothing to do,
-/// as often as it is to be done: once, or by each launch of the graph that has it. With the last call, which may come after a fault, its data is
-/// its own again. An error that it answers is a fault.
+/// Work of a library's, of which its data is a copy. It is called with its data and `CUDA_SUCCESS`, or the fault after
+/// which it has nothing to do, as often as it is to be done: once, or by each launch of the graph that has it. With the
+/// last call, which may come after a fault, its data is its own again. An error that it answers is a fault.
 pub type LibraryWork =
     unsafe extern "C" fn(data: *mut c_void, fault: CUresult, is_last: c_int) -> CUresult;
 
@@ -61,8 +61,9 @@ impl Drop for Recorded {
     }
 }
 
-/// Queues work in a stream of the context, NULL being its legacy stream, or records it if the stream is captured. With `wait` it returns when the work has
-/// ended, with the fault if there was one; that is not for a stream that is captured. The data is the driver's if `queued` says so.
+/// Queues work in a stream of the context, NULL being its legacy stream, or records it if the stream is captured. With
+/// `wait` it returns when the work has ended, with the fault if there was one; that is not for a stream that is
+/// captured. The data is the driver's if `queued` says so.
 ///
 /// # Safety
 ///

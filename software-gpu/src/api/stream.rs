@@ -142,7 +142,8 @@ export! {
         device.set(context::of(&stream)?.device)
     }
 
-    /// `cuStreamAttachMemAsync`: the whole of a managed allocation. It changes nothing, as program and kernels may use all of them at once.
+    /// `cuStreamAttachMemAsync`: the whole of a managed allocation. It changes nothing, as program and kernels may use
+    /// all of them at once.
     context fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(stream: CUstream, address: CUdeviceptr, length: usize, flags: c_uint) |cx, null| {
         cx.stream(stream, null)?;
         let allocation = driver::get()?.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;

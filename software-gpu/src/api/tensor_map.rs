@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tensor maps: checked as CUDA documents it, and written down in a form of this device's own. No instruction of this device reads
-//! one.
+//! Tensor maps: checked as CUDA documents it, and written down in a form of this device's own. No instruction of this
+//! device reads one.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 

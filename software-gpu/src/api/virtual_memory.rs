@@ -122,7 +122,8 @@ export! {
         granularity.set(GRANULARITY as usize)
     }
 
-    /// `cuMemAddressReserve`: at `wish` if that is free and aligned, else elsewhere. Sizes are multiples of the granularity.
+    /// `cuMemAddressReserve`: at `wish` if that is free and aligned, else elsewhere. Sizes are multiples of the
+    /// granularity.
     healthy fn cuMemAddressReserve(out: Pointer<CUdeviceptr>, size: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong) |driver| {
         out.required()?;
         if flags != 0 {
@@ -138,7 +139,8 @@ export! {
         Ok(())
     }
 
-    /// `cuMemCreate`: memory of the device's, which can be exported as a file descriptor if the properties ask for that.
+    /// `cuMemCreate`: memory of the device's, which can be exported as a file descriptor if the properties ask for
+    /// that.
     healthy fn cuMemCreate(out: Pointer<CUmemGenericAllocationHandle>, size: usize, prop: Pointer<CUmemAllocationProp>, flags: c_ulonglong) |driver| {
         out.required()?;
         let prop = prop.get()?;
@@ -153,7 +155,8 @@ export! {
         Handle::named(handle)?.release()
     }
 
-    /// `cuMemMap`: the whole of a handle's memory. Another offset than zero and another size than the memory's are not supported.
+    /// `cuMemMap`: the whole of a handle's memory. Another offset than zero and another size than the memory's are not
+    /// supported.
     healthy fn cuMemMap(address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) |driver| {
         let handle = Handle::named(handle)?;
         if size == 0 || flags != 0 {

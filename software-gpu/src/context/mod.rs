@@ -513,8 +513,8 @@ pub fn wait_for_context(id: u64) {
     }
 }
 
-/// Waits for the work of the context that `allocation` belongs to, as freeing memory does in CUDA. Other contexts are not
-/// waited for: one that never ends must not hold this one up.
+/// Waits for the work of the context that `allocation` belongs to, as freeing memory does in CUDA. Other contexts are
+/// not waited for: one that never ends must not hold this one up.
 pub fn wait_for_users(allocation: &Allocation) {
     if let Ok(context) = by_id(allocation.context) {
         context.wait();

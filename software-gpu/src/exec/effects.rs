@@ -11,8 +11,8 @@ pub trait Effects: Sync {
     /// Takes the text of one call of `printf`.
     fn print(&self, text: Vec<u8>);
 
-    /// Sets the value with this number, on which conditional nodes of the launched graph depend. `false` if there is none: the kernel was
-    /// launched otherwise, or the graph has fewer.
+    /// Sets the value with this number, on which conditional nodes of the launched graph depend. `false` if there is
+    /// none: the kernel was launched otherwise, or the graph has fewer.
     fn set_condition(&self, _number: u64, _value: u32) -> bool {
         false
     }
@@ -22,7 +22,8 @@ pub trait Effects: Sync {
         0
     }
 
-    /// Launches a graph by its name, in one of the streams for that: the result for the kernel. `None` if there is no such graph.
+    /// Launches a graph by its name, in one of the streams for that: the result for the kernel. `None` if there is no
+    /// such graph.
     fn launch_graph(&self, _graph: u64, _stream: u64) -> Option<u32> {
         None
     }
@@ -32,8 +33,8 @@ pub trait Effects: Sync {
         false
     }
 
-    /// Allocates so many bytes for all kernels of the context: their address, a multiple of 16, or zero if there is no room. Memory finds
-    /// the address as soon as this has returned.
+    /// Allocates so many bytes for all kernels of the context: their address, a multiple of 16, or zero if there is no
+    /// room. Memory finds the address as soon as this has returned.
     fn allocate(&self, _bytes: u64) -> u64 {
         0
     }
@@ -77,8 +78,8 @@ pub trait Effects: Sync {
     }
 }
 
-/// `cudaGraphSetConditional`: `list` has the places of its parameters in local memory. A number of no value is an illegal address, as with
-/// NVIDIA's driver.
+/// `cudaGraphSetConditional`: `list` has the places of its parameters in local memory. A number of no value is an
+/// illegal address, as with NVIDIA's driver.
 ///
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.

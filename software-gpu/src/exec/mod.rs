@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Runs kernels of a parsed module on the CPU.
 //!
-//! A warp is 32 lanes that run one instruction at a time under a mask; registers are arrays of 32 lanes. Lanes that diverge
-//! become groups with a program counter each; the group with the lowest one runs first, so that groups meet again where
-//! their paths do. Warps are resumable: a barrier, or a time slice used up, hands over to the block's next warp. Blocks are
-//! spread over worker threads in ascending order; those of a cooperative launch are all resident at once.
+//! A warp is 32 lanes that run one instruction at a time under a mask; registers are arrays of 32 lanes. Lanes that
+//! diverge become groups with a program counter each; the group with the lowest one runs first, so that groups meet
+//! again where their paths do. Warps are resumable: a barrier, or a time slice used up, hands over to the block's next
+//! warp. Blocks are spread over worker threads in ascending order; those of a cooperative launch are all resident at
+//! once.
 
 mod atomic;
 mod block;
@@ -138,9 +139,9 @@ pub enum LoadError<E> {
     Allocate(E),
 }
 
-/// Runs `kernel` of `module` and all that it launches to their end, and returns when all effects are in memory. `params` is the parameter
-/// buffer in the layout of [`ptx::Kernel::params`], `param_bytes` long. `cancel`, once true, makes the kernel stop
-/// soon. Its output goes to `output`, call by call.
+/// Runs `kernel` of `module` and all that it launches to their end, and returns when all effects are in memory.
+/// `params` is the parameter buffer in the layout of [`ptx::Kernel::params`], `param_bytes` long. `cancel`, once true,
+/// makes the kernel stop soon. Its output goes to `output`, call by call.
 ///
 /// # Errors
 /// The first fault found; other blocks may have run in part or not at all by then.

@@ -17,9 +17,9 @@ pub struct LoadedModule {
 }
 
 impl LoadedModule {
-    /// Places every variable of `module` through `allocate`, which gives a device address aligned to [`ptx::Global::align`]
-    /// (for [`ptx::Global::is_extern`] ones the address of another module's variable), and decodes every kernel. The
-    /// caller writes [`Self::initialisers`] to device memory before the first launch.
+    /// Places every variable of `module` through `allocate`, which gives a device address aligned to
+    /// [`ptx::Global::align`] (for [`ptx::Global::is_extern`] ones the address of another module's variable), and
+    /// decodes every kernel. The caller writes [`Self::initialisers`] to device memory before the first launch.
     ///
     /// # Errors
     /// [`LoadError::Ptx`] names the line of an instruction, modifier or operand that is not known.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `printf` in kernels: the compiler calls `vprintf` with a format and a buffer of arguments, each as wide as C passes it.
+//! `printf` in kernels: the compiler calls `vprintf` with a format and a buffer of arguments, each as wide as C passes
+//! it.
 
 use std::ffi::{CString, c_char, c_int};
 

@@ -10,7 +10,8 @@ use super::env::Env;
 use super::lanes::{each, reg};
 use super::program::{Again, Call, LANES, Op, Program};
 
-/// The most that calls of functions that run already keep of a warp: as much for each lane as a GPU's thread has local memory.
+/// The most that calls of functions that run already keep of a warp: as much for each lane as a GPU's thread has local
+/// memory.
 const MOST_KEPT: usize = LANES * (512 << 10);
 /// The deepest call of a function that runs already: frames are looked for one by one.
 const DEEPEST: u32 = 8 << 10;

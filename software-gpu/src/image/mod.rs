@@ -12,8 +12,8 @@ use gpgpu_protocol::cuda::{
 use crate::ffi::Pointer;
 use crate::ptx;
 
-/// PTX ISA version times ten of the newest compiler that was tried, NVRTC 13.5. A driver of CUDA 13.0 refuses text above
-/// 9.0, but a user without a GPU has no other driver to go to, and Python packages bring the newest compiler.
+/// PTX ISA version times ten of the newest compiler that was tried, NVRTC 13.5. A driver of CUDA 13.0 refuses text
+/// above 9.0, but a user without a GPU has no other driver to go to, and Python packages bring the newest compiler.
 const NEWEST_PTX: u32 = 95;
 /// The newest target that PTX of that version can name.
 const NEWEST_TARGET: u32 = 121;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory that the device can reach: its own, and the host memory that was pinned for it.
 //!
-//! Device addresses are a reserved range in which nothing is mapped; the bytes are behind a second range, the backing. So
-//! a program that dereferences a device pointer on the CPU dies as it would beside a real GPU, and every access of the
-//! device's goes through the map below.
+//! Device addresses are a reserved range in which nothing is mapped; the bytes are behind a second range, the backing.
+//! So a program that dereferences a device pointer on the CPU dies as it would beside a real GPU, and every access of
+//! the device's goes through the map below.
 
 mod physical;
 mod reserve;
@@ -307,8 +307,8 @@ impl DeviceMemory {
         self.map_pages(size, Kind::Managed, owner, Mapping::host)
     }
 
-    /// Allocates a managed variable of a module. Small ones lie one after the other in a piece of memory, as with NVIDIA's driver, which
-    /// is used once: its pages are zeros.
+    /// Allocates a managed variable of a module. Small ones lie one after the other in a piece of memory, as with
+    /// NVIDIA's driver, which is used once: its pages are zeros.
     ///
     /// # Errors
     /// As [`DeviceMemory::allocate_managed`].
@@ -379,8 +379,8 @@ impl DeviceMemory {
     /// Makes the program's own memory reachable.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, for memory that cannot be written unless the flags say so, and for
-    /// the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
+    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, for memory that cannot be written unless the flags say so,
+    /// and for the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
     pub fn register(&self, start: u64, size: u64, flags: u32, (context, device): Owner) -> Result {
         let end = start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if start == 0

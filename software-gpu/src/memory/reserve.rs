@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Reserved device addresses, and physical memory that is mapped at them.
 //!
-//! As in the driver's own window nothing is mapped at the addresses themselves. The bytes are behind a second range of the
-//! same length, so that a range over several mappings is one for the CPU too.
+//! As in the driver's own window nothing is mapped at the addresses themselves. The bytes are behind a second range of
+//! the same length, so that a range over several mappings is one for the CPU too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,7 +194,8 @@ impl DeviceMemory {
     /// Maps all of a handle's memory at free reserved addresses, without any access yet.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` for any other size; `CUDA_ERROR_INVALID_VALUE` for other addresses; `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for any other size; `CUDA_ERROR_INVALID_VALUE` for other addresses;
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn map(&self, start: u64, size: u64, handle: &Arc<Handle>) -> Result {
         let physical = handle.physical();
         if size != physical.size() {
@@ -299,8 +300,8 @@ impl DeviceMemory {
         Self::within(&reservations, &self.read_map(), start, size).map(|_| ())
     }
 
-    /// Takes the mappings of a range away, which may have holes; the addresses stay reserved. Work that still runs finds other memory
-    /// there.
+    /// Takes the mappings of a range away, which may have holes; the addresses stay reserved. Work that still runs
+    /// finds other memory there.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping in two, or does not lie in one reservation.

@@ -22,7 +22,8 @@ impl Instruction {
 }
 
 impl Module {
-    /// `function` and every function whose name it, or one of those, mentions; also functions whose addresses variables hold.
+    /// `function` and every function whose name it, or one of those, mentions; also functions whose addresses variables
+    /// hold.
     pub fn reachable(&self, function: usize) -> Vec<usize> {
         let mut list = vec![function];
         let mut indirect = false;

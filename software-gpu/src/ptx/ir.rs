@@ -12,7 +12,8 @@ pub struct Module {
     pub target: u32,
     /// The `.entry` functions in the order of the text.
     pub kernels: Vec<Kernel>,
-    /// Module-scope variables in `.global` and `.const`, those with local linkage and those declared in functions included.
+    /// Module-scope variables in `.global` and `.const`, those with local linkage and those declared in functions
+    /// included.
     pub globals: Vec<Global>,
     /// All function bodies, entries included.
     pub functions: Vec<Function>,
@@ -44,8 +45,8 @@ impl Module {
         own.fold(0, |sum, global| sum.saturating_add(global.size as u64))
     }
 
-    /// Bytes of static shared memory that `function` and all it may call use, and each used [`Module::shared`] variable's
-    /// offset. Dynamically sized arrays begin at the end of the static part, aligned to 16.
+    /// Bytes of static shared memory that `function` and all it may call use, and each used [`Module::shared`]
+    /// variable's offset. Dynamically sized arrays begin at the end of the static part, aligned to 16.
     pub fn shared_layout(&self, function: usize) -> (usize, HashMap<u32, usize>) {
         let mut used = Vec::new();
         for &f in &self.reachable(function) {

@@ -131,8 +131,8 @@ impl Driver {
         }
     }
 
-    /// Does something with a stream. If it is captured, the stream has so many bytes of memory meanwhile, as NVIDIA's libraries take it for what
-    /// a graph is to do.
+    /// Does something with a stream. If it is captured, the stream has so many bytes of memory meanwhile, as NVIDIA's
+    /// libraries take it for what a graph is to do.
     ///
     /// # Errors
     /// The driver's, and those of `body`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Vectors and matrices in device memory. Work reads them as a whole, computes, and writes them as a whole, so only this file
-//! has to do with addresses.
+//! Vectors and matrices in device memory. Work reads them as a whole, computes, and writes them as a whole, so only
+//! this file has to do with addresses.
 
 use std::num::Wrapping;
 

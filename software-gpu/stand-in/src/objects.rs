@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects of a library by the numbers that its callers have for them. They are never addresses, so a stale or invented one is an error.
+//! Objects of a library by the numbers that its callers have for them. They are never addresses, so a stale or invented
+//! one is an error.
 
 use std::collections::HashMap;
 use std::sync::Arc;

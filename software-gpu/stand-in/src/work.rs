@@ -16,7 +16,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// The current context, or the first device's primary one if there is none. `None` without the software GPU's driver.
+    /// The current context, or the first device's primary one if there is none. `None` without the software GPU's
+    /// driver.
     pub fn here() -> Option<Self> {
         let driver = Driver::get()?;
         let context = driver.current_or_primary().ok()?;
@@ -31,8 +32,8 @@ impl Work {
     /// Queues work in a stream, NULL being the legacy one, and waits for its end if asked to.
     ///
     /// # Errors
-    /// Another context is current that is not of the same primary one, or the driver's: the stream is none of the context's, an
-    /// earlier fault, or with `wait` one of this work's.
+    /// Another context is current that is not of the same primary one, or the driver's: the stream is none of the
+    /// context's, an earlier fault, or with `wait` one of this work's.
     pub fn queue(
         &self,
         stream: Name,
@@ -81,7 +82,8 @@ impl Work {
         receive.try_recv().map_err(|_| UNKNOWN)
     }
 
-    /// Waits for a stream's work. The context or the stream may be gone, or the device faulty: then there is nothing to wait for.
+    /// Waits for a stream's work. The context or the stream may be gone, or the device faulty: then there is nothing to
+    /// wait for.
     pub fn wait(&self, stream: Name) {
         let _ = self.driver.queue(self.context, stream, true, || Ok(()));
     }

@@ -215,8 +215,8 @@ impl Vm {
         self.movers.know_removed = true;
     }
 
-    /// Has movers let go of memory that was removed, once no chain lies in it any more: an idle mover has it mapped, and pinned
-    /// for its GPU.
+    /// Has movers let go of memory that was removed, once no chain lies in it any more: an idle mover has it mapped,
+    /// and pinned for its GPU.
     pub(super) fn forget_removed_memory(&mut self) {
         if !std::mem::take(&mut self.movers.know_removed) {
             return;

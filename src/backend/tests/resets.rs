@@ -57,8 +57,8 @@ fn a_reset_waits_for_moves_but_not_for_an_ended_worker() {
     }
 }
 
-/// Longer than a device that does not wait for the end would take to answer all the same. A machine under load makes the
-/// answer come later, never earlier.
+/// Longer than a device that does not wait for the end would take to answer all the same. A machine under load makes
+/// the answer come later, never earlier.
 const NO_ANSWER: Duration = Duration::from_secs(6);
 /// A watchdog for events that never come, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -126,8 +126,8 @@ fn close(client: u32, kill: bool) -> ToSupervisor {
 
 const LAST_WRITE: u64 = GUEST_BYTES - 8;
 
-/// A reset, the stop of a ring or its being disabled after a client was closed, and the end of a connection are answered once the worker has ended,
-/// however long that takes: until then it may write to the guest's memory.
+/// A reset, the stop of a ring or its being disabled after a client was closed, and the end of a connection are
+/// answered once the worker has ended, however long that takes: until then it may write to the guest's memory.
 /// GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_after_the_last_write_of_a_worker() {

@@ -78,7 +78,8 @@ pub struct Progress {
 unsafe impl Words for Progress {}
 
 impl Progress {
-    /// Whether the mover has had a move under way for longer than [`MOVE_LIMIT`] at a time, in nanoseconds of the monotonic clock.
+    /// Whether the mover has had a move under way for longer than [`MOVE_LIMIT`] at a time, in nanoseconds of the
+    /// monotonic clock.
     pub fn is_stuck(&self, now: u64) -> bool {
         let begun = self.begun.iter().flatten();
         let mut begun = begun.map(|begun| begun.load(Ordering::Relaxed));
@@ -162,8 +163,8 @@ pub enum ToMover {
     },
     /// Bytes to move.
     Move(Move),
-    /// Moves of this channel that have not begun are not to begin: each is answered as not done. Those that have begun end
-    /// as they would have.
+    /// Moves of this channel that have not begun are not to begin: each is answered as not done. Those that have begun
+    /// end as they would have.
     Cancel,
 }
 
@@ -194,8 +195,8 @@ pub enum FromMover {
         /// Whether all bytes are where they belong. Otherwise any part of them may be.
         done: bool,
     },
-    /// The last message: nothing that was asked for on this channel is under way any more, and nothing of it will be. The end of
-    /// the channel alone does not say so: it may be the end of a process whose copies still run.
+    /// The last message: nothing that was asked for on this channel is under way any more, and nothing of it will be.
+    /// The end of the channel alone does not say so: it may be the end of a process whose copies still run.
     Left,
 }
 

@@ -5,9 +5,9 @@
 //! blocking mode. So this process neither reads nor writes it. Each write by the worker is an event (`EPOLLET`),
 //! whatever its value. A full doorbell refuses its worker's writes, so it silences that worker alone.
 //!
-//! Each event costs this process some microseconds, so a VM has a bound for them, whatever the number of its workers. A bell that is
-//! rung beyond it is *muffled*: it makes no events, and its worker's account is looked at every millisecond instead. Once the VM
-//! has been within its bound for a while, its events come again.
+//! Each event costs this process some microseconds, so a VM has a bound for them, whatever the number of its workers. A
+//! bell that is rung beyond it is *muffled*: it makes no events, and its worker's account is looked at every
+//! millisecond instead. Once the VM has been within its bound for a while, its events come again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,8 +21,8 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use super::Client;
 use crate::pace::Pace;
 
-/// Events that a VM's bells may make at once, and how long until they may make one more. A worker whose commands each need a grant
-/// rings some ten thousand times a second.
+/// Events that a VM's bells may make at once, and how long until they may make one more. A worker whose commands each
+/// need a grant rings some ten thousand times a second.
 const BURST: u32 = 20_000;
 /// See [`BURST`].
 const PERIOD: Duration = Duration::from_micros(50);

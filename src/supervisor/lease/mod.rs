@@ -187,8 +187,8 @@ impl Leases {
         }
     }
 
-    /// The clients that kept a GPU for longer than they may, since this was asked last. [`Self::as_fd`] can be read when there
-    /// are any.
+    /// The clients that kept a GPU for longer than they may, since this was asked last. [`Self::as_fd`] can be read
+    /// when there are any.
     pub fn take_expired(&self) -> Vec<(Client, Late)> {
         let _ = self.expiry.read();
         self.expired.try_iter().collect()

@@ -8,8 +8,8 @@ use std::{
 
 /// The kernel's count of processes that it has killed for want of memory, as it was last looked at.
 ///
-/// Of a process that was killed nothing says by whom, so that this count has grown lately is the best there is. It is looked
-/// at with each metrics request and each worker that was killed.
+/// Of a process that was killed nothing says by whom, so that this count has grown lately is the best there is. It is
+/// looked at with each metrics request and each worker that was killed.
 #[derive(Debug)]
 pub struct Oom(AtomicU64);
 

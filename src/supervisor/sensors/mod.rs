@@ -128,7 +128,8 @@ impl Supervisor {
     }
 }
 
-/// The GPU with this number, if the host has it and the VM may read its sensors. A host whose GPUs are not known has 0 of them.
+/// The GPU with this number, if the host has it and the VM may read its sensors. A host whose GPUs are not known has 0
+/// of them.
 fn permitted(policy: &VmPolicy, host: u32, gpu: u64) -> Option<u32> {
     let gpu = u32::try_from(gpu).ok()?;
     let is_there = (gpu as usize) < GPUS && (host == 0 || gpu < host);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The process that reads sensors: NVIDIA's NVML, or the software GPU's stand-in for it.
 //!
-//! It is confined as a worker is, and has nothing of any guest. Its standard input has the number of a GPU in each line; it prints a line
-//! for each.
+//! It is confined as a worker is, and has nothing of any guest. Its standard input has the number of a GPU in each
+//! line; it prints a line for each.
 
 use std::{
     ffi::{CStr, CString, c_void},
@@ -80,17 +80,18 @@ fn function(sensor: Sensor) -> Function {
 /// NVML, which stays open as long as the process.
 struct Nvml(*mut c_void);
 
-/// Calls a function of NVML by its name, with arguments of its parameters' types; its code, or `None` if this version of NVML does not
-/// have the function.
+/// Calls a function of NVML by its name, with arguments of its parameters' types; its code, or `None` if this version
+/// of NVML does not have the function.
 macro_rules! call {
     ($nvml:expr, $name:expr, ($($argument:expr => $type:ty),*)) => {
         $nvml.symbol($name).map(|address| {
-            // SAFETY: NVML's functions of these names have these parameters in every version, and return an nvmlReturn_t.
+            // SAFETY: NVML's functions of these names have these parameters in every version, and return an
+            // nvmlReturn_t.
             let function = unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> u32>(address)
             };
-            // SAFETY: NVML is started before any device is asked for, devices are ones that it gave out, and each pointer is to a value
-            // of the caller's that lives across the call.
+            // SAFETY: NVML is started before any device is asked for, devices are ones that it gave out, and each
+            // pointer is to a value of the caller's that lives across the call.
             unsafe { function($($argument),*) }
         })
     };

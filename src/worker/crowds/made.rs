@@ -174,8 +174,8 @@ impl Made {
                 .all(|(shape, launch)| *shape == Shape::of(launch))
     }
 
-    /// Gives the nodes the parameters of launches of their shapes, where they differ, and launches the graph. The functions
-    /// of the launches live.
+    /// Gives the nodes the parameters of launches of their shapes, where they differ, and launches the graph. The
+    /// functions of the launches live.
     ///
     /// # Errors
     ///

@@ -137,8 +137,8 @@ impl Singles {
         (stream, of): (CUstream, u64),
     ) -> bool {
         let context = session.entered();
-        // A launch in a green context keeps to that one's share of the GPU. CUDA does not say so of a graph's nodes. The
-        // current context is not the entered one then.
+        // A launch in a green context keeps to that one's share of the GPU. CUDA does not say so of a graph's nodes.
+        // The current context is not the entered one then.
         let is_plain = context == session.current()
             && (of == 0 || of == context)
             && (function.context == 0 || function.context == context)

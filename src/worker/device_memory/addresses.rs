@@ -28,8 +28,8 @@ impl Addresses {
         self.reserved.len() >= MOST
     }
 
-    /// Reserves `bytes` bytes at a multiple of `alignment`, a power of two: at `wish` if they are free, else at the first place of
-    /// a window. `None` if no window has room.
+    /// Reserves `bytes` bytes at a multiple of `alignment`, a power of two: at `wish` if they are free, else at the
+    /// first place of a window. `None` if no window has room.
     pub fn reserve(&mut self, bytes: u64, alignment: u64, wish: u64) -> Option<u64> {
         let alignment = alignment.max(GRANULARITY);
         let start = if self.is_free(wish, bytes) && wish.is_multiple_of(alignment) {

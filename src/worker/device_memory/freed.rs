@@ -48,8 +48,8 @@ pub trait Events {
     fn end(&self, event: u64);
 }
 
-/// A stream: its context's id and its own, which is 0 for the context's legacy stream. A stream of a green context is one of the primary
-/// context, in which its events are; the default stream of a green context has the id of that.
+/// A stream: its context's id and its own, which is 0 for the context's legacy stream. A stream of a green context is
+/// one of the primary context, in which its events are; the default stream of a green context has the id of that.
 pub type StreamKey = (u64, u64);
 
 /// Memory pool, bytes, address and the batch's number.
@@ -362,7 +362,8 @@ impl<E: Events> Freed<E> {
         (contexts, state.batches)
     }
 
-    /// Takes the frees of a context that have no event, up to a batch: the context has done all that it was given before.
+    /// Takes the frees of a context that have no event, up to a batch: the context has done all that it was given
+    /// before.
     pub fn take_unmarked(&self, context: u64, latest: u64) -> Vec<Block> {
         self.take_where(context, |batch| {
             batch.event.is_none() && batch.number <= latest

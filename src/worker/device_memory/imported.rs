@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory of other processes of the VM, which the client has opened.
 //!
-//! A chunk of another process is mapped once here, at addresses of a window that is for nothing else and is never given back, however many of
-//! the allocations in it are open. Each open allocation is noted among [the ranges](super::ranges), so copies, fills and questions
-//! about addresses find it there.
+//! A chunk of another process is mapped once here, at addresses of a window that is for nothing else and is never given
+//! back, however many of the allocations in it are open. Each open allocation is noted among [the
+//! ranges](super::ranges), so copies, fills and questions about addresses find it there.
 //!
 //! The physical memory stays until its last holder releases it, so it is charged here as well as in the process that
 //! made it: a VM that shares memory is charged more than it has, and never less.
@@ -193,7 +193,8 @@ impl DeviceMemory {
         let mut handle = 0;
         let shareable = file.as_raw_fd() as usize as *mut std::ffi::c_void;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        // SAFETY: the pointer is to a value that lives across the call; for this kind the handle is a descriptor and no address.
+        // SAFETY: the pointer is to a value that lives across the call; for this kind the handle is a descriptor and no
+        // address.
         unsafe { cuda::cuMemImportFromShareableHandle(&mut handle, shareable, kind)? };
         Ok(Imported { handle, charge })
     }
@@ -216,8 +217,8 @@ impl DeviceMemory {
         at.map(|at| at as CUdevice).ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// `cuIpcOpenMemHandle` in a context: opens an allocation that a worker has given. Says where it is, and whose device's it is by the
-    /// guest's number. The allocation that is open already in the context is the same, once more.
+    /// `cuIpcOpenMemHandle` in a context: opens an allocation that a worker has given. Says where it is, and whose
+    /// device's it is by the guest's number. The allocation that is open already in the context is the same, once more.
     ///
     /// # Errors
     ///
@@ -300,7 +301,8 @@ impl DeviceMemory {
         }
     }
 
-    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool that a worker has given, as [`Self::open`] does. Says where it is.
+    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool that a worker has given, as [`Self::open`]
+    /// does. Says where it is.
     ///
     /// # Errors
     ///
@@ -393,7 +395,8 @@ impl DeviceMemory {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             if open.closing.take().is_some() || mempool != 0 {
-                // One is being closed, and this one is in its place; memory of a pool is closed once, however often it was opened.
+                // One is being closed, and this one is in its place; memory of a pool is closed once, however often it
+                // was opened.
                 self.ranges.change(at, |range| range.ending = None);
                 let name = open.name;
                 drop(state);
@@ -451,8 +454,8 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// `cuIpcCloseMemHandle`, and `cuMemFree` of memory of an imported pool: waits for the context that it was opened in, and for commands
-    /// that use the memory.
+    /// `cuIpcCloseMemHandle`, and `cuMemFree` of memory of an imported pool: waits for the context that it was opened
+    /// in, and for commands that use the memory.
     ///
     /// # Errors
     ///

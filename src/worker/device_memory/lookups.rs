@@ -63,7 +63,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Lets a device use memory of the client's own on another device, with all that the client has there; whether it can.
+    /// Lets a device use memory of the client's own on another device, with all that the client has there; whether it
+    /// can.
     ///
     /// # Errors
     ///

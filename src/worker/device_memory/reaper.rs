@@ -134,8 +134,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Memory ran out: waits until something is over that was freed in a stream's order, and gives it back; `false` if there is
-    /// nothing more, or it is not over for long.
+    /// Memory ran out: waits until something is over that was freed in a stream's order, and gives it back; `false` if
+    /// there is nothing more, or it is not over for long.
     ///
     /// # Errors
     ///

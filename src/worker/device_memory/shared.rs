@@ -131,8 +131,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if none lies there that can be shared so; `CUDA_ERROR_NOT_SUPPORTED` where memory is the driver's own,
-    /// which has no descriptors.
+    /// `CUDA_ERROR_INVALID_VALUE` if none lies there that can be shared so; `CUDA_ERROR_NOT_SUPPORTED` where memory is
+    /// the driver's own, which has no descriptors.
     pub fn shareable(&self, address: CUdeviceptr, bytes: u64) -> Result<Object, CUresult> {
         let range = self.ranges.find(address);
         let range = range.filter(|range| range.ending.is_none() && range.mempool == 0);

@@ -108,8 +108,8 @@ impl Bodies {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a step that has no place here; `CUDA_ERROR_NOT_SUPPORTED` if the driver counts values in another way; or
-    /// the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` for a step that has no place here; `CUDA_ERROR_NOT_SUPPORTED` if the driver counts
+    /// values in another way; or the driver's.
     pub fn add(
         &mut self,
         made: &Made,
@@ -204,7 +204,8 @@ impl Bodies {
             return is_same.then_some(()).ok_or(CUDA_ERROR_NOT_SUPPORTED);
         }
         let mut number = 0;
-        // SAFETY: the graph and the context are the driver's and live; the pointer is to a value that lives across the call.
+        // SAFETY: the graph and the context are the driver's and live; the pointer is to a value that lives across the
+        // call.
         unsafe {
             driver::cuGraphConditionalHandleCreate(
                 &mut number,
@@ -250,8 +251,9 @@ impl Bodies {
         };
         params.of.conditional = conditional;
         let mut node = std::ptr::null_mut();
-        // SAFETY: the graph, its nodes and the context are the driver's and live; the structure outlives the call, which writes the address of an
-        // array to it that has as many graphs as were asked for and lives as long as the node.
+        // SAFETY: the graph, its nodes and the context are the driver's and live; the structure outlives the call,
+        // which writes the address of an array to it that has as many graphs as were asked for and lives as long as the
+        // node.
         let bodies = unsafe {
             let none = std::ptr::null();
             let to = (&raw mut params).cast();

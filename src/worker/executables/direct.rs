@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Executable graphs that kernels launch too (`CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`).
 //!
-//! The driver lets such a graph have no empty nodes, which a graph that is a node leaves behind in the client's list. So
-//! a step that waits for one waits for the steps before that. The driver gives the graph a name, which kernels use and
-//! programs keep, so an update changes the driver's object and makes no new one.
+//! The driver lets such a graph have no empty nodes, which a graph that is a node leaves behind in the client's list.
+//! So a step that waits for one waits for the steps before that. The driver gives the graph a name, which kernels use
+//! and programs keep, so an update changes the driver's object and makes no new one.
 
 use gpgpu_graphs::abi::{CUgraphExecUpdateResultInfo, DEVICE_LAUNCH, updated};
 use gpgpu_protocol::{
@@ -129,8 +129,8 @@ impl Handles {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if a step is of another kind: it may have a node here and none there. The driver's; then
-    /// the object may have some of the steps of each, and cannot be launched until it takes another graph's.
+    /// `CUDA_ERROR_INVALID_VALUE` if a step is of another kind: it may have a node here and none there. The driver's;
+    /// then the object may have some of the steps of each, and cannot be launched until it takes another graph's.
     pub fn become_graph(&mut self, session: &Session, mut graph: Graph) -> Result<(), CUresult> {
         graph.check(session)?;
         let (own, other) = (self.graph.steps.iter(), graph.steps.iter());

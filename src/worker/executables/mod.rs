@@ -3,8 +3,8 @@
 //!
 //! A graph of the driver's is made of the client's list of steps, node by node. Each step is checked as the command
 //! that does the same in a stream ([`step`]). Objects of an executable graph may end before it: each launch checks that
-//! they still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]). The driver's
-//! nodes of launches that kernels update exist before the graph ([`updatable`]).
+//! they still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]). The
+//! driver's nodes of launches that kernels update exist before the graph ([`updatable`]).
 
 mod bodies;
 mod by_id;
@@ -323,7 +323,8 @@ impl Executable {
         self.handles.lock()
     }
 
-    /// Launches it in a stream of the current context. The gate counts it for as many commands as it has launches, copies and fills.
+    /// Launches it in a stream of the current context. The gate counts it for as many commands as it has launches,
+    /// copies and fills.
     ///
     /// # Errors
     ///

@@ -66,8 +66,8 @@ impl From<CUresult> for Refused {
     }
 }
 
-/// Whether an end of a copy stays there as long as the part: an array or device memory. The buffers of the recorded call
-/// are this process's own, and end with it.
+/// Whether an end of a copy stays there as long as the part: an array or device memory. The buffers of the recorded
+/// call are this process's own, and end with it.
 fn stays(kind: CUmemorytype, address: CUdeviceptr, type_of: impl Fn(u64) -> CUmemorytype) -> bool {
     match kind {
         CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY => true,
@@ -132,8 +132,8 @@ pub fn nodes_of(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events, copies
-/// from or to memory of the host.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events,
+/// copies from or to memory of the host.
 fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
     let (mut all, mut commands, mut memory) = (0, 0, 0);
     for node in nodes_of(graph)? {

@@ -352,8 +352,8 @@ fn event(session: &Session, step: &GraphStep) -> Result<(CUevent, Uses), CUresul
     Ok((entry.raw as CUevent, uses))
 }
 
-/// Checks a step, in its own context, and gives it as the driver takes it. `last` is where the step before was, and becomes where this one is,
-/// if it is in a context.
+/// Checks a step, in its own context, and gives it as the driver takes it. `last` is where the step before was, and
+/// becomes where this one is, if it is in a context.
 pub fn make(
     session: &Session,
     step: &GraphStep,

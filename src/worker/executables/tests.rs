@@ -589,7 +589,8 @@ fn edges_are_those_of_the_step_behind_them() {
     assert_eq!(make(&rig, id(1), &good), CUDA_SUCCESS);
     assert_eq!(made(), before + 1);
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
-    // More or fewer than the step has, bits that mean nothing, twice, before a mark, at the end; one that waits, or is waited for.
+    // More or fewer than the step has, bits that mean nothing, twice, before a mark, at the end; one that waits, or is
+    // waited for.
     for rest in [
         vec![edges(&[one]), nothing(&[0, 1])],
         vec![edges(&[one, 0, 0]), nothing(&[0, 1])],

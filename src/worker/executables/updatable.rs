@@ -257,8 +257,8 @@ impl Taking {
     }
 }
 
-/// Removes what an executable graph needed: nodes beside these, also one that a refused step has left, and edges between
-/// these.
+/// Removes what an executable graph needed: nodes beside these, also one that a refused step has left, and edges
+/// between these.
 fn restore(raw: CUgraph, nodes: &[CUgraphNode]) -> Result<(), CUresult> {
     let kept: HashSet<_> = nodes.iter().copied().collect();
     for node in nodes_of(raw)? {

@@ -85,7 +85,8 @@ impl Gpu {
         self.common.enter(id).ok().map(|()| act())
     }
 
-    /// Whether streams have nothing to do, but for those that wait for host callbacks. For a time in which the GPU is given nothing.
+    /// Whether streams have nothing to do, but for those that wait for host callbacks. For a time in which the GPU is
+    /// given nothing.
     pub fn is_still(&self, blocked: &Blocked) -> bool {
         let objects = &self.common.objects;
         // Only the driver knows the streams of a green context that others wait for. Other threads' streams cannot be

@@ -131,7 +131,8 @@ impl Gates {
         Ok(passage)
     }
 
-    /// Passes the gate of the current context's GPU for something that only orders work, if the lease is here; `None` if not.
+    /// Passes the gate of the current context's GPU for something that only orders work, if the lease is here; `None`
+    /// if not.
     ///
     /// # Errors
     ///
@@ -180,8 +181,9 @@ impl Gates {
         }
     }
 
-    /// The gate of a GPU, which will have work of the current context; `None` where there is nothing to share. Its marks are events of the context
-    /// that outlives green ones, so they tell of work in a green context that has ended.
+    /// The gate of a GPU, which will have work of the current context; `None` where there is nothing to share. Its
+    /// marks are events of the context that outlives green ones, so they tell of work in a green context that has
+    /// ended.
     fn at(&self, gpu: usize) -> Option<&'static Gate<Gpu>> {
         if gpu >= GPUS {
             return None;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The context and the GPUs of a command that gives a GPU work.
 //!
-//! The driver takes the context from the stream or from the function, and only where they have none from the thread. So does
-//! this module, and it makes that context current before the gate and the call: the driver, the gate and the charges then mean the same
-//! context, whatever the command's header says.
+//! The driver takes the context from the stream or from the function, and only where they have none from the thread. So
+//! does this module, and it makes that context current before the gate and the call: the driver, the gate and the
+//! charges then mean the same context, whatever the command's header says.
 //!
-//! A green context is on its device's gate like its primary context. A stream of it is in it; a function is in the primary context, and runs in
-//! the green one if that is current.
+//! A green context is on its device's gate like its primary context. A stream of it is in it; a function is in the
+//! primary context, and runs in the green one if that is current.
 //!
 //! Operations with the properties `work` or `order` in the API table pass the gate of that context's GPU, and of each
 //! other GPU whose memory a copy or fill touches, or on which a graph has nodes. The others have reasons of their own:
@@ -210,8 +210,8 @@ fn context_of(objects: &Objects, id: u64) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_CONTEXT` if there is none, `CUDA_ERROR_CONTEXT_IS_DESTROYED` if the header's is gone, `CUDA_ERROR_INVALID_HANDLE` if there is
-/// no such stream.
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is none, `CUDA_ERROR_CONTEXT_IS_DESTROYED` if the header's is gone,
+/// `CUDA_ERROR_INVALID_HANDLE` if there is no such stream.
 pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresult> {
     let objects = &common.objects;
     let context = match named.stream {

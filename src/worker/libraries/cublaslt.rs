@@ -194,8 +194,8 @@ impl Made {
         let emulation = emulation.map(|emulation| (EMULATION, emulation.raw));
         for (number, value) in of.set().iter().copied().chain(emulation) {
             let bytes = class.find(number).map_or(0, |(_, of)| of.bytes);
-            // SAFETY: the descriptor lives, and the value has at least as many bytes. It is a number or a device address, by the table, or the
-            // address of a descriptor that outlives this one's use.
+            // SAFETY: the descriptor lives, and the value has at least as many bytes. It is a number or a device
+            // address, by the table, or the address of a descriptor that outlives this one's use.
             done(unsafe { set(made.raw, number.into(), &value, bytes.into()) })?;
         }
         Ok(made)
@@ -378,7 +378,8 @@ fn find(call: &mut Call<'_>, handle: u64, stream: Option<u64>) -> Step<()> {
     let (operation, [a, b, c, d]) = (parts.operation.raw, parts.layouts());
     let (wanted, results) = (question.wanted as i32, found.as_mut_ptr());
     let mut count = 0;
-    // SAFETY: the handle, the stream and the descriptors are the library's own and live; there is room for as many results as it may write.
+    // SAFETY: the handle, the stream and the descriptors are the library's own and live; there is room for as many
+    // results as it may write.
     done(unsafe {
         match stream {
             None => {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuFFT's plans, and their memory on a GPU.
 //!
-//! A plan never allocates its work area: the guest gives it one of its own memory, which is charged as such. The library keeps tables of
-//! roots of unity for each dimension, and more where a size has large prime factors: these are charged when a plan is made.
+//! A plan never allocates its work area: the guest gives it one of its own memory, which is charged as such. The
+//! library keeps tables of roots of unity for each dimension, and more where a size has large prime factors: these are
+//! charged when a plan is made.
 
 use gpgpu_protocol::{
     cuda::*,
@@ -16,8 +17,8 @@ use crate::worker::{charges::Owner, lease::current_gpu};
 const ELEMENT_BYTES: u64 = 64;
 /// The most elements of a table for a size that is a product of small primes: such a transform is done in steps.
 const MOST_IN_STEPS: u64 = 1 << 16;
-/// The largest of the small primes. A size with a larger one is transformed by convolution (Bluestein's algorithm), whose table is as long as
-/// the data.
+/// The largest of the small primes. A size with a larger one is transformed by convolution (Bluestein's algorithm),
+/// whose table is as long as the data.
 const LARGEST_PRIME: u64 = 127;
 
 pub const BY_HAND: &[(&str, ByHand)] = &[

@@ -109,8 +109,8 @@ impl Room {
 fn host(name: &'static str, words: &[u64]) -> Step<()> {
     let found = Library::CusparseLt.symbol(name);
     let address: *const c_void = found.map_err(|_| status::NOT_SUPPORTED)?;
-    // SAFETY: callers give the library's own structures, which live across the call; values as wide as the function reads or writes; and
-    // device addresses where the library takes them for such.
+    // SAFETY: callers give the library's own structures, which live across the call; values as wide as the function
+    // reads or writes; and device addresses where the library takes them for such.
     match unsafe { abi::call_with(address, words, [0.0; abi::MOST_FLOATS]) } {
         SUCCESS => Ok(()),
         other => Err(other),

@@ -23,7 +23,8 @@ pub struct State {
     pub raw: u64,
     /// The place of scalars and results: host or device.
     pub mode: PointerMode,
-    /// The workspace of one of cuBLAS, which it has lost with its stream: the address and the bytes. `None` for the library's own.
+    /// The workspace of one of cuBLAS, which it has lost with its stream: the address and the bytes. `None` for the
+    /// library's own.
     pub workspace: Option<(u64, u64)>,
 }
 
@@ -67,8 +68,8 @@ impl Handles {
         matches!(self.0.lock().get(&id), Some(Place::Made(now)) if Arc::ptr_eq(now, state))
     }
 
-    /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one would be
-    /// held for the other's.
+    /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one
+    /// would be held for the other's.
     ///
     /// # Errors
     ///

@@ -51,7 +51,8 @@ type Outcome = Result<u32, CUresult>;
 /// The part of the worker for a function that takes more than its row says.
 type ByHand = fn(&mut Call<'_>, &[u64]) -> Outcome;
 
-/// The parts that are written by hand, by function. Each is given the arguments as the library takes them, where they are words.
+/// The parts that are written by hand, by function. Each is given the arguments as the library takes them, where they
+/// are words.
 const BY_HAND: &[&[(&str, ByHand)]] = &[
     cublaslt::BY_HAND,
     cudnn::BY_HAND,
@@ -112,7 +113,8 @@ pub fn version(of: Library) -> Option<String> {
     let parts = [0_u64, 1, 2].map(|property| {
         let mut value = 0_i32;
         let words = [property, &raw mut value as u64];
-        // SAFETY: each library's function of this name takes an `int` and the address of one, which lives across the call.
+        // SAFETY: each library's function of this name takes an `int` and the address of one, which lives across the
+        // call.
         let status = unsafe { abi::call_with(function, &words, [0.0; abi::MOST_FLOATS]) };
         (status == SUCCESS).then_some(value)
     });
@@ -437,7 +439,8 @@ impl Call<'_> {
             if find().is_none() {
                 return Ok(bad_handle);
             }
-            // The library has its handle, which must be a stream's still. The gate is the stream's, so the handle must be there too.
+            // The library has its handle, which must be a stream's still. The gate is the stream's, so the handle must
+            // be there too.
             let context = match self.stream() {
                 Some(stream) => session.objects.stream(stream)?.1,
                 None => state.stream_in(&session.objects)?.1,
@@ -481,7 +484,8 @@ impl Call<'_> {
         Ok(status)
     }
 
-    /// Whether a stream of a context is one that a handle can have: the context is its own, or another part of the same one.
+    /// Whether a stream of a context is one that a handle can have: the context is its own, or another part of the same
+    /// one.
     fn is_there(&self, context: u64, handle: &Entry) -> bool {
         let objects = &self.session.objects;
         objects.home(context) == objects.home(handle.context)
@@ -541,8 +545,8 @@ impl Call<'_> {
         Ok(status)
     }
 
-    /// Checks that scalars and results are where the library will look for them: bytes here where it takes host addresses, and
-    /// addresses where it takes the device's. NULL it refuses by itself.
+    /// Checks that scalars and results are where the library will look for them: bytes here where it takes host
+    /// addresses, and addresses where it takes the device's. NULL it refuses by itself.
     fn check_addresses(&self, mode: PointerMode) -> Result<(), CUresult> {
         for (kind, value) in self.function.kinds.iter().zip(&self.values) {
             let is_good = match value {

@@ -141,7 +141,8 @@ pub fn cuMipmappedArrayDestroy(
     let id = request.hMipmappedArray;
     let entry = session.objects.end::<MipmappedArray>(id)?;
     end(session, id, &entry, || {
-        // SAFETY: the handle is the driver's, and no command uses it or one of its levels any more: those name it as well.
+        // SAFETY: the handle is the driver's, and no command uses it or one of its levels any more: those name it as
+        // well.
         unsafe { driver::cuMipmappedArrayDestroy(MipmappedArray::handle(entry.raw)) }
     })?;
     Ok(reply::cuMipmappedArrayDestroy::default())

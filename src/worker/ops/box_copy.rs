@@ -149,8 +149,8 @@ pub fn described(dst: End<'_>, src: End<'_>, size: Size) -> CUDA_MEMCPY3D {
 /// Bytes beside the stream are as many as the box has.
 unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Result<(), CUresult> {
     let copy = described(dst, src, size);
-    // SAFETY: the structure lives across the call; arrays are the driver's and live, memory is known as a whole, and the caller answers
-    // for bytes beside the stream. The driver checks that boxes lie in their arrays.
+    // SAFETY: the structure lives across the call; arrays are the driver's and live, memory is known as a whole, and
+    // the caller answers for bytes beside the stream. The driver checks that boxes lie in their arrays.
     unsafe { driver::cuMemcpy3DAsync_v2(&copy, stream) }
 }
 

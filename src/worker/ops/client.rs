@@ -16,8 +16,8 @@ use crate::worker::{
     session::{Data, Session, Way},
 };
 
-/// Attributes of features that the protocol does not carry, or that a guest's library serves by itself and then says so: a
-/// guest must not find them offered by the host.
+/// Attributes of features that the protocol does not carry, or that a guest's library serves by itself and then says
+/// so: a guest must not find them offered by the host.
 const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,

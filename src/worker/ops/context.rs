@@ -241,8 +241,8 @@ pub fn cuCtxCreate_v2(
         with_slack(|| unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, dev) })?;
         Ok(charge)
     };
-    // A client that has this one has other plans than the primary context. Releasing that first, or beside the making of
-    // this one, would make the client wait for both.
+    // A client that has this one has other plans than the primary context. Releasing that first, or beside the making
+    // of this one, would make the client wait for both.
     let charge = match create() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             session.prewarm.give_up();
@@ -345,7 +345,8 @@ fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUre
     Ok(())
 }
 
-/// Charges the stacks of as many threads as the device has at a time, each with `bytes` bytes: so many the driver reserves.
+/// Charges the stacks of as many threads as the device has at a time, each with `bytes` bytes: so many the driver
+/// reserves.
 ///
 /// # Errors
 ///

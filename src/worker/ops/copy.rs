@@ -78,7 +78,8 @@ pub fn known_plane(
     known(session, start, bytes)
 }
 
-/// The bytes from the first to the last that a pitched copy or fill touches, of which [`known_plane`] knows that they are so many.
+/// The bytes from the first to the last that a pitched copy or fill touches, of which [`known_plane`] knows that they
+/// are so many.
 pub fn plane_bytes(pitch: usize, width: usize, height: usize) -> u64 {
     let rows = height.saturating_sub(1).saturating_mul(pitch);
     rows.saturating_add(width) as u64

@@ -60,7 +60,8 @@ pub fn gpgpuGraphInstantiateHere(
     Ok(reply::gpgpuGraphInstantiateHere::default())
 }
 
-/// The same, of so few steps that others can wait for it: no thread has to be woken, and the driver's code is where it was used last.
+/// The same, of so few steps that others can wait for it: no thread has to be woken, and the driver's code is where it
+/// was used last.
 pub fn gpgpuGraphInstantiateFew(
     session: &Session,
     request: request::gpgpuGraphInstantiateFew,

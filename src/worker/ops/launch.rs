@@ -109,8 +109,8 @@ pub fn cuLaunchKernelEx(
     _: Data,
 ) -> Outcome<reply::cuLaunchKernelEx> {
     let function = session.objects.function(request.func)?;
-    // The gate was passed for the current context. A default stream has none of its own, and the function may be another by now than
-    // the one that was found then.
+    // The gate was passed for the current context. A default stream has none of its own, and the function may be
+    // another by now than the one that was found then.
     let is_elsewhere = function.context != 0 && function.context != session.current();
     if is_elsewhere && Stream::SPECIAL.contains(&request.config.stream) {
         return Err(CUDA_ERROR_INVALID_HANDLE.into());

@@ -186,8 +186,8 @@ fn variable(
     let name = c_name(name)?;
     session.enter_library(id, session.current())?;
     let (mut dptr, mut bytes) = (0, 0);
-    // SAFETY: the function is the driver's, and so is the library, which lives; the name ends with a NUL, and the pointers are to values that
-    // live across the call.
+    // SAFETY: the function is the driver's, and so is the library, which lives; the name ends with a NUL, and the
+    // pointers are to values that live across the call.
     unsafe { look_up(&mut dptr, &mut bytes, library(session, id)?, name.as_ptr())? };
     let memory = &session.device_memory;
     memory.note_global(id, session.current(), dptr, bytes as u64);

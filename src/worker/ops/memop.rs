@@ -71,7 +71,8 @@ pub fn gpgpuMemOps(
     let lowered = request.ops.iter().map(|op| lower(session, op));
     let mut params = lowered.collect::<Result<Vec<Params>, _>>()?;
     let (count, list) = (params.len() as u32, params.as_mut_ptr().cast());
-    // SAFETY: the stream is the driver's and lives; the list has as many entries, whose words are memory that the driver knows.
+    // SAFETY: the stream is the driver's and lives; the list has as many entries, whose words are memory that the
+    // driver knows.
     unsafe { driver::cuStreamBatchMemOp_v2(stream, count, list, request.flags)? };
     Ok(reply::gpgpuMemOps::default())
 }
@@ -100,7 +101,8 @@ pub fn cuStreamSetAttribute(
     // As the driver reads it, aligned for each of its members.
     let value = CUlaunchAttributeValue { pad: value };
     let value = (&raw const value).cast();
-    // SAFETY: the stream is the driver's and lives, the value lives across the call, and an address in it is only a range of the cache's.
+    // SAFETY: the stream is the driver's and lives, the value lives across the call, and an address in it is only a
+    // range of the cache's.
     unsafe { driver::cuStreamSetAttribute(stream, id, value)? };
     Ok(reply::cuStreamSetAttribute::default())
 }

@@ -158,8 +158,8 @@ pub fn cuPointerSetAttribute(
                 .as_ref()
                 .map_or(std::ptr::null(), std::ptr::from_ref)
                 .cast::<c_void>();
-            // SAFETY: the pointer is NULL or to a value that lives across the call, and is as large as the one attribute
-            // that can be set.
+            // SAFETY: the pointer is NULL or to a value that lives across the call, and is as large as the one
+            // attribute that can be set.
             unsafe { driver::cuPointerSetAttribute(value, request.attribute, request.ptr)? };
         }
     }

@@ -146,8 +146,8 @@ pub fn gpgpuBlockIn(session: &Session, request: request::gpgpuBlockIn) -> Result
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
     known(session, request.dst, request.ByteCount)?;
     let from = ring(session)?.block(session, request.block, request.ByteCount)?;
-    // SAFETY: the source is in the ring's registered blocks, the destination memory that the driver knows; the stream is
-    // the driver's and lives.
+    // SAFETY: the source is in the ring's registered blocks, the destination memory that the driver knows; the stream
+    // is the driver's and lives.
     unsafe { driver::cuMemcpyHtoDAsync_v2(request.dst, from, request.ByteCount, stream)? };
     counts::copy(Memory::Device, Memory::Host, request.ByteCount as u64);
     Ok(Until::Stream(request.hStream))

@@ -24,7 +24,8 @@ const MOST: usize = 5;
 struct Checked<'a> {
     form: &'a TensorForm,
     rank: u32,
-    /// Not read, and read by no kernel that could not read there without the map: the process's page tables decide that.
+    /// Not read, and read by no kernel that could not read there without the map: the process's page tables decide
+    /// that.
     address: *mut c_void,
 }
 
@@ -64,7 +65,8 @@ impl Checked<'_> {
         let to = (&raw mut map).cast();
         let (dims, strides) = (form.dims.as_ptr(), form.strides.as_ptr());
         let steps = form.element_strides.as_ptr();
-        // SAFETY: the lists are as long as the rank says, and the map lives across the call; the tensor's address is not read.
+        // SAFETY: the lists are as long as the rank says, and the map lives across the call; the tensor's address is
+        // not read.
         unsafe {
             match (&form.modes[..], form.kind) {
                 (&[interleave, swizzle, promotion, fill], 0) => driver::cuTensorMapEncodeTiled(

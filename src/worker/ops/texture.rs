@@ -31,8 +31,8 @@ pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE
             let raw = session.objects.raw::<MipmappedArray>(of.array);
             native.res.devPtr = raw.map_err(missing)?;
         }
-        // Any address, as with NVIDIA's driver: some programs' textures are longer than their memory. Only kernels read it, which may read
-        // anything in this process.
+        // Any address, as with NVIDIA's driver: some programs' textures are longer than their memory. Only kernels read
+        // it, which may read anything in this process.
         CU_RESOURCE_TYPE_LINEAR | CU_RESOURCE_TYPE_PITCH2D => {
             native.res = CUDA_RESOURCE_MEMORY {
                 devPtr: of.address,

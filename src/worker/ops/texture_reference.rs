@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface references: globals of a module that its kernels read, and that the host binds to memory. Objects took their place
-//! in CUDA 5; the driver still has them for images that were compiled before CUDA 12.
+//! Texture and surface references: globals of a module that its kernels read, and that the host binds to memory.
+//! Objects took their place in CUDA 5; the driver still has them for images that were compiled before CUDA 12.
 //!
 //! The client keeps a program's settings, and sends the whole reference when it is bound.
 
@@ -172,7 +172,8 @@ pub fn gpgpuTextureReferenceSet(
     } else {
         texture(session, request.hmod, &name)?
     };
-    // SAFETY: the reference was just looked up or made, and its module stays until the command ends; so does the resource.
+    // SAFETY: the reference was just looked up or made, and its module stays until the command ends; so does the
+    // resource.
     let offset = unsafe {
         sample(to, of, &request.texture)?;
         bind(to, &native, of.flags, request.offset)?

@@ -238,12 +238,13 @@ impl Peers {
         }
     }
 
-    /// Asks the worker of an object for it. The caller's command is narrow: it waits for that worker, for a few seconds at most.
+    /// Asks the worker of an object for it. The caller's command is narrow: it waits for that worker, for a few seconds
+    /// at most.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if its worker has no such object; `CUDA_ERROR_INVALID_HANDLE` if that is gone, or of another VM, or does not
-    /// answer.
+    /// `CUDA_ERROR_INVALID_VALUE` if its worker has no such object; `CUDA_ERROR_INVALID_HANDLE` if that is gone, or of
+    /// another VM, or does not answer.
     pub fn ask(&'static self, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
         let deadline = Instant::now() + PATIENCE;
         let host = self.host(name.owner, deadline)?;

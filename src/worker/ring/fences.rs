@@ -57,8 +57,8 @@ impl Ring {
             passed => passed,
         };
         let Some(passage) = passage else {
-            // Another VM may have the GPU, and all that this client has given it is on its way or over. Of a default stream, which waits
-            // for others, and of a context a question does not say enough.
+            // Another VM may have the GPU, and all that this client has given it is on its way or over. Of a default
+            // stream, which waits for others, and of a context a question does not say enough.
             let can_ask = !streams.iter().any(|id| Stream::SPECIAL.contains(id));
             let is_over = can_ask && self.is_idle(session, &streams)?;
             return Ok(if is_over { 0 } else { ELSEWHERE });

@@ -86,8 +86,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word, `CUDA_ERROR_NOT_SUPPORTED` while the GPU cannot write to it; the
-    /// driver's own when the region cannot be registered.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word, `CUDA_ERROR_NOT_SUPPORTED` while the GPU cannot write to
+    /// it; the driver's own when the region cannot be registered.
     pub fn word(&self, session: &Session, word: u32) -> Result<CUdeviceptr, CUresult> {
         if word as usize >= WORDS {
             return Err(CUDA_ERROR_INVALID_VALUE);

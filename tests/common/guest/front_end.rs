@@ -19,7 +19,8 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::{Guest, HEAP, RING_BYTES, Used};
 
 impl Guest {
-    /// Whether the back end ends the connection within this time; without one it waits for that. All answers have been read.
+    /// Whether the back end ends the connection within this time; without one it waits for that. All answers have been
+    /// read.
     pub fn has_hung_up(&self, within: Option<Duration>) -> bool {
         let within = within.map_or(PollTimeout::NONE, |time| time.try_into().unwrap());
         // SAFETY: the descriptor is the front end's, which lives across the call.
@@ -38,8 +39,8 @@ impl Guest {
         assert_eq!(sent, nonsense.len());
     }
 
-    /// Connects anew as Cloud Hypervisor does when its back end goes away in the middle of a driver's life, and where it
-    /// restores a VM from a snapshot: rings begin after all that is available, whatever of it was answered.
+    /// Connects anew as Cloud Hypervisor does when its back end goes away in the middle of a driver's life, and where
+    /// it restores a VM from a snapshot: rings begin after all that is available, whatever of it was answered.
     pub fn reconnect(&mut self, socket: &Path) {
         self.frontend = Frontend::connect(socket, 3).unwrap();
         self.frontend.set_owner().unwrap();

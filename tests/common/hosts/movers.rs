@@ -45,8 +45,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host whose workers are this program, with these arguments and variables, and take turns on the GPU where `scheduler`; none
-    /// where there is no GPU to run on.
+    /// A host whose workers are this program, with these arguments and variables, and take turns on the GPU where
+    /// `scheduler`; none where there is no GPU to run on.
     pub fn new(
         worker: &Path,
         arguments: &[&str],

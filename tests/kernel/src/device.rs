@@ -56,10 +56,11 @@ mod order {
     pub const HELD: u16 = 7;
     /// Later OPENs, but for orders, are held under this key; 0: they are answered.
     pub const OPEN_HOLD: u16 = 8;
-    /// After the next stop, so many reads of the configuration show no magic. Reads before it are those of a driver that
-    /// looks for another device in its place, at times of its own.
+    /// After the next stop, so many reads of the configuration show no magic. Reads before it are those of a driver
+    /// that looks for another device in its place, at times of its own.
     pub const NO_MAGIC: u16 = 9;
-    /// From now on it is another device, of this number: it has no client, forgets the chains that it holds, and shows the number.
+    /// From now on it is another device, of this number: it has no client, forgets the chains that it holds, and shows
+    /// the number.
     pub const REPLACE: u16 = 10;
     /// The number of times that the driver has stopped the device.
     pub const STOPS: u16 = 11;
@@ -69,8 +70,8 @@ mod order {
     pub const REGIONS: u16 = 13;
     /// So many reads of the configuration show another version.
     pub const NO_VERSION: u16 = 14;
-    /// The next stop of the command queue takes so many milliseconds. At their end, the device writes [`super::LATE`] to
-    /// all that the chains that it holds let it write to.
+    /// The next stop of the command queue takes so many milliseconds. At their end, the device writes [`super::LATE`]
+    /// to all that the chains that it holds let it write to.
     pub const SLOW_STOP: u16 = 15;
 }
 

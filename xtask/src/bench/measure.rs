@@ -23,8 +23,8 @@ use crate::vm::Machine;
 const MEMORY_MIB: u32 = 2048;
 /// The maximum wait for the back end's work for the previous client before the next run starts anyway.
 const SETTLE: Duration = Duration::from_secs(5);
-/// After how many seconds with a context the worker for the next client has started, which comes a second after a client. Programs that measure
-/// a start do not wait for that.
+/// After how many seconds with a context the worker for the next client has started, which comes a second after a
+/// client. Programs that measure a start do not wait for that.
 const STARTED: f64 = 2.5;
 /// The time that an idling process and its worker may take until they sleep.
 const DOZE: f64 = 0.5;

@@ -37,8 +37,8 @@ pub struct Options {
     /// The GPU to measure on; on the software GPU, its own libcuda counts as native.
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu: Gpu,
-    /// Only rows whose name contains one of these; with --many, only such scenarios: alone, unlike, weights, wait, overrun,
-    /// overhead, crowd.
+    /// Only rows whose name contains one of these; with --many, only such scenarios: alone, unlike, weights, wait,
+    /// overrun, overhead, crowd.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// Fewer repetitions and alternations, for a trial.
@@ -53,7 +53,8 @@ pub struct Options {
     /// With --frameworks: that Python.
     #[arg(long, requires = "frameworks", value_name = "FILE")]
     pub python: Option<PathBuf>,
-    /// With --frameworks: folders of NVIDIA's libraries, separated by `:`; without it, those beside that Python's PyTorch.
+    /// With --frameworks: folders of NVIDIA's libraries, separated by `:`; without it, those beside that Python's
+    /// PyTorch.
     #[arg(
         long,
         requires = "frameworks",
@@ -61,8 +62,8 @@ pub struct Options {
         value_delimiter = ':'
     )]
     pub libraries: Vec<PathBuf>,
-    /// With --frameworks: only these parts: programs, shares, rows, operators; vm (two of the programs in a VM), serving
-    /// (vLLM with a model). The last two run only if they are named.
+    /// With --frameworks: only these parts: programs, shares, rows, operators; vm (two of the programs in a VM),
+    /// serving (vLLM with a model). The last two run only if they are named.
     #[arg(
         long,
         requires = "frameworks",

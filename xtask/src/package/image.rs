@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Images of containers: the host's service, and the guest's part for containers that use it through its socket. Each is a minimal
-//! Debian with our package installed, and holds nothing of NVIDIA's: the driver comes from the host when a container starts.
+//! Images of containers: the host's service, and the guest's part for containers that use it through its socket. Each
+//! is a minimal Debian with our package installed, and holds nothing of NVIDIA's: the driver comes from the host when a
+//! container starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,8 +17,8 @@ use crate::kit::Kit;
 use crate::process::{Proc, capture};
 use crate::ui::Step;
 
-/// Starts words in a root, with folders of this machine at other places in it, with the capabilities of `$2` alone. The network and
-/// all processes are its own, and nothing but the folders can be written to.
+/// Starts words in a root, with folders of this machine at other places in it, with the capabilities of `$2` alone. The
+/// network and all processes are its own, and nothing but the folders can be written to.
 const RUN: &str = r#"
 set -e
 root=$1

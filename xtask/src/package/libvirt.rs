@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host's package on a Debian 13 whose libvirt manages the VM: its service serves a domain of the package's example, under
-//! libvirt's own daemon and QEMU.
+//! The host's package on a Debian 13 whose libvirt manages the VM: its service serves a domain of the package's
+//! example, under libvirt's own daemon and QEMU.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -277,7 +277,8 @@ impl<'a> Life<'a> {
         Ok(sum.context("no checksum")?.to_owned())
     }
 
-    /// The service that was started before the upgrade goes on with nothing of the file that has taken the place of its own.
+    /// The service that was started before the upgrade goes on with nothing of the file that has taken the place of its
+    /// own.
     pub fn serves_without_its_file(&self, right: &str) -> Result<()> {
         let machine = &self.machine;
         machine.shell(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A writable clean root. Changes are in memory, in a mount namespace of its own, and end with the last process in it, however that
-//! ends.
+//! A writable clean root. Changes are in memory, in a mount namespace of its own, and end with the last process in it,
+//! however that ends.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Proc, run_logged};
 
-/// Makes the root of a clean one, a folder to work in, and pairs of folders of this machine and places in the root, and goes there.
+/// Makes the root of a clean one, a folder to work in, and pairs of folders of this machine and places in the root, and
+/// goes there.
 pub const PREPARE: &str = r#"
 set -e
 clean=$1

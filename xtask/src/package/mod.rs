@@ -69,11 +69,12 @@ pub struct Options {
     /// The Debian releases to test in. [default: bookworm,trixie with --test, trixie with --guest]
     #[arg(long, value_enum, value_delimiter = ',', requires = "tried")]
     on: Vec<root::Debian>,
-    /// Only install, use, upgrade, remove and purge the guest's Debian packages in a Debian that QEMU boots from a disk; as root.
+    /// Only install, use, upgrade, remove and purge the guest's Debian packages in a Debian that QEMU boots from a
+    /// disk; as root.
     #[arg(long, group = "tried", conflicts_with_all = ["test", "images"])]
     guest: bool,
-    /// With --guest: also run a stock PyTorch. This folder has its Python packages, made by `pip install --target` for the guest's Python
-    /// (3.13 in Debian 13).
+    /// With --guest: also run a stock PyTorch. This folder has its Python packages, made by `pip install --target` for
+    /// the guest's Python (3.13 in Debian 13).
     #[arg(long, value_name = "FOLDER", requires = "guest")]
     pytorch: Option<PathBuf>,
     /// Only run a VM with the guest's packages under libvirt, on a Debian 13 with the host's package; as root.

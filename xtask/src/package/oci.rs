@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Writing an image of one layer as an archive in the OCI's layout (image-spec 1.0), which podman, buildah, skopeo and docker load.
+//! Writing an image of one layer as an archive in the OCI's layout (image-spec 1.0), which podman, buildah, skopeo and
+//! docker load.
 
 use std::fs;
 use std::io::Write;
@@ -126,7 +127,8 @@ fn compressed(file: &Path) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Unpacks an archive in this layout: the configuration of its only image, whose layers' files go into `root`. Every sum is checked.
+/// Unpacks an archive in this layout: the configuration of its only image, whose layers' files go into `root`. Every
+/// sum is checked.
 pub fn unpack(file: &Path, root: &Path) -> Result<Value> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     tar::Archive::new(fs::File::open(file)?).unpack(folder.path())?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Clean Debian roots: unlike those with the kernels' headers, their packages are installed, by their own dpkg and with their
-//! maintainer scripts, as on a machine.
+//! Clean Debian roots: unlike those with the kernels' headers, their packages are installed, by their own dpkg and with
+//! their maintainer scripts, as on a machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -19,8 +19,8 @@ use crate::ui::{self, Step};
 
 const OPTIONS: &str = "GPGPU_OPTIONS='--config /etc/virtio-gpgpu/policy.toml --metrics unix:/run/virtio-gpgpu/metrics.sock'";
 
-/// Succeeds once all processes of the service are confined: a new one needs a moment. There are at least the supervisor,
-/// a spare device process and a warm worker.
+/// Succeeds once all processes of the service are confined: a new one needs a moment. There are at least the
+/// supervisor, a spare device process and a warm worker.
 const CONFINED: &str = r#"
 main=$(systemctl show --property=MainPID --value vhost-device-gpgpu)
 group=/sys/fs/cgroup$(systemctl show --property=ControlGroup --value vhost-device-gpgpu)/cgroup.procs
@@ -129,8 +129,8 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Each process of the unit has a list of system calls and no capabilities, and none has the machine's network. Each
-    /// but the supervisor has namespaces of its own.
+    /// Each process of the unit has a list of system calls and no capabilities, and none has the machine's network.
+    /// Each but the supervisor has namespaces of its own.
     fn confines_its_processes(&self) -> Result<()> {
         self.machine.shell(CONFINED).map(drop)
     }
@@ -161,8 +161,8 @@ impl Running<'_> {
         self.computes("/run/virtio-gpgpu/ci.sock")
     }
 
-    /// A reload changes the limits of a VM, or names the line with an error and changes nothing, and does not restart the
-    /// service.
+    /// A reload changes the limits of a VM, or names the line with an error and changes nothing, and does not restart
+    /// the service.
     fn reloads_its_policy(&self) -> Result<()> {
         let process = self.process()?;
         for (from, to, answer) in [

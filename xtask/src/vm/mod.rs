@@ -42,8 +42,8 @@ pub struct Spec<'a> {
     pub kernel: &'a Path,
     /// Its initramfs, without jobs.
     pub initramfs: &'a Path,
-    /// The raw image of a disk that has the guest's root; without one the initramfs is all. Its guest takes jobs on the console, and
-    /// boots again after a reset.
+    /// The raw image of a disk that has the guest's root; without one the initramfs is all. Its guest takes jobs on the
+    /// console, and boots again after a reset.
     pub disk: Option<&'a Path>,
     /// The back end's socket; without one the guest has no GPU.
     pub socket: Option<&'a Path>,
@@ -67,7 +67,8 @@ pub fn boot(spec: &Spec, jobs: &[Job], log: Option<&Path>) -> Result<Report> {
     machine.end()
 }
 
-/// Boots a guest without jobs: whether it reaches its end. It has so much time for its first line, and then for the rest.
+/// Boots a guest without jobs: whether it reaches its end. It has so much time for its first line, and then for the
+/// rest.
 ///
 /// # Errors
 /// It has not ended in time.

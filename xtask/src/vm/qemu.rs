@@ -125,8 +125,8 @@ impl Accel {
         }
     }
 
-    /// Finds out which works, by booting `kernel`: a `/dev/kvm` that opens proves nothing. The answer is kept in `memory`
-    /// for as long as the host runs.
+    /// Finds out which works, by booting `kernel`: a `/dev/kvm` that opens proves nothing. The answer is kept in
+    /// `memory` for as long as the host runs.
     pub fn probe(qemu: &Qemu, kernel: &Path, busybox: &Path, memory: &Path) -> Result<Self> {
         if fs::OpenOptions::new()
             .read(true)

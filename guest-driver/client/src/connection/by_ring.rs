@@ -128,7 +128,8 @@ impl Connection {
         reply(decoded).map(|reply| reply.over != 0)
     }
 
-    /// The ring, if there is one, the GPU is well, and its words tell enough: not while something may have been printed.
+    /// The ring, if there is one, the GPU is well, and its words tell enough: not while something may have been
+    /// printed.
     #[inline]
     pub fn ring(&self) -> Option<&Ring> {
         self.ring

@@ -37,7 +37,8 @@ pub struct Connection {
     is_wide: bool,
     serial: AtomicU64,
     corrupted: AtomicBool,
-    /// An error of the program's that the library met in a call of its own; the program's next call that observes has it.
+    /// An error of the program's that the library met in a call of its own; the program's next call that observes has
+    /// it.
     deferred: AtomicU32,
     work: Work,
     output: Output,
@@ -216,8 +217,8 @@ impl Connection {
         read
     }
 
-    /// The same, of a library's operation whose arguments or answer are too long for a command: the reply has at most so
-    /// many bytes.
+    /// The same, of a library's operation whose arguments or answer are too long for a command: the reply has at most
+    /// so many bytes.
     ///
     /// # Errors
     ///
@@ -529,7 +530,8 @@ impl Connection {
         self.work.is_stream_idle(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
-    /// Whether a stream's next record of an event is known to be over at once, and nothing else is to be found at the host.
+    /// Whether a stream's next record of an event is known to be over at once, and nothing else is to be found at the
+    /// host.
     #[inline]
     pub fn is_stream_settled(&self, stream: u64) -> bool {
         self.work.is_stream_settled(stream) && !self.is_corrupted() && !self.output.is_due()

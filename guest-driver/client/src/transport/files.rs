@@ -59,8 +59,8 @@ impl Line {
     }
 }
 
-/// The first mapping of a range, if the whole of it is one part of one file that is mapped as shared, and, where `write` says so,
-/// for writing.
+/// The first mapping of a range, if the whole of it is one part of one file that is mapped as shared, and, where
+/// `write` says so, for writing.
 fn first_of(
     maps: impl Iterator<Item = Line>,
     (start, end): (u64, u64),

@@ -66,7 +66,8 @@ pub struct Exec {
 /// The host's state of an executable graph.
 pub(super) struct Now {
     pub lowered: Lowered,
-    /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next launch.
+    /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next
+    /// launch.
     pub is_old: bool,
 }
 
@@ -304,8 +305,8 @@ const USUAL_CHANGE: usize = 256;
 /// The maximum size of a command beside a list of steps, in bytes.
 const BESIDE: usize = 1024;
 
-/// Divides a list, of which the changes end at these places behind its count, into portions that fit a record: the number
-/// of changes in each, and the place of their bytes. `None` if a change is too long for any.
+/// Divides a list, of which the changes end at these places behind its count, into portions that fit a record: the
+/// number of changes in each, and the place of their bytes. `None` if a change is too long for any.
 fn portions(ends: &[usize], fits: impl Fn(usize) -> bool) -> Option<Vec<(usize, Range<usize>)>> {
     let mut portions = Vec::new();
     let (mut from, mut rest) = (COUNT, ends);

@@ -178,8 +178,8 @@ fn default_workspace(context: u64) -> Result<u64> {
 }
 
 /// Records a call on the host. If a handle has no workspace of the program's, cuBLAS allocates one by nodes of the
-/// captured graph. This function does the same: the workspace of the call is memory of the captured graph. So graphs that
-/// run at the same time do not share it, as natively.
+/// captured graph. This function does the same: the workspace of the call is memory of the captured graph. So graphs
+/// that run at the same time do not share it, as natively.
 fn recorded(
     client: &Client,
     stream: &Stream,

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Managed memory, by the rules of a device without concurrent managed access.
 //!
-//! An allocation is device memory, and pages of this process at the same address. Each block of it ([`store`]) is on the device or here.
-//! If the program touches a block that is on the device, userfaultfd ([`uffd`]) has its thread wait. A thread of the
-//! library ([`service`]) waits for the GPU, brings the block here and lets the program go on. Before the GPU is given
-//! work, the blocks that the work may use go to the device, and their pages here go away ([`before_work`]).
+//! An allocation is device memory, and pages of this process at the same address. Each block of it ([`store`]) is on
+//! the device or here. If the program touches a block that is on the device, userfaultfd ([`uffd`]) has its thread
+//! wait. A thread of the library ([`service`]) waits for the GPU, brings the block here and lets the program go on.
+//! Before the GPU is given work, the blocks that the work may use go to the device, and their pages here go away
+//! ([`before_work`]).
 //!
-//! **No lock and nothing else that the service thread needs is held by a thread that touches managed memory**, or both would wait for ever:
+//! **No lock and nothing else that the service thread needs is held by a thread that touches managed memory**, or both
+//! would wait for ever:
 //! - the store's lock is held by code that touches no managed memory (`store.rs`);
 //! - a thread that sends a block to the device reads pages that are here. If the program has unmapped one of them, the
 //!   service thread answers with a page of zeros, and waits for no other thread for that;
-//! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one that reads or writes it
-//!   here;
-//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken;
+//! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one
+//!   that reads or writes it here;
+//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was
+//!   taken;
 //! - the process's objects and pointers are looked up under locks that no thread holds while arguments are read or
 //!   results written, and each context's own stream is made with its first allocation;
 //! - the output of kernels is left to the program's next call, because a thread may hold the C library's stream while
@@ -185,8 +188,8 @@ fn take_away(
     let gone = managed.store.remove(start);
     tell(&managed);
     if let Some(of) = gone.filter(|of| !of.is_pinned) {
-        // SAFETY: the pages are of a mapping that this library made for the allocation, which is gone: a program that goes on using
-        // them is wrong, and finds none. Threads that wait for one of them are woken by the kernel.
+        // SAFETY: the pages are of a mapping that this library made for the allocation, which is gone: a program that
+        // goes on using them is wrong, and finds none. Threads that wait for one of them are woken by the kernel.
         unsafe { libc::munmap(of.start as *mut libc::c_void, of.span() as usize) };
     }
     managed
@@ -244,7 +247,8 @@ fn place(service: &Service, start: u64, span: usize) -> bool {
     false
 }
 
-/// Memory of the device whose addresses this process has free: where the device memory starts, and the allocation in it.
+/// Memory of the device whose addresses this process has free: where the device memory starts, and the allocation in
+/// it.
 fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Option<(u64, u64)>> {
     let span = bytes
         .checked_next_multiple_of(PAGE)
@@ -305,7 +309,8 @@ fn clear(client: &Client, start: u64, bytes: usize) -> Result {
     })
 }
 
-/// Whether each device can use device memory of one of them, and lets it. A host from before that lets none, and is not asked.
+/// Whether each device can use device memory of one of them, and lets it. A host from before that lets none, and is not
+/// asked.
 fn is_reached(client: &Client, context: u64, dptr: u64) -> Result<bool> {
     let count = client.hello.devices.len() as CUdevice;
     if count < 2 || !client.has(request::gpgpuMemoryReach::OP) {
@@ -435,8 +440,8 @@ fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) 
 /// Takes away the pages of blocks that are on the device.
 fn drop_pages(job: &Job) {
     let (start, span) = (job.start as *mut libc::c_void, job.span as usize);
-    // SAFETY: the pages are of a mapping of this library's for the allocation, which stays as long as a block of it is moving, and their
-    // contents are on the device.
+    // SAFETY: the pages are of a mapping of this library's for the allocation, which stays as long as a block of it is
+    // moving, and their contents are on the device.
     unsafe { libc::madvise(start, span, libc::MADV_DONTNEED) };
 }
 

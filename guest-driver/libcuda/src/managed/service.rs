@@ -175,11 +175,11 @@ impl Service {
         }
     }
 
-    /// Waits for the work that may use blocks: of all contexts, where they are anybody's, of one stream, or of those that were given copies
-    /// of them.
+    /// Waits for the work that may use blocks: of all contexts, where they are anybody's, of one stream, or of those
+    /// that were given copies of them.
     ///
-    /// While the program is called in a stream, nothing is waited for: that stream ends only when the program returns, and by the rules
-    /// work that uses the memory is over when the program touches it.
+    /// While the program is called in a stream, nothing is waited for: that stream ends only when the program returns,
+    /// and by the rules work that uses the memory is over when the program touches it.
     fn settle(&self, job: &Job, thread: u32, settled: &mut Option<Given>) {
         let is_call = thread != 0 && thread == CALLING_THREAD.load(Ordering::Relaxed);
         if is_call || CALLS.load(Ordering::SeqCst) != 0 {

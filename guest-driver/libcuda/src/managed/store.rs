@@ -157,8 +157,8 @@ impl Allocation {
         }
     }
 
-    /// The pages of a part of a variable, which has its first value on the device. `is_shared` says that it is one page, which other
-    /// variables may have parts of as well.
+    /// The pages of a part of a variable, which has its first value on the device. `is_shared` says that it is one
+    /// page, which other variables may have parts of as well.
     pub fn of_image(part: Part, is_shared: bool) -> Self {
         let (start, bytes) = if is_shared {
             (part.start & !(PAGE - 1), PAGE)

@@ -126,8 +126,8 @@ impl Uffd {
     ///
     /// # Errors
     ///
-    /// The kernel has none, or this process may not have one: it may neither open `/dev/userfaultfd` nor, for lack of `CAP_SYS_PTRACE`
-    /// or by `vm.unprivileged_userfaultfd`, make one that sees system calls.
+    /// The kernel has none, or this process may not have one: it may neither open `/dev/userfaultfd` nor, for lack of
+    /// `CAP_SYS_PTRACE` or by `vm.unprivileged_userfaultfd`, make one that sees system calls.
     pub fn open() -> io::Result<Self> {
         let first = Self::new()?;
         let wanted = FEATURE_WRITE_PROTECT | FEATURE_THREAD;

@@ -61,8 +61,8 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
     Ok(())
 }
 
-/// The pieces of a variable, and whether each is of a page that other variables may have parts of: NVIDIA's driver puts small variables one
-/// after the other. `None` for addresses that do not exist.
+/// The pieces of a variable, and whether each is of a page that other variables may have parts of: NVIDIA's driver puts
+/// small variables one after the other. `None` for addresses that do not exist.
 fn pieces(of: Part) -> Option<Vec<(Part, bool)>> {
     let end = of.start.checked_add(of.bytes)?;
     let first = of.start.checked_next_multiple_of(PAGE)?.min(end);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2, functions of arrays included.
 //!
-//! They are for contexts that `cuCtxCreate` of that time made, of which there is none in a 64-bit process: there the driver makes no such
-//! context ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other each of these functions fails with `CUDA_ERROR_INVALID_CONTEXT`, whatever it is given. So
-//! it is with NVIDIA's driver 580, and here.
+//! They are for contexts that `cuCtxCreate` of that time made, of which there is none in a 64-bit process: there the
+//! driver makes no such context ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other each of these functions fails with
+//! `CUDA_ERROR_INVALID_CONTEXT`, whatever it is given. So it is with NVIDIA's driver 580, and here.
 
 use std::ffi::c_void;
 

@@ -116,7 +116,8 @@ impl ArrayData {
         Some(channel(self.form.format)? * self.form.channels as usize)
     }
 
-    /// Whether a box lies in the array, by its first byte, row and slice, and its sizes; the host judges arrays of blocks and planes.
+    /// Whether a box lies in the array, by its first byte, row and slice, and its sizes; the host judges arrays of
+    /// blocks and planes.
     pub fn holds(&self, at: [usize; 3], size: [usize; 3]) -> bool {
         let form = &self.form;
         let Some(element) = self.element() else {

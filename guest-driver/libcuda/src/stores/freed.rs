@@ -192,8 +192,8 @@ impl Freed {
         self.extract(|home| home.context == context);
     }
 
-    /// Frees memory for the program, once nothing of its context uses it any more, and keeps it if that makes sense; `false`
-    /// if the host is to wait for that. A memory pool's goes back to its pool.
+    /// Frees memory for the program, once nothing of its context uses it any more, and keeps it if that makes sense;
+    /// `false` if the host is to wait for that. A memory pool's goes back to its pool.
     ///
     /// # Errors
     ///
@@ -235,7 +235,8 @@ impl Freed {
         self.holds(address) && self.give_back(connection)
     }
 
-    /// Gives back everything that was kept, where the program would notice it. `true` if some of it in a stream's order.
+    /// Gives back everything that was kept, where the program would notice it. `true` if some of it in a stream's
+    /// order.
     pub fn give_back(&self, connection: &Connection) -> bool {
         let is_idle = |hStream| match connection.call(&request::cuStreamQuery { hStream }) {
             Ok(_) => true,

@@ -32,8 +32,8 @@ pub struct OwnEvent {
     pub context: u64,
 }
 
-/// Events that are behind nothing just now. No event is ended but by its context: an end could fail for a reason that the
-/// program would hear of.
+/// Events that are behind nothing just now. No event is ended but by its context: an end could fail for a reason that
+/// the program would hear of.
 type Spare = Arc<Mutex<Vec<OwnEvent>>>;
 
 /// An event behind a free. It is spare again afterwards.
@@ -60,7 +60,8 @@ pub struct HostPool {
     pub is_destroyed: bool,
     /// The most bytes of it; 0 for no limit.
     pub most: u64,
-    /// The three ways to reuse memory. Only the last has an effect: a stream may wait for others when the pool cannot grow.
+    /// The three ways to reuse memory. Only the last has an effect: a stream may wait for others when the pool cannot
+    /// grow.
     pub reuse: [bool; 3],
     /// The bytes that it keeps when the program waits for the GPU.
     pub threshold: u64,

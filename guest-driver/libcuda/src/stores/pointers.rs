@@ -304,7 +304,8 @@ impl Pointers {
         })
     }
 
-    /// Notes that other processes may open an allocation of a context from now on: it is not kept for the next one once it is freed.
+    /// Notes that other processes may open an allocation of a context from now on: it is not kept for the next one once
+    /// it is freed.
     pub fn share(&self, start: u64) {
         self.write(|map| {
             if let Some(range) = map.ranges.get_mut(&start)

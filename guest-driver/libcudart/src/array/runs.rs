@@ -175,8 +175,8 @@ pub unsafe fn out_of_array(
 /// A step of a copy between arrays: the place in the destination, the place in the source, bytes of a row, rows.
 type Step = ([(usize, usize); 2], usize, usize);
 
-/// Splits a run of bytes that starts inside two arrays, the destination and the source, into whole and partial rows. `sizes` has the bytes
-/// of a row and the number of rows of each array.
+/// Splits a run of bytes that starts inside two arrays, the destination and the source, into whole and partial rows.
+/// `sizes` has the bytes of a row and the number of rows of each array.
 fn steps(
     sizes: [(usize, usize); 2],
     starts: [(usize, usize); 2],

@@ -260,7 +260,8 @@ unsafe extern "C" fn pointer_attributes(
     CUDA_SUCCESS
 }
 
-/// The name of a kernel with a handle of its own. All tests share one registry, which finds a stub by its kernel's handle.
+/// The name of a kernel with a handle of its own. All tests share one registry, which finds a stub by its kernel's
+/// handle.
 pub const NODES_KERNEL: &CStr = c"kernel of nodes";
 /// A function of a context is this far behind its kernel.
 pub const FUNCTION: usize = 0x1000;

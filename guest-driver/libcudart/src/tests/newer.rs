@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that CUDA 13.1 and 13.2 brought, copies between arrays, semaphores of other interfaces, and the device of OpenGL.
+//! Functions that CUDA 13.1 and 13.2 brought, copies between arrays, semaphores of other interfaces, and the device of
+//! OpenGL.
 
 use super::*;
 use fake::{FUNCTION, NODE, NODES_KERNEL, PARAMETERS};

@@ -157,8 +157,9 @@ pub unsafe extern "C" fn la_objclose(cookie: *const usize) -> c_uint {
 ///
 /// A name other than the file's own has to be noted with our library, because the dynamic linker looks for it when it
 /// checks the versions that a library needs, and ends the program if no object has it. It notes the name that was given
-/// if it then loads the library by our path. If the library is loaded already, it notes the name only if that leads to the
-/// same file by a search. So the name stays as it is then, and the first folder in which it is sought has our library.
+/// if it then loads the library by our path. If the library is loaded already, it notes the name only if that leads to
+/// the same file by a search. So the name stays as it is then, and the first folder in which it is sought has our
+/// library.
 ///
 /// # Safety
 /// The dynamic linker calls it with a terminated string.

@@ -200,7 +200,8 @@ fn served(folder: &Path) -> Vec<String> {
     let Ok(libcuda) = CString::new(folder.join("libcuda.so.1").as_os_str().as_bytes()) else {
         return unknown("the folder's name has a zero byte");
     };
-    // SAFETY: the path lives across the call; the library is this project's, and stays for good. From here on its name means this file.
+    // SAFETY: the path lives across the call; the library is this project's, and stays for good. From here on its name
+    // means this file.
     let loaded = unsafe { libc::dlopen(libcuda.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     let sister = (!loaded.is_null()).then(Sister::find).flatten();
     // SAFETY: the name is a string, and the library was loaded.

@@ -102,7 +102,8 @@ export! {
         mode.set(handle.settings().atomics)
     }
 
-    /// Memory for intermediate results, at a multiple of 256 bytes. This library needs none, but without it graphs allocate some.
+    /// Memory for intermediate results, at a multiple of 256 bytes. This library needs none, but without it graphs
+    /// allocate some.
     fn cublasSetWorkspace_v2(handle: RawHandle, workspace: *mut c_void, size: usize) |handle| {
         require((workspace as usize).is_multiple_of(256))?;
         handle.settings().has_workspace = size > 0;

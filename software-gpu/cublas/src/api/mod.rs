@@ -15,9 +15,9 @@ pub mod level3;
 use crate::types::{Result, Status};
 use gpgpu_stand_in::memory::{Matrix, Vector};
 
-/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the type beside
-/// the function's name, `S` a second one if there is one, and `Int` the integer: `c_int`, and `i64` in a second function, whose
-/// name ends in `_64`.
+/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the
+/// type beside the function's name, `S` a second one if there is one, and `Int` the integer: `c_int`, and `i64` in a
+/// second function, whose name ends in `_64`.
 macro_rules! family {
     () => {};
     ($(#[$m:meta])* [$($name:ident $t:ty $(: $s:ty)?),* $(,)?] $arguments:tt |$handle:ident| $body:tt $($rest:tt)*) => {

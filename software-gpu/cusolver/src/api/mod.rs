@@ -15,8 +15,8 @@ use gpgpu_stand_in::memory::{Matrix, Vector};
 
 use crate::types::{Result, require};
 
-/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the type beside
-/// the function's name.
+/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the
+/// type beside the function's name.
 macro_rules! family {
     () => {};
     ($(#[$m:meta])* [$($name:ident $t:ty),* $(,)?] $arguments:tt |$handle:ident| $body:tt $($rest:tt)*) => {

@@ -128,8 +128,8 @@ fn gesvdj<T: Number>(
     })
 }
 
-/// The distance of the left vectors, times their values, from the matrix times the right ones: as NVIDIA's library, which
-/// leaves the other values out.
+/// The distance of the left vectors, times their values, from the matrix times the right ones: as NVIDIA's library,
+/// which leaves the other values out.
 fn residual<T: Number>(a: &DMatrix<T>, found: &Singular<T>, rank: usize) -> f64 {
     let mut left = found.left.columns(0, rank).into_owned();
     for (at, value) in found.values[..rank].iter().enumerate() {

@@ -134,8 +134,8 @@ fn compare(k: i64, a: f64, b: f64) -> bool {
     }
 }
 
-/// `setp` and `set` on pairs. `imm`: comparison, then combination (bits 8 and 9), negation (10), flush (11), bfloat (12),
-/// form of the result (from 16: 0 predicates `d` and `e`, 1 halves of ones, 2 f16 1.0, 3 bf16 1.0).
+/// `setp` and `set` on pairs. `imm`: comparison, then combination (bits 8 and 9), negation (10), flush (11), bfloat
+/// (12), form of the result (from 16: 0 predicates `d` and `e`, 1 halves of ones, 2 f16 1.0, 3 bf16 1.0).
 unsafe fn compare_pair(regs: *mut u8, i: &Inst, mask: u32) {
     let bf = i.imm >> 12 & 1 != 0;
     let f = if bf { BF16 } else { F16 };

@@ -264,7 +264,8 @@ impl<'m> Decoder<'m> {
         Ok(callee)
     }
 
-    /// Places a function's variables in local memory from `local` on. Returns the place and the size of those of `.local`.
+    /// Places a function's variables in local memory from `local` on. Returns the place and the size of those of
+    /// `.local`.
     fn place_locals(&mut self, f: &Function, local: &mut usize) -> (u32, u32) {
         // Variables of `.local` lie together, so that all of them can be elsewhere in a call while the function runs.
         self.locals = vec![0; f.locals.len()];

@@ -9,7 +9,8 @@ use super::super::soft::{F16, widen};
 use super::{Class, Format, Image, Place, Sampler};
 
 impl Image {
-    /// The host's pointer to `length` bytes at `offset` in a row. The caller has checked that the row and the slice are in the image.
+    /// The host's pointer to `length` bytes at `offset` in a row. The caller has checked that the row and the slice are
+    /// in the image.
     pub(super) fn host(
         &self,
         env: &mut Env<'_, '_>,
@@ -53,7 +54,8 @@ impl Image {
             .take(usize::from(format.channels))
         {
             let at = from.wrapping_add(k * usize::from(format.bytes));
-            // SAFETY: the element is inside the image, whose memory `host` or the texture answers for, and aligned to its size.
+            // SAFETY: the element is inside the image, whose memory `host` or the texture answers for, and aligned to
+            // its size.
             *to = unsafe {
                 match (format.class, format.bytes) {
                     (Class::Signed, 1) => i8::load(at) as i32 as u32,

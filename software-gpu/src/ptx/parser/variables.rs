@@ -36,7 +36,8 @@ pub(in crate::ptx) fn type_size(name: &str) -> Option<usize> {
 }
 
 impl<'a> Parser<'a> {
-    /// The part of a declaration after the state space: alignment, type, names, array bounds. Initialisers are not read.
+    /// The part of a declaration after the state space: alignment, type, names, array bounds. Initialisers are not
+    /// read.
     pub(in crate::ptx) fn declarations(&mut self) -> Result<Vec<Declaration<'a>>, Error> {
         let (element, vector, align, is_float) = self.type_prefix()?;
         let mut out = Vec::new();

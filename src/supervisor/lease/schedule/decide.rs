@@ -23,8 +23,8 @@ impl Schedule {
         (actions, look)
     }
 
-    /// Gives places to those that have become active: where the others are, or a little behind. Many that come together do not go before one
-    /// that waits, and one that was away for a moment loses nothing.
+    /// Gives places to those that have become active: where the others are, or a little behind. Many that come together
+    /// do not go before one that waits, and one that was away for a moment loses nothing.
     fn place(&mut self, now: u64) {
         self.time = self.mean_time().unwrap_or(self.time);
         for (number, vm) in &mut self.vms {
@@ -56,8 +56,8 @@ impl Schedule {
         let share = u128::from(longest) * vm.weight / others;
         let due = match member.burst {
             0 => share,
-            // While it catches up the queue's time passes as well. It catches up bit by bit: a long turn would put it ahead, and the
-            // next would come late.
+            // While it catches up the queue's time passes as well. It catches up bit by bit: a long turn would put it
+            // ahead, and the next would come late.
             _ => (self.time.saturating_sub(vm.place.time) / SCALE * vm.weight * all / others)
                 .min(share),
         };

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The order of GPU use: earliest eligible virtual deadline first, over measured GPU time.
 //!
-//! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The queue's is the mean of all active VMs',
-//! by weight: where a VM would be that has just its share. A VM is *eligible* unless it is ahead of the queue's time, and the eligible VM goes next whose
-//! turn will end first in virtual time. So shares follow weights whatever the length of kernels, nothing is set aside for a VM that wants nothing, and a VM
-//! with short turns has one after each turn of another VM, instead of all of them together and then a round of the others' turns. A VM that comes back
-//! after a while starts where the others are, or a short turn before (it cannot save more up), and one that had too much, because a kernel of it ran on, waits
-//! until the others have had as much. (Stoica, Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995; Linux schedules processors so.)
+//! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The
+//! queue's is the mean of all active VMs', by weight: where a VM would be that has just its share. A VM is *eligible*
+//! unless it is ahead of the queue's time, and the eligible VM goes next whose turn will end first in virtual time. So
+//! shares follow weights whatever the length of kernels, nothing is set aside for a VM that wants nothing, and a VM
+//! with short turns has one after each turn of another VM, instead of all of them together and then a round of the
+//! others' turns. A VM that comes back after a while starts where the others are, or a short turn before (it cannot
+//! save more up), and one that had too much, because a kernel of it ran on, waits until the others have had as much.
+//! (Stoica, Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995; Linux schedules processors so.)
 //!
-//! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's share.
+//! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's
+//! share.
 //!
 //! While only one VM wants the GPU, its clients hold *open* grants at the same time, without an end. When others want
 //! it too, grants are revoked. Then one client at a time has a *paced* grant for [`TURN`] or [`LONG_TURN`], or for
@@ -16,8 +19,8 @@
 //! reports when only the last of its work is left on the GPU, and the next client's grant begins then: the GPU is never
 //! without work between two turns.
 //!
-//! A client whose programs wait for each short piece of work would wait for a whole round of long turns for every share of its own. So its turns are shorter,
-//! and more of them come ([`Schedule::turn`]).
+//! A client whose programs wait for each short piece of work would wait for a whole round of long turns for every share
+//! of its own. So its turns are shorter, and more of them come ([`Schedule::turn`]).
 //!
 //! This module has no threads and no clock: its caller passes events with their times, and it returns actions.
 
@@ -334,8 +337,8 @@ impl Schedule {
         active.map(|vm| vm.weight).sum()
     }
 
-    /// The virtual times of all active VMs on average, by weight. One that is far ahead, because a kernel of it ran on, counts
-    /// as two turns ahead of the last: its mistake is not the measure for the others.
+    /// The virtual times of all active VMs on average, by weight. One that is far ahead, because a kernel of it ran on,
+    /// counts as two turns ahead of the last: its mistake is not the measure for the others.
     fn mean_time(&self) -> Option<u128> {
         let active = || self.vms.values().filter(|vm| vm.place.is_active);
         let least = active().map(|vm| vm.place.time).min()?;

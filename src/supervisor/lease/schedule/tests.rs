@@ -524,8 +524,8 @@ fn turns_follow_each_other_without_a_gap() {
     assert!(sum > 2_980 * MS, "the GPU was idle: {sum}");
 }
 
-/// Clients of some VMs each have a kernel that never ends; the last client works in turns beside them, from the time that is
-/// returned on.
+/// Clients of some VMs each have a kernel that never ends; the last client works in turns beside them, from the time
+/// that is returned on.
 fn overrun(vms: &[usize], limit: u64) -> (Schedule, u64) {
     let mut schedule = Schedule::default();
     let mut now = 0;

@@ -6,8 +6,8 @@
 //! and does not reach memory of the worker's own. Mappings are recorded in [`super::ranges`] as all other memory is,
 //! and checks of copies and fills use that.
 //!
-//! Physical memory is counted by reference: the guest's references and its mappings. It is charged when it is made, and the charge
-//! goes with the last of them.
+//! Physical memory is counted by reference: the guest's references and its mappings. It is charged when it is made, and
+//! the charge goes with the last of them.
 
 mod physical;
 
@@ -164,7 +164,8 @@ impl State {
         }
     }
 
-    /// The starts of the mappings in this range of one reservation, which cuts none of them in two; none is being unmapped.
+    /// The starts of the mappings in this range of one reservation, which cuts none of them in two; none is being
+    /// unmapped.
     fn within(&self, start: u64, bytes: u64) -> Result<Vec<u64>, CUresult> {
         let end = start.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -260,8 +261,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, bytes that are no multiple of the granularity or an alignment that is no power of two;
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the bounds.
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, bytes that are no multiple of the granularity or an alignment that is
+    /// no power of two; `CUDA_ERROR_OUT_OF_MEMORY` past the bounds.
     pub fn reserve_addresses(
         &self,
         bytes: u64,
@@ -306,9 +307,9 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], another offset than 0, more bytes than the memory has, and
-    /// addresses that are not of one reservation or at which something is mapped; `CUDA_ERROR_OUT_OF_MEMORY` for one mapping too
-    /// many; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], another offset than 0, more bytes than the
+    /// memory has, and addresses that are not of one reservation or at which something is mapped;
+    /// `CUDA_ERROR_OUT_OF_MEMORY` for one mapping too many; the driver's code.
     pub fn map(&self, start: u64, bytes: u64, offset: u64, id: u64) -> Result<CUdevice, CUresult> {
         grace::narrow(&[]);
         let _turn = self.mapped.turn();
@@ -364,8 +365,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping in two or does not lie in one reservation; the driver's code. The
-    /// range may have holes, or nothing mapped in it.
+    /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping in two or does not lie in one reservation; the
+    /// driver's code. The range may have holes, or nothing mapped in it.
     pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), CUresult> {
         let ending: Vec<Range> = {
             let mut state = self.mapped.state();

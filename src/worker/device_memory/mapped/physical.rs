@@ -151,8 +151,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none, and for memory that was not made to be exported; `CUDA_ERROR_NOT_SUPPORTED` where
-    /// memory has no descriptors.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none, and for memory that was not made to be exported;
+    /// `CUDA_ERROR_NOT_SUPPORTED` where memory has no descriptors.
     pub fn shareable_physical(&self, id: u64) -> Result<Shared, CUresult> {
         let mut state = self.mapped.state();
         let known = state.known.get(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -173,8 +173,8 @@ impl DeviceMemory {
         self.mapped.state().exported.contains_key(&number)
     }
 
-    /// Imports physical memory that another process has given, under the guest's id. Says whose device's it is by the guest's number, and
-    /// its bytes.
+    /// Imports physical memory that another process has given, under the guest's id. Says whose device's it is by the
+    /// guest's number, and its bytes.
     ///
     /// # Errors
     ///

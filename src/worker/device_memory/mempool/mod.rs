@@ -242,8 +242,9 @@ impl MemPools {
         }
     }
 
-    /// Memory of a pool, if that is still there, was given back: the pool keeps it up to its threshold. `pressures` is from
-    /// before that, for memory may have run out since; `None` says that the memory is the driver's, which keeps nothing.
+    /// Memory of a pool, if that is still there, was given back: the pool keeps it up to its threshold. `pressures` is
+    /// from before that, for memory may have run out since; `None` says that the memory is the driver's, which keeps
+    /// nothing.
     pub fn give_back(&self, id: u64, taken: u64, pressures: Option<u64>) {
         if id != 0
             && let Some(pool) = self.map().get_mut(&id)

@@ -5,7 +5,8 @@
 //! addresses behind each chunk are unmapped, so that a kernel that runs past a chunk's end faults. An unused chunk is
 //! kept for a while, for the next allocations, and is returned under pressure.
 //!
-//! No lock is held while the driver works, so an allocation that finds its place at once never waits for one that does not.
+//! No lock is held while the driver works, so an allocation that finds its place at once never waits for one that does
+//! not.
 
 mod insist;
 

@@ -12,8 +12,8 @@ const SAMPLE: Duration = Duration::from_millis(5);
 /// The time before the end of its work on the GPU at which a worker announces the end of its turn, in nanoseconds: as
 /// long as another worker's first kernel takes to arrive.
 const LEAD: u64 = 120_000;
-/// A wait for the GPU that is longer than this is slept through but for its last part, in nanoseconds: a timer of the host may be
-/// two milliseconds late.
+/// A wait for the GPU that is longer than this is slept through but for its last part, in nanoseconds: a timer of the
+/// host may be two milliseconds late.
 const LONG: u64 = 2_500_000;
 
 impl<W: Work> Gate<W> {
@@ -182,8 +182,8 @@ impl<W: Work> Gate<W> {
         number(word) == number(live) && mode(word) == grant::CLOSED
     }
 
-    /// Whether the grant was revoked while commands are on the GPU whose end can be foreseen: it is said a little before, so that the
-    /// GPU has the next client's first command in time. Nothing passes any more.
+    /// Whether the grant was revoked while commands are on the GPU whose end can be foreseen: it is said a little
+    /// before, so that the GPU has the next client's first command in time. Nothing passes any more.
     fn is_revoked_amid_work(&self, live: u32) -> bool {
         let has_work = self.given.load(SeqCst) != self.done.load(SeqCst);
         self.is_revoked(live) && has_work && self.is_as_expected(monotonic())

@@ -111,8 +111,8 @@ thread_local! {
     static HAS_TO_WAKE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread wakes no gate's thread as it passes: it calls [`Gate::rouse`] soon after if [`has_to_wake`] says
-/// so. To wake a thread takes longer than to give the GPU work, and the program waits for the latter.
+/// From now on this thread wakes no gate's thread as it passes: it calls [`Gate::rouse`] soon after if [`has_to_wake`]
+/// says so. To wake a thread takes longer than to give the GPU work, and the program waits for the latter.
 pub fn wake_later() {
     WAKES_LATER.set(true);
 }
@@ -122,8 +122,9 @@ pub fn has_to_wake() -> bool {
     HAS_TO_WAKE.take()
 }
 
-/// The command that this thread is giving GPUs counts for so many, at each gate that it has passed and until this is called with 1: a
-/// graph for each of its launches, copies and fills. The limit for a kernel is one for each of them then.
+/// The command that this thread is giving GPUs counts for so many, at each gate that it has passed and until this is
+/// called with 1: a graph for each of its launches, copies and fills. The limit for a kernel is one for each of them
+/// then.
 pub fn weigh(commands: u64) {
     WEIGHT.set(commands.max(1));
 }
@@ -449,8 +450,8 @@ impl<W: Work> Gate<W> {
             (pace.window(self.slice()).min(self.most()), pace.each())
         };
         self.each.store(each, SeqCst);
-        // A program may do something else than before. So a turn begins with few commands, and goes on with twice as many each time that
-        // the GPU has passed a mark.
+        // A program may do something else than before. So a turn begins with few commands, and goes on with twice as
+        // many each time that the GPU has passed a mark.
         let window = if mode == grant::PACED {
             window.min((FIRST_WORK / each.max(1)).max(FIRST))
         } else {

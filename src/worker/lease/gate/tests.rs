@@ -349,8 +349,8 @@ fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
     assert_eq!(setup.lease.ending.load(SeqCst), 0);
 
     setup.gate.work.makes_marks.store(true, SeqCst);
-    // However long this machine took for the first. The end is announced if it comes within twice this time, so a busy machine must
-    // have come here by then.
+    // However long this machine took for the first. The end is announced if it comes within twice this time, so a busy
+    // machine must have come here by then.
     setup.gate.pace_now().learn(1, Duration::from_millis(500));
     setup.lease.until.store(0, SeqCst);
     setup.grant(8 | grant::PACED);

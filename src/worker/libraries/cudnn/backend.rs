@@ -107,7 +107,8 @@ impl Graphs {
         }
     }
 
-    /// The descriptors with these ids, in the order of the ids, each once: locked in this order by every thread. `None` if there is none with one of them.
+    /// The descriptors with these ids, in the order of the ids, each once: locked in this order by every thread. `None`
+    /// if there is none with one of them.
     fn find(&self, ids: impl Iterator<Item = u64>) -> Option<Nodes> {
         let mut ids: Vec<u64> = ids.collect();
         ids.sort_unstable();
@@ -493,8 +494,8 @@ impl Drop for HostPack<'_> {
     }
 }
 
-/// The addresses of a pack's tensors, and the values of those that are here. `None` if one is by value in the pack and not in the plan, or the
-/// other way: the library would take an address of the guest's for one of this process.
+/// The addresses of a pack's tensors, and the values of those that are here. `None` if one is by value in the pack and
+/// not in the plan, or the other way: the library would take an address of the guest's for one of this process.
 fn places(pack: &Pack, by_value: &Values) -> Option<(Vec<u64>, Vec<[u8; VALUE_BYTES]>)> {
     let mut values = Vec::with_capacity(pack.operands.len());
     let mut addresses = Vec::with_capacity(pack.operands.len());

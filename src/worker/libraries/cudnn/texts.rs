@@ -135,7 +135,8 @@ impl Texts {
         }
     }
 
-    /// The library's text of a sealed one, and the tensors that may be by value; `None` if the seal is missing or wrong.
+    /// The library's text of a sealed one, and the tensors that may be by value; `None` if the seal is missing or
+    /// wrong.
     pub fn open(&self, text: &[u8]) -> Option<(Vec<u8>, Values)> {
         let rest = text.strip_prefix(MEMBER)?;
         let digits = rest.iter().position(|byte| *byte == b'"')?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory of nvJPEG. The library allocates by functions of this file, so what it takes is charged, and what it pins is bounded: a guest
-//! chooses the sizes of JPEGs and of buffers.
+//! Memory of nvJPEG. The library allocates by functions of this file, so what it takes is charged, and what it pins is
+//! bounded: a guest chooses the sizes of JPEGs and of buffers.
 
 use std::{
     collections::HashMap,
@@ -62,7 +62,8 @@ impl Drop for Taken {
     }
 }
 
-/// Allocates or frees memory: the address of [`Memory`], and the library's arguments (`tDevMallocV2`, `tDevFreeV2` and the like).
+/// Allocates or frees memory: the address of [`Memory`], and the library's arguments (`tDevMallocV2`, `tDevFreeV2` and
+/// the like).
 type Malloc = extern "C" fn(*mut c_void, *mut *mut c_void, usize, *mut c_void) -> c_int;
 type Free = extern "C" fn(*mut c_void, *mut c_void, usize, *mut c_void) -> c_int;
 
@@ -252,9 +253,8 @@ extern "C" fn unpin(
             return Ok(());
         }
         let taken = memory.pinned.lock().remove(&(address as u64));
-        // The library means a free in the stream's order, and work there may still read the memory. Memory of the device the driver
-        // frees behind all work of its context by itself.
-        // SAFETY: no arguments.
+        // The library means a free in the stream's order, and work there may still read the memory. Memory of the
+        // device the driver frees behind all work of its context by itself. SAFETY: no arguments.
         let waited = unsafe { driver::cuCtxSynchronize() };
         // SAFETY: the library frees what `pin` gave it, once.
         let freed = unsafe { driver::cuMemFreeHost(address) }.and(waited);

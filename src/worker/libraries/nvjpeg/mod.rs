@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! nvJPEG's part of the worker: JPEGs are bytes of the request, which live as long as the library may read them ([`jpegs`]); objects live as
-//! long as another one leads to them ([`objects`]); and the library allocates by the worker's functions ([`memory`]).
+//! nvJPEG's part of the worker: JPEGs are bytes of the request, which live as long as the library may read them
+//! ([`jpegs`]); objects live as long as another one leads to them ([`objects`]); and the library allocates by the
+//! worker's functions ([`memory`]).
 
 mod jpegs;
 mod memory;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! nvJPEG's objects, and what each of them may still lead the library to.
 //!
-//! The library's objects point to each other: a state to the buffers that are attached to it, and to its decoder; all to their handle. A guest
-//! may end them in any order. So an object of the library ends once it has ended for the guest and no other object keeps it. A parsed stream
-//! points to the bytes of its JPEG, which are kept with it, and with the states that use it.
+//! The library's objects point to each other: a state to the buffers that are attached to it, and to its decoder; all
+//! to their handle. A guest may end them in any order. So an object of the library ends once it has ended for the guest
+//! and no other object keeps it. A parsed stream points to the bytes of its JPEG, which are kept with it, and with the
+//! states that use it.
 
 use std::{
     collections::HashMap,
@@ -35,8 +36,8 @@ pub type Step<T> = Result<T, u32>;
 pub fn host(name: &'static str, words: &[u64]) -> Step<()> {
     let address = Library::Nvjpeg.symbol(name);
     let address = address.map_err(|_| status::NOT_SUPPORTED)?;
-    // SAFETY: callers give the library's own objects, which live across the call; values and buffers as long as the function reads or writes;
-    // and device addresses where the library takes them for such.
+    // SAFETY: callers give the library's own objects, which live across the call; values and buffers as long as the
+    // function reads or writes; and device addresses where the library takes them for such.
     match unsafe { abi::call_with(address, words, [0.0; abi::MOST_FLOATS]) } {
         SUCCESS => Ok(()),
         other => Err(other),
@@ -144,9 +145,11 @@ pub struct Object {
 pub struct Own {
     /// The bytes that the library may still read.
     pub bytes: Option<Arc<Bytes>>,
-    /// Whether the last JPEG that a stream was given was parsed. If not, the library may have addresses in any former one.
+    /// Whether the last JPEG that a stream was given was parsed. If not, the library may have addresses in any former
+    /// one.
     pub is_parsed: bool,
-    /// The bytes of tables that it may still read: the last that it has accepted, and those behind them that it has not.
+    /// The bytes of tables that it may still read: the last that it has accepted, and those behind them that it has
+    /// not.
     pub tables: Vec<Arc<Bytes>>,
     /// The last object of each class that the library may still use by this one.
     uses: Vec<Arc<Object>>,
@@ -246,8 +249,8 @@ impl Named {
     ///
     /// # Errors
     ///
-    /// `INVALID_PARAMETER` if an argument is NULL that may not be, if there is no such object, or if they are not all in one
-    /// context, with the call's stream.
+    /// `INVALID_PARAMETER` if an argument is NULL that may not be, if there is no such object, or if they are not all
+    /// in one context, with the call's stream.
     pub fn of(call: &Call<'_>, others: &[u64]) -> Step<Self> {
         let wrong = status::INVALID_PARAMETER;
         let mut ids = others.to_vec();
@@ -366,7 +369,8 @@ impl Locked<'_> {
         }
     }
 
-    /// The library may use each of these by the others from now on. Gives what it will not use any more once the call is over.
+    /// The library may use each of these by the others from now on. Gives what it will not use any more once the call
+    /// is over.
     pub fn connect(&mut self) -> Old {
         let mut old = Old::default();
         // Few lead to others; a batch may name thousands that do not.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Programs in a virtual machine, for correctness: there are hosts on which guests are emulated, so their times say nothing.
+//! Programs in a virtual machine, for correctness: there are hosts on which guests are emulated, so their times say
+//! nothing.
 
 use anyhow::{Context, Result, bail};
 

@@ -79,7 +79,8 @@ const OPERATORS: Duration = Duration::from_secs(170);
 /// The number of times that the rows are measured each way.
 const ROUNDS: usize = 3;
 
-/// Programs' numbers are the native ones if they differ by less, relative to them: libraries may add up in another order.
+/// Programs' numbers are the native ones if they differ by less, relative to them: libraries may add up in another
+/// order.
 const TOLERANCE: f64 = 1e-2;
 
 /// A line of `rows.py` or `models.py`.
@@ -434,7 +435,8 @@ fn policy_of(dir: &Path, folders: &[PathBuf]) -> Result<String> {
     Ok(text)
 }
 
-/// Measures everything that `options` asks for, prints and writes it; whether all of it could be measured and gives the native results.
+/// Measures everything that `options` asks for, prints and writes it; whether all of it could be measured and gives the
+/// native results.
 pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> {
     let started = Instant::now();
     let end = started + Duration::from_secs(options.limit);

@@ -225,7 +225,8 @@ impl Stand<'_> {
     }
 }
 
-/// The GPU time that the service measures for `count` VMs from `first` on, until it is over; nothing if it says nothing.
+/// The GPU time that the service measures for `count` VMs from `first` on, until it is over; nothing if it says
+/// nothing.
 fn accounts(socket: &Path, first: usize, count: usize, over: &AtomicBool) -> Vec<Series> {
     let mut all = vec![Series::default(); count];
     while !over.load(Ordering::Relaxed) {

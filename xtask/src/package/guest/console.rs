@@ -300,8 +300,8 @@ fn command(user: &str, way: Way, run: &Run) -> String {
     way.command(user, &program)
 }
 
-/// Whether a line of the console is a complaint of the kernel. The kernel's lines have a time in brackets. A running guest also
-/// reports the complaints in its kernel's log.
+/// Whether a line of the console is a complaint of the kernel. The kernel's lines have a time in brackets. A running
+/// guest also reports the complaints in its kernel's log.
 fn is_complaint(line: &str) -> bool {
     let has_time = line.split('[').any(|part| {
         let time = part.split("] ").next().unwrap_or_default().trim();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The disk of a guest: a clean Debian root with systemd and a kernel, in which a service runs the jobs that come over the serial
-//! console.
+//! The disk of a guest: a clean Debian root with systemd and a kernel, in which a service runs the jobs that come over
+//! the serial console.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -87,8 +87,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes one of the root `clean`, in a temporary folder below `parent`, with folders of this machine under other names in
-    /// `/srv`. `adapt` changes the root before; it finds the folders in `/run/files`.
+    /// Makes one of the root `clean`, in a temporary folder below `parent`, with folders of this machine under other
+    /// names in `/srv`. `adapt` changes the root before; it finds the folders in `/run/files`.
     pub fn make(
         clean: &Path,
         files: &[(&Path, &str)],

@@ -57,8 +57,8 @@ const SYSTEM: [&str; 14] = [
     "/var/spool/",
 ];
 
-/// Leads the packages `made`, and before them `earlier`, through their life in a guest of this Debian. `pytorch` is a folder of Python packages with
-/// PyTorch, which a user runs there if it is given.
+/// Leads the packages `made`, and before them `earlier`, through their life in a guest of this Debian. `pytorch` is a
+/// folder of Python packages with PyTorch, which a user runs there if it is given.
 pub fn run(
     kit: &Kit,
     environment: &Environment,
