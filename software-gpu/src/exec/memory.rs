@@ -29,8 +29,8 @@ unsafe impl Sync for Range {}
 /// # Safety
 /// `range_of` must return host memory that stays readable (and writable, if it says so) for `end - start` bytes from
 /// `base` until `generation` has changed **and** every launch that was running before the change has returned. `base`
-/// must be aligned as `start` is, to 16 bytes at least: device addresses and their host pointers are congruent modulo
-/// 16. Device addresses must be below `1 << 60`, where the executor's own windows begin.
+/// must be aligned as `start` is, to 16 bytes at least: device addresses and their host pointers are congruent
+/// modulo 16. Device addresses must be below `1 << 60`, where the executor's own windows begin.
 pub unsafe trait Memory: Sync {
     /// The mapped range around `addr`, or `None` when nothing is mapped there.
     fn range_of(&self, addr: u64) -> Option<Range>;
