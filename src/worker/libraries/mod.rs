@@ -43,7 +43,11 @@ use super::{
 use crate::cuda::library;
 use handles::State;
 pub use recording::{Recorded, Wanted, record};
-pub use {cudnn::Graphs, handles::Handles, nvjpeg::Jpegs};
+pub use {
+    cudnn::Graphs,
+    handles::Handles,
+    nvjpeg::{Jpegs, refuse as refuse_jpegs},
+};
 
 /// The result of a call: the library's status, or the driver's code if the library was not called.
 type Outcome = Result<u32, CUresult>;
