@@ -63,7 +63,7 @@ impl State {
     /// Whether a graph is to be made of a launch, which has come once more.
     fn is_worth_it(&mut self, key: &Key) -> bool {
         if let Some(count) = self.seen.get_mut(key) {
-            *count += 1;
+            *count = count.saturating_add(1);
             let has_place = self.made.len() < MOST_GRAPHS || self.launched - self.replaced >= PAYS;
             if *count < OFTEN || !has_place {
                 return false;
