@@ -3,8 +3,6 @@
 
 use std::ffi::{CStr, c_int};
 
-use gpgpu_stand_in::call::Null;
-
 /// A `cublasStatus_t` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -21,20 +19,7 @@ pub enum Status {
     NotSupported = 15,
 }
 
-impl From<Status> for c_int {
-    fn from(status: Status) -> Self {
-        status as Self
-    }
-}
-
-impl From<Null> for Status {
-    fn from(_: Null) -> Self {
-        Self::InvalidValue
-    }
-}
-
-/// The result of an API function.
-pub type Result<T = ()> = std::result::Result<T, Status>;
+gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
 const STATUSES: [(c_int, &CStr, &CStr); 10] = [
     (0, c"CUBLAS_STATUS_SUCCESS", c"success"),

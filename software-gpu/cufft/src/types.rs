@@ -3,8 +3,6 @@
 
 use std::ffi::c_int;
 
-use gpgpu_stand_in::call::Null;
-
 /// A `cufftResult` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -29,20 +27,7 @@ pub enum Status {
     NotSupported = 16,
 }
 
-impl From<Status> for c_int {
-    fn from(status: Status) -> Self {
-        status as Self
-    }
-}
-
-impl From<Null> for Status {
-    fn from(_: Null) -> Self {
-        Self::InvalidValue
-    }
-}
-
-/// The result of an API function.
-pub type Result<T = ()> = std::result::Result<T, Status>;
+gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
 /// The types of input and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVIDIA's numbers for statuses, which C callers pass as plain integers.
 
-use std::ffi::c_int;
-
-use gpgpu_stand_in::call::Null;
-
 /// A `curandStatus_t` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -25,17 +21,4 @@ pub enum Status {
     InternalError = 999,
 }
 
-impl From<Status> for c_int {
-    fn from(status: Status) -> Self {
-        status as Self
-    }
-}
-
-impl From<Null> for Status {
-    fn from(_: Null) -> Self {
-        Self::OutOfRange
-    }
-}
-
-/// The result of an API function.
-pub type Result<T = ()> = std::result::Result<T, Status>;
+gpgpu_stand_in::status! { Status, of NULL OutOfRange }

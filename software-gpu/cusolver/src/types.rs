@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use gpgpu_stand_in::{call::Null, memory::Plain};
+use gpgpu_stand_in::memory::Plain;
 use nalgebra::{Complex, ComplexField, RealField};
 
 /// A `cusolverStatus_t` other than success.
@@ -22,20 +22,7 @@ pub enum Status {
     NotSupported = 9,
 }
 
-impl From<Status> for c_int {
-    fn from(status: Status) -> Self {
-        status as Self
-    }
-}
-
-impl From<Null> for Status {
-    fn from(_: Null) -> Self {
-        Self::InvalidValue
-    }
-}
-
-/// The result of an API function.
-pub type Result<T = ()> = std::result::Result<T, Status>;
+gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
 /// A number that matrices are made of.
 pub trait Number: Plain + ComplexField<RealField: Plain + RealField> {}

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int};
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
-use gpgpu_stand_in::{call::Null, memory::Plain};
+use gpgpu_stand_in::memory::Plain;
 use num_complex::Complex;
 
 /// A `cusparseStatus_t` other than success.
@@ -23,20 +23,7 @@ pub enum Status {
     NotSupported = 10,
 }
 
-impl From<Status> for c_int {
-    fn from(status: Status) -> Self {
-        status as Self
-    }
-}
-
-impl From<Null> for Status {
-    fn from(_: Null) -> Self {
-        Self::InvalidValue
-    }
-}
-
-/// The result of an API function.
-pub type Result<T = ()> = std::result::Result<T, Status>;
+gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
 /// A status's name in `cusparse.h`; something for numbers that are none, too.
 pub fn name(status: c_int) -> &'static CStr {

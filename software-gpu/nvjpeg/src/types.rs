@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use gpgpu_stand_in::{call::Null, memory::Plain};
+use gpgpu_stand_in::memory::Plain;
 
 /// An `nvjpegStatus_t` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,20 +29,7 @@ pub enum Status {
     NotSupported = 9,
 }
 
-impl From<Status> for c_int {
-    fn from(status: Status) -> Self {
-        status as Self
-    }
-}
-
-impl From<Null> for Status {
-    fn from(_: Null) -> Self {
-        Self::InvalidParameter
-    }
-}
-
-/// The result of an API function.
-pub type Result<T = ()> = std::result::Result<T, Status>;
+gpgpu_stand_in::status! { Status, of NULL InvalidParameter }
 
 /// The most components of an image.
 pub const COMPONENTS: usize = 4;

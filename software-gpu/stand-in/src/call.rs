@@ -10,6 +10,28 @@ use crate::memory::Plain;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Null;
 
+/// Makes a library's enumeration of statuses its functions' error: its numbers are NVIDIA's, and one of it stands for
+/// [`Null`]. Defines `Result` for the functions.
+#[macro_export]
+macro_rules! status {
+    ($status:ident, of NULL $null:ident) => {
+        impl From<$status> for std::ffi::c_int {
+            fn from(status: $status) -> Self {
+                status as Self
+            }
+        }
+
+        impl From<$crate::call::Null> for $status {
+            fn from(_: $crate::call::Null) -> Self {
+                Self::$null
+            }
+        }
+
+        /// The result of an API function.
+        pub type Result<T = ()> = std::result::Result<T, $status>;
+    };
+}
+
 /// A pointer of the caller's to one `T` that the function reads; may be NULL.
 ///
 /// It has the pointer's ABI. Only C callers make one, and by the API's contract a pointer other than NULL is valid for
