@@ -282,8 +282,9 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     }
     let cache = compile_cache(&config, gpu)?;
     set_up_driver(&mut worker, cache.as_ref());
-    let may_hold = matches!(config.sandbox.seccomp, Seccomp::Kill | Seccomp::Trap);
-    if may_hold && gpu == Gpu::Cuda {
+    // Whether a call outside a role's list ends the role.
+    let are_enforced = matches!(config.sandbox.seccomp, Seccomp::Kill | Seccomp::Trap);
+    if are_enforced && gpu == Gpu::Cuda {
         worker.arguments.push(role::NO_JPEGS.into());
     }
 
@@ -301,7 +302,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         worker,
         warm_workers: config.warm_workers,
         cache,
-        may_hold,
+        may_hold: are_enforced,
         scheduler: config.scheduler,
         mover: config.mover.then_some(mover),
         context_costs,

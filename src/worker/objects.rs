@@ -68,6 +68,12 @@ impl Entry {
         self.params.as_ref().map_or(&[], |params| &params.list)
     }
 
+    /// The bytes of the parameters of a function or kernel: CUDA lays them out in their order.
+    pub fn param_bytes(&self) -> usize {
+        let last = self.params().last();
+        last.map_or(0, |of| of.offset as usize + of.size as usize)
+    }
+
     /// The places at which the library of a kernel is charged; `None` if nothing is.
     pub fn places(&self) -> Option<&Places> {
         self.params.as_ref()?.places.as_deref()

@@ -14,8 +14,8 @@ use crate::{
     worker::{objects::Entry, session::Session},
 };
 
-/// The properties that a launch shares with those before it. The driver sets a node's parameters in a tenth of the time
-/// that it takes to give a node another one of these.
+/// The properties that a launch shares with those before it. To give a node another one of these and to launch the graph
+/// takes NVIDIA's driver as long as a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     function: u64,
@@ -57,16 +57,13 @@ struct Node {
 impl Node {
     /// The launch, of an existing function.
     fn new(launch: &Launch, function: &Entry, context: CUcontext) -> Result<Self, CUresult> {
-        let layout = function.params();
-        let needed = layout
-            .last()
-            .map_or(0, |of| of.offset as usize + of.size as usize);
         let mut bytes: Box<[u8]> = launch.params.0.as_slice().into();
-        if bytes.len() != needed {
+        if bytes.len() != function.param_bytes() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let start = bytes.as_mut_ptr();
-        let mut pointers: Box<[*mut c_void]> = layout
+        let mut pointers: Box<[*mut c_void]> = function
+            .params()
             .iter()
             .map(|of| start.wrapping_add(of.offset as usize).cast())
             .collect();
@@ -97,8 +94,6 @@ impl Node {
 
 /// A graph that does launches one after the other, in one context.
 pub(super) struct Made {
-    pub context: u64,
-    pub shapes: Box<[Shape]>,
     graph: CUgraph,
     exec: CUgraphExec,
     nodes: Vec<Node>,
@@ -131,22 +126,18 @@ impl Made {
         session: &Session,
         launches: impl IntoIterator<Item = (&'a Launch, &'a Entry)>,
     ) -> Result<Self, CUresult> {
-        let context = session.entered();
-        let raw = session.objects.raw::<Context>(context)? as CUcontext;
+        let context = session.objects.raw::<Context>(session.entered())? as CUcontext;
         let mut graph = std::ptr::null_mut();
         // SAFETY: the pointer is to a value that lives across the call.
         unsafe { driver::cuGraphCreate(&mut graph, 0) }?;
         let mut made = Self {
-            context,
-            shapes: Box::default(),
             graph,
             exec: std::ptr::null_mut(),
             nodes: Vec::new(),
             used: 0,
         };
-        let mut shapes = Vec::new();
         for (launch, function) in launches {
-            let mut node = Node::new(launch, function, raw)?;
+            let mut node = Node::new(launch, function, context)?;
             let after = made.nodes.last().map(|of| of.raw);
             let (first, count) = (after.as_slice().as_ptr(), after.as_slice().len());
             // SAFETY: the graph, the node, the function and the context are the driver's and live; the structure and
@@ -156,22 +147,10 @@ impl Made {
                 driver::cuGraphAddKernelNode_v2(to, graph, first, count, &node.params)?;
             }
             made.nodes.push(node);
-            shapes.push(Shape::of(launch));
         }
-        made.shapes = shapes.into();
         // SAFETY: the graph is the driver's and lives; the pointer is to a value that lives across the call.
         unsafe { driver::cuGraphInstantiateWithFlags(&mut made.exec, graph, 0) }?;
         Ok(made)
-    }
-
-    /// Whether these launches have the graph's shapes.
-    pub fn is_of(&self, launches: &[Launch]) -> bool {
-        self.shapes.len() == launches.len()
-            && self
-                .shapes
-                .iter()
-                .zip(launches)
-                .all(|(shape, launch)| *shape == Shape::of(launch))
     }
 
     /// Gives the nodes the parameters of launches of their shapes, where they differ, and launches the graph. The

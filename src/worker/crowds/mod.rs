@@ -168,6 +168,23 @@ fn functions(session: &Session, launches: &[Launch]) -> Result<Vec<Entry>, CUres
     launches.iter().map(find).collect()
 }
 
+/// The graph of a crowd.
+struct Group {
+    context: u64,
+    shapes: Vec<Shape>,
+    graph: Made,
+}
+
+impl Group {
+    /// Whether it is of these launches in a context.
+    fn is_of(&self, context: u64, launches: &[Launch]) -> bool {
+        let mut both = self.shapes.iter().zip(launches);
+        self.context == context
+            && self.shapes.len() == launches.len()
+            && both.all(|(shape, launch)| *shape == Shape::of(launch))
+    }
+}
+
 /// An event of a context, behind a graph in a stream.
 struct Mark {
     context: u64,
@@ -196,7 +213,7 @@ impl Mark {
 /// See the module's page.
 #[derive(Default)]
 pub struct Crowds {
-    made: Vec<Made>,
+    made: Vec<Group>,
     /// Crowds without a graph, and how often they came; the newest last.
     seen: VecDeque<(u64, u32)>,
     /// Behind the graphs that are on their way, the oldest first.
@@ -283,7 +300,7 @@ impl Crowds {
     /// The graph of a crowd in the current context; made if that is worth it.
     fn graph(&mut self, session: &Session, launches: &[Launch]) -> Result<Option<usize>, CUresult> {
         let context = session.entered();
-        let known = |made: &Made| made.context == context && made.is_of(launches);
+        let known = |group: &Group| group.is_of(context, launches);
         if let Some(at) = self.made.iter().position(known) {
             return Ok(Some(at));
         }
@@ -300,13 +317,17 @@ impl Crowds {
                 places.enter(session.device_memory, session.current())?;
             }
         }
-        let made = Made::new(session, launches.iter().zip(&functions))?;
+        let graph = Made::new(session, launches.iter().zip(&functions))?;
         if self.made.len() == MOST_GRAPHS {
-            let oldest = (0..self.made.len()).min_by_key(|at| self.made[*at].used);
+            let oldest = (0..self.made.len()).min_by_key(|at| self.made[*at].graph.used);
             oldest.map(|at| self.made.swap_remove(at));
             self.replaced = self.launched;
         }
-        self.made.push(made);
+        self.made.push(Group {
+            context,
+            shapes,
+            graph,
+        });
         Ok(Some(self.made.len() - 1))
     }
 
@@ -341,7 +362,7 @@ impl Crowds {
         };
         // Functions may have ended since.
         functions(session, &waiting.launches)?;
-        let made = &mut self.made[at];
+        let made = &mut self.made[at].graph;
         self.launched += 1;
         made.used = self.launched;
         if let Err(code) = made.launch(&waiting.launches, stream as CUstream) {

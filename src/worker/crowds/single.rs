@@ -18,7 +18,7 @@ use gpgpu_protocol::cuda::*;
 use super::{Launch, are_off, made::Made, made::Shape};
 use crate::worker::{counts, objects::Entry, session::Session};
 
-/// The number of times that a launch has come when a graph is made of it. That takes as long as 20 to 40 launches.
+/// The number of times that a launch has come when a graph is made of it. That takes as long as 10 to 25 launches.
 const OFTEN: u32 = 32;
 /// Graphs of a client. NVIDIA's driver takes 112 KiB of device memory for each.
 const MOST_GRAPHS: usize = 64;
@@ -102,18 +102,20 @@ impl State {
             stream: launch.config.stream,
             shape: Shape::of(launch),
         };
-        if !self.made.contains_key(&key) {
+        let next = self.launched + 1;
+        let Some(made) = self.made.get_mut(&key) else {
             if self.ending.contains(&key.context) || !self.is_worth_it(&key) {
                 return Ok(false);
             }
-            let made = Made::new(session, [(launch, function)])?;
-            self.keep(key.clone(), made);
-        }
-        let Some(made) = self.made.get_mut(&key) else {
-            return Ok(false);
+            let mut made = Made::new(session, [(launch, function)])?;
+            made.used = next;
+            made.launch([launch], stream)?;
+            self.keep(key, made);
+            self.launched = next;
+            counts::launch_graph();
+            return Ok(true);
         };
-        self.launched += 1;
-        made.used = self.launched;
+        (made.used, self.launched) = (next, next);
         if let Err(code) = made.launch([launch], stream) {
             // Its parameters are unknown, or it lacks resources that its launch does not need, such as memory.
             self.made.remove(&key);

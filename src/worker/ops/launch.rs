@@ -118,12 +118,7 @@ pub fn cuLaunchKernelEx(
     if function.local > DEFAULT_STACK {
         context::reserve_stack(session, function.local.into())?;
     }
-    let layout = function.params();
-    // CUDA lays parameters out in their order.
-    let needed = layout
-        .last()
-        .map_or(0, |param| param.offset as usize + param.size as usize);
-    if request.params.0.len() != needed {
+    if request.params.0.len() != function.param_bytes() {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     let mut lowered = Lowered::new(session, &request.config)?;
@@ -135,7 +130,8 @@ pub fn cuLaunchKernelEx(
     }
     let mut buffer = request.params.0;
     let base = buffer.as_mut_ptr();
-    let mut params: SmallVec<[*mut c_void; 16]> = layout
+    let mut params: SmallVec<[*mut c_void; 16]> = function
+        .params()
         .iter()
         .map(|param| base.wrapping_add(param.offset as usize).cast())
         .collect();
