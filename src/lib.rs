@@ -89,7 +89,6 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                     allow_pageable_access: has(role::ALLOW_PAGEABLE_ACCESS),
                     warm_contexts: has(role::WARM_CONTEXTS),
                     crowds: !has(role::NO_LAUNCH_GRAPHS),
-                    jpegs: !has(role::NO_JPEGS),
                     libraries: role::libraries(),
                     sandbox,
                 },
@@ -282,11 +281,6 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     }
     let cache = compile_cache(&config, gpu)?;
     set_up_driver(&mut worker, cache.as_ref());
-    // Whether a call outside a role's list ends the role.
-    let are_enforced = matches!(config.sandbox.seccomp, Seccomp::Kill | Seccomp::Trap);
-    if are_enforced && gpu == Gpu::Cuda {
-        worker.arguments.push(role::NO_JPEGS.into());
-    }
 
     let stop = stop_signals()?;
     let reload = reload(config.policies.file.clone(), gpus.len())?;
@@ -302,7 +296,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         worker,
         warm_workers: config.warm_workers,
         cache,
-        may_hold: are_enforced,
+        may_hold: matches!(config.sandbox.seccomp, Seccomp::Kill | Seccomp::Trap),
         scheduler: config.scheduler,
         mover: config.mover.then_some(mover),
         context_costs,

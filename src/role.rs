@@ -54,9 +54,6 @@ pub const WARM_CONTEXTS: &str = "--warm-contexts";
 /// A worker's argument: it gives the driver launches as launches alone.
 pub const NO_LAUNCH_GRAPHS: &str = "--no-launch-graphs";
 
-/// A worker's argument: it makes no handle of nvJPEG.
-pub const NO_JPEGS: &str = "--no-jpegs";
-
 /// The program's name where the kernel shows it, which is for 15 bytes.
 const NAME: &CStr = c"vhost-device-gp";
 

@@ -215,6 +215,7 @@ const CUDA: &[Rule] = rules! {
     SYS_sched_get_priority_min;
     SYS_sched_getparam;
     SYS_sched_getscheduler;
+    SYS_getpriority;
     SYS_sched_setaffinity(0: Is::Just(0));
     SYS_sched_setaffinity(0: Is::Own);
     /// The place and presence of memory; memory near a GPU.

@@ -91,8 +91,6 @@ pub struct Options {
     pub warm_contexts: bool,
     /// Give the driver crowds of launches as graphs.
     pub crowds: bool,
-    /// Make handles of nvJPEG. With NVIDIA's driver their start makes a system call that ends a sandboxed worker.
-    pub jpegs: bool,
     /// NVIDIA's libraries that it can open, and those that it opens before there is a client.
     pub libraries: Libraries,
     /// The sandbox.

@@ -23,8 +23,7 @@ use gpgpu_protocol::{
 use nix::poll::PollTimeout;
 
 use super::{
-    Error, Options, crowds, kernel_output::Pipes, libraries, ops, session::Session,
-    shared_memory::Shares,
+    Error, Options, crowds, kernel_output::Pipes, ops, session::Session, shared_memory::Shares,
 };
 use crate::cuda::{
     driver,
@@ -85,9 +84,6 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     library::configure(options.libraries.folders.clone());
     if !options.crowds {
         crowds::switch_off();
-    }
-    if !options.jpegs {
-        libraries::refuse_jpegs();
     }
     let waiting = end.wait(PollTimeout::ZERO)?;
     let refusal = load(options, session).err();

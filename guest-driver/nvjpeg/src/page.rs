@@ -35,11 +35,6 @@ const TEXT: &str = "\
 `libnvjpeg.so.12` and `.13`. [The rules for all libraries](../libraries.md#rules-for-all-libraries) apply. A copy that a
 package has under another name, as torchvision's, leads to these too.
 
-**On NVIDIA's GPUs the host does not make a handle yet**: the functions that create one return
-`NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED`. The start of NVIDIA's library makes a system call that the worker's list
-does not have, and the worker was killed (H200, CUDA 13.0, 29 November 2026). Without that list (`--seccomp=log` or
-`none`) the host makes handles; this was not tried on a GPU. On the software GPU all below works.
-
 ## Differences from NVIDIA's
 
 - **JPEGs travel as bytes.** Up to 3.75 MiB are sent with the call, longer ones before it, in pieces of 3 MiB. The host

@@ -43,11 +43,7 @@ use super::{
 use crate::cuda::library;
 use handles::State;
 pub use recording::{Recorded, Wanted, record};
-pub use {
-    cudnn::Graphs,
-    handles::Handles,
-    nvjpeg::{Jpegs, refuse as refuse_jpegs},
-};
+pub use {cudnn::Graphs, handles::Handles, nvjpeg::Jpegs};
 
 /// The result of a call: the library's status, or the driver's code if the library was not called.
 type Outcome = Result<u32, CUresult>;

@@ -7,11 +7,6 @@ mod jpegs;
 mod memory;
 mod objects;
 
-use std::sync::{
-    Once,
-    atomic::{AtomicBool, Ordering},
-};
-
 use gpgpu_protocol::{
     cuda::*,
     libraries::{
@@ -157,25 +152,8 @@ fn with_objects<T>(
     done
 }
 
-/// See [`refuse`].
-static ARE_REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// From now on this process makes no handles.
-pub fn refuse() {
-    ARE_REFUSED.store(true, Ordering::Relaxed);
-}
-
 /// Makes a handle, which allocates by the worker's functions.
 fn create(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    if ARE_REFUSED.load(Ordering::Relaxed) {
-        static SAID: Once = Once::new();
-        SAID.call_once(|| {
-            tracing::warn!(
-                "nvJPEG makes no handles under --seccomp=kill and trap on an NVIDIA GPU"
-            );
-        });
-        return Err(status::NOT_SUPPORTED);
-    }
     if DEVICE_BACKENDS.contains(&int(words[1])) {
         return Err(status::NOT_SUPPORTED);
     }
