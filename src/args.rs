@@ -84,7 +84,7 @@ pub struct Args {
     #[arg(long)]
     pub sensors: bool,
 
-    /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), for workers to load;
+    /// The directories of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), for workers to load;
     /// separated by colons, or one for each flag [default: none; with the software GPU its own directory]
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
@@ -267,8 +267,8 @@ impl TryFrom<Args> for Config {
 /// The flags for NVIDIA's libraries.
 fn libraries(args: &Args) -> Result<Libraries, policy::Error> {
     let mut libraries = Libraries::default();
-    for folder in &args.libraries {
-        let added = libraries.add_folder(folder);
+    for directory in &args.libraries {
+        let added = libraries.add_directory(directory);
         added.map_err(|message| policy::Error {
             place: "--libraries".to_owned(),
             message,
@@ -421,12 +421,12 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_for_all_vms_and_their_folders_exist() {
+    fn libraries_are_for_all_vms_and_their_directories_exist() {
         let whole = tempfile::tempdir().unwrap();
         let whole = whole.path().canonicalize().unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|name| whole.join(name));
-        for folder in [&a, &b, &c] {
-            std::fs::create_dir(folder).unwrap();
+        for directory in [&a, &b, &c] {
+            std::fs::create_dir(directory).unwrap();
         }
         let two = format!("{}:{}", a.display(), b.display());
         let one = c.display().to_string();
@@ -440,14 +440,14 @@ mod tests {
             .collect();
         let by_flags = config(&flags).unwrap().policies.libraries;
         let expected = Libraries {
-            folders: vec![a.clone(), b, c],
+            directories: vec![a.clone(), b, c],
             ahead: vec![Library::Cublas, Library::Cudnn, Library::CublasLt],
         };
         assert_eq!(by_flags, expected);
         let wrong = config(&["-s", "vm", "--libraries=/nowhere"]).unwrap_err();
         let wrong = wrong.to_string();
         assert!(
-            wrong.starts_with("--libraries: folder /nowhere: "),
+            wrong.starts_with("--libraries: directory /nowhere: "),
             "{wrong}"
         );
 
@@ -460,7 +460,7 @@ mod tests {
         };
         let right = format!("folders = [{a:?}]\nahead = [\"cufft\", \"cufft\"]\n");
         let expected = Libraries {
-            folders: vec![a],
+            directories: vec![a],
             ahead: vec![Library::Cufft],
         };
         assert_eq!(file(&right), Ok(expected));

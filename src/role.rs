@@ -94,7 +94,7 @@ pub fn confine(role: Role) -> Result<Settings, sandbox::Error> {
         .find(|argument| argument == CACHE)
         .and_then(|_| arguments.next())
         .map(PathBuf::from);
-    sandbox::enter(role, settings, cache.as_deref(), &libraries().folders)?;
+    sandbox::enter(role, settings, cache.as_deref(), &libraries().directories)?;
     Ok(settings)
 }
 
@@ -122,7 +122,8 @@ pub fn libraries() -> Libraries {
 pub struct NoSandbox(String);
 
 /// Finds out whether roles can enter their sandboxes, by a process that tries: `program` in the role [`CHECK`]. The log
-/// names the files in the folders of libraries that a worker cannot read, and the libraries that it cannot open ahead.
+/// names the files in the directories of libraries that a worker cannot read, and the libraries that it cannot open
+/// ahead.
 ///
 /// # Errors
 /// They cannot.
@@ -155,7 +156,7 @@ pub fn check_sandbox() -> ExitCode {
             let libraries = libraries();
             for hidden in libraries.unreadable() {
                 println!(
-                    "Workers cannot read {hidden}. Their user needs the right to read it, and a link has to lead to a file of a folder \
+                    "Workers cannot read {hidden}. Their user needs the right to read it, and a link has to lead to a file of a directory \
                      of --libraries, or straight to a file elsewhere"
                 );
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The back end, a worker, the software GPU and the guest's libcuda together, when something dies.
 //!
-//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
-//! tests are skipped, with a message.
+//! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
+//! the tests are skipped, with a message.
 
 use std::{
     io::{BufRead, BufReader},

@@ -2,9 +2,9 @@
 //! The shares of VMs in a GPU: the service, its policy and its metrics are the real ones, and so is the guest's
 //! library, over sockets; the GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a GPU.
 //!
-//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
-//! tests are skipped, with a message. The tests compare shares by the GPU time that the service measures, not by the
-//! clock: the machine may be busy.
+//! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
+//! the tests are skipped, with a message. The tests compare shares by the GPU time that the service measures, not by
+//! the clock: the machine may be busy.
 
 #[path = "fairness/client.rs"]
 mod client;

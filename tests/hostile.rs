@@ -3,9 +3,9 @@
 //! VM of the same host computes all the while, and the memory and the log of every process of the host stay within
 //! bounds.
 //!
-//! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the folder
-//! that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. If there is none, these tests have
-//! nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the
+//! directory that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. If there is none, these
+//! tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 #[path = "hostile/attack.rs"]
 mod attack;

@@ -2,8 +2,9 @@
 //! The charges of images against a VM's memory limit: every form of image, by every way into a context.
 //!
 //! A guest that speaks to its worker as no library would makes the requests, so only the host's own counting applies.
-//! `cargo xtask test` names the folder with the software GPU in `VIRTIO_GPGPU_STAGE`. Without it the tests are skipped,
-//! with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU, and compare charges with the driver's use.
+//! `cargo xtask test` names the directory with the software GPU in `VIRTIO_GPGPU_STAGE`. Without it the tests are
+//! skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU, and compare charges with the driver's
+//! use.
 
 mod common;
 // Some of it is for the tests of hostile guests.

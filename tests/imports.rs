@@ -3,7 +3,7 @@
 //! with one name less does not load. The names are in `tests/imports`, and `list.py` there makes the lists. The
 //! libraries also load quickly.
 //!
-//! The libraries are in the folder that `VIRTIO_GPGPU_STAGE` names. Without it, the test has nothing to look at.
+//! The libraries are in the directory that `VIRTIO_GPGPU_STAGE` names. Without it, the test has nothing to look at.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ const NEWER: &str = "cuDevSmResourceSplit";
 /// Names, each with its version if it has one.
 type Names = BTreeSet<(String, Option<String>)>;
 
-/// The folder of the guest's libraries, if there is one.
+/// The directory of the guest's libraries, if there is one.
 fn libraries() -> Option<PathBuf> {
     let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE") else {
         eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
@@ -127,9 +127,9 @@ fn each_name_that_a_framework_imports_is_there() {
 /// that the guest has elsewhere.
 #[test]
 fn each_library_has_its_name_without_a_version() {
-    let Some(folder) = libraries() else { return };
+    let Some(directory) = libraries() else { return };
     let mut newest = BTreeMap::<String, u32>::new();
-    for entry in fs::read_dir(&folder).unwrap() {
+    for entry in fs::read_dir(&directory).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if let Some((plain, version)) = name.rsplit_once(".so.")
             && let Ok(version) = version.parse()
@@ -140,7 +140,7 @@ fn each_library_has_its_name_without_a_version() {
     }
     assert!(newest.len() > 10, "{newest:?}");
     for (plain, version) in newest {
-        let target = fs::read_link(folder.join(format!("{plain}.so")));
+        let target = fs::read_link(directory.join(format!("{plain}.so")));
         let right = format!("{plain}.so.{version}");
         assert_eq!(target.unwrap(), Path::new(&right));
     }
@@ -150,9 +150,9 @@ fn each_library_has_its_name_without_a_version() {
 /// With the descriptions of all operations each library had 64,000.
 #[test]
 fn the_loader_relocates_few_addresses_of_a_library() {
-    let Some(folder) = libraries() else { return };
+    let Some(directory) = libraries() else { return };
     let mut libraries = 0;
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().display().to_string();
         // An empty file beside each library is the build's mark.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Faults of one VM while another works: the back end as installed, guest programs in two VMs, and processes that die.
 //!
-//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
-//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU. Each fault's row of the
-//! table goes to standard output (`--nocapture`), and as JSON into the folder that `VIRTIO_GPGPU_TEST_OUT` names.
+//! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
+//! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU. Each fault's row of the
+//! table goes to standard output (`--nocapture`), and as JSON into the directory that `VIRTIO_GPGPU_TEST_OUT` names.
 
 #[path = "isolation/bystander.rs"]
 mod bystander;

@@ -3,9 +3,9 @@
 //! that use this project's libraries of NVIDIA's names.
 //!
 //! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with
-//! its part in an environment variable. `VIRTIO_GPGPU_STAGE` names the folder of the programs; on a GPU
-//! `VIRTIO_GPGPU_TEST_LIBRARIES` names the folders of NVIDIA's own libraries. Without them the tests are skipped, with
-//! a message.
+//! its part in an environment variable. `VIRTIO_GPGPU_STAGE` names the directory of the programs; on a GPU
+//! `VIRTIO_GPGPU_TEST_LIBRARIES` names the directories of NVIDIA's own libraries. Without them the tests are skipped,
+//! with a message.
 
 mod common;
 // Some of it is for the tests of isolation.
@@ -106,22 +106,24 @@ fn guest() {
     }
 }
 
-/// The folders of NVIDIA's libraries, or the one of the stand-ins; `None` if there is none.
+/// The directories of NVIDIA's libraries, or the one of the stand-ins; `None` if there is none.
 fn libraries() -> Option<String> {
     if on_gpu() {
         let named = std::env::var("VIRTIO_GPGPU_TEST_LIBRARIES");
         let named = named.ok().filter(|named| !named.is_empty());
         if named.is_none() {
-            eprintln!("skipped: VIRTIO_GPGPU_TEST_LIBRARIES names no folder of NVIDIA's libraries");
+            eprintln!(
+                "skipped: VIRTIO_GPGPU_TEST_LIBRARIES names no directory of NVIDIA's libraries"
+            );
         }
         return named;
     }
-    let folder = stage()?.join("software-gpu");
-    if !folder.join("libcublas.so.13").exists() {
+    let directory = stage()?.join("software-gpu");
+    if !directory.join("libcublas.so.13").exists() {
         eprintln!("skipped: there is no stand-in for cuBLAS; run cargo xtask test");
         return None;
     }
-    Some(fs::canonicalize(folder).unwrap().display().to_string())
+    Some(fs::canonicalize(directory).unwrap().display().to_string())
 }
 
 /// The limit of a VM, in MiB: on a GPU with room for a context, as its size is measured while other tests use the GPU.
@@ -129,24 +131,24 @@ fn limit(on_software_gpu: u64) -> u64 {
     if on_gpu() { 16 << 10 } else { on_software_gpu }
 }
 
-/// A policy with these folders, whose VMs have so many MiB.
+/// A policy with these directories, whose VMs have so many MiB.
 fn policy(libraries: &str, limit: u64) -> String {
-    let folders: Vec<_> = libraries.split(':').collect();
+    let directories: Vec<_> = libraries.split(':').collect();
     let vm = |number| {
         format!(
             "[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"{limit}MiB\"\n"
         )
     };
-    format!("[libraries]\nfolders = {folders:?}\n{}{}", vm(0), vm(1))
+    format!("[libraries]\nfolders = {directories:?}\n{}{}", vm(0), vm(1))
 }
 
-/// A back end whose libraries are in these folders.
+/// A back end whose libraries are in these directories.
 fn start(libraries: &str) -> Option<BackEnd> {
-    let folders = libraries
+    let directories = libraries
         .split(':')
-        .flat_map(|folder| ["--libraries", folder]);
+        .flat_map(|directory| ["--libraries", directory]);
     BackEnd::start_with(&Options {
-        arguments: &folders.collect::<Vec<_>>(),
+        arguments: &directories.collect::<Vec<_>>(),
         ..Options::default()
     })
 }
@@ -473,13 +475,13 @@ fn random_numbers_and_tables_reach_the_program() {
         return;
     };
     // Under a name that no library of the guest's has.
-    let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("libhosts.so");
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("libhosts.so");
     let mut files = libraries
         .split(':')
-        .map(|folder| Path::new(folder).join("libcurand.so.10"));
+        .map(|directory| Path::new(directory).join("libcurand.so.10"));
     let file = files.find(|file| file.exists());
-    fs::copy(file.expect("cuRAND in one of the folders"), &copy).unwrap();
+    fs::copy(file.expect("cuRAND in one of the directories"), &copy).unwrap();
     let mut command = command(&back_end, 0, "random-symbols");
     command.env(random::HOSTS, &copy);
     let (status, said) = Guest::spawn(command).end();

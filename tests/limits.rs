@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory limits, as programs in VMs meet them.
 //!
-//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
-//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
+//! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 mod common;
 // Some of it is for the tests of isolation.

@@ -2,8 +2,8 @@
 //! Metrics, end to end: the service on the software GPU, programs of a guest, and the values that can be read
 //! meanwhile.
 //!
-//! `cargo xtask test` builds the programs of these tests and names their folder in `VIRTIO_GPGPU_STAGE`. Without it the
-//! tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
+//! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 mod common;
 

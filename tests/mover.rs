@@ -2,7 +2,7 @@
 //! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the software
 //! GPU; the workers have device memory there and take commands.
 //!
-//! The software GPU is the one in the folder that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
+//! The software GPU is the one in the directory that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
 //! program. If there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
 //! run on a GPU.
 

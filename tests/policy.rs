@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A policy while the back end runs: the GPUs that a VM sees, their order, and changes by SIGHUP.
 //!
-//! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE`
+//! The guests are processes of this test program, with the guest's libcuda of the directory that `VIRTIO_GPGPU_STAGE`
 //! names; without it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
 
 use std::{
@@ -77,7 +77,7 @@ struct BackEnd {
 }
 
 impl BackEnd {
-    /// With a file, in which `$DIR` stands for the folder of the sockets.
+    /// With a file, in which `$DIR` stands for the directory of the sockets.
     fn start(stage: &Path, policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("policy.toml");
@@ -296,9 +296,9 @@ fn sighup_changes_limits_and_interrupts_no_program() {
     assert_eq!(next.ask("devices"), "0");
 }
 
-/// The folders are those of processes that start from now on; the waiting worker is replaced.
+/// The directories are those of processes that start from now on; the waiting worker is replaced.
 #[test]
-fn sighup_changes_the_folders_of_libraries() {
+fn sighup_changes_the_directories_of_libraries() {
     let Some(stage) = stage() else { return };
     let vm = "[[vm]]\nsocket = '$DIR/vm'\n";
     let back_end = BackEnd::start(&stage, vm);
@@ -319,7 +319,7 @@ fn sighup_changes_the_folders_of_libraries() {
     // None that is not there.
     back_end.change(&format!("{vm}[libraries]\nfolders = ['$DIR/nowhere']\n"));
     let said = back_end.log.wait_for("The policy is unchanged");
-    assert!(said.contains("policy.toml:4: folder "), "{said}");
+    assert!(said.contains("policy.toml:4: directory "), "{said}");
     back_end.change(vm);
     back_end.log.wait_for("for new processes");
 }
@@ -354,7 +354,7 @@ fn a_configuration_can_be_checked_without_a_start() {
         "it is more than there is: {log}"
     );
     assert!(!dir.path().join("vm").exists());
-    // The software GPU's own folder has a stand-in for each.
+    // The software GPU's own directory has a stand-in for each.
     assert!(
         said.contains("software-gpu/libcublas.so.13, version 13\n")
             && said.contains("software-gpu/libcusparseLt.so.0, version 0\n"),
@@ -376,7 +376,7 @@ fn a_configuration_can_be_checked_without_a_start() {
     assert!(log.contains("libcublas.so.13 cannot be opened: "), "{log}");
     let (code, _, log) = check(&format!("{right}[libraries]\nfolders = ['$DIR/vm']\n"));
     assert_eq!(code, Some(1));
-    assert!(log.contains("policy.toml:7: folder "), "{log}");
+    assert!(log.contains("policy.toml:7: directory "), "{log}");
     let (code, _, log) = check(&right.replace("[1]", "[2]"));
     assert_eq!(code, Some(1));
     assert!(

@@ -276,7 +276,7 @@ fn inside(what: &str) -> ExitCode {
         ]
         .into_iter(),
     );
-    let entered = sandbox::enter(role, settings, None, &libraries::folders());
+    let entered = sandbox::enter(role, settings, None, &libraries::directories());
     let entered = entered.and_then(|()| match stage {
         "serve" => sandbox::tighten(role, settings),
         _ => Ok(()),

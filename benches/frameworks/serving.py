@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Serves a language model of random weights with vLLM, in rounds: serving.py FOLDER.
+"""Serves a language model of random weights with vLLM, in rounds: serving.py DIRECTORY.
 
 Prints a line of JSON when all is warm, and for each line that it reads another one: the figures of a round in microseconds, and the tokens that it
-came to. FOLDER gets the model and the compiled kernels.
+came to. DIRECTORY gets the model and the compiled kernels.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ CONFIG = {
 }
 
 
-def write_model(folder):
+def write_model(directory):
     """A checkpoint of fixed random weights, as large as usual ones, so that the tokens depend on all of it."""
     import torch
     from safetensors.torch import save_file
@@ -58,9 +58,9 @@ def write_model(folder):
         ones(f"{layer}.input_layernorm")
         ones(f"{layer}.post_attention_layernorm")
     ones("norm")
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(CONFIG))
+    save_file(tensors, str(directory / "model.safetensors"), metadata={"format": "pt"})
 
 
 class Server:
@@ -106,15 +106,15 @@ class Server:
         return {"figures": figures, "tokens": sum(tokens + first, [])}
 
 
-def main(folder):
+def main(directory):
     if importlib.util.find_spec("vllm") is None:
         sys.exit("vLLM is not installed")
     settings = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-    os.environ.update({name: str(folder / place) for name, place in settings.items()})
+    os.environ.update({name: str(directory / place) for name, place in settings.items()})
     # The output is for the answers.
     os.environ.update({"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"})
-    write_model(folder / "model")
-    server = Server(folder / "model")
+    write_model(directory / "model")
+    server = Server(directory / "model")
     server.round()
     print(json.dumps({"figures": [], "tokens": []}), flush=True)
     for _ in sys.stdin:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Trains a transformer for some steps, together with other processes: training.py STEPS FOLDER COUNT.
+"""Trains a transformer for some steps, together with other processes: training.py STEPS DIRECTORY COUNT.
 
-COUNT processes wait for each other in FOLDER before they begin. Prints a JSON object with a digest of the weights in the end, and with the time of
-CLOCK_MONOTONIC at which each step was done. Nothing that it computes depends on the order in which a GPU adds up.
+COUNT processes wait for each other in DIRECTORY before they begin. Prints a JSON object with a digest of the weights in
+the end, and with the time of CLOCK_MONOTONIC at which each step was done. Nothing that it computes depends on the order
+in which a GPU adds up.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ import torch.nn.functional as F  # noqa: E402
 from transformer import Transformer  # noqa: E402
 
 
-def main(steps, folder, count):
+def main(steps, directory, count):
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(7)
     model = Transformer(layers=6).cuda()
@@ -37,8 +38,8 @@ def main(steps, folder, count):
 
     for _ in range(5):
         step()
-    (folder / str(os.getpid())).touch()
-    while len(list(folder.iterdir())) < count:
+    (directory / str(os.getpid())).touch()
+    while len(list(directory.iterdir())) < count:
         time.sleep(0.005)
     done = [time.monotonic()]
     for _ in range(steps):

@@ -37,11 +37,11 @@ fn main() -> std::io::Result<()> {
 }
 
 fn seed(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../fuzz/corpus")
         .join(target);
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join(format!("seed-{name}")), bytes)
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join(format!("seed-{name}")), bytes)
 }
 
 fn command<R: Request + Wire>(request: &R) -> Vec<u8> {

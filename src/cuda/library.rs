@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The operator's own copies of NVIDIA's libraries, which a worker opens when they are first needed.
 //!
-//! They lie in folders that the operator names. A library is opened by its whole path, newest version first, and stays
-//! open until the process ends. NVIDIA's libraries find each other in one folder. If each has a folder of its own, a
-//! library's dependencies are opened before it, and the loader then uses the open ones.
+//! They lie in directories that the operator names. A library is opened by its whole path, newest version first, and
+//! stays open until the process ends. NVIDIA's libraries find each other in one directory. If each has a directory of
+//! its own, a library's dependencies are opened before it, and the loader then uses the open ones.
 
 use std::{
     collections::HashMap,
@@ -148,10 +148,13 @@ impl Library {
         }
     }
 
-    /// The path of its newest version in these folders. Of several files of that version, it is the one in the first
-    /// folder.
-    pub fn find(self, folders: &[PathBuf]) -> Option<PathBuf> {
-        let mut found = self.versions().iter().filter_map(|v| find(v.file, folders));
+    /// The path of its newest version in these directories. Of several files of that version, it is the one in the
+    /// first directory.
+    pub fn find(self, directories: &[PathBuf]) -> Option<PathBuf> {
+        let mut found = self
+            .versions()
+            .iter()
+            .filter_map(|v| find(v.file, directories));
         found.next()
     }
 
@@ -161,7 +164,7 @@ impl Library {
         Ok(super::double::library_symbol(name))
     }
 
-    /// The address of a function of it in the configured folders ([`configure`]); opens it at the first use. It is
+    /// The address of a function of it in the configured directories ([`configure`]); opens it at the first use. It is
     /// valid until the process ends.
     ///
     /// # Errors
@@ -199,7 +202,7 @@ impl FromStr for Library {
 /// The reason why a function cannot be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// The folders have no such library, or there are none.
+    /// The directories have no such library, or there are none.
     #[error("{} is missing", .0.versions()[0].file)]
     Library(Library),
     /// The loader does not open it.
@@ -210,12 +213,12 @@ pub enum Missing {
     Symbol(Library, &'static str),
 }
 
-/// The folders' libraries as this process has them.
+/// The directories' libraries as this process has them.
 static OPERATORS: OnceLock<Libraries> = OnceLock::new();
 
 /// Says where the libraries are, before the first is used; without it there are none.
-pub fn configure(folders: Vec<PathBuf>) {
-    let _ = OPERATORS.set(Libraries::new(folders));
+pub fn configure(directories: Vec<PathBuf>) {
+    let _ = OPERATORS.set(Libraries::new(directories));
 }
 
 /// The function's address, or the loader's handle of an open library.
@@ -227,15 +230,15 @@ type Symbols = HashMap<(Library, &'static str), Result<Address, Missing>>;
 /// Libraries that are opened when they are first needed.
 #[derive(Debug, Default)]
 struct Libraries {
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     open: [OnceLock<Result<Address, Missing>>; Library::ALL.len()],
     symbols: Mutex<Symbols>,
 }
 
 impl Libraries {
-    fn new(folders: Vec<PathBuf>) -> Self {
+    fn new(directories: Vec<PathBuf>) -> Self {
         Self {
-            folders,
+            directories,
             ..Self::default()
         }
     }
@@ -298,14 +301,14 @@ impl Libraries {
             }
         }
         if missing == Missing::Library(library) {
-            tracing::warn!("{}", absence(library, &self.folders));
+            tracing::warn!("{}", absence(library, &self.directories));
         }
         Err(missing)
     }
 
     /// Opens a version, if it exists, or returns the reason why it cannot.
     fn load_version(&self, version: &Version) -> Option<Result<Address, String>> {
-        let path = find(version.file, &self.folders)?;
+        let path = find(version.file, &self.directories)?;
         self.load_needed(version);
         let opened = dlopen(&path);
         Some(opened.map_err(|reason| format!("{} cannot be opened: {reason}", path.display())))
@@ -315,7 +318,7 @@ impl Libraries {
     /// the missing one.
     fn load_needed(&self, version: &Version) {
         for file in version.needs {
-            if let Some(path) = find(file, &self.folders)
+            if let Some(path) = find(file, &self.directories)
                 && let Err(reason) = dlopen(&path)
             {
                 tracing::debug!("{} cannot be opened: {reason}", path.display());
@@ -324,30 +327,36 @@ impl Libraries {
     }
 }
 
-fn find(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
-    let mut paths = folders.iter().map(|folder| folder.join(file));
+fn find(file: &str, directories: &[PathBuf]) -> Option<PathBuf> {
+    let mut paths = directories.iter().map(|directory| directory.join(file));
     paths.find(|path| path.is_file())
 }
 
 /// In words, why the version of a library that [`Library::find`] finds cannot be opened, if it is so.
-pub fn why_not(library: Library, folders: &[PathBuf]) -> Option<String> {
-    let libraries = Libraries::new(folders.to_vec());
+pub fn why_not(library: Library, directories: &[PathBuf]) -> Option<String> {
+    let libraries = Libraries::new(directories.to_vec());
     let mut versions = library.versions().iter();
     let opened = versions.find_map(|version| libraries.load_version(version));
     opened?.err()
 }
 
-/// A message that no folder has a library, with the package that has it.
-pub fn absence(library: Library, folders: &[PathBuf]) -> String {
+/// A message that no directory has a library, with the package that has it.
+pub fn absence(library: Library, directories: &[PathBuf]) -> String {
     let files: Vec<&str> = library.versions().iter().map(|v| v.file).collect();
     let files = files.join(" or ");
     let packages: Vec<&str> = library.versions().iter().map(|v| v.package).collect();
     let packages = packages.join(" or ");
-    let place = match folders {
-        [] => format!("{files} is missing: --libraries names no folder"),
-        folders => {
-            let folders: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
-            format!("{files} is in none of --libraries {}", folders.join(":"))
+    let place = match directories {
+        [] => format!("{files} is missing: --libraries names no directory"),
+        directories => {
+            let directories: Vec<String> = directories
+                .iter()
+                .map(|f| f.display().to_string())
+                .collect();
+            format!(
+                "{files} is in none of --libraries {}",
+                directories.join(":")
+            )
         }
     };
     format!("{place}; PyPI's {packages} has it")
@@ -379,15 +388,15 @@ mod tests {
 
     use super::*;
 
-    /// Makes a shared object of C's; `needs` are others in its folder.
-    fn compile(folder: &Path, file: &str, code: &str, needs: &[&str]) {
-        fs::create_dir_all(folder).unwrap();
-        let source = folder.join(format!("{file}.c"));
+    /// Makes a shared object of C's; `needs` are others in its directory.
+    fn compile(directory: &Path, file: &str, code: &str, needs: &[&str]) {
+        fs::create_dir_all(directory).unwrap();
+        let source = directory.join(format!("{file}.c"));
         fs::write(&source, code).unwrap();
         let mut command = Command::new("cc");
         command
             .args(["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN", "-o"])
-            .arg(folder.join(file))
+            .arg(directory.join(file))
             .arg(format!("-Wl,-soname,{file}"))
             .arg(&source)
             .args(needs);
@@ -403,14 +412,19 @@ mod tests {
 
     #[test]
     fn a_function_is_found_with_what_its_library_needs_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
         let lt = "int cublasLtTest(void) { return 20; }";
-        compile(folder, "libcublasLt.so.13", lt, &[]);
-        let needed = folder.join("libcublasLt.so.13");
+        compile(directory, "libcublasLt.so.13", lt, &[]);
+        let needed = directory.join("libcublasLt.so.13");
         let code = "int cublasLtTest(void); int cublasTest(void) { return cublasLtTest() + 2; }";
-        compile(folder, "libcublas.so.13", code, &[needed.to_str().unwrap()]);
-        let libraries = Libraries::new(vec![folder.to_owned()]);
+        compile(
+            directory,
+            "libcublas.so.13",
+            code,
+            &[needed.to_str().unwrap()],
+        );
+        let libraries = Libraries::new(vec![directory.to_owned()]);
         let found = libraries.symbol(Library::Cublas, "cublasTest").unwrap();
         assert_eq!(call(found), 22);
         assert_eq!(libraries.symbol(Library::Cublas, "cublasTest"), Ok(found));
@@ -426,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_librarys_dependencies_may_be_in_another_folder() {
+    fn a_librarys_dependencies_may_be_in_another_directory() {
         let whole = tempfile::tempdir().unwrap();
         let [own, other] = ["own", "other"].map(|name| whole.path().join(name));
         let link = "int nvJitLinkTest(void) { return 5; }";
@@ -457,10 +471,10 @@ mod tests {
         compile(&new, "libcusolver.so.12", &version(12), &[]);
         fs::create_dir(&bad).unwrap();
         fs::write(bad.join("libcusolver.so.12"), "no library").unwrap();
-        let found = |folders: [&PathBuf; 2]| {
-            let folders: Vec<PathBuf> = folders.map(Clone::clone).into();
-            let found = Libraries::new(folders.clone()).symbol(Library::Cusolver, "version");
-            (Library::Cusolver.find(&folders), call(found.unwrap()))
+        let found = |directories: [&PathBuf; 2]| {
+            let directories: Vec<PathBuf> = directories.map(Clone::clone).into();
+            let found = Libraries::new(directories.clone()).symbol(Library::Cusolver, "version");
+            (Library::Cusolver.find(&directories), call(found.unwrap()))
         };
         let newest = new.join("libcusolver.so.12");
         assert_eq!(found([&old, &new]), (Some(newest), 12));
@@ -468,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn without_folders_no_library_loads_and_the_message_names_its_package() {
+    fn without_directories_no_library_loads_and_the_message_names_its_package() {
         let none = Libraries::default();
         let missing = Missing::Library(Library::Cublas);
         assert_eq!(
@@ -480,7 +494,7 @@ mod tests {
             "libcublas.so.13 or libcublas.so.12 is in none of --libraries /a:/b; PyPI's nvidia-cublas or nvidia-cublas-cu12 has it"
         );
         let said = absence(Library::Curand, &[]);
-        assert!(said.contains("--libraries names no folder"), "{said}");
+        assert!(said.contains("--libraries names no directory"), "{said}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ struct Whole {
     vm: Vec<Section>,
 }
 
-/// The folders of NVIDIA's libraries, for all VMs.
+/// The directories of NVIDIA's libraries, for all VMs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct LibrarySection {
@@ -106,9 +106,9 @@ impl Source<'_> {
 impl LibrarySection {
     fn read(&self, source: &Source<'_>) -> Result<Libraries, Error> {
         let mut libraries = Libraries::default();
-        for folder in &self.folders {
-            let added = libraries.add_folder(folder.as_ref());
-            added.map_err(|message| source.wrong(&folder.span(), message))?;
+        for directory in &self.folders {
+            let added = libraries.add_directory(directory.as_ref());
+            added.map_err(|message| source.wrong(&directory.span(), message))?;
         }
         for name in &self.ahead {
             let library = name.as_ref().parse();

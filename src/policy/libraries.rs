@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The folders of the operator's copies of NVIDIA's libraries. They are for all VMs, because a worker sees the folders
-//! before its client is known.
+//! The directories of the operator's copies of NVIDIA's libraries. They are for all VMs, because a worker sees the
+//! directories before its client is known.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,8 +12,8 @@ use std::{
 
 use crate::cuda::library::{self, Library};
 
-/// A worker's argument before a folder; and the flag.
-const FOLDER: &str = "--libraries=";
+/// A worker's argument before a directory; and the flag.
+const DIRECTORY: &str = "--libraries=";
 /// A worker's argument before the names of libraries; and the flag.
 const AHEAD: &str = "--libraries-ahead=";
 
@@ -39,38 +39,38 @@ const TOO_MUCH: &[&str] = &[
 /// Directories that hold no files at all.
 const NO_FILES: &[&str] = &["/dev", "/proc", "/sys"];
 
-/// The folders, and the libraries that workers open before they have a client.
+/// The directories, and the libraries that workers open before they have a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Libraries {
-    /// The folders, with all links followed, in the order in which they are searched.
-    pub folders: Vec<PathBuf>,
+    /// The directories, with all links followed, in the order in which they are searched.
+    pub directories: Vec<PathBuf>,
     /// The libraries that a worker opens while it waits for its client.
     pub ahead: Vec<Library>,
 }
 
 impl Libraries {
-    /// Adds a folder as the operator writes it.
+    /// Adds a directory as the operator writes it.
     ///
     /// # Errors
     /// It cannot be one.
-    pub fn add_folder(&mut self, folder: &Path) -> Result<(), String> {
-        let shown = folder.display();
-        if !folder.is_absolute() {
+    pub fn add_directory(&mut self, directory: &Path) -> Result<(), String> {
+        let shown = directory.display();
+        if !directory.is_absolute() {
             return Err(format!("{shown} is not an absolute path"));
         }
-        let found = folder.canonicalize();
-        let found = found.map_err(|error| format!("folder {shown}: {error}"))?;
+        let found = directory.canonicalize();
+        let found = found.map_err(|error| format!("directory {shown}: {error}"))?;
         if !found.is_dir() {
-            return Err(format!("{shown} is not a folder"));
+            return Err(format!("{shown} is not a directory"));
         }
         let is_too_much = TOO_MUCH.iter().any(|path| found == Path::new(path));
         if is_too_much || NO_FILES.iter().any(|path| found.starts_with(path)) {
             return Err(format!(
-                "{shown} is not a folder of libraries, and workers would see all of it"
+                "{shown} is not a directory of libraries, and workers would see all of it"
             ));
         }
-        if !self.folders.contains(&found) {
-            self.folders.push(found);
+        if !self.directories.contains(&found) {
+            self.directories.push(found);
         }
         Ok(())
     }
@@ -82,22 +82,22 @@ impl Libraries {
         }
     }
 
-    /// The same, with a folder where none is named.
-    pub fn or(mut self, folder: Option<&Path>) -> Self {
-        if self.folders.is_empty() {
-            self.folders.extend(folder.map(Path::to_owned));
+    /// The same, with a directory where none is named.
+    pub fn or(mut self, directory: Option<&Path>) -> Self {
+        if self.directories.is_empty() {
+            self.directories.extend(directory.map(Path::to_owned));
         }
         self
     }
 
-    /// The folders, with all libraries to be opened, or with none.
+    /// The directories, with all libraries to be opened, or with none.
     pub fn to_be_tried(&self, all: bool) -> Self {
         let ahead = match all {
             true => Library::ALL.into(),
             false => Vec::new(),
         };
         Self {
-            folders: self.folders.clone(),
+            directories: self.directories.clone(),
             ahead,
         }
     }
@@ -109,21 +109,25 @@ impl Libraries {
             argument.push(value);
             argument
         };
-        let folders = self.folders.iter();
-        let mut arguments: Vec<_> = folders.map(|f| argument(FOLDER, f.as_os_str())).collect();
+        let directories = self.directories.iter();
+        let mut arguments: Vec<_> = directories
+            .map(|f| argument(DIRECTORY, f.as_os_str()))
+            .collect();
         if !self.ahead.is_empty() {
             arguments.push(argument(AHEAD, names(&self.ahead).as_ref()));
         }
         arguments
     }
 
-    /// The folders of a worker's arguments.
+    /// The directories of a worker's arguments.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
         let mut libraries = Self::default();
         for argument in arguments {
             let bytes = argument.as_bytes();
-            if let Some(folder) = bytes.strip_prefix(FOLDER.as_bytes()) {
-                libraries.folders.push(OsStr::from_bytes(folder).into());
+            if let Some(directory) = bytes.strip_prefix(DIRECTORY.as_bytes()) {
+                libraries
+                    .directories
+                    .push(OsStr::from_bytes(directory).into());
             } else if let Some(names) = bytes.strip_prefix(AHEAD.as_bytes()) {
                 let names = String::from_utf8_lossy(names);
                 libraries.ahead = names.split(',').flat_map(str::parse).collect();
@@ -132,18 +136,19 @@ impl Libraries {
         libraries
     }
 
-    /// Likely mistakes: folders without libraries, and libraries to open ahead that do not exist. `own` is the folder
-    /// if none is named.
+    /// Likely mistakes: directories without libraries, and libraries to open ahead that do not exist. `own` is the
+    /// directory if none is named.
     pub fn doubts(&self, own: Option<&Path>) -> Vec<String> {
-        let is_idle = |folder: &&PathBuf| !names_in(folder).iter().any(|name| is_nvidias(name));
-        let idle = self.folders.iter().filter(is_idle).map(|folder| {
-            let folder = folder.display();
-            format!("{folder} contains none of NVIDIA's libraries")
+        let is_idle =
+            |directory: &&PathBuf| !names_in(directory).iter().any(|name| is_nvidias(name));
+        let idle = self.directories.iter().filter(is_idle).map(|directory| {
+            let directory = directory.display();
+            format!("{directory} contains none of NVIDIA's libraries")
         });
-        let folders = self.clone().or(own).folders;
-        let lacks = |library: &&Library| library.find(&folders).is_none();
+        let directories = self.clone().or(own).directories;
+        let lacks = |library: &&Library| library.find(&directories).is_none();
         let lacking = self.ahead.iter().filter(lacks).map(|library| {
-            let absence = library::absence(*library, &folders);
+            let absence = library::absence(*library, &directories);
             format!("{library} cannot be loaded ahead: {absence}")
         });
         idle.chain(lacking).collect()
@@ -152,8 +157,11 @@ impl Libraries {
     /// For each library, in words: which file workers open, and its version if the file's name says it.
     pub fn found(&self) -> Vec<String> {
         let found = |library: Library| {
-            let Some(path) = library.find(&self.folders) else {
-                return format!("{library}: {}", library::absence(library, &self.folders));
+            let Some(path) = library.find(&self.directories) else {
+                return format!(
+                    "{library}: {}",
+                    library::absence(library, &self.directories)
+                );
             };
             let ahead = match self.ahead.contains(&library) {
                 true => ", loaded ahead",
@@ -171,21 +179,21 @@ impl Libraries {
     pub fn broken(&self) -> Vec<String> {
         let ahead = self.ahead.iter();
         ahead
-            .filter_map(|each| library::why_not(*each, &self.folders))
+            .filter_map(|each| library::why_not(*each, &self.directories))
             .collect()
     }
 
-    /// The files of NVIDIA's libraries in the folders that this process, in a worker's sandbox, cannot read, with the
-    /// reasons.
+    /// The files of NVIDIA's libraries in the directories that this process, in a worker's sandbox, cannot read, with
+    /// the reasons.
     pub fn unreadable(&self) -> Vec<String> {
         let mut unreadable = Vec::new();
-        for folder in &self.folders {
-            if let Err(error) = fs::read_dir(folder) {
-                unreadable.push(format!("{}: {error}", folder.display()));
+        for directory in &self.directories {
+            if let Err(error) = fs::read_dir(directory) {
+                unreadable.push(format!("{}: {error}", directory.display()));
             }
-            let names = names_in(folder).into_iter();
+            let names = names_in(directory).into_iter();
             for name in names.filter(|name| is_nvidias(name)) {
-                let path = folder.join(name);
+                let path = directory.join(name);
                 if let Err(error) = File::open(&path) {
                     let shown = path.display();
                     match fs::read_link(&path) {
@@ -203,14 +211,14 @@ impl Libraries {
 
 impl fmt::Display for Libraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let folders: Vec<String> = self
-            .folders
+        let directories: Vec<String> = self
+            .directories
             .iter()
             .map(|f| f.display().to_string())
             .collect();
-        match &folders[..] {
+        match &directories[..] {
             [] => f.write_str("none")?,
-            folders => f.write_str(&folders.join(":"))?,
+            directories => f.write_str(&directories.join(":"))?,
         }
         match &self.ahead[..] {
             [] => Ok(()),
@@ -224,17 +232,17 @@ fn names(libraries: &[Library]) -> String {
     names.join(",")
 }
 
-/// The links in a folder that have the names of NVIDIA's libraries.
-pub fn links_in(folder: &Path) -> Vec<PathBuf> {
-    let names = names_in(folder).into_iter();
+/// The links in a directory that have the names of NVIDIA's libraries.
+pub fn links_in(directory: &Path) -> Vec<PathBuf> {
+    let names = names_in(directory).into_iter();
     let paths = names
         .filter(|name| is_nvidias(name))
-        .map(|name| folder.join(name));
+        .map(|name| directory.join(name));
     paths.filter(|path| path.is_symlink()).collect()
 }
 
-fn names_in(folder: &Path) -> Vec<OsString> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+fn names_in(directory: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
     names.sort_unstable();
     names
@@ -268,7 +276,7 @@ mod tests {
     const NOTHING: [&str; 0] = [];
 
     #[test]
-    fn folders_are_absolute_exist_and_hold_libraries_alone() {
+    fn directories_are_absolute_exist_and_hold_libraries_alone() {
         let whole = tempfile::tempdir().unwrap();
         let whole = whole.path().canonicalize().unwrap();
         let real = whole.join("cuda-13/lib64");
@@ -276,18 +284,18 @@ mod tests {
         symlink(whole.join("cuda-13"), whole.join("cuda")).unwrap();
         fs::write(whole.join("file"), "").unwrap();
         let mut libraries = Libraries::default();
-        libraries.add_folder(&whole.join("cuda/lib64")).unwrap();
-        libraries.add_folder(&real).unwrap();
-        assert_eq!(libraries.folders, [real]);
+        libraries.add_directory(&whole.join("cuda/lib64")).unwrap();
+        libraries.add_directory(&real).unwrap();
+        assert_eq!(libraries.directories, [real]);
         for (wrong, says) in [
             ("lib".into(), "not an absolute path"),
             (whole.join("nowhere"), "No such file"),
-            (whole.join("file"), "is not a folder"),
+            (whole.join("file"), "is not a directory"),
             ("/".into(), "workers would see"),
             ("/usr/../etc".into(), "workers would see"),
             ("/proc/self".into(), "workers would see"),
         ] {
-            let message = libraries.add_folder(&wrong).unwrap_err();
+            let message = libraries.add_directory(&wrong).unwrap_err();
             assert!(message.contains(says), "{message}");
         }
     }
@@ -295,7 +303,7 @@ mod tests {
     #[test]
     fn settings_survive_the_way_to_a_worker() {
         let libraries = Libraries {
-            folders: vec![
+            directories: vec![
                 "/a b/lib".into(),
                 OsStr::from_bytes(b"/\xff:/=").into(),
                 "/c".into(),
@@ -312,27 +320,27 @@ mod tests {
 
     #[test]
     fn found_libraries_are_listed_with_their_versions() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().canonicalize().unwrap();
-        let file = |name: &str| fs::write(folder.join(name), "").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().canonicalize().unwrap();
+        let file = |name: &str| fs::write(directory.join(name), "").unwrap();
         let mut libraries = Libraries::default();
-        libraries.add_folder(&folder).unwrap();
+        libraries.add_directory(&directory).unwrap();
         libraries.add_ahead(Library::Cublas);
         libraries.add_ahead(Library::Cublas);
         let doubts = libraries.doubts(None);
         assert!(doubts[0].ends_with("contains none of NVIDIA's libraries"));
         assert!(doubts[1].starts_with("cublas cannot be loaded ahead: libcublas.so.13"));
         file("libcublas.so.13.1.0.3");
-        symlink("libcublas.so.13.1.0.3", folder.join("libcublas.so.13")).unwrap();
+        symlink("libcublas.so.13.1.0.3", directory.join("libcublas.so.13")).unwrap();
         file("libcurand.so.10");
         assert_eq!(libraries.doubts(None), NOTHING);
         let unnamed = Libraries {
-            folders: Vec::new(),
+            directories: Vec::new(),
             ..libraries.clone()
         };
-        assert_eq!(unnamed.doubts(Some(&folder)), NOTHING);
+        assert_eq!(unnamed.doubts(Some(&directory)), NOTHING);
         assert_eq!(unnamed.doubts(None).len(), 1);
-        let shown = folder.display();
+        let shown = directory.display();
         let found = libraries.found();
         assert_eq!(
             found[0],
@@ -344,13 +352,13 @@ mod tests {
         );
         assert!(found[2].contains("PyPI's nvidia-cudnn-cu13"), "{found:?}");
         assert_eq!(libraries.unreadable(), NOTHING);
-        symlink("/nowhere", folder.join("libcudnn.so.9")).unwrap();
+        symlink("/nowhere", directory.join("libcudnn.so.9")).unwrap();
         let unreadable = libraries.unreadable();
         assert!(
             unreadable[0].contains("a link to /nowhere: No such file"),
             "{unreadable:?}"
         );
-        assert_eq!(links_in(&folder).len(), 2);
+        assert_eq!(links_in(&directory).len(), 2);
         assert_eq!(libraries.to_string(), format!("{shown} (ahead: cublas)"));
     }
 }

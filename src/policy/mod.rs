@@ -143,7 +143,7 @@ pub struct HostGpu {
 pub struct Policies {
     /// One for each VM.
     pub vms: Vec<VmPolicy>,
-    /// The folders of NVIDIA's libraries, for all VMs.
+    /// The directories of NVIDIA's libraries, for all VMs.
     pub libraries: Libraries,
     /// The file that they were read from.
     pub file: Option<PathBuf>,

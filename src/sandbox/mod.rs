@@ -3,7 +3,8 @@
 //!
 //! A role enters its sandbox before anything else, while it has one thread and has read nothing ([`enter`]):
 //! 1. namespaces of its own, with a root directory that holds only the files of [`view`] ([`namespaces`]);
-//! 2. no user id but an unprivileged one, no capabilities, no way to gain any, no core dumps: a dump would hold a guest's data;
+//! 2. no user id but an unprivileged one, no capabilities, no way to gain any, no core dumps: a dump would hold a
+//!    guest's data;
 //! 3. rules of Landlock, if the kernel has it, for files reached past the root directory ([`landlock`]);
 //! 4. a list of system calls that it may make ([`seccomp`]).
 //!
@@ -140,8 +141,8 @@ fn parse<V: clap::ValueEnum>(value: &str) -> Option<V> {
     V::from_str(value, false).ok()
 }
 
-/// Puts this process into its sandbox. `cache` is the directory of the VMs' compile caches; `libraries` are the folders
-/// of NVIDIA's libraries that workers see.
+/// Puts this process into its sandbox. `cache` is the directory of the VMs' compile caches; `libraries` are the
+/// directories of NVIDIA's libraries that workers see.
 ///
 /// # Errors
 /// The host does not allow it, or is too old; the process must end then.

@@ -85,9 +85,9 @@ const DEVICES: &[&str] = &[
     "/dev/nvidia-caps-imex-channels",
 ];
 
-/// The files that a role sees. A worker sees these folders of the operator's libraries too. A device process sees none,
-/// because it gets everything as descriptors.
-pub fn of(role: Role, folders: &[PathBuf]) -> Vec<Entry> {
+/// The files that a role sees. A worker sees these directories of the operator's libraries too. A device process sees
+/// none, because it gets everything as descriptors.
+pub fn of(role: Role, directories: &[PathBuf]) -> Vec<Entry> {
     if role == Role::Device {
         return Vec::new();
     }
@@ -123,7 +123,7 @@ pub fn of(role: Role, folders: &[PathBuf]) -> Vec<Entry> {
         Kind::OwnProcess,
     );
     if role == Role::Worker {
-        add_libraries(&mut entries, folders);
+        add_libraries(&mut entries, directories);
     }
     entries
 }
@@ -140,14 +140,14 @@ fn add(entries: &mut Vec<Entry>, path: PathBuf, kind: Kind) {
     }
 }
 
-/// Adds folders of libraries, and files elsewhere that libraries there are links to.
-fn add_libraries(entries: &mut Vec<Entry>, folders: &[PathBuf]) {
-    for folder in folders {
-        add(entries, folder.clone(), Kind::Libraries);
+/// Adds directories of libraries, and files elsewhere that libraries there are links to.
+fn add_libraries(entries: &mut Vec<Entry>, directories: &[PathBuf]) {
+    for directory in directories {
+        add(entries, directory.clone(), Kind::Libraries);
     }
-    for link in folders
+    for link in directories
         .iter()
-        .flat_map(|folder| libraries::links_in(folder))
+        .flat_map(|directory| libraries::links_in(directory))
     {
         if let Some(file) = way_out(&link, entries) {
             add(entries, file, Kind::Libraries);
@@ -326,8 +326,8 @@ mod tests {
         link("../choice/curand", "lib/libcurand.so.10");
         symlink(&other, whole.join("lib/notes")).unwrap();
         link("/nowhere", "lib/libcufft.so.12");
-        let folders = [whole.join("lib")];
-        let view = of(Role::Worker, &folders);
+        let directories = [whole.join("lib")];
+        let view = of(Role::Worker, &directories);
         let added: Vec<&Entry> = view
             .iter()
             .filter(|entry| entry.path.starts_with(&whole))
@@ -340,7 +340,7 @@ mod tests {
         // A link appears as the file that it leads to.
         assert_eq!(added, [&entry("lib", true), &entry("choice/curand", false)]);
         for role in [Role::Mover, Role::Device] {
-            let view = of(role, &folders);
+            let view = of(role, &directories);
             assert!(!view.iter().any(|entry| entry.path.starts_with(&whole)));
         }
     }

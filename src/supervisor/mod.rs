@@ -174,7 +174,7 @@ pub struct Supervisor {
     stopped: bool,
     reload: Option<Reload>,
     libraries: Libraries,
-    /// The folder of libraries where the policy names none.
+    /// The directory of libraries where the policy names none.
     own_libraries: Option<PathBuf>,
 }
 
@@ -241,7 +241,7 @@ impl Supervisor {
         self.reload = Some(reload);
     }
 
-    /// Has workers open NVIDIA's libraries in the folders of the policy, or in `own` where it names none.
+    /// Has workers open NVIDIA's libraries in the directories of the policy, or in `own` where it names none.
     pub fn offer_libraries(&mut self, libraries: Libraries, own: Option<PathBuf>) {
         self.libraries = libraries.or(own.as_deref());
         self.own_libraries = own;

@@ -81,7 +81,7 @@ pub enum Refusal {
 pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> Result<bool, Error> {
     let began = Instant::now();
     hold_place()?;
-    library::configure(options.libraries.folders.clone());
+    library::configure(options.libraries.directories.clone());
     if !options.crowds {
         crowds::switch_off();
     }

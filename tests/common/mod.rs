@@ -12,7 +12,7 @@ use std::{
 /// A watchdog for events that never come: long enough for the slowest machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The back end of the bundle whose `tests` folder this program lies in, or the one that cargo built with it.
+/// The back end of the bundle whose `tests` directory this program lies in, or the one that cargo built with it.
 pub fn program() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let bundle = own.parent().and_then(Path::parent).unwrap();
@@ -26,7 +26,7 @@ pub fn on_gpu() -> bool {
     std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
 }
 
-/// The folder with the guest's programs and libraries. Without it, the test is skipped.
+/// The directory with the guest's programs and libraries. Without it, the test is skipped.
 pub fn stage() -> Option<PathBuf> {
     let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
     if stage.is_none() {

@@ -29,7 +29,7 @@ pub struct Parts {
     program: PathBuf,
     /// The guest's `libcuda.so.1`.
     library: PathBuf,
-    /// The folder of the software GPU's library; none on a GPU.
+    /// The directory of the software GPU's library; none on a GPU.
     software_gpu: Option<PathBuf>,
 }
 
@@ -83,10 +83,10 @@ impl Host {
         command.arg("--config").arg(at("policy.toml"));
         command.arg(format!("--metrics=unix:{}", at("metrics").display()));
         match &parts.software_gpu {
-            Some(folder) => command
+            Some(directory) => command
                 .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", gpus.to_string())
                 .args(["--gpu", "software", "--software-gpu"])
-                .arg(folder),
+                .arg(directory),
             None => command.args(["--gpu", "cuda"]),
         };
         let log = fs::File::create(at("log")).unwrap();

@@ -2,7 +2,7 @@
 """Prints the names that the modules of a framework want of the driver and of NVIDIA's libraries, as `tests/imports.rs`
 reads them.
 
-    python3 tests/imports/list.py --header cuda.h NAME FILE_OR_FOLDER…
+    python3 tests/imports/list.py --header cuda.h NAME FILE_OR_DIRECTORY…
 
 The names are imports of the modules, and strings in them that are names of the driver's or NVML's functions: those a
 module looks up while it runs. Names that this project does not serve are left out: NCCL, NVRTC and nvJitLink run in the

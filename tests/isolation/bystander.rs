@@ -164,12 +164,12 @@ impl Row {
             "{{\"fault\": \"{fault}\", \"gap_before_ms\": {gap_before_ms:.3}, \"gap_during_ms\": {gap_during_ms:.3}, \
              \"memory_back_ms\": {memory_back_ms:.3}, \"new_process_ms\": {new_process_ms:.3}}}"
         );
-        let Some(folder) = std::env::var_os("VIRTIO_GPGPU_TEST_OUT") else {
+        let Some(directory) = std::env::var_os("VIRTIO_GPGPU_TEST_OUT") else {
             return;
         };
         let mut rows = ROWS.lock().unwrap();
         rows.insert(fault, object);
-        let path = std::path::Path::new(&folder).join("isolation.json");
+        let path = std::path::Path::new(&directory).join("isolation.json");
         let mut file = std::fs::File::create(path).unwrap();
         let all: Vec<&str> = rows.values().map(String::as_str).collect();
         writeln!(file, "[\n  {}\n]", all.join(",\n  ")).unwrap();

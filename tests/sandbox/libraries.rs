@@ -15,11 +15,11 @@ use vhost_device_gpgpu::sandbox::Settings;
 
 use super::{ALL, Attempt, End, NONE, USER, attempt, copy, end};
 
-/// Variable: the directory around a folder of libraries that a process sees.
+/// Variable: the directory around a directory of libraries that a process sees.
 const LIBRARIES: &str = "SANDBOX_TEST_LIBRARIES";
 
-/// The folder of libraries, if there is one.
-pub fn folders() -> Vec<PathBuf> {
+/// The directory of libraries, if there is one.
+pub fn directories() -> Vec<PathBuf> {
     let around = std::env::var_os(LIBRARIES).map(PathBuf::from);
     around
         .into_iter()
@@ -38,7 +38,7 @@ fn load(path: &str) -> io::Result<()> {
     loaded.map(drop).map_err(io::Error::other)
 }
 
-/// Attempts at a folder of libraries, and whether a worker's may succeed.
+/// Attempts at a directory of libraries, and whether a worker's may succeed.
 pub const ATTEMPTS: [(&str, bool, Attempt); 8] = [
     ("load-a-library", true, || load("lib/libcublas.so.13")),
     ("load-a-library-by-a-link", true, || {

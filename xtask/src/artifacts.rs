@@ -53,8 +53,9 @@ pub const RUNTIMES: [&str; 2] = ["12", "13"];
 struct Linked {
     /// The static library.
     archive: &'static str,
-    /// The folder with `NAME.map`, the versions of its symbols, and `NAME.ld` where symbols differ between the majors.
-    folder: &'static str,
+    /// The directory with `NAME.map`, the versions of its symbols, and `NAME.ld` where symbols differ between the
+    /// majors.
+    directory: &'static str,
     /// Its name, without the number.
     name: &'static str,
     /// The numbers.
@@ -64,91 +65,91 @@ struct Linked {
 const LINKED: &[Linked] = &[
     Linked {
         archive: "libcudart.a",
-        folder: "guest-driver/libcudart/link",
+        directory: "guest-driver/libcudart/link",
         name: "libcudart.so",
         majors: &RUNTIMES,
     },
     Linked {
         archive: "libgpgpu_cublas.a",
-        folder: "guest-driver/cublas/link",
+        directory: "guest-driver/cublas/link",
         name: "libcublas.so",
         majors: &["12", "13"],
     },
     Linked {
         archive: "libgpgpu_cublaslt.a",
-        folder: "guest-driver/cublaslt/link",
+        directory: "guest-driver/cublaslt/link",
         name: "libcublasLt.so",
         majors: &["12", "13"],
     },
     Linked {
         archive: "libgpgpu_cusolver.a",
-        folder: "guest-driver/cusolver/link",
+        directory: "guest-driver/cusolver/link",
         name: "libcusolver.so",
         majors: &["11", "12"],
     },
     Linked {
         archive: "libgpgpu_cusparse.a",
-        folder: "guest-driver/cusparse/link",
+        directory: "guest-driver/cusparse/link",
         name: "libcusparse.so",
         majors: &["12"],
     },
     Linked {
         archive: "libgpgpu_cusparselt.a",
-        folder: "guest-driver/cusparselt/link",
+        directory: "guest-driver/cusparselt/link",
         name: "libcusparseLt.so",
         majors: &["0"],
     },
     Linked {
         archive: "libgpgpu_cudnn.a",
-        folder: "guest-driver/cudnn/link",
+        directory: "guest-driver/cudnn/link",
         name: "libcudnn.so",
         majors: &["9"],
     },
     Linked {
         archive: "libgpgpu_cufft.a",
-        folder: "guest-driver/cufft/link",
+        directory: "guest-driver/cufft/link",
         name: "libcufft.so",
         majors: &["11", "12"],
     },
     Linked {
         archive: "libgpgpu_curand.a",
-        folder: "guest-driver/curand/link",
+        directory: "guest-driver/curand/link",
         name: "libcurand.so",
         majors: &["10"],
     },
     Linked {
         archive: "libgpgpu_nvjpeg.a",
-        folder: "guest-driver/nvjpeg/link",
+        directory: "guest-driver/nvjpeg/link",
         name: "libnvjpeg.so",
         majors: &["12", "13"],
     },
     Linked {
         archive: "libgpgpu_refusing.a",
-        folder: "guest-driver/refusing/link",
+        directory: "guest-driver/refusing/link",
         name: "libcupti.so",
         majors: &["12", "13"],
     },
     Linked {
         archive: "libgpgpu_refusing.a",
-        folder: "guest-driver/refusing/link",
+        directory: "guest-driver/refusing/link",
         name: "libcufile.so",
         majors: &["0"],
     },
     Linked {
         archive: "libgpgpu_refusing.a",
-        folder: "guest-driver/refusing/link",
+        directory: "guest-driver/refusing/link",
         name: "libnvshmem_host.so",
         majors: &["3"],
     },
     Linked {
         archive: "libgpgpu_refusing.a",
-        folder: "guest-driver/refusing/link",
+        directory: "guest-driver/refusing/link",
         name: "libcusolverMg.so",
         majors: &["11", "12"],
     },
     Linked {
         archive: "libgpgpu_nvml.a",
-        folder: "guest-driver/nvml/link",
+        directory: "guest-driver/nvml/link",
         name: "libnvidia-ml.so",
         majors: &["1"],
     },
@@ -157,7 +158,7 @@ const LINKED: &[Linked] = &[
 /// The places of things in a stage: in `target/stage`, and in an unpacked bundle.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// The stage's folder.
+    /// The stage's directory.
     pub dir: PathBuf,
 }
 
@@ -187,12 +188,12 @@ impl Stage {
         self.dir.join("lib/native-software")
     }
 
-    /// The folder with the software GPU's `libcuda.so.1` and the stand-ins for NVIDIA's libraries.
+    /// The directory with the software GPU's `libcuda.so.1` and the stand-ins for NVIDIA's libraries.
     pub fn software_gpu(&self) -> PathBuf {
         self.dir.join("software-gpu")
     }
 
-    /// The test programs, in one folder for each way of linking.
+    /// The test programs, in one directory for each way of linking.
     pub fn programs(&self) -> PathBuf {
         self.dir.join("programs")
     }
@@ -216,7 +217,7 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
     let cublaslt = stage.software_gpu().join("libcublasLt.so.13");
     link_to("libcublas.so.13", &cublaslt)?;
     link_libraries(paths, &release, &stage)?;
-    fill_native_folders(&stage)?;
+    fill_native_directories(&stage)?;
     Ok(stage)
 }
 
@@ -296,8 +297,8 @@ fn link_libraries(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     link_audit(paths, release, &stage.shims().join("libgpgpu_audit.so"))
 }
 
-/// Fills the folders of the libraries that programs without a back end use. They are links to others of the stage.
-fn fill_native_folders(stage: &Stage) -> Result<()> {
+/// Fills the directories of the libraries that programs without a back end use. They are links to others of the stage.
+fn fill_native_directories(stage: &Stage) -> Result<()> {
     let common = [
         "libcudart.so.12",
         "libcudart.so.13",
@@ -354,9 +355,9 @@ fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &St
     let name = format!("{}.{major}", library.name);
     let target = stage.shims().join(&name);
     let archive = release.join(library.archive);
-    let folder = paths.root.join(library.folder);
-    let map = folder.join(format!("{name}.map"));
-    let script = folder.join(format!("{name}.ld"));
+    let directory = paths.root.join(library.directory);
+    let map = directory.join(format!("{name}.map"));
+    let script = directory.join(format!("{name}.ld"));
     let script = script.exists().then_some(script);
     let mut inputs = Inputs::default().text("3").stamp(&archive)?.file(&map)?;
     if let Some(script) = &script {
@@ -367,7 +368,7 @@ fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &St
         return Ok(());
     }
     let step = Step::new(&name);
-    let made = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let made = tempfile::tempdir().context("cannot create a scratch directory")?;
     let output = made.path().join(library.name);
     let mut command = Command::new("gcc");
     command
@@ -408,7 +409,7 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
         return Ok(());
     }
     let step = Step::new("libgpgpu_audit.so");
-    let made = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let made = tempfile::tempdir().context("cannot create a scratch directory")?;
     let output = made.path().join("libgpgpu_audit.so");
     let mut command = Command::new("gcc");
     command
@@ -433,12 +434,12 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
 fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
     let digest = Inputs::default().text("strip 1").stamp(from)?.digest();
     let name = to.file_name().unwrap_or_default().to_string_lossy();
-    let folder = to.parent().and_then(Path::file_name).unwrap_or_default();
+    let directory = to.parent().and_then(Path::file_name).unwrap_or_default();
     let mark = to.with_file_name(format!("{name}.source"));
     if to.exists() && is_fresh(&mark, &digest) {
         return Ok(());
     }
-    let work = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let work = tempfile::tempdir().context("cannot create a scratch directory")?;
     let stripped = work.path().join("stripped");
     // Symbols stay: the preload finds functions by them, and backtraces name them.
     run_logged(
@@ -448,10 +449,10 @@ fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
             .arg(&stripped)
             .arg(from),
         None,
-        // Several run at a time, and a name is in two folders.
+        // Several run at a time, and a name is in two directories.
         &paths
             .logs()
-            .join(format!("strip-{}-{name}.log", folder.to_string_lossy())),
+            .join(format!("strip-{}-{name}.log", directory.to_string_lossy())),
     )?;
     programs::install(&stripped, to)?;
     fs::write(&mark, "")?;

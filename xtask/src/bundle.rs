@@ -56,7 +56,7 @@ pub fn run() -> Result<()> {
     let (_, _, guest) = kit.vm.as_ref().context("no guest was built")?;
 
     let step = Step::new("bundle");
-    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let work = tempfile::tempdir().context("cannot create a temporary directory")?;
     let root = work.path().join(NAME);
     add_parts(&kit, paths, &root)?;
     note_glibc(&root)?;
@@ -137,7 +137,7 @@ fn add_guest(paths: &Paths, kernel: &Kernel, guest: &Guest, to: &Path) -> Result
     install(&module, &to.join("virtio_gpgpu.ko"))
 }
 
-/// Packs a folder into an archive, which replaces an earlier one only when it is whole.
+/// Packs a directory into an archive, which replaces an earlier one only when it is whole.
 fn compress(root: &Path, output: &Path) -> Result<()> {
     let fresh = output.with_extension("new");
     let mut options = LzmaOptions::new_preset(LEVEL).context("cannot compress")?;
@@ -197,7 +197,7 @@ fn add_qemu(kernel: &Kernel, to: &Path) -> Result<()> {
                 .arg(&binary),
         )?;
         let stripped = to.join(program);
-        fs::create_dir_all(stripped.parent().context("a program in no folder")?)?;
+        fs::create_dir_all(stripped.parent().context("a program in no directory")?)?;
         strip(&binary, &stripped)?;
         let listed = listed
             .lines()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `target/cache`: each entry is a folder that appears whole or not at all, with a stamp that names the recipe it was
-//! made by. A changed recipe makes it again; an interrupted one leaves nothing behind that could be mistaken for it.
+//! `target/cache`: each entry is a directory that appears whole or not at all, with a stamp that names the recipe it
+//! was made by. A changed recipe makes it again; an interrupted one leaves nothing behind that could be mistaken for
+//! it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +46,7 @@ impl Cache {
         self.root.join(format!("{name}.done"))
     }
 
-    /// The folder of the entry `name`, whether or not it exists.
+    /// The directory of the entry `name`, whether or not it exists.
     pub fn dir(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -62,7 +63,7 @@ impl Cache {
             .with_context(|| format!("cannot stamp the cache entry {name}"))
     }
 
-    /// Returns the entry `name`, made by `make` in an empty folder unless it exists already as `recipe` describes.
+    /// Returns the entry `name`, made by `make` in an empty directory unless it exists already as `recipe` describes.
     pub fn entry(
         &self,
         name: &str,
@@ -76,7 +77,7 @@ impl Cache {
         let work = tempfile::Builder::new()
             .prefix(&format!("{UNFINISHED}{name}-"))
             .tempdir_in(&self.root)
-            .context("cannot create a folder in target/cache")?;
+            .context("cannot create a directory in target/cache")?;
         make(work.path())?;
         // Without its stamp a half-replaced entry counts as absent.
         let _ = fs::remove_file(self.stamp(name));

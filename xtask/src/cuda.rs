@@ -21,7 +21,7 @@ const ENTRY: &str = "cuda";
 /// The tool-chain's place.
 #[derive(Clone, Debug)]
 pub struct Cuda {
-    /// The folder with `bin`, `include` and `lib64`.
+    /// The directory with `bin`, `include` and `lib64`.
     pub home: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Cuda {
 /// Fetches the tool-chain unless it exists.
 pub fn ensure(paths: &Paths, cache: &Cache) -> Result<Cuda> {
     let dir = cache.dir(ENTRY);
-    // A folder put there by hand is as good, once its compiler answers with the right release.
+    // A directory put there by hand is as good, once its compiler answers with the right release.
     if !cache.is_done(ENTRY, RECIPE) && find(&dir).is_ok_and(|cuda| check(&cuda).is_ok()) {
         cache.adopt(ENTRY, RECIPE)?;
     }
@@ -134,7 +134,7 @@ fn check(cuda: &Cuda) -> Result<()> {
         bail!("nvcc is not release 13.0: {version}");
     }
     if !cuda.home.join("lib64").exists() || !cuda.home.join("lib/libcudart.so").exists() {
-        bail!("the CUDA folder lacks its links");
+        bail!("the CUDA directory lacks its links");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Debian packages without installing them: apt with a private state picks and checks them, and their files are
-//! unpacked into a folder below `target/cache`. The machine's own packages and sources stay as they are.
+//! unpacked into a directory below `target/cache`. The machine's own packages and sources stay as they are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn pick_mirror(targets: &str, codename: &str) -> Option<String> {
         .map(|(uri, _)| uri.trim_end_matches('/').to_owned())
 }
 
-/// An apt of our own: private sources, lists, status and archives in one folder.
+/// An apt of our own: private sources, lists, status and archives in one directory.
 pub struct Apt {
     dir: PathBuf,
     logs: PathBuf,
@@ -351,7 +351,7 @@ impl RootSpec {
     }
 }
 
-/// Fetches and unpacks the root that `spec` describes into the empty folder `root`.
+/// Fetches and unpacks the root that `spec` describes into the empty directory `root`.
 pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
     let what = match (spec.bootable, spec.extra.is_empty()) {
         (true, false) => "QEMU, guest kernels, headers and compiler",

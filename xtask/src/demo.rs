@@ -41,7 +41,7 @@ pub struct Options {
     /// Only programs whose name contains this.
     #[arg(long)]
     pub only: Option<String>,
-    /// The folders of NVIDIA's libraries on this machine, for the programs that use them on an NVIDIA GPU.
+    /// The directories of NVIDIA's libraries on this machine, for the programs that use them on an NVIDIA GPU.
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
     /// Also run the tests of tests/pitfalls.
@@ -50,10 +50,10 @@ pub struct Options {
     /// Also inflate a balloon, pause and reset a VM by QEMU's monitor, while its programs work.
     #[arg(long, conflicts_with_all = ["no_vm", "native"])]
     pub monitor: bool,
-    /// Run the programs of an unpacked bundle in this folder instead of building anything.
+    /// Run the programs of an unpacked bundle in this directory instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
-    /// Write the results as JSON into this folder.
+    /// Write the results as JSON into this directory.
     #[arg(long)]
     pub results: Option<PathBuf>,
 }
@@ -153,7 +153,7 @@ fn wanted_runs(options: &Options, kit: &Kit) -> Result<Vec<Run>> {
         if runs.len() < before {
             let count = before - runs.len();
             ui::line(format!(
-                "skipped   {count} programs: NVIDIA's libraries are needed, --libraries names their folders"
+                "skipped   {count} programs: NVIDIA's libraries are needed, --libraries names their directories"
             ));
         }
     }
@@ -196,7 +196,7 @@ fn finish_pitfalls(options: &Options, way: &str, outcome: &pitfalls::Outcome) ->
 
 /// Runs the programs on the GPU's own library.
 pub fn natively(kit: &Kit, gpu: Gpu, libraries: &[PathBuf], runs: &[Run]) -> Result<Vec<Outcome>> {
-    let path = std::env::join_paths(libraries).context("a folder's name has a colon")?;
+    let path = std::env::join_paths(libraries).context("a directory's name has a colon")?;
     on_host(kit, "natively", runs, |program, run| {
         let mut command = runner::natively(&kit.stage, gpu, program, &run.kind);
         if !path.is_empty() {

@@ -165,7 +165,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
     let image = kernel.image();
     let accel = probe(paths, &qemu, &image, &busybox)?;
 
-    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let work = tempfile::tempdir().context("cannot create a temporary directory")?;
     let mut archive = initramfs::base(&busybox);
     archive.file("lib/modules/virtio_gpgpu.ko", &module);
     archive.file(&format!("lib/modules/{PROBES}"), &probes);

@@ -46,15 +46,15 @@ pub fn build(paths: &Paths, stage: &Stage) -> Result<Option<Mixed>> {
     {
         return Ok(None);
     }
-    let folder = paths.cargo_target().join("earlier");
-    let source = folder.join("source");
-    let built = folder.join("build");
+    let directory = paths.cargo_target().join("earlier");
+    let source = directory.join("source");
+    let built = directory.join("build");
     let digest = Inputs::default().text("1").text(COMMIT).digest();
     if !is_fresh(&built, &digest) {
         let step = Step::new(format!("the back end and libcuda of {COMMIT}"));
         let _ = fs::remove_dir_all(&source);
         fs::create_dir_all(&source)?;
-        let archive = folder.join("source.tar");
+        let archive = directory.join("source.tar");
         let mut command = git(&["archive", "-o"]);
         command.arg(&archive).arg(COMMIT);
         let log = paths.logs().join("earlier.log");
@@ -68,10 +68,10 @@ pub fn build(paths: &Paths, stage: &Stage) -> Result<Option<Mixed>> {
     }
     let made = built.join("release");
     Ok(Some(Mixed {
-        old_guest: mix(stage, &folder.join("old-guest"), |mixed| {
+        old_guest: mix(stage, &directory.join("old-guest"), |mixed| {
             (made.join("libcuda.so"), mixed.shims().join("libcuda.so.1"))
         })?,
-        old_host: mix(stage, &folder.join("old-host"), |mixed| {
+        old_host: mix(stage, &directory.join("old-host"), |mixed| {
             (made.join("vhost-device-gpgpu"), mixed.backend())
         })?,
     }))
@@ -95,23 +95,23 @@ fn cargo(source: &Path, target: &Path, step: &Step, log: &Path) -> Result<()> {
 /// A stage that is today's but for one file.
 fn mix(
     stage: &Stage,
-    folder: &Path,
+    directory: &Path,
     other: impl FnOnce(&Stage) -> (PathBuf, PathBuf),
 ) -> Result<Stage> {
-    let _ = fs::remove_dir_all(folder);
+    let _ = fs::remove_dir_all(directory);
     let mixed = Stage {
-        dir: folder.to_owned(),
+        dir: directory.to_owned(),
     };
-    for part in [mixed.shims(), folder.join("bin")] {
+    for part in [mixed.shims(), directory.join("bin")] {
         fs::create_dir_all(&part)?;
-        let there = stage.dir.join(part.strip_prefix(folder)?);
+        let there = stage.dir.join(part.strip_prefix(directory)?);
         for entry in fs::read_dir(there)? {
             let entry = entry?;
             fs::hard_link(entry.path(), part.join(entry.file_name()))?;
         }
     }
     for shared in ["programs", "software-gpu"] {
-        std::os::unix::fs::symlink(stage.dir.join(shared), folder.join(shared))?;
+        std::os::unix::fs::symlink(stage.dir.join(shared), directory.join(shared))?;
     }
     let (from, to) = other(&mixed);
     fs::remove_file(&to)?;

@@ -120,9 +120,9 @@ impl Fuzz {
     }
 
     fn choose(&self, wanted: &[String]) -> Result<Vec<String>> {
-        let folder = self.root.join("fuzz_targets");
-        let mut all: Vec<String> = fs::read_dir(&folder)
-            .with_context(|| format!("cannot read {}", folder.display()))?
+        let directory = self.root.join("fuzz_targets");
+        let mut all: Vec<String> = fs::read_dir(&directory)
+            .with_context(|| format!("cannot read {}", directory.display()))?
             .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
             .collect();
         all.sort();
@@ -173,9 +173,9 @@ impl Fuzz {
         let step = Step::new(format!("fuzz {target}"));
         let grown = self.grown.join(target);
         let finds = self.grown.join("finds");
-        for folder in [&grown, &finds] {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
+        for directory in [&grown, &finds] {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
         }
         let mut command = self.command(target);
         command
@@ -248,9 +248,12 @@ impl Fuzz {
     fn check_size(&self) -> Result<()> {
         let mut bytes = 0;
         for target in self.choose(&[])? {
-            let folder = self.corpus(&target);
-            if folder.is_dir() {
-                bytes += files(&folder)?.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            let directory = self.corpus(&target);
+            if directory.is_dir() {
+                bytes += files(&directory)?
+                    .iter()
+                    .map(|(_, bytes)| bytes)
+                    .sum::<u64>();
             }
         }
         if bytes > CORPUS_BYTES {
@@ -271,9 +274,9 @@ fn coverage(said: &str) -> u64 {
     said.lines().rev().find_map(words).unwrap_or(0)
 }
 
-fn files(folder: &Path) -> Result<Vec<(PathBuf, u64)>> {
+fn files(directory: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         files.push((entry.path(), entry.metadata()?.len()));
     }

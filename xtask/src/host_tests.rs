@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::artifacts::Stage;
 use crate::cuda::Cuda;
-use crate::make::MakeFolder;
+use crate::make::MakefileDirectory;
 use crate::paths::Paths;
 use crate::process::{self, Proc, capture, describe};
 use crate::runner::Gpu;
@@ -39,19 +39,19 @@ const NAMES: [&str; 13] = [
     "isolation",
     "fairness",
 ];
-/// Their folder in a bundle. They look for the back end in `bin` beside it.
+/// Their directory in a bundle. They look for the back end in `bin` beside it.
 pub const PART: &str = "tests";
 
 /// Builds the guest programs of the tests of isolation and limits into the stage, if their sources changed.
 pub fn build_guests(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
-    let folder = MakeFolder {
+    let directory = MakefileDirectory {
         source: "tests/isolation/programs",
         part: "isolation",
         label: "isolation programs",
         programs: &["guest", "no-cuda", "limits", "nvml"],
         data: &[],
     };
-    folder.build(paths, cuda, stage)
+    directory.build(paths, cuda, stage)
 }
 
 /// Cargo's message about each built artifact.
@@ -67,7 +67,7 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Builds the tests and puts them into the folder `to`.
+/// Builds the tests and puts them into the directory `to`.
 pub fn build(paths: &Paths, to: &Path) -> Result<()> {
     let step = Step::new("tests");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -112,10 +112,10 @@ pub struct Options {
     /// Seconds that each program of tests may take; the longest takes about 300 on an H200.
     #[arg(long, default_value_t = 480)]
     limit: u64,
-    /// The folders of NVIDIA's libraries on this machine, for the tests of libraries on an NVIDIA GPU.
+    /// The directories of NVIDIA's libraries on this machine, for the tests of libraries on an NVIDIA GPU.
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     libraries: Vec<PathBuf>,
-    /// Write each program's output, and the figures of isolation, into this folder.
+    /// Write each program's output, and the figures of isolation, into this directory.
     #[arg(long, default_value = "logs")]
     logs: PathBuf,
     /// The unpacked bundle.
@@ -274,7 +274,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
         .env("VIRTIO_GPGPU_TEST_OUT", logs)
         .env(
             "VIRTIO_GPGPU_TEST_LIBRARIES",
-            std::env::join_paths(&options.libraries).context("a folder's name has a colon")?,
+            std::env::join_paths(&options.libraries).context("a directory's name has a colon")?,
         )
         // Into a file: a back end that is left behind keeps no pipe open that a reader waits for.
         .stdin(Stdio::null())

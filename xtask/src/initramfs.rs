@@ -16,7 +16,7 @@ use crate::cache::Inputs;
 use crate::kernel::Kernel;
 use crate::process::capture;
 
-/// The guest's folder of our libraries.
+/// The guest's directory of our libraries.
 pub const SHIMS: &str = "usr/lib/virtio-gpgpu";
 
 const INIT: &str = include_str!("init.sh");
@@ -34,7 +34,7 @@ pub fn complaints() -> impl Iterator<Item = &'static str> {
 }
 
 enum Content {
-    Folder,
+    Directory,
     Bytes(Vec<u8>),
     File(PathBuf),
     Link(String),
@@ -53,15 +53,15 @@ impl Archive {
         while let Some(dir) = parent.filter(|dir| !dir.as_os_str().is_empty()) {
             self.entries
                 .entry(dir.to_string_lossy().into_owned())
-                .or_insert((0o755, Content::Folder));
+                .or_insert((0o755, Content::Directory));
             parent = dir.parent();
         }
         self.entries.insert(path.to_owned(), (mode, content));
     }
 
-    /// Adds an empty folder.
-    pub fn folder(&mut self, path: &str) {
-        self.put(path, 0o755, Content::Folder);
+    /// Adds an empty directory.
+    pub fn directory(&mut self, path: &str) {
+        self.put(path, 0o755, Content::Directory);
     }
 
     /// Adds a file with these bytes.
@@ -87,7 +87,7 @@ impl Archive {
                 .nlink(1)
                 .mode(*mode);
             let (entry, bytes) = match content {
-                Content::Folder => (
+                Content::Directory => (
                     entry.set_mode_file_type(ModeFileType::Directory).nlink(2),
                     Vec::new(),
                 ),
@@ -117,7 +117,7 @@ impl Archive {
 
     /// Writes the archive to the file `path`, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let parent = path.parent().context("no folder for the initramfs")?;
+        let parent = path.parent().context("no directory for the initramfs")?;
         fs::create_dir_all(parent)?;
         let mut file = tempfile::NamedTempFile::new_in(parent)?;
         let mut buffered = BufWriter::new(file.as_file_mut());
@@ -134,7 +134,7 @@ impl Archive {
         for (path, (mode, content)) in &self.entries {
             inputs = inputs.text(&format!("{path} {mode}"));
             inputs = match content {
-                Content::Folder => inputs,
+                Content::Directory => inputs,
                 Content::Bytes(bytes) => inputs.text(&String::from_utf8_lossy(bytes)),
                 Content::File(from) => inputs.file(from)?,
                 Content::Link(to) => inputs.text(to),
@@ -196,7 +196,7 @@ fn library_of_line(line: &str) -> Option<PathBuf> {
 pub fn base(busybox: &Path) -> Archive {
     let mut archive = Archive::default();
     for dir in ["dev", "proc", "sys", "tmp", "run", "etc", "root"] {
-        archive.folder(dir);
+        archive.directory(dir);
     }
     archive.file("bin/busybox", busybox);
     archive.link("bin/sh", "busybox");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_their_contents() {
+    fn directories_come_before_their_contents() {
         let mut archive = Archive::default();
         archive.bytes("a/b/c", 0o644, "x");
         let names: Vec<_> = archive.entries.keys().cloned().collect();

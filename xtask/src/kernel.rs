@@ -49,11 +49,11 @@ impl Kernel {
     /// # Errors
     /// The module cannot be read.
     pub fn driver(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let folder = Path::new("lib/modules")
+        let directory = Path::new("lib/modules")
             .join(&self.abi)
             .join("kernel/drivers");
         for root in [self.root.join("usr"), self.root.clone()] {
-            let plain = root.join(&folder).join(format!("{name}.ko"));
+            let plain = root.join(&directory).join(format!("{name}.ko"));
             if plain.is_file() {
                 return Ok(Some(fs::read(plain)?));
             }
@@ -103,14 +103,14 @@ pub fn build_module(paths: &Paths, kernel: &Kernel, source: &Path) -> Result<Pat
     build_module_in(paths, kernel, source, &paths.modules())
 }
 
-/// The same with the folder below which it is built, for a module that is not the driver.
+/// The same with the directory below which it is built, for a module that is not the driver.
 pub fn build_module_in(
     paths: &Paths,
     kernel: &Kernel,
     source: &Path,
-    folder: &Path,
+    directory: &Path,
 ) -> Result<PathBuf> {
-    let work = folder.join(&kernel.abi);
+    let work = directory.join(&kernel.abi);
     if !source.join("Kbuild").is_file() {
         bail!("{} has no Kbuild", source.display());
     }
@@ -181,7 +181,7 @@ fn find_module(dir: &Path) -> Result<PathBuf> {
         .with_context(|| format!("the build left no module in {}", dir.display()))
 }
 
-/// Copies the files of `from` into the new folder `to`.
+/// Copies the files of `from` into the new directory `to`.
 pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     for entry in walkdir::WalkDir::new(from) {
         let entry = entry?;

@@ -41,7 +41,7 @@ pub struct Kit {
     pub stage: Stage,
     /// QEMU and its guest; absent if no VM is wanted.
     pub vm: Option<(Qemu, Accel, Guest)>,
-    /// The folder for logs.
+    /// The directory for logs.
     pub logs: PathBuf,
 }
 

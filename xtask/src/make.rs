@@ -14,11 +14,11 @@ use crate::process::run_logged;
 use crate::programs::install;
 use crate::ui::Step;
 
-/// A folder of sources whose Makefile takes `CUDA` and `OUT`, and its place in the stage.
-pub struct MakeFolder<'a> {
-    /// The sources' folder, in the repository.
+/// A directory of sources whose Makefile takes `CUDA` and `OUT`, and its place in the stage.
+pub struct MakefileDirectory<'a> {
+    /// The sources' directory, in the repository.
     pub source: &'a str,
-    /// The programs' folder, in the stage.
+    /// The programs' directory, in the stage.
     pub part: &'a str,
     /// The name for the user.
     pub label: &'a str,
@@ -28,7 +28,7 @@ pub struct MakeFolder<'a> {
     pub data: &'a [&'a str],
 }
 
-impl MakeFolder<'_> {
+impl MakefileDirectory<'_> {
     /// Builds the programs into the stage, if their sources or the compiler changed.
     pub fn build(&self, paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
         let source = paths.root.join(self.source);
@@ -43,7 +43,7 @@ impl MakeFolder<'_> {
         }
         let step = Step::new(self.label);
         unmark(&target);
-        let work = tempfile::tempdir().context("cannot create a scratch folder")?;
+        let work = tempfile::tempdir().context("cannot create a scratch directory")?;
         let mut command = Command::new("make");
         command.args(["-j2", "-C"]).arg(&source);
         command

@@ -40,7 +40,7 @@ const PIECE: usize = 1 << 20;
 /// The first thing that is not as it should be.
 pub fn run(kit: &Kit, backend: &Backend) -> Result<()> {
     let step = Step::new("a VM under QEMU's monitor");
-    let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
     let monitor = dir.path().join("monitor");
     let socket = backend.sockets.first().context("no socket for the VM")?;
     let mut spec = kit.spec(socket)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The repository's root and the folders derived from it.
+/// The repository's root and the directories derived from it.
 #[derive(Clone, Debug)]
 pub struct Paths {
     /// The repository's root.
@@ -44,7 +44,7 @@ impl Paths {
         self.root.join("target/logs")
     }
 
-    /// Kernel modules, one folder for each kernel.
+    /// Kernel modules, one directory for each kernel.
     pub fn modules(&self) -> PathBuf {
         self.root.join("target/modules")
     }

@@ -11,7 +11,7 @@ use crate::artifacts::Stage;
 use crate::cuda::Cuda;
 use crate::initramfs::{Archive, Job, SHIMS};
 use crate::kit::Kit;
-use crate::make::MakeFolder;
+use crate::make::MakefileDirectory;
 use crate::paths::Paths;
 use crate::process::run_status;
 use crate::runner::{self, Backend, Gpu, SOFTWARE_DEVICES};
@@ -19,7 +19,7 @@ use crate::ui::Step;
 use crate::vm;
 
 const SOURCE: &str = "tests/pitfalls";
-/// Their folder in a stage.
+/// Their directory in a stage.
 const PART: &str = "pitfalls";
 const LIST: &str = "pitfalls.toml";
 /// Seconds that all tests of one program may take together, emulated.
@@ -169,14 +169,14 @@ fn dir(stage: &Stage) -> PathBuf {
 pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
     let programs = load(&paths.root.join(SOURCE))?;
     let names: Vec<&str> = programs.iter().map(|program| &program.name[..]).collect();
-    let folder = MakeFolder {
+    let directory = MakefileDirectory {
         source: SOURCE,
         part: PART,
         label: "pitfall programs",
         programs: &names,
         data: &[LIST],
     };
-    folder.build(paths, cuda, stage)
+    directory.build(paths, cuda, stage)
 }
 
 /// The way of commands over a socket.
@@ -271,7 +271,7 @@ pub fn in_vm(kit: &Kit, backend: &Backend) -> Result<Outcome> {
         .filter(|program| program.ways.iter().any(|of| of == "vm"))
         .collect();
     let (_, _, guest) = kit.vm.as_ref().context("no VM was prepared")?;
-    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let work = tempfile::tempdir().context("cannot create a temporary directory")?;
     let mut extra = Archive::default();
     let mut jobs = Vec::new();
     let mut paths = Vec::new();

@@ -55,7 +55,7 @@ fn signal_all(signal: i32) {
 }
 
 /// Installs the handler: it asks children to end, the waits on them fail, and the ordinary unwinding then removes the
-/// temporary folders. A second Ctrl-C ends at once.
+/// temporary directories. A second Ctrl-C ends at once.
 pub fn install_interrupt_handler() -> Result<()> {
     ctrlc::set_handler(|| {
         let again = INTERRUPTED.swap(true, Ordering::SeqCst);

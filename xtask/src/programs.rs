@@ -71,7 +71,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The executable below the stage's folder `programs`.
+    /// The executable below the stage's directory `programs`.
     pub fn executable(&self) -> PathBuf {
         Path::new(&self.kind).join(&self.program)
     }
@@ -219,7 +219,7 @@ fn shared_inputs(dir: &Path) -> Result<String> {
 impl Builder<'_> {
     /// Builds a program's executables. Kinds that name `{object}` share one object file.
     fn build(&self, job: &Job) -> Result<()> {
-        let common = tempfile::tempdir().context("cannot create a scratch folder")?;
+        let common = tempfile::tempdir().context("cannot create a scratch directory")?;
         let object = common.path().join("object.o");
         for of in &job.executables {
             self.link(job.program, of, &object)
@@ -232,7 +232,7 @@ impl Builder<'_> {
     /// it.
     fn link(&self, program: &Program, of: &Executable, object: &Path) -> Result<()> {
         unmark(&of.output);
-        let work = tempfile::tempdir().context("cannot create a scratch folder")?;
+        let work = tempfile::tempdir().context("cannot create a scratch directory")?;
         let made = work.path().join(&program.name);
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let replacements = [
@@ -260,7 +260,7 @@ impl Builder<'_> {
         mark_fresh(&of.output, &of.digest)
     }
 
-    /// Runs one command of the list in the sources' folder.
+    /// Runs one command of the list in the sources' directory.
     fn run(&self, command: &[String], replacements: &[(&str, String)], log: &str) -> Result<()> {
         let mut words = Vec::new();
         for word in command {
@@ -288,7 +288,7 @@ impl Builder<'_> {
 
 /// Puts `from` at `to` in one step, so that a program that is running keeps its old file.
 pub fn install(from: &Path, to: &Path) -> Result<()> {
-    let parent = to.parent().context("no folder to install into")?;
+    let parent = to.parent().context("no directory to install into")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let fresh = parent.join(format!(".{name}.new"));

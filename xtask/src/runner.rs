@@ -142,7 +142,7 @@ impl Backend {
         Self::start_with_libraries(stage, gpu, count, &[], log)
     }
 
-    /// The same, with folders of NVIDIA's libraries; without any, the software GPU has its own stand-ins.
+    /// The same, with directories of NVIDIA's libraries; without any, the software GPU has its own stand-ins.
     pub fn start_with_libraries(
         stage: &Stage,
         gpu: Gpu,
@@ -155,8 +155,8 @@ impl Backend {
             if count > 1 {
                 command.args(["--socket-count", &count.to_string()]);
             }
-            for folder in libraries {
-                command.arg("--libraries").arg(folder);
+            for directory in libraries {
+                command.arg("--libraries").arg(directory);
             }
             Ok(())
         })
@@ -171,8 +171,8 @@ impl Backend {
         })
     }
 
-    /// As [`Self::start`], where `adapt` says in its command line where to listen: in the folder that it is given, at
-    /// `vm` or at `vm0`, `vm1` …
+    /// As [`Self::start`], where `adapt` says in its command line where to listen: in the directory that it is given,
+    /// at `vm` or at `vm0`, `vm1` …
     pub fn start_with(
         stage: &Stage,
         gpu: Gpu,
@@ -183,7 +183,7 @@ impl Backend {
         let dir = tempfile::Builder::new()
             .prefix("gpgpu-")
             .tempdir()
-            .context("cannot create a temporary folder")?;
+            .context("cannot create a temporary directory")?;
         let base = dir.path().join("vm");
         if let Some(parent) = log.parent() {
             fs::create_dir_all(parent)?;

@@ -444,10 +444,10 @@ fn same_tables(
     outcome: &pitfalls::Outcome,
     tally: &mut Tally,
 ) -> Result<()> {
-    let folder = kit.logs.join("tables");
-    std::fs::create_dir_all(&folder)?;
+    let directory = kit.logs.join("tables");
+    std::fs::create_dir_all(&directory)?;
     for (name, table) in &outcome.tables {
-        let file = folder.join(format!("{way}-{name}.txt"));
+        let file = directory.join(format!("{way}-{name}.txt"));
         std::fs::write(&file, table)?;
         let output = Command::new("python3")
             .arg(environment.paths.root.join("tests/pitfalls/compare.py"))

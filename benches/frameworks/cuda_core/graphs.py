@@ -66,8 +66,8 @@ def captured_graphs(place):
     import os
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "graph.dot")
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "graph.dot")
         try:
             one.debug_dot_print(path)
         except TypeError:

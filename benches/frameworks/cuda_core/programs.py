@@ -408,14 +408,16 @@ def launches(place):
 
 
 def cooperative_headers():
-    """The folders of CUDA's headers in this Python, if they are installed."""
+    """The directories of CUDA's headers in this Python, if they are installed."""
     import glob
     import os
     import site
 
-    folders = []
+    directories = []
     for packages in site.getsitepackages():
         for header in glob.glob(os.path.join(packages, "nvidia", "*", "include", "cooperative_groups.h")):
-            folders.append(os.path.dirname(header))
-            folders.extend(folder for folder in [os.path.join(folders[-1], "cccl")] if os.path.isdir(folder))
-    return folders
+            directories.append(os.path.dirname(header))
+            cccl = os.path.join(directories[-1], "cccl")
+            if os.path.isdir(cccl):
+                directories.append(cccl)
+    return directories

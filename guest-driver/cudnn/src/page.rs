@@ -28,10 +28,10 @@ const TEXT: &str = "\
 at least as new as the one with which the program was built. Programs check this: `cudnnGetVersion`,
 `cudnnGetProperty` and `cudnnGetCudartVersion` return the host library's values. The host needs all files of the
 package, because NVIDIA's library opens the others (`libcudnn_graph.so.9`, `libcudnn_ops.so.9` and so on) from its own
-folder, and `libnvrtc`, for kernels that are compiled at run time.
+directory, and `libnvrtc`, for kernels that are compiled at run time.
 
 The guest has only `libcudnn.so.9`. A program that is linked with it needs no other. A program that opens the others
-from its own folder gets NVIDIA's own, which load and find the functions of libcuda that they need
+from its own directory gets NVIDIA's own, which load and find the functions of libcuda that they need
 (`cuTensorMapEncodeTiled` and others). No tested program has called them.
 
 ## Differences from NVIDIA's

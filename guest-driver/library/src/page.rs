@@ -27,7 +27,7 @@ macro_rules! by_hand {
 pub struct Page<'a> {
     /// The library.
     pub library: Library,
-    /// The package of the guest's library, and its folder in `guest-driver`.
+    /// The package of the guest's library, and its directory in `guest-driver`.
     pub package: (&'a str, &'a str),
     /// The functions that are written by hand, by file.
     pub by_hand: &'a [(&'a str, &'a [&'a str])],
@@ -75,11 +75,11 @@ impl Page<'_> {
     fn write(&self) -> String {
         let rows = self.rows();
         let by_hand = rows.values().filter(|row| !row.file.is_empty()).count();
-        let (package, folder) = self.package;
+        let (package, directory) = self.package;
         let mut page = format!(
             "{}\n\n## Functions\n\n\
              Generated from the library's table (in `protocol/src/libraries`) and the exported functions\n\
-             (`guest-driver/{folder}/src`); `UPDATE_DOCS=1 cargo test -p {package} page` writes it again.\n\
+             (`guest-driver/{directory}/src`); `UPDATE_DOCS=1 cargo test -p {package} page` writes it again.\n\
              [How calls complete](../libraries.md#how-calls-complete) explains the third column. {by_hand} of the {} functions are written by\n\
              hand, in the file that the last column names; the others are generated from the library's table. `_64` marks a function\n\
              that also exists with that suffix and completes alike.\n\n\

@@ -25,8 +25,9 @@
 //! | [`redirect`] | decides and makes the jumps |
 //! | [`program`] | finds the kind of a program, for `gpgpu-run` |
 //!
-//! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then `LD_LIBRARY_PATH`);
-//! `GPGPU_PRELOAD_VERBOSE=1` lists the redirected files on stderr, and the stripped libraries with kernels.
+//! Environment: `GPGPU_LIBDIR` names the directory of our libraries (default: the preload's own, then
+//! `LD_LIBRARY_PATH`); `GPGPU_PRELOAD_VERBOSE=1` lists the redirected files on stderr, and the stripped libraries with
+//! kernels.
 //!
 //! Limits: stripped libraries that do not export the runtime's functions are not touched, nor are calls that link-time
 //! optimisation has inlined, nor objects that a program loads into a link namespace of its own (`dlmopen`). x86-64 and

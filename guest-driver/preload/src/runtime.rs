@@ -23,7 +23,7 @@ const OF_ELEVEN: &str = "cudart11_";
 
 /// The environment, read once: before the program has threads that could change it.
 struct Settings {
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     verbose: bool,
 }
 
@@ -32,11 +32,11 @@ fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| {
         let named = env::var_os("GPGPU_LIBDIR").map(PathBuf::from);
         let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-        let others = env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
+        let others = env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
         Settings {
-            folders: named
+            directories: named
                 .into_iter()
-                .chain(own_folder())
+                .chain(own_directory())
                 .chain(others)
                 .collect(),
             verbose: env::var_os("GPGPU_PRELOAD_VERBOSE").is_some_and(|value| value == "1"),
@@ -85,14 +85,14 @@ impl Entry {
 
 impl Runtime {
     /// Finds the library for a static runtime of that major version, `libcudart.so.12` or `.13`, in `$GPGPU_LIBDIR`,
-    /// the preload's own folder or `$LD_LIBRARY_PATH`.
+    /// the preload's own directory or `$LD_LIBRARY_PATH`.
     ///
     /// # Errors
     /// Says that there is none.
     pub fn find(version: u32) -> Result<Self, String> {
         let name = format!("libcudart.so.{}", version.max(FOR_ELEVEN));
-        for folder in &settings().folders {
-            let path = folder.join(&name);
+        for directory in &settings().directories {
+            let path = directory.join(&name);
             let Some(image) = Image::open(&path) else {
                 continue;
             };
@@ -252,12 +252,13 @@ fn loader_error() -> String {
     }
 }
 
-/// The folder that this library was loaded from.
-fn own_folder() -> Option<PathBuf> {
+/// The directory that this library was loaded from.
+fn own_directory() -> Option<PathBuf> {
     // SAFETY: dladdr fills the structure from an address of this library; a zeroed one is valid.
     let file = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(own_folder as *const c_void, &mut info) == 0 || info.dli_fname.is_null() {
+        if libc::dladdr(own_directory as *const c_void, &mut info) == 0 || info.dli_fname.is_null()
+        {
             return None;
         }
         PathBuf::from(OsStr::from_bytes(CStr::from_ptr(info.dli_fname).to_bytes()))

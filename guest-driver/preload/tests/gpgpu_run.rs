@@ -121,7 +121,7 @@ fn a_module_is_followed_by_all_that_the_program_starts() {
     bench.compile("opener", &[("opener.c", main)], &["-ldl"]);
     let script = format!(
         "cd {} && ./opener ./module.so && env ./opener ./module.so",
-        text(bench.folder.path())
+        text(bench.directory.path())
     );
     let output = bench.gpgpu_run(true, &["sh", "-c", &script]);
     let expected = "RIGHT 13 __cudaRegisterFatBinary\n".repeat(2);

@@ -269,22 +269,22 @@ fn nvidias_libraries_and_libraries_without_a_runtime_are_untouched() {
 }
 
 /// A library with one function, `WHICH()`, that says where it was found.
-fn placed(bench: &Bench, folder: &str, name: &str, flags: &[&str]) {
-    std::fs::create_dir_all(bench.path(folder)).unwrap();
+fn placed(bench: &Bench, directory: &str, name: &str, flags: &[&str]) {
+    std::fs::create_dir_all(bench.path(directory)).unwrap();
     let source = format!(
-        "const char *which_{}(void) {{ return \"{folder}\"; }}",
+        "const char *which_{}(void) {{ return \"{directory}\"; }}",
         &name[3..4]
     );
     let soname = format!("-Wl,-soname,{name}");
     bench.compile(
-        &format!("{folder}/{name}"),
+        &format!("{directory}/{name}"),
         &[("placed.c", &source)],
         &[&["-shared", "-fPIC", &soname], flags].concat(),
     );
 }
 
 #[test]
-fn our_folder_wins_for_the_files_that_it_has() {
+fn our_directory_wins_for_the_files_that_it_has() {
     let bench = Bench::new();
     std::fs::write(bench.path("map"), "VERSION_1 { *; };").unwrap();
     let versioned = ["-Wl,--version-script=map"];
@@ -359,7 +359,7 @@ fn copies_that_packages_have_renamed_are_ours() {
     for copy in copies {
         placed(&bench, "package", copy, &versioned);
     }
-    // Our folder has none of these.
+    // Our directory has none of these.
     let others = ["libx-0a1b2c3d.so.8", "liby-0a1b2c3d.so.7"];
     for other in others {
         placed(&bench, "package", other, &versioned);
@@ -387,9 +387,9 @@ fn copies_that_packages_have_renamed_are_ours() {
                     who = dlsym(library, *name);
                 // The text lies in the library, whose file the dynamic linker must know by its place.
                 Dl_info info;
-                char folder[32];
-                snprintf(folder, sizeof folder, "/%s/", who());
-                if (!dladdr(who(), &info) || !strstr(info.dli_fname, folder)) return 2;
+                char directory[32];
+                snprintf(directory, sizeof directory, "/%s/", who());
+                if (!dladdr(who(), &info) || !strstr(info.dli_fname, directory)) return 2;
                 puts(who());
             }
         }"#;

@@ -228,9 +228,9 @@ mod tests {
             "%",
             "$",
         ];
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/ptx");
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/ptx");
         let inputs = ["seed-small", "seed-gather", "seed-variables"];
-        let inputs = inputs.map(|name| std::fs::read_to_string(folder.join(name)).unwrap());
+        let inputs = inputs.map(|name| std::fs::read_to_string(directory.join(name)).unwrap());
         let mut state = 1_u64;
         let mut below = |bound: usize| {
             state = state

@@ -20,13 +20,13 @@ use nix::{
 use crate::common::program;
 pub use crate::common::{LIMIT, on_gpu, wait_for};
 
-/// The folder with the guest programs and libraries, if there is one.
+/// The directory with the guest programs and libraries, if there is one.
 pub fn stage() -> Option<PathBuf> {
     let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
     let stage = stage.filter(|stage| stage.join("isolation/guest").exists());
     if stage.is_none() {
         eprintln!(
-            "skipped: VIRTIO_GPGPU_STAGE names no folder with isolation/guest; run cargo xtask test"
+            "skipped: VIRTIO_GPGPU_STAGE names no directory with isolation/guest; run cargo xtask test"
         );
     }
     stage

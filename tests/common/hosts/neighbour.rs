@@ -31,7 +31,7 @@ use crate::{
     vmm,
 };
 
-/// The folder of the software GPU, if there is one.
+/// The directory of the software GPU, if there is one.
 fn software_gpu(directory: &Path) -> Option<PathBuf> {
     if let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE") {
         return Some(Path::new(&stage).join("software-gpu"));
@@ -42,12 +42,12 @@ fn software_gpu(directory: &Path) -> Option<PathBuf> {
         eprintln!("skipped: there is no software GPU; run cargo xtask test");
         return None;
     }
-    let folder = directory.join("software-gpu");
-    fs::create_dir(&folder).unwrap();
+    let linked = directory.join("software-gpu");
+    fs::create_dir(&linked).unwrap();
     for name in ["libcuda.so.1", "libcuda.so"] {
-        symlink(&built, folder.join(name)).unwrap();
+        symlink(&built, linked.join(name)).unwrap();
     }
-    Some(folder)
+    Some(linked)
 }
 
 /// The resources of processes, by number.
@@ -315,8 +315,8 @@ impl Host {
 
     /// Descriptors that the supervisor has open.
     pub fn files(&self) -> usize {
-        let folder = format!("/proc/{}/fd", self.process.id());
-        fs::read_dir(folder).unwrap().count()
+        let directory = format!("/proc/{}/fd", self.process.id());
+        fs::read_dir(directory).unwrap().count()
     }
 
     /// The private memory of each process.

@@ -53,7 +53,7 @@ pub struct Options {
     /// With --frameworks: that Python.
     #[arg(long, requires = "frameworks", value_name = "FILE")]
     pub python: Option<PathBuf>,
-    /// With --frameworks: folders of NVIDIA's libraries, separated by `:`; without it, those beside that Python's
+    /// With --frameworks: directories of NVIDIA's libraries, separated by `:`; without it, those beside that Python's
     /// PyTorch.
     #[arg(
         long,
@@ -83,14 +83,14 @@ pub struct Options {
     /// Begin no row after this number of seconds; the output names the rows that are left out.
     #[arg(long, default_value_t = 540, value_name = "SECONDS")]
     pub limit: u64,
-    /// Write the results and the chart into this folder. [default: benches/results, for whole runs]
+    /// Write the results and the chart into this directory. [default: benches/results, for whole runs]
     #[arg(long)]
     pub results: Option<PathBuf>,
     /// Measure nothing: draw the charts of benches/results, and write the results into docs/performance.md,
     /// docs/sharing.md and docs/frameworks.md.
     #[arg(long, conflicts_with_all = ["only", "quick", "many", "long", "no_vm", "results"])]
     pub render: bool,
-    /// Run the programs of an unpacked bundle in this folder instead of building anything.
+    /// Run the programs of an unpacked bundle in this directory instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
 }

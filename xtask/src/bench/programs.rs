@@ -7,10 +7,10 @@ use anyhow::Result;
 
 use crate::artifacts::Stage;
 use crate::cuda::Cuda;
-use crate::make::MakeFolder;
+use crate::make::MakefileDirectory;
 use crate::paths::Paths;
 
-const FOLDER: MakeFolder<'_> = MakeFolder {
+const DIRECTORY: MakefileDirectory<'_> = MakefileDirectory {
     source: "benches/programs",
     part: "bench",
     label: "benchmark programs",
@@ -28,12 +28,12 @@ const FOLDER: MakeFolder<'_> = MakeFolder {
     data: &[],
 };
 
-/// The folder of the programs in a stage.
+/// The directory of the programs in a stage.
 pub fn dir(stage: &Stage) -> PathBuf {
-    stage.dir.join(FOLDER.part)
+    stage.dir.join(DIRECTORY.part)
 }
 
 /// Builds the programs into the stage, if their sources changed.
 pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
-    FOLDER.build(paths, cuda, stage)
+    DIRECTORY.build(paths, cuda, stage)
 }

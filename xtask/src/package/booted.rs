@@ -16,7 +16,7 @@ use crate::process::{self, Proc, capture};
 /// The time limit for systemd to be up, or down.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// After [`PREPARE`]: a control group below one of our own, whose name is that of the folder of work, then systemd.
+/// After [`PREPARE`]: a control group below one of our own, whose name is that of the directory of work, then systemd.
 const BOOT: &str = r#"
 mkdir "$work/groups"
 mount -t cgroup2 none "$work/groups"
@@ -80,14 +80,14 @@ pub fn is_possible() -> bool {
 
 impl Booted {
     /// Boots the root `clean`, as [`Machine::start`], and waits until systemd says that it is up.
-    pub fn start(clean: &Path, folders: &[(&Path, &str)], log: &Path) -> Result<Self> {
-        let work = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let notify = tempfile::tempdir().context("cannot create a temporary folder")?;
+    pub fn start(clean: &Path, directories: &[(&Path, &str)], log: &Path) -> Result<Self> {
+        let work = tempfile::tempdir().context("cannot create a temporary directory")?;
+        let notify = tempfile::tempdir().context("cannot create a temporary directory")?;
         let socket = UnixDatagram::bind(notify.path().join("socket"))?;
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &format!("{PREPARE}{BOOT}"), "sh"]);
         command.arg(clean).arg(work.path());
-        for (from, to) in folders {
+        for (from, to) in directories {
             command.arg(from).arg(to);
         }
         command.arg(notify.path()).arg("/srv/notify");

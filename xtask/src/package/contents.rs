@@ -90,10 +90,14 @@ impl Source<'_> {
         self.read(&format!("packaging/{}/{name}", self.name))
     }
 
-    /// Its scripts in a folder of its own ones.
-    fn scripts(&self, folder: &str, names: &[&'static str]) -> Result<Vec<(&'static str, String)>> {
+    /// Its scripts in a directory of its own ones.
+    fn scripts(
+        &self,
+        directory: &str,
+        names: &[&'static str],
+    ) -> Result<Vec<(&'static str, String)>> {
         let script = |name| {
-            let text = self.own(&format!("{folder}{name}"))?;
+            let text = self.own(&format!("{directory}{name}"))?;
             Ok((name, String::from_utf8(text)?))
         };
         names.iter().copied().map(script).collect()
@@ -119,10 +123,10 @@ impl Source<'_> {
         tree.program(&format!("usr/bin/{name}"), program)
     }
 
-    /// The libraries of a folder of the stage, and the links among them.
-    fn libraries(&self, tree: &Tree, folder: &Path, to: &str) -> Result<()> {
-        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-            .with_context(|| format!("{} is missing", folder.display()))?
+    /// The libraries of a directory of the stage, and the links among them.
+    fn libraries(&self, tree: &Tree, directory: &Path, to: &str) -> Result<()> {
+        let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+            .with_context(|| format!("{} is missing", directory.display()))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .collect();
         paths.sort();
@@ -164,7 +168,7 @@ fn host(from: &Source) -> Result<Package> {
         from.own("completion.bash")?,
     )?;
     tree.write("etc/default/vhost-device-gpgpu", from.own("default")?)?;
-    tree.folder("etc/virtio-gpgpu")?;
+    tree.directory("etc/virtio-gpgpu")?;
     let examples = format!("usr/share/doc/{HOST}/examples");
     for path in [
         "docs/examples/policy.toml",
@@ -233,11 +237,11 @@ fn host(from: &Source) -> Result<Package> {
 
 fn dkms(from: &Source, release: &Release) -> Result<Package> {
     let tree = Tree::new()?;
-    let folder = from.paths.root.join("guest-driver/kernel");
+    let directory = from.paths.root.join("guest-driver/kernel");
     let at = format!("usr/src/{MODULE}-{}", release.version);
-    for entry in walkdir::WalkDir::new(&folder).sort_by_file_name() {
+    for entry in walkdir::WalkDir::new(&directory).sort_by_file_name() {
         let entry = entry?;
-        let path = entry.path().strip_prefix(&folder)?.to_string_lossy();
+        let path = entry.path().strip_prefix(&directory)?.to_string_lossy();
         let is_source = ["Kbuild", "Makefile"].contains(&path.as_ref())
             || path.ends_with(".c") && !path.ends_with(".mod.c")
             || path.ends_with(".h");
@@ -258,8 +262,8 @@ fn dkms(from: &Source, release: &Release) -> Result<Package> {
         &format!("usr/share/doc/{DKMS}/README.md.gz"),
         from.read("guest-driver/kernel/README.md")?,
     )?;
-    let scripts = |folder, names| -> Result<Vec<_>> {
-        let mut scripts = from.scripts(folder, names)?;
+    let scripts = |directory, names| -> Result<Vec<_>> {
+        let mut scripts = from.scripts(directory, names)?;
         for (_, script) in &mut scripts {
             *script = script.replace("@VERSION@", &release.version);
         }

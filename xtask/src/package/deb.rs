@@ -30,7 +30,7 @@ pub struct Parts {
     pub triggers: &'static str,
 }
 
-/// Packs `package` into the folder `output`, and returns the file.
+/// Packs `package` into the directory `output`, and returns the file.
 pub fn build(
     package: &Package,
     release: &Release,

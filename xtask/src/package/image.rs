@@ -18,11 +18,11 @@ use super::release::Release;
 use crate::process::capture;
 use crate::ui::Step;
 
-/// The folder of the service's sockets, which other containers share.
+/// The directory of the service's sockets, which other containers share.
 pub const SOCKETS: &str = "/run/gpgpu";
 /// The socket that the image's own command serves.
 pub const SOCKET: &str = "/run/gpgpu/vm.sock";
-/// The folder of the packages while they are installed.
+/// The directory of the packages while they are installed.
 const PACKAGES: &str = "/srv/packages";
 
 /// The capabilities of a container of the service, as root in it: its processes make namespaces and mounts, and become
@@ -58,7 +58,7 @@ const PACK: [&str; 9] = [
     ".",
 ];
 
-/// Makes the images of the packages `debs`, on the root `clean`, in the folder `output`.
+/// Makes the images of the packages `debs`, on the root `clean`, in the directory `output`.
 pub fn build(
     clean: &Path,
     debs: &[PathBuf],
@@ -142,7 +142,7 @@ fn layer(
         "dpkg --install {PACKAGES}/{name}_*.deb && test -z \"$(dpkg --audit)\""
     ))?;
     machine.shell(PRUNE)?;
-    // The folder of the sockets, before there is a volume.
+    // The directory of the sockets, before there is a volume.
     machine.run(&["mkdir", "-p", SOCKETS])?;
     let file = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let time = format!("--mtime=@{}", release.epoch);

@@ -17,13 +17,13 @@ use crate::kit::Kit;
 use crate::process::{Proc, capture};
 use crate::ui::Step;
 
-/// Starts words in a root, with folders of this machine at other places in it, with the capabilities of `$2` alone. The
-/// network and all processes are its own, and nothing but the folders can be written to.
+/// Starts words in a root, with directories of this machine at other places in it, with the capabilities of `$2` alone.
+/// The network and all processes are its own, and nothing but the directories can be written to.
 const RUN: &str = r#"
 set -e
 root=$1
 capabilities=$2
-folders=$3
+directories=$3
 shift 3
 mount --make-rprivate /
 mount --bind "$root" "$root"
@@ -39,7 +39,7 @@ mount -t tmpfs tmpfs dev/shm
 ln -s /proc/self/fd dev/fd
 mount -t sysfs -o ro sysfs sys
 mount -t tmpfs tmpfs tmp
-for pair in $folders; do
+for pair in $directories; do
     mkdir -p ".${pair#*:}"
     mount --bind "${pair%%:*}" ".${pair#*:}"
 done
@@ -54,24 +54,24 @@ exec setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$
 struct Container {
     root: tempfile::TempDir,
     config: Value,
-    folders: String,
+    directories: String,
     capabilities: String,
 }
 
 impl Container {
-    fn new(image: &Path, folders: &[(&Path, &str)], capabilities: &[&str]) -> Result<Self> {
-        let root = tempfile::tempdir().context("cannot create a temporary folder")?;
+    fn new(image: &Path, directories: &[(&Path, &str)], capabilities: &[&str]) -> Result<Self> {
+        let root = tempfile::tempdir().context("cannot create a temporary directory")?;
         let config = oci::unpack(image, root.path())?;
-        let pairs = folders.iter().map(|(from, to)| {
+        let pairs = directories.iter().map(|(from, to)| {
             // The root cannot be written to any more when they are mounted.
             fs::create_dir_all(root.path().join(to.trim_start_matches('/')))?;
             Ok(format!("{}:{to}", from.display()))
         });
-        let folders = pairs.collect::<Result<Vec<_>>>()?.join(" ");
+        let directories = pairs.collect::<Result<Vec<_>>>()?.join(" ");
         Ok(Self {
             root,
             config: config["config"].clone(),
-            folders,
+            directories,
             capabilities: Self::list(capabilities),
         })
     }
@@ -105,7 +105,7 @@ impl Container {
         ]);
         command.args(["--uts", "sh", "-c", RUN, "sh"]);
         command.arg(self.root.path()).arg(&self.capabilities);
-        command.arg(&self.folders);
+        command.arg(&self.directories);
         command.args(["/usr/bin/env", "-i"]).args(self.words("Env"));
         command.args(self.words("Entrypoint"));
         match arguments {
@@ -123,12 +123,12 @@ pub fn run(kit: &Kit, images: &[PathBuf]) -> Result<()> {
     let [service, program] = images else {
         bail!("two images are wanted");
     };
-    let sockets = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let sockets = tempfile::tempdir().context("cannot create a temporary directory")?;
     let shared = [(sockets.path(), SOCKETS)];
     let service = Container::new(service, &shared, &CAPABILITIES)?;
     let programs = kit.stage.programs();
-    let folders = [(sockets.path(), SOCKETS), (programs.as_path(), PROGRAMS)];
-    let program = Container::new(program, &folders, &[])?;
+    let directories = [(sockets.path(), SOCKETS), (programs.as_path(), PROGRAMS)];
+    let program = Container::new(program, &directories, &[])?;
 
     step.message("the service starts");
     let mut command = service.command(&[]);

@@ -11,7 +11,7 @@ use super::booted::{self, Booted};
 use super::contents::{DKMS, GUEST, HOST};
 use super::guest::console::{Expected, Guest, Way};
 use super::guest::disk::{Disk, FILES, MEMBER};
-use super::lifecycle::{NEW_PACKAGES, in_folder, parent};
+use super::lifecycle::{NEW_PACKAGES, in_directory, parent};
 use super::machine::Machine;
 use super::root;
 use super::service::Running;
@@ -23,7 +23,7 @@ use crate::vm;
 /// The domain, and where the example that defines it is.
 const DOMAIN: &str = "gpgpu";
 const EXAMPLE: &str = "/usr/share/doc/vhost-device-gpgpu/examples/libvirt-domain.xml";
-/// The folder of the guest's disk, its kernel and its initramfs in the host's root.
+/// The directory of the guest's disk, its kernel and its initramfs in the host's root.
 const DISK: &str = "/srv/disk";
 /// The image that the example has.
 const IMAGE: &str = "/var/lib/libvirt/images/gpgpu.qcow2";
@@ -75,7 +75,7 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
     let files: [(&Path, &str); 2] = [(&programs, "programs"), (parent(made)?, "new")];
     let log = kit.logs.join("libvirt-disk.log");
     let disk = Disk::make(&guest, &files, &paths.guest(), &log, |machine| {
-        let mut names = in_folder(made, &format!("{FILES}/new"));
+        let mut names = in_directory(made, &format!("{FILES}/new"));
         names.retain(|name| name.contains(DKMS) || name.contains(GUEST));
         machine.shell(&format!("dpkg --install {}", names.join(" ")))?;
         machine.run(&["adduser", MEMBER, "gpgpu"]).map(drop)
@@ -83,9 +83,9 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
     step.done("");
 
     let step = Step::new("a domain of libvirt's");
-    let folders: [(&Path, &str); 2] = [(disk.folder(), DISK), (parent(made)?, NEW_PACKAGES)];
+    let directories: [(&Path, &str); 2] = [(disk.directory(), DISK), (parent(made)?, NEW_PACKAGES)];
     let log = kit.logs.join("libvirt.log");
-    let booted = Booted::start(&clean, &folders, &log)?;
+    let booted = Booted::start(&clean, &directories, &log)?;
     let host = Host {
         machine: &booted.machine,
         logs: &kit.logs,
@@ -111,14 +111,14 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
 /// A host with libvirt.
 struct Host<'a> {
     machine: &'a Machine,
-    /// The folder for the output of the guest's consoles.
+    /// The directory for the output of the guest's consoles.
     logs: &'a Path,
 }
 
 impl Host<'_> {
     fn lead(&self, made: &[PathBuf], expected: &Expected, step: &Step) -> Result<()> {
         step.message("install");
-        let mut files = in_folder(made, NEW_PACKAGES);
+        let mut files = in_directory(made, NEW_PACKAGES);
         files.retain(|file| file.contains(HOST));
         self.machine
             .shell(&format!("dpkg --install {}", files.join(" ")))?;

@@ -55,7 +55,11 @@ pub fn of(paths: &Paths, parts: &[&str]) -> Result<String> {
         }
         let licence = one.license.as_deref().unwrap_or("see its text");
         list += &format!("{} {}: {licence}\n", one.name, one.version);
-        for text in licence_texts(one.manifest_path.parent().context("a crate in no folder")?)? {
+        for text in licence_texts(
+            one.manifest_path
+                .parent()
+                .context("a crate in no directory")?,
+        )? {
             texts.entry(text).or_default().push(one.name.clone());
         }
     }
@@ -72,9 +76,9 @@ fn name_and_version(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The files of a crate that are called a licence, a notice or a copyright, in order.
-fn licence_texts(folder: &Path) -> Result<Vec<String>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .with_context(|| format!("cannot read {}", folder.display()))?
+fn licence_texts(directory: &Path) -> Result<Vec<String>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .with_context(|| format!("cannot read {}", directory.display()))?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -20,11 +20,11 @@ pub const EARLIER: &str = "0.0.1";
 
 const PACKAGES: [&str; 3] = [HOST, DKMS, GUEST];
 const SOCKET: &str = "/run/gpgpu/vm.sock";
-/// The folder of the programs in the root.
+/// The directory of the programs in the root.
 pub const PROGRAMS: &str = "/srv/programs";
-/// The folder of the packages of the earlier version there.
+/// The directory of the packages of the earlier version there.
 pub const EARLIER_PACKAGES: &str = "/srv/earlier";
-/// The folder of those that were made.
+/// The directory of those that were made.
 pub const NEW_PACKAGES: &str = "/srv/new";
 /// The links that an administrator makes to install the libraries as the guest's own: for the loader, and for login
 /// shells.
@@ -47,12 +47,12 @@ pub fn run(
     let (new, old) = (parent(made)?, parent(earlier)?);
     let programs = kit.stage.programs();
     let log = kit.logs.join(format!("package-{}.log", debian.suite()));
-    let folders: [(&Path, &str); 3] = [
+    let directories: [(&Path, &str); 3] = [
         (&programs, PROGRAMS),
         (old, EARLIER_PACKAGES),
         (new, NEW_PACKAGES),
     ];
-    let machine = Machine::start(clean, &folders, &log)?;
+    let machine = Machine::start(clean, &directories, &log)?;
     let log = format!("package-{}-service.log", debian.suite());
     let life = Life::new(machine, &step, kit.logs.join(log));
     life.lead(made, earlier)?;
@@ -60,14 +60,14 @@ pub fn run(
     Ok(())
 }
 
-/// The folder that packages are in.
+/// The directory that packages are in.
 pub fn parent(files: &[PathBuf]) -> Result<&Path> {
     let first = files.first().and_then(|file| file.parent());
     first.context("no packages")
 }
 
-/// The same files in another folder.
-pub fn in_folder(files: &[PathBuf], at: &str) -> Vec<String> {
+/// The same files in another directory.
+pub fn in_directory(files: &[PathBuf], at: &str) -> Vec<String> {
     let names = files.iter().filter_map(|file| file.file_name()?.to_str());
     names.map(|name| format!("{at}/{name}")).collect()
 }
@@ -93,7 +93,7 @@ impl<'a> Life<'a> {
         let before = machine.state()?;
 
         self.step.message("install");
-        self.install(&in_folder(earlier, EARLIER_PACKAGES))?;
+        self.install(&in_directory(earlier, EARLIER_PACKAGES))?;
         self.installed(EARLIER)?;
         self.checks()?;
         let service = Service::start(machine, &self.log)?;
@@ -105,7 +105,7 @@ impl<'a> Life<'a> {
         machine.shell(&changed)?;
         machine
             .shell("cp /usr/share/doc/vhost-device-gpgpu/examples/policy.toml /etc/virtio-gpgpu")?;
-        self.install(&in_folder(made, NEW_PACKAGES))?;
+        self.install(&in_directory(made, NEW_PACKAGES))?;
         let version = version_of(made)?;
         self.installed(&version)?;
         machine.run(&["grep", "--quiet", "An administrator", OPTIONS])?;
@@ -124,7 +124,7 @@ impl<'a> Life<'a> {
         );
         self.opted_in(&right)?;
         service.stop()?;
-        self.install(&in_folder(made, NEW_PACKAGES))
+        self.install(&in_directory(made, NEW_PACKAGES))
             .context("once more")?;
         self.installed(&version)?;
 

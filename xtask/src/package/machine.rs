@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Proc, run_logged};
 
-/// Makes the root of a clean one, a folder to work in, and pairs of folders of this machine and places in the root, and
-/// goes there.
+/// Makes the root of a clean one, a directory to work in, and pairs of directories of this machine and places in the
+/// root, and goes there.
 pub const PREPARE: &str = r#"
 set -e
 clean=$1
@@ -55,13 +55,13 @@ const SYSTEM: [&str; 11] = [
     // The key that DKMS makes itself for all modules that it will build.
     "/var/lib/dkms/mok.",
     "/var/log",
-    // The folders of deb-systemd-helper's notes on all services.
+    // The directories of deb-systemd-helper's notes on all services.
     "/var/lib/systemd/deb-systemd-helper-enabled",
     "/etc/systemd/system/multi-user.target.wants",
 ];
 
-/// A line of the shell that prints, in order, the paths of all files and folders of a root, and the lines of its users
-/// and groups, without the system's own, and without those that begin as one of `others`.
+/// A line of the shell that prints, in order, the paths of all files and directories of a root, and the lines of its
+/// users and groups, without the system's own, and without those that begin as one of `others`.
 pub fn state(others: &[&str]) -> String {
     let mut line = "{ find / -xdev; cat /etc/passwd /etc/group /etc/gshadow; } | \
                     grep -v -e '^/usr/lib/modules/.*/modules\\.'"
@@ -84,13 +84,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Makes one of the root `clean`, with folders of this machine at other places in it.
-    pub fn start(clean: &Path, folders: &[(&Path, &str)], log: &Path) -> Result<Self> {
-        let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    /// Makes one of the root `clean`, with directories of this machine at other places in it.
+    pub fn start(clean: &Path, directories: &[(&Path, &str)], log: &Path) -> Result<Self> {
+        let work = tempfile::tempdir().context("cannot create a temporary directory")?;
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &format!("{PREPARE}{KEEP}"), "sh"]);
         command.arg(clean).arg(work.path());
-        for (from, to) in folders {
+        for (from, to) in directories {
             command.arg(from).arg(to);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -105,7 +105,7 @@ impl Machine {
         Ok(Self::of(keeper, target, false, log, work))
     }
 
-    /// The one that `keeper` keeps and `target` is in, with its changes in the folder `work`.
+    /// The one that `keeper` keeps and `target` is in, with its changes in the directory `work`.
     pub fn of(
         keeper: Proc,
         target: u32,
@@ -122,12 +122,12 @@ impl Machine {
         }
     }
 
-    /// The folder that holds it.
+    /// The directory that holds it.
     pub fn keeper(&mut self) -> &mut Proc {
         &mut self.keeper
     }
 
-    /// The folder that has its changes.
+    /// The directory that has its changes.
     pub fn work(&self) -> &Path {
         self.work.path()
     }
@@ -168,7 +168,7 @@ impl Machine {
         Ok(answer.trim() == "yes")
     }
 
-    /// The paths of all its files and folders, and the lines of its users and groups, without the system's own.
+    /// The paths of all its files and directories, and the lines of its users and groups, without the system's own.
     pub fn state(&self) -> Result<BTreeSet<String>> {
         let lines = self.shell(&state(&[]))?;
         Ok(lines.lines().map(str::to_owned).collect())

@@ -73,9 +73,9 @@ pub struct Options {
     /// disk; as root.
     #[arg(long, group = "tried", conflicts_with_all = ["test", "images"])]
     guest: bool,
-    /// With --guest: also run a stock PyTorch. This folder has its Python packages, made by `pip install --target` for
-    /// the guest's Python (3.13 in Debian 13).
-    #[arg(long, value_name = "FOLDER", requires = "guest")]
+    /// With --guest: also run a stock PyTorch. This directory has its Python packages, made by `pip install --target`
+    /// for the guest's Python (3.13 in Debian 13).
+    #[arg(long, value_name = "DIR", requires = "guest")]
     pytorch: Option<PathBuf>,
     /// Only run a VM with the guest's packages under libvirt, on a Debian 13 with the host's package; as root.
     #[arg(long, conflicts_with_all = ["test", "images"])]
@@ -95,7 +95,7 @@ pub struct Options {
     /// Use target/stage as an earlier build left it, and build nothing.
     #[arg(long)]
     staged: bool,
-    /// The folder for the packages.
+    /// The directory for the packages.
     #[arg(long, default_value = "target/packages")]
     output: PathBuf,
 }
@@ -138,7 +138,7 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{}", file.display());
     }
     if options.test {
-        let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let work = tempfile::tempdir().context("cannot create a temporary directory")?;
         let make = |release: &Release, name: &str| {
             let output = work.path().join(name);
             build(
@@ -183,14 +183,14 @@ fn in_guest(
     release: &Release,
 ) -> Result<()> {
     let paths = &environment.paths;
-    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let work = tempfile::tempdir().context("cannot create a temporary directory")?;
     let make = |release: &Release, name: &str| {
-        let (folder, compression) = (work.path().join(name), Compression::None);
+        let (directory, compression) = (work.path().join(name), Compression::None);
         build(
             paths,
             &kit.stage,
             release,
-            &folder,
+            &directory,
             compression,
             &[Format::Deb],
         )
@@ -225,13 +225,13 @@ fn images(
     test: bool,
 ) -> Result<()> {
     let paths = &environment.paths;
-    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
-    let (folder, formats) = (work.path(), [Format::Deb]);
+    let work = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let (directory, formats) = (work.path(), [Format::Deb]);
     let packages = build(
         paths,
         &kit.stage,
         release,
-        folder,
+        directory,
         Compression::None,
         &formats,
     )?;
@@ -254,7 +254,7 @@ fn images(
     Ok(())
 }
 
-/// Makes all packages in the folder `output`, which has nothing else of ours afterwards.
+/// Makes all packages in the directory `output`, which has nothing else of ours afterwards.
 fn build(
     paths: &Paths,
     stage: &Stage,

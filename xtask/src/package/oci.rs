@@ -130,12 +130,12 @@ fn compressed(file: &Path) -> Result<Vec<u8>> {
 /// Unpacks an archive in this layout: the configuration of its only image, whose layers' files go into `root`. Every
 /// sum is checked.
 pub fn unpack(file: &Path, root: &Path) -> Result<Value> {
-    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-    tar::Archive::new(fs::File::open(file)?).unpack(folder.path())?;
+    let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
+    tar::Archive::new(fs::File::open(file)?).unpack(directory.path())?;
     let blob = |descriptor: &Value| -> Result<Vec<u8>> {
         let named = descriptor["digest"].as_str().context("no digest")?;
         let sum = named.strip_prefix("sha256:").context("another digest")?;
-        let bytes = fs::read(folder.path().join("blobs/sha256").join(sum))?;
+        let bytes = fs::read(directory.path().join("blobs/sha256").join(sum))?;
         ensure!(digest(&bytes) == sum, "{named} has other contents");
         ensure!(
             descriptor["size"] == bytes.len(),
@@ -143,7 +143,7 @@ pub fn unpack(file: &Path, root: &Path) -> Result<Value> {
         );
         Ok(bytes)
     };
-    let index = fs::read(folder.path().join("index.json"))?;
+    let index = fs::read(directory.path().join("index.json"))?;
     let index: Value = serde_json::from_slice(&index)?;
     let manifest: Value = serde_json::from_slice(&blob(&index["manifests"][0])?)?;
     let config: Value = serde_json::from_slice(&blob(&manifest["config"])?)?;
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn an_archive_can_be_unpacked_and_reproduced() {
-        let folder = tempfile::tempdir().unwrap();
-        let layer = folder.path().join("layer");
+        let directory = tempfile::tempdir().unwrap();
+        let layer = directory.path().join("layer");
         let mut archive = tar::Builder::new(fs::File::create(&layer).unwrap());
         let mut header = tar::Header::new_ustar();
         header.set_size(2);
@@ -197,11 +197,11 @@ mod tests {
             config: json!({"Entrypoint": ["/bin/it"]}),
             layer: &layer,
         };
-        let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+        let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
         image.write(&one).unwrap();
         image.write(&other).unwrap();
         assert_eq!(fs::read(&one).unwrap(), fs::read(&other).unwrap());
-        let root = folder.path().join("root");
+        let root = directory.path().join("root");
         fs::create_dir(&root).unwrap();
         let config = unpack(&one, &root).unwrap();
         assert_eq!(config["config"]["Entrypoint"][0], "/bin/it");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Making an `.rpm` of a package: RPM's fields. All systems that have RPM have systemd with its triggers, by which
-//! files in its folders make groups, reload units and apply rules; so no script does that here.
+//! files in its directories make groups, reload units and apply rules; so no script does that here.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ pub struct Parts {
     pub scripts: Vec<(&'static str, String)>,
 }
 
-/// Packs `package` into the folder `output`, and returns the file.
+/// Packs `package` into the directory `output`, and returns the file.
 pub fn build(
     package: &Package,
     release: &Release,
@@ -137,7 +137,7 @@ pub fn dependency(text: &str) -> Dependency {
     }
 }
 
-/// Adds the files of the tree. Folders belong to the package if their paths contain a name of ours.
+/// Adds the files of the tree. Directories belong to the package if their paths contain a name of ours.
 fn files(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
     let tree = package.tree.path();
     for entry in walkdir::WalkDir::new(tree).min_depth(1).sort_by_file_name() {
@@ -166,7 +166,7 @@ fn files(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
     Ok(())
 }
 
-/// Whether a folder is ours alone.
+/// Whether a directory is ours alone.
 fn is_own(path: &Path) -> bool {
     let mut parts = path.components();
     parts.any(|part| part.as_os_str().to_string_lossy().contains("gpgpu"))
@@ -182,8 +182,8 @@ fn licence(licence: &Licence) -> &'static str {
 
 /// Adds the texts of the licences, for RPM knows no common ones.
 fn licences(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
-    let folder = format!("/usr/share/licenses/{}", package.name);
-    builder.with_dir_entry(FileOptions::dir(&folder).permissions(0o755))?;
+    let directory = format!("/usr/share/licenses/{}", package.name);
+    builder.with_dir_entry(FileOptions::dir(&directory).permissions(0o755))?;
     let texts = match &package.licence {
         Licence::Rust {
             bsd,
@@ -200,7 +200,7 @@ fn licences(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
         }
     };
     for (name, text) in texts {
-        let options = FileOptions::new(format!("{folder}/{name}"));
+        let options = FileOptions::new(format!("{directory}/{name}"));
         builder.with_file_contents(text, options.permissions(0o644).license())?;
     }
     Ok(())
@@ -214,7 +214,7 @@ mod tests {
     use crate::paths::Paths;
 
     #[test]
-    fn folders_of_ours_belong_to_the_package() {
+    fn directories_of_ours_belong_to_the_package() {
         assert!(is_own(Path::new("usr/lib/virtio-gpgpu/software-gpu")));
         assert!(is_own(Path::new("usr/share/doc/vhost-device-gpgpu")));
         assert!(!is_own(Path::new("usr/share/bash-completion/completions")));

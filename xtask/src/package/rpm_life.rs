@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::booted::{self, Booted};
 use super::contents::{DKMS, GUEST, HOST, MODULE};
 use super::lifecycle::{
-    EARLIER, EARLIER_PACKAGES, Life, NEW_PACKAGES, OPTIONS, PROGRAMS, Service, in_folder, parent,
+    EARLIER, EARLIER_PACKAGES, Life, NEW_PACKAGES, OPTIONS, PROGRAMS, Service, in_directory, parent,
 };
 use super::machine::Machine;
 use super::root::Debian;
@@ -36,8 +36,8 @@ pub fn run(
     let suite = debian.suite();
     let (new, old) = (parent(made)?, parent(earlier)?);
     let programs = kit.stage.programs();
-    let distribution = stand_in.parent().context("no folder")?;
-    let folders: [(&Path, &str); 4] = [
+    let distribution = stand_in.parent().context("no directory")?;
+    let directories: [(&Path, &str); 4] = [
         (&programs, PROGRAMS),
         (old, EARLIER_PACKAGES),
         (new, NEW_PACKAGES),
@@ -46,7 +46,7 @@ pub fn run(
 
     let step = Step::new(format!("RPMs on Debian {suite}"));
     let log = kit.logs.join(format!("rpm-{suite}.log"));
-    let machine = Machine::start(clean, &folders, &log)?;
+    let machine = Machine::start(clean, &directories, &log)?;
     let log = kit.logs.join(format!("rpm-{suite}-service.log"));
     lead(&Life::new(machine, &step, log), made, earlier)?;
     step.done("installed, verified, used, upgraded and erased");
@@ -58,7 +58,7 @@ pub fn run(
     }
     let step = Step::new(name);
     let log = kit.logs.join(format!("rpm-{suite}-booted.log"));
-    let booted = Booted::start(clean, &folders, &log)?;
+    let booted = Booted::start(clean, &directories, &log)?;
     serve(&booted.machine, &step, made, earlier)?;
     drop(booted);
     step.done("enabled, upgraded while it ran, and erased");
@@ -82,7 +82,7 @@ fn install(machine: &Machine, how: &str, files: &[String]) -> Result<String> {
 fn add_distribution(machine: &Machine) -> Result<()> {
     let file = format!("{DISTRIBUTION}/{}.rpm", stand_in::NAME);
     machine.run(&["mkdir", "-p", "/var/lib/rpm"])?;
-    // Debian 13's systemd does not have this folder; that of distributions with RPM does.
+    // Debian 13's systemd does not have this directory; that of distributions with RPM does.
     machine.run(&["mkdir", "-p", "/usr/lib/modules-load.d"])?;
     rpm(machine, &["--initdb"])?;
     install(machine, "-i", &[file]).map(|_| ())
@@ -90,7 +90,7 @@ fn add_distribution(machine: &Machine) -> Result<()> {
 
 fn lead(life: &Life, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     let (machine, step) = (&life.machine, life.step);
-    let new = in_folder(made, NEW_PACKAGES);
+    let new = in_directory(made, NEW_PACKAGES);
     let version = version_of(made)?;
     let before = machine.state()?;
     add_distribution(machine)?;
@@ -102,7 +102,7 @@ fn lead(life: &Life, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     }
 
     step.message("install");
-    install(machine, "-i", &in_folder(earlier, EARLIER_PACKAGES))?;
+    install(machine, "-i", &in_directory(earlier, EARLIER_PACKAGES))?;
     installed(machine, EARLIER)?;
     life.checks()?;
     let service = Service::start(machine, &life.log)?;
@@ -234,7 +234,7 @@ fn installed(machine: &Machine, version: &str) -> Result<()> {
 fn serve(machine: &Machine, step: &Step, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     let service = Running { machine };
     let ours = |files: &[PathBuf], at| -> Vec<String> {
-        let files = in_folder(files, at).into_iter();
+        let files = in_directory(files, at).into_iter();
         files.filter(|file| !file.contains(DKMS)).collect()
     };
     step.message("install");

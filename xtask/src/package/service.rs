@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::booted::{self, Booted};
 use super::contents::{GUEST, HOST};
-use super::lifecycle::{EARLIER_PACKAGES, NEW_PACKAGES, PROGRAM, PROGRAMS, in_folder, parent};
+use super::lifecycle::{EARLIER_PACKAGES, NEW_PACKAGES, PROGRAM, PROGRAMS, in_directory, parent};
 use super::machine::Machine;
 use super::root::Debian;
 use crate::kit::Kit;
@@ -63,17 +63,17 @@ pub fn run(
     let log = kit.logs.join(format!("service-{}.log", debian.suite()));
     let (new, old) = (parent(made)?, parent(earlier)?);
     let programs = kit.stage.programs();
-    let folders: [(&Path, &str); 3] = [
+    let directories: [(&Path, &str); 3] = [
         (&programs, PROGRAMS),
         (old, EARLIER_PACKAGES),
         (new, NEW_PACKAGES),
     ];
-    let booted = Booted::start(clean, &folders, &log)?;
+    let booted = Booted::start(clean, &directories, &log)?;
     let service = Running {
         machine: &booted.machine,
     };
     let ours = |files: &[PathBuf], at| -> Vec<String> {
-        let files = in_folder(files, at).into_iter();
+        let files = in_directory(files, at).into_iter();
         files.filter(|file| !file.contains("dkms")).collect()
     };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! An RPM for the tests, in place of those of a distribution: on a Debian machine no RPM provides the requirements of
 //! ours. It provides this list, so that RPM itself refuses packages of ours with other requirements; it has Fedora's
-//! triggers of the same folders; and it owns the folders that are a distribution's.
+//! triggers of the same directories; and it owns the directories that are a distribution's.
 
 use std::path::{Path, PathBuf};
 
@@ -61,10 +61,10 @@ const THIRD: &[&str] = &[
     "libgcc_s.so.1(GCC_4.2.0)(64bit)",
 ];
 
-/// Folders that are a distribution's, and that a Debian machine does not have.
-const FOLDERS: &[&str] = &["/usr/share/licenses"];
+/// Directories that are a distribution's, and that a Debian machine does not have.
+const DIRECTORIES: &[&str] = &["/usr/share/licenses"];
 
-/// Fedora's triggers: the watched folder, and the action after a transaction that has changed something there.
+/// Fedora's triggers: the watched directory, and the action after a transaction that has changed something there.
 const TRIGGERS: &[(&str, &str)] = &[
     ("/usr/lib/sysusers.d", "systemd-sysusers || :"),
     (
@@ -78,7 +78,7 @@ const TRIGGERS: &[(&str, &str)] = &[
     ("/usr/lib", "ldconfig"),
 ];
 
-/// Makes it in the folder `output`.
+/// Makes it in the directory `output`.
 pub fn build(release: &Release, output: &Path) -> Result<PathBuf> {
     let mut builder = start(
         NAME,
@@ -105,15 +105,15 @@ pub fn build(release: &Release, output: &Path) -> Result<PathBuf> {
     for name in THIRD {
         builder.provides(Dependency::any(*name));
     }
-    for folder in FOLDERS {
-        builder.with_dir_entry(FileOptions::dir(*folder).permissions(0o755))?;
+    for directory in DIRECTORIES {
+        builder.with_dir_entry(FileOptions::dir(*directory).permissions(0o755))?;
     }
-    for (folder, script) in TRIGGERS {
+    for (directory, script) in TRIGGERS {
         let script = || Scriptlet::new(*script).prog(vec!["/bin/sh"]);
-        builder.trans_file_trigger_in(folder, None, script());
+        builder.trans_file_trigger_in(directory, None, script());
         // systemd-sysusers does not remove groups.
-        if !folder.contains("sysusers") {
-            builder.trans_file_trigger_postun(folder, None, script());
+        if !directory.contains("sysusers") {
+            builder.trans_file_trigger_postun(directory, None, script());
         }
     }
     add_script(&mut builder, "post", "exit 0")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The files of a package, laid out in a folder.
+//! The files of a package, laid out in a directory.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// A folder that becomes a package.
+/// A directory that becomes a package.
 pub struct Tree {
     dir: tempfile::TempDir,
 }
@@ -16,7 +16,7 @@ pub struct Tree {
 impl Tree {
     /// An empty one.
     pub fn new() -> Result<Self> {
-        let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
         set_mode(dir.path(), 0o755)?;
         Ok(Self { dir })
     }
@@ -38,7 +38,7 @@ impl Tree {
             let path = entry.path().strip_prefix(self.path())?;
             let to = copy.path().join(path);
             match entry.file_type().is_dir() {
-                true => copy.folder(&path.to_string_lossy())?,
+                true => copy.directory(&path.to_string_lossy())?,
                 // A link of a link is one to the same place.
                 false => fs::hard_link(entry.path(), &to)
                     .with_context(|| format!("cannot create {}", to.display()))?,
@@ -47,8 +47,8 @@ impl Tree {
         Ok(copy)
     }
 
-    /// Makes a folder with all above it, whatever the umask.
-    pub fn folder(&self, at: &str) -> Result<()> {
+    /// Makes a directory with all above it, whatever the umask.
+    pub fn directory(&self, at: &str) -> Result<()> {
         let mut path = self.path().to_path_buf();
         for part in Path::new(at) {
             path.push(part);
@@ -61,10 +61,10 @@ impl Tree {
         Ok(())
     }
 
-    /// A path in it, whose folder exists.
+    /// A path in it, whose directory exists.
     fn place(&self, at: &str) -> Result<PathBuf> {
-        if let Some((folder, _)) = at.rsplit_once('/') {
-            self.folder(folder)?;
+        if let Some((directory, _)) = at.rsplit_once('/') {
+            self.directory(directory)?;
         }
         Ok(self.path().join(at))
     }

@@ -19,11 +19,11 @@ use crate::initramfs::{self, Job};
 use crate::process::{self, Proc, describe, tail};
 pub use qemu::{Accel, Qemu};
 pub use report::{JobReport, Report};
-pub use share::SharedFolder;
+pub use share::SharedDirectory;
 
 /// virtiofsd, in a Debian root.
 pub const VIRTIOFSD: &str = "usr/libexec/virtiofsd";
-/// The tag by which a guest mounts the folder that its host shares.
+/// The tag by which a guest mounts the directory that its host shares.
 pub const SHARE_TAG: &str = "host";
 /// The extra time for boot and shutdown, with several emulated guests on two cores.
 pub const BOOT: Duration = Duration::from_secs(180);
@@ -47,7 +47,7 @@ pub struct Spec<'a> {
     pub disk: Option<&'a Path>,
     /// The back end's socket; without one the guest has no GPU.
     pub socket: Option<&'a Path>,
-    /// The socket of a [`SharedFolder`].
+    /// The socket of a [`SharedDirectory`].
     pub share: Option<&'a Path>,
     /// The socket at which its QEMU takes commands (QMP). Such a guest has a balloon, and boots again after a reset;
     /// without it, QEMU ends then.
@@ -151,7 +151,7 @@ impl Machine {
     }
 
     fn start(spec: &Spec, last: Option<&initramfs::Archive>, log: Option<&Path>) -> Result<Self> {
-        let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let work = tempfile::tempdir().context("cannot create a temporary directory")?;
         let mut initrd = spec.initramfs.to_path_buf();
         if let Some(last) = last {
             initrd = work.path().join("initrd");

@@ -25,7 +25,7 @@ const KVM_PROBE: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct Qemu {
     command: Vec<OsString>,
-    /// The folder of its modules, if not the one that it was built for.
+    /// The directory of its modules, if not the one that it was built for.
     modules: Option<PathBuf>,
     /// The command that runs virtiofsd.
     pub(super) virtiofsd: Vec<OsString>,

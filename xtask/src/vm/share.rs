@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Folders of the host that guests can mount.
+//! Directories of the host that guests can mount.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,16 +15,16 @@ use crate::process::Proc;
 /// The time limit for virtiofsd to listen.
 const SHARE_START: Duration = Duration::from_secs(10);
 
-/// A folder of the host that a guest can mount, and only read; shared for as long as this lives.
-pub struct SharedFolder {
+/// A directory of the host that a guest can mount, and only read; shared for as long as this lives.
+pub struct SharedDirectory {
     _virtiofsd: Proc,
     dir: tempfile::TempDir,
 }
 
-impl SharedFolder {
-    /// Shares a folder with the next guest that connects. `log` receives virtiofsd's messages.
-    pub fn start(qemu: &Qemu, folder: &Path, log: &Path) -> Result<Self> {
-        let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+impl SharedDirectory {
+    /// Shares a directory with the next guest that connects. `log` receives virtiofsd's messages.
+    pub fn start(qemu: &Qemu, directory: &Path, log: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
         let mut words = qemu.virtiofsd.iter();
         let mut command = Command::new(words.next().map_or_else(OsString::new, OsString::clone));
         let log = fs::File::create(log).context("cannot write virtiofsd's log")?;
@@ -35,7 +35,7 @@ impl SharedFolder {
                     .arg("--socket-path")
                     .arg(dir.path().join("share"))
                     .arg("--shared-dir")
-                    .arg(folder)
+                    .arg(directory)
                     // The host's root is mounted as it is, and nothing is written.
                     .args(["--readonly", "--sandbox", "none", "--cache", "always"])
                     .stdout(log.try_clone()?)

@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_kernel_is_unpacked_if_qemu_can_start_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let [from, to] = ["image", "kernel"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().unwrap();
+        let [from, to] = ["image", "kernel"].map(|name| directory.path().join(name));
         let unpacked = |image: &[u8]| {
             fs::write(&from, image).unwrap();
             let _ = fs::remove_file(&to);

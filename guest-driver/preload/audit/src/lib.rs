@@ -3,15 +3,15 @@
 //!
 //! `gpgpu-run` names `libgpgpu_audit.so` in `LD_AUDIT` (rtld-audit(7)). glibc's dynamic linker then calls it
 //!
-//! - for each library that is sought ([`la_objsearch`]): a file name that our folder has is taken from there, whatever
-//!   `DT_RPATH`, `LD_LIBRARY_PATH` or an absolute path would have found, and so is a copy that a package has renamed
-//!   ([`names`]). A name without a version is that of the version which is loaded already, if there is one;
+//! - for each library that is sought ([`la_objsearch`]): a file name that our directory has is taken from there,
+//!   whatever `DT_RPATH`, `LD_LIBRARY_PATH` or an absolute path would have found, and so is a copy that a package has
+//!   renamed ([`names`]). A name without a version is that of the version which is loaded already, if there is one;
 //! - for each object that was mapped ([`la_objopen`]) and before one is unmapped ([`la_objclose`]): it hands these to
 //!   the preload, which sends the calls of a static CUDA runtime to our libcudart. The object is not yet relocated then
 //!   and none of its code has run.
 //!
-//! Our folder is the one that the preload, `libgpgpu_preload.so`, was loaded from. Without the preload the library does
-//! nothing.
+//! Our directory is the one that the preload, `libgpgpu_preload.so`, was loaded from. Without the preload the library
+//! does nothing.
 //!
 //! An audit library lives in a link namespace of its own, with its own copy of each library that it needs. So this one
 //! needs none: it calls the kernel itself, and nothing in it can panic or allocate, so that neither the C library nor
@@ -90,7 +90,7 @@ static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
 /// The longest path that the kernel takes, with the terminating zero.
 const PATH_MAX: usize = 4096;
 
-/// Our folder with a slash behind it, then the file name that is being looked for.
+/// Our directory with a slash behind it, then the file name that is being looked for.
 struct PathBuffer(UnsafeCell<[u8; PATH_MAX]>);
 
 // SAFETY: only the dynamic linker's calls touch it, and it makes one at a time, under its lock.
@@ -98,8 +98,8 @@ unsafe impl Sync for PathBuffer {}
 
 static PATH: PathBuffer = PathBuffer(UnsafeCell::new([0; PATH_MAX]));
 
-/// The length of the folder in [`PATH`], in bytes; 0 as long as it is unknown.
-static FOLDER_LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// The length of the directory in [`PATH`], in bytes; 0 as long as it is unknown.
+static DIRECTORY_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// Accepts the interface's version.
 #[unsafe(no_mangle)]
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn la_objopen(
     unsafe {
         let map = &*map;
         let length = string_length(map.name);
-        if FOLDER_LENGTH.load(Ordering::Relaxed) == 0 {
+        if DIRECTORY_LENGTH.load(Ordering::Relaxed) == 0 {
             preload_found(map, length);
         } else {
             call(opened_hook(), map);
@@ -153,12 +153,12 @@ pub unsafe extern "C" fn la_objclose(cookie: *const usize) -> c_uint {
     0
 }
 
-/// A library is sought. Gives the path of ours if our folder has a file of that name, the name as it was otherwise.
+/// A library is sought. Gives the path of ours if our directory has a file of that name, the name as it was otherwise.
 ///
 /// A name other than the file's own has to be noted with our library, because the dynamic linker looks for it when it
 /// checks the versions that a library needs, and ends the program if no object has it. It notes the name that was given
 /// if it then loads the library by our path. If the library is loaded already, it notes the name only if that leads to
-/// the same file by a search. So the name stays as it is then, and the first folder in which it is sought has our
+/// the same file by a search. So the name stays as it is then, and the first directory in which it is sought has our
 /// library.
 ///
 /// # Safety
@@ -169,8 +169,8 @@ pub unsafe extern "C" fn la_objsearch(
     cookie: *const usize,
     flag: c_uint,
 ) -> *const c_char {
-    let folder = FOLDER_LENGTH.load(Ordering::Relaxed);
-    if folder == 0 || name.is_null() {
+    let directory = DIRECTORY_LENGTH.load(Ordering::Relaxed);
+    if directory == 0 || name.is_null() {
         return name;
     }
     // SAFETY: the name is a terminated string; the buffer is this call's alone, and the linker has copied the result of
@@ -183,31 +183,36 @@ pub unsafe extern "C" fn la_objsearch(
             return name;
         };
         let is_plain = parts.is_plain(file);
-        if (is_plain && flag != AS_GIVEN) || folder + parts.end >= PATH_MAX {
+        if (is_plain && flag != AS_GIVEN) || directory + parts.end >= PATH_MAX {
             return name;
         }
         let path = PATH.0.get().cast::<u8>();
-        if !find_in_folder(path.add(folder), path, file, parts) {
+        if !find_in_directory(path.add(directory), path, file, parts) {
             return name;
         }
         let seeker = (cookie.as_ref()).map_or(std::ptr::null(), |map| *map as *const LinkMap);
         if !parts.has_version() {
-            take_loaded_version(seeker, path, folder + parts.stem + 3);
+            take_loaded_version(seeker, path, directory + parts.stem + 3);
         }
         let is_answer = match flag {
-            AS_GIVEN => is_plain || start > 0 || !is_loaded(seeker, path, folder),
-            _ => is_loaded(seeker, path, folder),
+            AS_GIVEN => is_plain || start > 0 || !is_loaded(seeker, path, directory),
+            _ => is_loaded(seeker, path, directory),
         };
         if is_answer { path.cast() } else { name }
     }
 }
 
-/// Puts the name of a library behind our folder's in the buffer, without a hash, and with as much of its version as a
-/// file there has. Whether there is one.
+/// Puts the name of a library behind our directory's in the buffer, without a hash, and with as much of its version as
+/// a file there has. Whether there is one.
 ///
 /// # Safety
-/// `to` lies in the buffer at `path`, behind the folder, and the name fits. The parts are the name's.
-unsafe fn find_in_folder(to: *mut u8, path: *const u8, file: *const c_char, parts: Parts) -> bool {
+/// `to` lies in the buffer at `path`, behind the directory, and the name fits. The parts are the name's.
+unsafe fn find_in_directory(
+    to: *mut u8,
+    path: *const u8,
+    file: *const c_char,
+    parts: Parts,
+) -> bool {
     // SAFETY: the caller's promise; a plain name is no longer than the name.
     unsafe {
         let mut parts = parts;
@@ -246,18 +251,19 @@ unsafe fn take_loaded_version(seeker: *const LinkMap, path: *mut u8, length: usi
     }
 }
 
-/// Whether an object of the seeker's namespace was loaded from the file at `path`, by whatever name of our folder.
+/// Whether an object of the seeker's namespace was loaded from the file at `path`, by whatever name of our directory.
 ///
 /// # Safety
-/// The seeker is null or an entry of the dynamic linker's list; `path` is a terminated string, at least `folder` long.
-unsafe fn is_loaded(seeker: *const LinkMap, path: *const u8, folder: usize) -> bool {
+/// The seeker is null or an entry of the dynamic linker's list; `path` is a terminated string, at least `directory`
+/// long.
+unsafe fn is_loaded(seeker: *const LinkMap, path: *const u8, directory: usize) -> bool {
     // SAFETY: the caller's promise; nothing changes the list meanwhile.
     unsafe {
         let Some(identity) = files::identity(path) else {
             return false;
         };
         Objects::beside(seeker).any(|object| {
-            starts_with(object.name, path.cast(), folder)
+            starts_with(object.name, path.cast(), directory)
                 && files::identity(object.name.cast()) == Some(identity)
         })
     }
@@ -303,7 +309,7 @@ unsafe fn starts_with(name: *const c_char, beginning: *const c_char, length: usi
     }
 }
 
-/// Remembers the folder and the hooks if the object is the preload.
+/// Remembers the directory and the hooks if the object is the preload.
 ///
 /// # Safety
 /// The entry is valid, and `length` is its name's.
@@ -322,10 +328,10 @@ unsafe fn preload_found(map: &LinkMap, length: usize) {
         };
         HOOKS.store(hooks as *mut Hooks, Ordering::Relaxed);
         copy(PATH.0.get().cast(), map.name.cast(), start);
-        // The dynamic linker would take a dollar sign for a token: LD_LIBRARY_PATH alone serves such a folder. A length
-        // beyond the buffer's end stands for it, so that the search ends here and no name ever fits.
+        // The dynamic linker would take a dollar sign for a token: LD_LIBRARY_PATH alone serves such a directory. A
+        // length beyond the buffer's end stands for it, so that the search ends here and no name ever fits.
         let has_token = (0..start).any(|at| read(map.name, at) == b'$');
-        FOLDER_LENGTH.store(if has_token { PATH_MAX } else { start }, Ordering::Relaxed);
+        DIRECTORY_LENGTH.store(if has_token { PATH_MAX } else { start }, Ordering::Relaxed);
     }
 }
 

@@ -42,11 +42,11 @@ struct Options {
     #[arg(long)]
     check: bool,
 
-    /// Folder of the libraries [default: ../lib/virtio-gpgpu beside this program, then /usr/lib/virtio-gpgpu]
+    /// Directory of the libraries [default: ../lib/virtio-gpgpu beside this program, then /usr/lib/virtio-gpgpu]
     #[arg(long, value_name = "DIR", env = "GPGPU_LIBDIR", hide_env_values = true)]
     libdir: Option<PathBuf>,
 
-    /// Run even without a virtual GPU, for example with the software GPU's libcuda.so.1 in the libraries' folder
+    /// Run even without a virtual GPU, for example with the software GPU's libcuda.so.1 in the libraries' directory
     #[arg(long)]
     no_device_check: bool,
 
@@ -88,7 +88,7 @@ fn run(options: &Options) -> Result<(), Failure> {
             format!("{shown} cannot use the virtual GPU: {obstacle}"),
         ));
     }
-    let folder = libraries.map_err(|message| Failure(1, message))?;
+    let directory = libraries.map_err(|message| Failure(1, message))?;
     if !works_without_device(&kind)
         && !options.no_device_check
         && let Some(message) = no_device()
@@ -98,23 +98,23 @@ fn run(options: &Options) -> Result<(), Failure> {
     let error = Command::new(&program)
         .arg0(&options.command[0])
         .args(&options.command[1..])
-        .envs(settings(&folder, &kind))
+        .envs(settings(&directory, &kind))
         .exec();
     Err(Failure(126, format!("{shown}: {error}")))
 }
 
 /// The environment variables to set. All that the program starts inherits them.
-fn settings(folder: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
+fn settings(directory: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
     let path = env::var_os("LD_LIBRARY_PATH");
     let mut settings = vec![
-        ("GPGPU_LIBDIR", folder.into()),
+        ("GPGPU_LIBDIR", directory.into()),
         (
             "LD_LIBRARY_PATH",
-            joined(folder.as_os_str(), path.as_deref()),
+            joined(directory.as_os_str(), path.as_deref()),
         ),
     ];
     for (variable, name) in [("LD_PRELOAD", PRELOAD), ("LD_AUDIT", AUDIT)] {
-        let file = folder.join(name);
+        let file = directory.join(name);
         // musl's dynamic linker would give up the program over them.
         if file.exists() && *kind != Kind::Musl {
             let others = others(&env::var_os(variable).unwrap_or_default(), name);
@@ -148,12 +148,15 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
     println!("program:   {}", program.display());
     println!("kind:      {}", kind.describe());
     match libraries {
-        Ok(folder) => {
-            println!("libraries: {}", folder.display());
-            for name in LIBRARIES.iter().filter(|name| !folder.join(name).exists()) {
+        Ok(directory) => {
+            println!("libraries: {}", directory.display());
+            for name in LIBRARIES
+                .iter()
+                .filter(|name| !directory.join(name).exists())
+            {
                 println!("           {name} is missing");
             }
-            for (at, (variable, value)) in settings(folder, kind).iter().enumerate() {
+            for (at, (variable, value)) in settings(directory, kind).iter().enumerate() {
                 let title = if at == 0 { "sets:" } else { "" };
                 println!("{title:10} {variable}={}", value.display());
             }
@@ -168,8 +171,8 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
         }
         _ => println!("device:    {DEVICE}"),
     }
-    if let (Ok(folder), None) = (libraries, &device) {
-        for (at, line) in served(folder).iter().enumerate() {
+    if let (Ok(directory), None) = (libraries, &device) {
+        for (at, line) in served(directory).iter().enumerate() {
             let title = if at == 0 { "served:" } else { "" };
             println!("{title:10} {line}");
         }
@@ -195,10 +198,10 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
 }
 
 /// The host's copies of NVIDIA's libraries, in words: a line each.
-fn served(folder: &Path) -> Vec<String> {
+fn served(directory: &Path) -> Vec<String> {
     let unknown = |why: &str| vec![format!("not known: {why}")];
-    let Ok(libcuda) = CString::new(folder.join("libcuda.so.1").as_os_str().as_bytes()) else {
-        return unknown("the folder's name has a zero byte");
+    let Ok(libcuda) = CString::new(directory.join("libcuda.so.1").as_os_str().as_bytes()) else {
+        return unknown("the directory's name has a zero byte");
     };
     // SAFETY: the path lives across the call; the library is this project's, and stays for good. From here on its name
     // means this file.
@@ -269,17 +272,17 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
             (false, false) => Err(Failure(127, format!("{shown} does not exist"))),
         };
     }
-    let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    env::split_paths(&folders)
-        .map(|folder| folder.join(name))
+    let directories = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    env::split_paths(&directories)
+        .map(|directory| directory.join(name))
         .find(|path| runs(path))
         .ok_or_else(|| Failure(127, format!("{shown} was not found in PATH")))
 }
 
-/// The folder of our libraries, as an absolute path: the program may change its working folder.
+/// The directory of our libraries, as an absolute path: the program may change its working directory.
 fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
     let candidates = match wished {
-        Some(folder) => vec![folder.to_owned()],
+        Some(directory) => vec![directory.to_owned()],
         None => {
             let own = env::current_exe().ok();
             let beside = own
@@ -294,15 +297,15 @@ fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
     };
     let found = candidates
         .iter()
-        .find(|folder| folder.join(PRELOAD).is_file());
-    let found = found.and_then(|folder| folder.canonicalize().ok());
+        .find(|directory| directory.join(PRELOAD).is_file());
+    let found = found.and_then(|directory| directory.canonicalize().ok());
     found.ok_or_else(|| {
         let places: Vec<_> = candidates
             .iter()
-            .map(|folder| folder.display().to_string())
+            .map(|directory| directory.display().to_string())
             .collect();
         format!(
-            "{PRELOAD} was not found in {}; --libdir names its folder",
+            "{PRELOAD} was not found in {}; --libdir names its directory",
             places.join(" or ")
         )
     })

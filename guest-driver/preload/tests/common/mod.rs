@@ -41,14 +41,14 @@ R(cudart11_cudaGraphInstantiate)
 "#;
 
 pub struct Bench {
-    pub folder: TempDir,
+    pub directory: TempDir,
 }
 
 impl Bench {
-    /// A folder with `lib/libcudart.so.12`, `.13`, an empty libcuda.so.1 and the preload.
+    /// A directory with `lib/libcudart.so.12`, `.13`, an empty libcuda.so.1 and the preload.
     pub fn new() -> Self {
         let bench = Self {
-            folder: TempDir::new().unwrap(),
+            directory: TempDir::new().unwrap(),
         };
         std::fs::create_dir(bench.path("lib")).unwrap();
         for version in ["12", "13"] {
@@ -95,14 +95,14 @@ impl Bench {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub fn compile(&self, output: &str, sources: &[(&str, &str)], flags: &[&str]) -> PathBuf {
         let output = self.path(output);
         let mut command = Command::new("gcc");
         command
-            .current_dir(self.folder.path())
+            .current_dir(self.directory.path())
             .args(["-w", "-o"])
             .arg(&output);
         for (name, text) in sources {
@@ -179,7 +179,7 @@ fn built(name: &str) -> PathBuf {
     };
     let newest = [programs.to_owned(), programs.join("deps")]
         .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .flat_map(|directory| std::fs::read_dir(directory).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(is_it)
         .max_by_key(|file| file.metadata().and_then(|data| data.modified()).unwrap());

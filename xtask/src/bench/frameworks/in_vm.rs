@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::{Bench, Line, Program, Way, compare};
 use crate::initramfs::Job;
 use crate::process::tail;
-use crate::vm::{self, SHARE_TAG, SharedFolder};
+use crate::vm::{self, SHARE_TAG, SharedDirectory};
 
 /// The programs, by words of their names.
 const PROGRAMS: [&str; 2] = ["transformer flash", "lstm"];
@@ -31,7 +31,7 @@ const ROOT: &str = "mkdir /host && mount -t virtiofs {tag} /host -o ro && for d 
 pub fn measure(bench: &Bench<'_>) -> Result<Vec<Program>> {
     let native: Vec<Line<Vec<f64>>> = bench.lines(Way::Native, "models.py", &PROGRAMS)?;
     let (qemu, ..) = bench.kit.vm.as_ref().context("no VM was prepared")?;
-    let shared = SharedFolder::start(qemu, "/".as_ref(), &bench.kit.logs.join("virtiofsd.log"))?;
+    let shared = SharedDirectory::start(qemu, "/".as_ref(), &bench.kit.logs.join("virtiofsd.log"))?;
     let socket = shared.socket();
     let mut spec = bench.kit.spec(&bench.backend.sockets[0])?;
     spec.share = Some(&socket);

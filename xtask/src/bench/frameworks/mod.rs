@@ -125,7 +125,7 @@ struct Bench<'a> {
     backend: Backend,
     python: PathBuf,
     scripts: PathBuf,
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     end: Instant,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Bench<'a> {
     /// Starts a back end with a VM for each of [`WEIGHTS`]. Nothing is begun after `end`.
     fn start(options: &Options, kit: &'a Kit, paths: Option<&Paths>, end: Instant) -> Result<Self> {
         let python = options.python.clone().context("--python names no Python")?;
-        let folders = match options.libraries.is_empty() {
+        let directories = match options.libraries.is_empty() {
             true => libraries_of(&python).context("this Python has no PyTorch")?,
             false => options.libraries.clone(),
         };
@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
             &log,
             |command, dir| {
                 let policy = dir.join("policy.toml");
-                fs::write(&policy, policy_of(dir, &folders)?)?;
+                fs::write(&policy, policy_of(dir, &directories)?)?;
                 command.arg("--config").arg(policy);
                 Ok(())
             },
@@ -159,7 +159,7 @@ impl<'a> Bench<'a> {
             backend,
             python,
             scripts,
-            folders,
+            directories,
             end,
         })
     }
@@ -260,7 +260,7 @@ impl<'a> Bench<'a> {
         let mut command = match way {
             Way::Native => {
                 let mut command = Command::new(&program);
-                command.env("LD_LIBRARY_PATH", std::env::join_paths(&self.folders)?);
+                command.env("LD_LIBRARY_PATH", std::env::join_paths(&self.directories)?);
                 command
             }
             Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &program),
@@ -412,22 +412,22 @@ fn verdict(native: &[f64], ours: &[f64]) -> &'static str {
     }
 }
 
-/// The folders of NVIDIA's libraries beside a Python's PyTorch.
+/// The directories of NVIDIA's libraries beside a Python's PyTorch.
 fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     const ASK: &str = "import glob, os, torch\n\
          print('\\n'.join(sorted(glob.glob(os.path.join(os.path.dirname(torch.__file__), '..', 'nvidia', '*', 'lib')) + \
          glob.glob(os.path.join(os.path.dirname(torch.__file__), '..', 'cusparselt', 'lib')))))";
     let said = capture(Command::new(python).args(["-c", ASK]))?;
-    let folders = said.lines().filter_map(|line| fs::canonicalize(line).ok());
-    Ok(folders.collect())
+    let directories = said.lines().filter_map(|line| fs::canonicalize(line).ok());
+    Ok(directories.collect())
 }
 
-/// A policy with a VM for each of [`WEIGHTS`], which all have the libraries in these folders.
-fn policy_of(dir: &Path, folders: &[PathBuf]) -> Result<String> {
+/// A policy with a VM for each of [`WEIGHTS`], which all have the libraries in these directories.
+fn policy_of(dir: &Path, directories: &[PathBuf]) -> Result<String> {
     let ahead: Vec<&str> = AHEAD.split(',').collect();
     let mut text = format!(
         "[libraries]\nfolders = {}\nahead = {}\n",
-        serde_json::to_string(folders)?,
+        serde_json::to_string(directories)?,
         serde_json::to_string(&ahead)?
     );
     for (vm, weight) in WEIGHTS.into_iter().enumerate() {

@@ -37,8 +37,8 @@ pub fn compare(bench: &Bench<'_>) -> Result<Operators> {
     let seconds = left.as_secs().saturating_sub(60);
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     let parts = (processors / 2).clamp(1, MOST_PARTS);
-    let folder = tempfile::tempdir()?;
-    let [native, ours] = ["native", "ours"].map(|name| folder.path().join(name));
+    let directory = tempfile::tempdir()?;
+    let [native, ours] = ["native", "ours"].map(|name| directory.path().join(name));
     let outcomes: Vec<Result<()>> = thread::scope(|scope| {
         let each = [(Way::Native, &native), (Way::Ours, &ours)]
             .into_iter()

@@ -91,13 +91,13 @@ impl Results {
     /// Writes the file, where one is asked for, and the page.
     pub fn write(&self, options: &Options, paths: Option<&Paths>) -> Result<()> {
         let whole = options.only.is_empty() && options.parts.is_empty() && !options.quick;
-        let folder = match (&options.results, paths) {
-            (Some(folder), _) => folder.clone(),
+        let directory = match (&options.results, paths) {
+            (Some(directory), _) => directory.clone(),
             (None, Some(paths)) if whole => paths.root.join("benches/results"),
             (None, _) => return Ok(()),
         };
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(format!("{}{SUFFIX}", self.machine.slug()));
+        fs::create_dir_all(&directory)?;
+        let path = directory.join(format!("{}{SUFFIX}", self.machine.slug()));
         fs::write(&path, format!("{}\n", serde_json::to_string_pretty(self)?))
             .with_context(|| format!("cannot write {}", path.display()))?;
         println!("JSON    {}", path.display());

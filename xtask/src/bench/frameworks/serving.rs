@@ -39,12 +39,12 @@ struct Server {
 }
 
 impl Server {
-    fn start(bench: &Bench<'_>, way: Way, folder: &Path) -> Result<Self> {
-        let folder = folder.join(way.name());
-        std::fs::create_dir(&folder)?;
+    fn start(bench: &Bench<'_>, way: Way, directory: &Path) -> Result<Self> {
+        let directory = directory.join(way.name());
+        std::fs::create_dir(&directory)?;
         let python = bench.python(way, 0);
         let log = format!("{SCRIPT}-{}.log", way.name());
-        let mut command = bench.command(&python, SCRIPT, &[&folder.to_string_lossy()], &log)?;
+        let mut command = bench.command(&python, SCRIPT, &[&directory.to_string_lossy()], &log)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Proc::spawn(&mut command, libc::SIGKILL)?;
         let asks = process.stdin();
@@ -94,10 +94,10 @@ impl Server {
 ///
 /// A server does not start, for example because vLLM is not installed, or ends early.
 pub fn measure(bench: &Bench<'_>) -> Result<(Rows, Vec<Program>)> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut servers: Vec<Server> = [Way::Native, Way::Ours]
         .into_iter()
-        .map(|way| Server::start(bench, way, folder.path()))
+        .map(|way| Server::start(bench, way, directory.path()))
         .collect::<Result<_>>()?;
     for server in &mut servers {
         server.answer()?;

@@ -43,16 +43,16 @@ pub struct Share {
 pub fn measure(bench: &Bench<'_>) -> Result<Vec<Share>> {
     let mut alone = Vec::new();
     for (vm, weight) in WEIGHTS.into_iter().enumerate() {
-        let folder = tempfile::tempdir()?;
-        alone.push(train(bench, vm, weight, folder.path(), 1)?);
+        let directory = tempfile::tempdir()?;
+        alone.push(train(bench, vm, weight, directory.path(), 1)?);
     }
-    let folder = tempfile::tempdir()?;
-    let folder = folder.path();
+    let directory = tempfile::tempdir()?;
+    let directory = directory.path();
     let together: Vec<Result<Trained>> = std::thread::scope(|scope| {
         let threads: Vec<_> = WEIGHTS
             .into_iter()
             .enumerate()
-            .map(|(vm, weight)| scope.spawn(move || train(bench, vm, weight, folder, 2)))
+            .map(|(vm, weight)| scope.spawn(move || train(bench, vm, weight, directory, 2)))
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined
@@ -67,12 +67,12 @@ fn train(
     bench: &Bench<'_>,
     vm: usize,
     weight: u32,
-    folder: &std::path::Path,
+    directory: &std::path::Path,
     count: usize,
 ) -> Result<Trained> {
     let steps = (STEPS * weight as usize).to_string();
-    let (folder, count) = (folder.to_string_lossy(), count.to_string());
-    let said = bench.run_in(vm, "training.py", &[&steps, &folder, &count])?;
+    let (directory, count) = (directory.to_string_lossy(), count.to_string());
+    let said = bench.run_in(vm, "training.py", &[&steps, &directory, &count])?;
     serde_json::from_str(said.trim()).with_context(|| format!("training.py printed {said:?}"))
 }
 

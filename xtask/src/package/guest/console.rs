@@ -15,7 +15,7 @@ use crate::vm::{JobReport, Machine};
 /// Prints how much of the GPU's memory is in use.
 const USED: &str = "gpgpu-smi --query-gpu memory.used --format csv,noheader";
 
-/// The folder of the programs in the guest.
+/// The directory of the programs in the guest.
 const PROGRAMS: &str = "/srv/programs";
 
 /// Seconds that a command may take that is done at once on a machine that is not emulated.

@@ -14,10 +14,10 @@ use crate::package::machine::Machine;
 /// The size of the file system; the file has holes where nothing is written.
 const SIZE: &str = "4G";
 
-/// The beginning of the names of the folders of disks.
+/// The beginning of the names of the directories of disks.
 const PREFIX: &str = "disk-";
 
-/// The mount point of this machine's folders while the disk is made.
+/// The mount point of this machine's directories while the disk is made.
 pub const FILES: &str = "/run/files";
 
 /// A user of the guest who may use the device, and one who may not.
@@ -87,8 +87,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes one of the root `clean`, in a temporary folder below `parent`, with folders of this machine under other
-    /// names in `/srv`. `adapt` changes the root before; it finds the folders in `/run/files`.
+    /// Makes one of the root `clean`, in a temporary directory below `parent`, with directories of this machine under
+    /// other names in `/srv`. `adapt` changes the root before; it finds the directories in `/run/files`.
     pub fn make(
         clean: &Path,
         files: &[(&Path, &str)],
@@ -107,16 +107,16 @@ impl Disk {
         let dir = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(parent)
-            .context("cannot create a folder for the disk")?;
+            .context("cannot create a directory for the disk")?;
         let places: Vec<(&Path, String)> = files
             .iter()
             .map(|(from, name)| (*from, format!("{FILES}/{name}")))
             .collect();
-        let mut folders = vec![(dir.path(), "/run/made")];
-        folders.extend(places.iter().map(|(from, to)| (*from, to.as_str())));
+        let mut directories = vec![(dir.path(), "/run/made")];
+        directories.extend(places.iter().map(|(from, to)| (*from, to.as_str())));
         // Another user has to find the disk: QEMU's under libvirt.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
-        let machine = Machine::start(clean, &folders, log)?;
+        let machine = Machine::start(clean, &directories, log)?;
         for user in [MEMBER, OUTSIDER] {
             machine.run(&["useradd", "--create-home", "--shell", "/bin/bash", user])?;
         }
@@ -134,8 +134,8 @@ impl Disk {
         Ok(Self { dir })
     }
 
-    /// The folder of all three.
-    pub fn folder(&self) -> &Path {
+    /// The directory of all three.
+    pub fn directory(&self) -> &Path {
         self.dir.path()
     }
 

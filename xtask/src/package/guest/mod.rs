@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::contents::{DKMS, GUEST, MODULE};
-use super::lifecycle::{EARLIER, LOADER_LINK, PROFILE_LINK, in_folder, parent, version_of};
+use super::lifecycle::{EARLIER, LOADER_LINK, PROFILE_LINK, in_directory, parent, version_of};
 use super::{machine, root};
 use crate::kit::{self, Kit};
 use crate::runner::{Backend, Gpu};
 use crate::setup::Environment;
 use crate::ui::Step;
-use crate::vm::{Accel, Machine, Qemu, SHARE_TAG, SharedFolder, Spec};
+use crate::vm::{Accel, Machine, Qemu, SHARE_TAG, SharedDirectory, Spec};
 use console::{Expected, Guest, Way};
 use disk::{Disk, MEMBER};
 
@@ -30,7 +30,7 @@ const INSTALL: u64 = 900;
 /// Seconds in which PyTorch may be imported, by two processes one after the other, and compute.
 const PYTORCH: u64 = 900;
 
-/// The guest's mount point of the shared folder of Python packages.
+/// The guest's mount point of the shared directory of Python packages.
 const SHARED: &str = "/mnt";
 
 /// DKMS's log of the compiler's output.
@@ -58,7 +58,7 @@ const SYSTEM: [&str; 14] = [
 ];
 
 /// Leads the packages `made`, and before them `earlier`, through their life in a guest of this Debian. `pytorch` is a
-/// folder of Python packages with PyTorch, which a user runs there if it is given.
+/// directory of Python packages with PyTorch, which a user runs there if it is given.
 pub fn run(
     kit: &Kit,
     environment: &Environment,
@@ -68,11 +68,11 @@ pub fn run(
     pytorch: Option<&Path>,
 ) -> Result<()> {
     let paths = &environment.paths;
-    if let Some(folder) = pytorch {
+    if let Some(directory) = pytorch {
         ensure!(
-            folder.join("torch").is_dir(),
-            "{} has no PyTorch; `pip install --target` makes such a folder",
-            folder.display()
+            directory.join("torch").is_dir(),
+            "{} has no PyTorch; `pip install --target` makes such a directory",
+            directory.display()
         );
     }
     let clean = root::GUEST.ensure(paths, environment.cache(), debian)?;
@@ -99,7 +99,9 @@ pub fn run(
     let socket = backend.sockets.first().context("no socket for the VM")?;
     let console = kit.logs.join("guest-console.log");
     let share = pytorch
-        .map(|folder| SharedFolder::start(&qemu, folder, &kit.logs.join("guest-virtiofsd.log")))
+        .map(|directory| {
+            SharedDirectory::start(&qemu, directory, &kit.logs.join("guest-virtiofsd.log"))
+        })
         .transpose()?;
     let led = boot(&qemu, accel, &disk, socket, share.as_ref(), &console).and_then(|guest| {
         let mut life = Life {
@@ -128,11 +130,11 @@ fn boot(
     accel: Accel,
     disk: &Disk,
     socket: &Path,
-    share: Option<&SharedFolder>,
+    share: Option<&SharedDirectory>,
     console: &Path,
 ) -> Result<Guest> {
     let (kernel, initramfs, image) = (disk.kernel(), disk.initramfs(), disk.image());
-    let share = share.map(SharedFolder::socket);
+    let share = share.map(SharedDirectory::socket);
     let spec = Spec {
         qemu,
         accel,
@@ -201,7 +203,7 @@ impl Life<'_> {
 
     /// The files of the guest's packages.
     fn packages(files: &[PathBuf], at: &str) -> Vec<String> {
-        let mut names = in_folder(files, at);
+        let mut names = in_directory(files, at);
         names.retain(|name| name.contains(DKMS) || name.contains(GUEST));
         names
     }
