@@ -16,9 +16,9 @@ use crate::{
     supervisor::{Gpu, metrics::Address},
 };
 
-/// More than the VMs of any host.
+/// More than the number of VMs on any host.
 const MAX_SOCKETS: u32 = 1024;
-/// More would waste device memory and processes: each start of a driver slows the others down.
+/// The limit: each start of a driver slows down the others, and warm workers occupy device memory.
 const MAX_WARM_WORKERS: usize = 64;
 
 /// Runs CUDA for virtual machines that have no GPU, as a vhost-user back end.
@@ -227,7 +227,7 @@ impl TryFrom<Args> for Config {
             return Err(Error::WarmWorkers);
         }
         let policies = match &args.config {
-            // SIGHUP rereads it, in whatever directory this process is then.
+            // SIGHUP rereads the file, and the working directory may have changed by then.
             Some(file) => Policies::read(&std::path::absolute(file).unwrap_or(file.clone()))?,
             None => Policies::of_flags(vms(&args)?, libraries(&args)?),
         };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! vhost-user back end that runs CUDA for virtual machines without a GPU.
+//! A vhost-user back end that runs CUDA for virtual machines without a GPU.
 //!
-//! One program in several roles, each a process of its own:
-//! - [`supervisor`]: the one that the operator starts; it starts and watches the others.
+//! One program has several roles, each a process of its own:
+//! - [`supervisor`]: the process that the operator starts; it starts and watches the others.
 //! - [`backend`]: the device process, one for each VM: the vhost-user back end.
 //! - [`worker`]: one for each CUDA process of a guest; it runs that process's CUDA.
 //! - [`mover`]: one for each GPU; it copies between guests' memory and workers' device memory.
 //!
-//! [`ipc`] has their messages, and [`sandbox`] their sandboxes.
+//! [`ipc`] has the messages between them, and [`sandbox`] their sandboxes.
 
 pub mod account;
 pub mod args;
@@ -39,10 +39,10 @@ use policy::{HostGpu, Policies};
 use sandbox::{Role, Sandbox, Seccomp};
 use supervisor::{Chosen, Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
 
-/// The program: executes its command line, and logs the reason if it cannot.
+/// The main function: executes the command line, and logs the reason if that fails.
 pub fn main() -> ExitCode {
     let role = std::env::args_os().nth(1);
-    // The supervisor's own arguments are options, and its log is started once they are read.
+    // The supervisor's own arguments are options, and its log is started after they are parsed.
     let role = role.filter(|role| !role.as_encoded_bytes().starts_with(b"-"));
     if role.as_ref().is_some_and(|role| role == top::COMMAND) {
         return show_top();
@@ -101,7 +101,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                 .and_then(|gpu| gpu.parse().ok())
                 .ok_or("A mover needs the number of its GPU")?;
             let link = role::take_channel()?;
-            // In its sandbox, the process hides its memory, and could not open it.
+            // In its sandbox, the process hides its memory and could not open the page table.
             let table = mover::PageTable::open().map_err(mover::Error::PageTable)?;
             let sandbox = role::confine(Role::Mover)?;
             mover::run(link, gpu, sandbox, table)?;
@@ -138,7 +138,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The program of a role, with the arguments that all roles get.
+/// The program of a role, with the arguments of all roles.
 fn own(config: &Config, role: &str) -> Result<Program, Box<dyn Error>> {
     let mut program = Program::own(role)?;
     let settings = config.sandbox.to_arguments();
@@ -147,7 +147,7 @@ fn own(config: &Config, role: &str) -> Result<Program, Box<dyn Error>> {
     Ok(program)
 }
 
-/// The program of workers, as far as the command line determines it.
+/// The program of workers, as the command line determines it.
 fn worker_program(config: &Config) -> Result<Program, Box<dyn Error>> {
     let mut worker = own(config, role::WORKER)?;
     let options = [
@@ -189,7 +189,7 @@ fn compile_cache(config: &Config, gpu: Gpu) -> Result<Option<Cache>, Box<dyn Err
     Ok(cache)
 }
 
-/// Blocks SIGINT and SIGTERM, which are an orderly end from here on; returns a descriptor for them.
+/// Blocks SIGINT and SIGTERM, and returns a descriptor that reads them: from here on they mean an orderly end.
 fn stop_signals() -> Result<SignalFd, Box<dyn Error>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -207,7 +207,7 @@ fn sensors_program(worker: &Program, gpus: &[HostGpu]) -> Program {
     sensors
 }
 
-/// Tries the sandbox and the libraries in it, in a process of its own.
+/// Tests the sandbox, and the libraries inside it, in a process of its own.
 fn try_sandbox(config: &Config) -> Result<(), Box<dyn Error>> {
     let mut check = own(config, role::CHECK)?;
     // Checks that workers repeat need not delay the start.
@@ -217,7 +217,8 @@ fn try_sandbox(config: &Config) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Tells the driver of workers where its compile cache is, and to load a library's parts when they are used.
+/// Sets the path of the driver's compile cache for workers, and has the driver load parts of libraries at their first
+/// use.
 fn set_up_driver(worker: &mut Program, cache: Option<&Cache>) {
     if let Some(cache) = cache {
         worker.arguments.push(role::CACHE.into());
@@ -226,12 +227,12 @@ fn set_up_driver(worker: &mut Program, cache: Option<&Cache>) {
     for (name, value) in worker::cache_variables(cache.is_some()) {
         worker.environment.push((name.into(), value.into()));
     }
-    // Otherwise the driver places libraries in all contexts, unasked and so uncharged.
+    // Otherwise the driver loads libraries into all contexts, without a request and thus without a charge.
     let lazy = ("CUDA_MODULE_LOADING".into(), "LAZY".into());
     worker.environment.push(lazy);
 }
 
-/// Raises the limit of descriptors to the most that the system allows.
+/// Raises the limit of open descriptors to the maximum that the system allows.
 fn raise_descriptor_limit() -> nix::Result<()> {
     // Each client costs each process a few descriptors, and the default is 1024.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -275,7 +276,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         );
         Vec::new()
     });
-    // It compiles one small kernel.
+    // Its only code to compile is one small kernel.
     for (name, value) in worker::cache_variables(false) {
         mover.environment.push((name.into(), value.into()));
     }
@@ -313,7 +314,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has SIGHUP read the policy's file again.
+/// Makes SIGHUP read the policy file again.
 fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGHUP);
@@ -323,7 +324,7 @@ fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> 
     Ok(Reload::new(signals, file, gpus))
 }
 
-/// Logs the effect of the configuration.
+/// Logs the effective configuration.
 fn print(policies: &Policies, gpus: &[HostGpu]) {
     for (number, gpu) in gpus.iter().enumerate() {
         let memory = policy::values::Memory(Some(gpu.memory));

@@ -21,9 +21,9 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Variables that set the level; the first one that is set counts.
+/// Variables that set the level. The first one that is set is used.
 const LEVEL: [&str; 2] = ["VIRTIO_GPGPU_LOG", "RUST_LOG"];
-/// The variable by which the supervisor tells its processes the format.
+/// The variable by which the supervisor passes the format to its processes.
 const FORMAT: &str = "VIRTIO_GPGPU_LOG_FORMAT";
 
 /// The format of lines.
@@ -32,12 +32,12 @@ pub enum Format {
     /// Lines for people: a time, a level and a sentence.
     #[default]
     Text,
-    /// A JSON object for each line, with the sentence and its subjects in fields.
+    /// A JSON object for each line, with the message and its subjects in fields.
     Json,
 }
 
 impl Format {
-    /// The supervisor's choice for its processes.
+    /// The format that the supervisor has passed to this process.
     pub fn inherited() -> Self {
         match std::env::var_os(FORMAT) {
             Some(format) if format == "json" => Self::Json,
@@ -45,7 +45,7 @@ impl Format {
         }
     }
 
-    /// The variable by which a process inherits it.
+    /// The variable that passes the format to a process.
     pub fn variable(self) -> (OsString, OsString) {
         let value = match self {
             Self::Text => "text",
@@ -55,13 +55,13 @@ impl Format {
     }
 }
 
-/// Starts the log of this process, which has this role.
+/// Starts the log of this process, which has the given role.
 pub fn start(format: Format, role: &str) {
     let filter = LEVEL
         .iter()
         .find_map(|name| std::env::var(name).ok())
         .unwrap_or_else(|| "info".to_owned());
-    // The library logs an error for each kick of a guest whose ring makes no sense.
+    // The library logs an error for each kick of a guest whose ring is invalid.
     let filter = EnvFilter::new(format!("{filter},virtio_queue=off"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -78,20 +78,20 @@ pub fn start(format: Format, role: &str) {
     }
 }
 
-/// The log's descriptor once the standard error has another use.
+/// The log's descriptor after the standard error was given another use.
 static KEPT: OnceLock<File> = OnceLock::new();
 
-/// Has the log go on to where the standard error leads now, wherever that will lead.
+/// Keeps the log's present destination, whatever the standard error is used for later.
 ///
 /// # Errors
-/// There are no descriptors left.
+/// The process has no free descriptors.
 pub fn keep() -> io::Result<()> {
     let kept = io::stderr().as_fd().try_clone_to_owned()?;
     let _ = KEPT.set(kept.into());
     Ok(())
 }
 
-/// Writes to the log.
+/// The writer of the log.
 struct Place;
 
 impl Write for Place {
@@ -107,7 +107,7 @@ impl Write for Place {
     }
 }
 
-/// The message alone: it contains the other fields in words.
+/// Formats only the message, because it contains the other fields in words.
 struct Sentence;
 
 impl<'writer> FormatFields<'writer> for Sentence {
@@ -122,7 +122,7 @@ impl<'writer> FormatFields<'writer> for Sentence {
     }
 }
 
-/// A JSON object that says which process logs it, too.
+/// Formats a JSON object that also names the process.
 struct Object {
     json: format::Format<Json>,
     process: String,

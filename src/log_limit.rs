@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Bounds for the log lines that a guest can cause.
+//! Limits for the log lines that a guest can cause.
 
 use std::time::{Duration, Instant};
 
 use crate::pace::Pace;
 
-/// Lines that may come at once, and how long until one more may come.
+/// The number of lines that may be logged at once, and the interval after which one more may follow.
 const LINES: (u32, Duration) = (16, Duration::from_secs(2));
-/// The bound of the supervisor's lines about a VM: if each program is a connection, it takes four lines.
+/// The limit for the supervisor's lines about a VM. A program that opens a connection of its own causes four lines.
 const SUPERVISORS: (u32, Duration) = (32, Duration::from_secs(2));
 
-/// A bucket of log lines: a burst, then a trickle.
+/// A token bucket for log lines.
 #[derive(Debug)]
 pub struct LogLimit {
     pace: Pace,
@@ -31,7 +31,7 @@ impl LogLimit {
         }
     }
 
-    /// For the supervisor's lines about a VM's connections and clients.
+    /// The limit for the supervisor's lines about a VM's connections and clients.
     pub fn of_supervisor() -> Self {
         Self::new(SUPERVISORS)
     }
@@ -43,7 +43,7 @@ impl LogLimit {
         allowed
     }
 
-    /// The number of lines that were not allowed since the last call.
+    /// The number of suppressed lines since the last call.
     pub fn take_missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }

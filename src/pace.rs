@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Rates: so many at once, and then one after each period.
+//! Rate limits: a burst, and then one event in each period.
 
 use std::time::{Duration, Instant};
 
-/// A bucket that fills by one each period, up to its burst.
+/// A token bucket that gains one token in each period, up to its burst.
 #[derive(Debug)]
 pub struct Pace {
     burst: u32,
@@ -23,7 +23,7 @@ impl Pace {
         }
     }
 
-    /// Takes one, if there is one now.
+    /// Takes a token, if there is one now.
     pub fn take(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.refilled);
         let periods = passed.as_nanos() / self.period.as_nanos().max(1);
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(taken(&mut pace, start), 16);
         assert_eq!(taken(&mut pace, start + PERIOD), 1);
         assert_eq!(taken(&mut pace, start + PERIOD * 7 / 2), 2);
-        // Halves of periods are not lost.
+        // Fractions of a period are not lost.
         assert_eq!(taken(&mut pace, start + PERIOD * 4), 1);
         assert_eq!(
             taken(&mut pace, start),

@@ -27,50 +27,50 @@ pub const DEVICE: &str = "device-process";
 pub const WORKER: &str = "worker-process";
 /// The first argument of a mover; its GPU's number follows.
 pub const MOVER: &str = "mover-process";
-/// The first argument of a process that looks for a GPU.
+/// The first argument of a process that checks whether there is a GPU.
 pub const PROBE: &str = "gpu-probe";
-/// The first argument of a process that holds contexts for the measurement of their size.
+/// The first argument of a process that holds contexts, so that their size can be measured.
 pub const CONTEXTS: &str = "context-probe";
 /// The first argument of a process that reads the GPUs' sensors.
 pub const SENSORS: &str = "sensor-probe";
 
-/// The first argument of a process that finds out whether roles can have their sandbox.
+/// The first argument of a process that checks whether roles can enter their sandboxes.
 pub const CHECK: &str = "sandbox-check";
-/// The first argument of a process that makes a directory a mount of its own; its path comes last.
+/// The first argument of a process that makes a directory a separate mount. The path is the last argument.
 pub const DETACH: &str = "detach-directory";
 
-/// A worker's argument, before the directory of the drivers' caches.
+/// A worker's argument, followed by the directory of the drivers' caches.
 pub const CACHE: &str = "--driver-cache";
 
-/// An argument of a process that reads sensors, before the GPUs' addresses on the PCI bus, separated by commas.
+/// An argument of a process that reads sensors, followed by the GPUs' addresses on the PCI bus, separated by commas.
 pub const ADDRESSES: &str = "--gpu-addresses";
 
 /// A worker's argument, and the supervisor's option.
 pub const ALLOW_PAGEABLE_ACCESS: &str = "--allow-pageable-access";
 
-/// A worker's argument: it makes a context before there is a client.
+/// A worker's argument: make a context before there is a client.
 pub const WARM_CONTEXTS: &str = "--warm-contexts";
 
-/// A worker's argument: it gives the driver launches as launches alone.
+/// A worker's argument: submit launches only as launches, never as graphs.
 pub const NO_LAUNCH_GRAPHS: &str = "--no-launch-graphs";
 
-/// The program's name where the kernel shows it, which is for 15 bytes.
+/// The program's name in the kernel, which stores 15 bytes.
 const NAME: &CStr = c"vhost-device-gp";
 
 /// Makes this process end with the supervisor, and undoes inherited settings.
 ///
 /// # Errors
-/// The kernel refuses; it does not.
+/// The kernel refuses, which does not happen.
 pub fn settle() -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // It was started by another name: see `Program::own`.
+    // The file may have another name: see `Program::own`.
     prctl::set_name(NAME)?;
     // The supervisor blocks the signals that it reads from a descriptor.
     SigSet::empty().thread_set_mask()?;
     Ok(())
 }
 
-/// Takes the socket that the supervisor has passed as the standard input.
+/// Takes the socket that the supervisor has passed as standard input.
 ///
 /// # Errors
 /// The process was not started by a supervisor.
@@ -83,7 +83,7 @@ pub fn take_channel() -> io::Result<OwnedFd> {
     Ok(channel)
 }
 
-/// Enters the sandbox of a role, as this process's arguments say; says how.
+/// Enters the sandbox of a role with the settings of this process's arguments, and returns the settings.
 ///
 /// # Errors
 /// See [`sandbox::enter`].
@@ -98,7 +98,7 @@ pub fn confine(role: Role) -> Result<Settings, sandbox::Error> {
     Ok(settings)
 }
 
-/// The GPUs' addresses on the PCI bus, by the driver's numbers, as this process's arguments say.
+/// The GPUs' addresses on the PCI bus, by the driver's numbers, from this process's arguments.
 pub fn addresses() -> Vec<String> {
     let mut arguments = std::env::args();
     let list = arguments
@@ -108,12 +108,12 @@ pub fn addresses() -> Vec<String> {
     list.split(',').map(str::to_owned).collect()
 }
 
-/// NVIDIA's libraries, as this process's arguments say.
+/// NVIDIA's libraries, from this process's arguments.
 pub fn libraries() -> Libraries {
     Libraries::from_arguments(std::env::args_os())
 }
 
-/// The reason that no role would start.
+/// The reason why no role could start.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "The sandbox cannot be set up on this host: {0}. docs/troubleshooting.md lists its requirements; to start \
@@ -121,12 +121,11 @@ pub fn libraries() -> Libraries {
 )]
 pub struct NoSandbox(String);
 
-/// Finds out whether roles can enter their sandboxes, by a process that tries: `program` in the role [`CHECK`]. The log
-/// names the files in the directories of libraries that a worker cannot read, and the libraries that it cannot open
-/// ahead.
+/// Checks whether roles can enter their sandboxes, by a process that tries it: `program` in the role [`CHECK`]. Logs
+/// the files in the directories of libraries that a worker cannot read, and the libraries that it cannot open ahead.
 ///
 /// # Errors
-/// They cannot.
+/// A role cannot enter its sandbox.
 pub fn check(program: &Program) -> Result<(), NoSandbox> {
     let output = program
         .command()
@@ -147,8 +146,8 @@ pub fn check(program: &Program) -> Result<(), NoSandbox> {
     }
 }
 
-/// The main function of that process. It enters the sandbox that requires the most of the host, and prints the reason
-/// if it cannot. Otherwise it prints a line for each file that it cannot read or open there.
+/// The main function of that process. It enters the sandbox with the most requirements, and prints the reason if it
+/// cannot. Otherwise it prints a line for each file that it cannot read or open there.
 pub fn check_sandbox() -> ExitCode {
     let entered = confine(Role::Worker).and_then(|how| sandbox::tighten(Role::Worker, how));
     match entered {

@@ -5,45 +5,45 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{GPUS, Words};
 
-/// As many clients as one VM can have at a time, over all its connections.
+/// The maximum number of clients of a VM at a time, over all its connections.
 pub const CLIENTS: usize = 1024;
 
 /// The state that the supervisor shares with all workers of one VM.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ledger {
-    /// Futexes, by GPU: a process that needs memory which others only keep has asked for it.
+    /// Futexes, by GPU: changes when a process needs memory that other processes only keep.
     pub asked: [AtomicU32; GPUS],
-    /// Futexes, by GPU: a process was charged less than before.
+    /// Futexes, by GPU: changes when the charge of a process becomes smaller.
     pub given: [AtomicU32; GPUS],
-    /// A [`Holding`] by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once
-    /// that is gone.
+    /// A [`Holding`] by GPU and client. The client's worker writes the slot; the supervisor clears it after the
+    /// worker's end.
     pub held: [[AtomicU64; CLIENTS]; GPUS],
-    /// By client, the process's id in the guest, as the guest said it: written by the supervisor, for the VM's own
-    /// clients to read.
+    /// The id of each client's process in the guest, as the guest reported it. The supervisor writes it, and the VM's
+    /// own clients read it.
     pub processes: [AtomicU32; CLIENTS],
-    /// By GPU, for how long it had work of the VM, in nanoseconds. Workers add the time that they observe under open
-    /// grants, the supervisor adds the time of the VM's turns.
+    /// By GPU, the time in nanoseconds for which it had work of the VM. Workers add the time that they observe under
+    /// open grants; the supervisor adds the time of the VM's turns.
     pub busy_ns: [AtomicU64; GPUS],
 }
 
-/// Charges are multiples of this, in bytes: drivers allocate physical memory in such pieces.
+/// The unit of charges, in bytes. Drivers allocate physical memory in pieces of this size.
 pub const GRANULE: u64 = 2 << 20;
 
 /// The GPU memory that clients hold.
 ///
-/// A client's entry is one word. A reader so sees the charged and the kept bytes of one moment: memory that is kept in
-/// one read and gone in the next would count twice, or not at all.
+/// A client's entry is one word, so a reader gets the charged and the kept bytes of the same moment. With two words,
+/// memory that is kept in one read and returned before the next would count twice, or not at all.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     /// Bytes charged.
     pub charged: u64,
-    /// The bytes of it that the worker keeps for its next allocations. It gives them back on request.
+    /// The part of `charged` that the worker keeps for its next allocations. It returns these bytes on request.
     pub kept: u64,
 }
 
 impl Holding {
-    /// The entry of a client that holds so many bytes and only keeps so many of them.
+    /// The entry of a client that holds `bytes` bytes, of which it only keeps `kept`.
     pub fn of(bytes: u64, kept: u64) -> Self {
         let charged = bytes.div_ceil(GRANULE).min(u32::MAX.into()) * GRANULE;
         let kept = kept / GRANULE * GRANULE;
@@ -53,12 +53,12 @@ impl Holding {
         }
     }
 
-    /// The word of a slot, in whose halves are granules.
+    /// The value of a slot: the granules of both fields, one in each half.
     pub fn word(self) -> u64 {
         ((self.charged / GRANULE) << 32) | (self.kept / GRANULE)
     }
 
-    /// The value of a slot. Any number is valid.
+    /// Decodes a slot. Any value is valid.
     pub fn read(slot: &AtomicU64) -> Self {
         let word = slot.load(Ordering::Acquire);
         Self {
@@ -95,7 +95,7 @@ impl Ledger {
             .map(|(_, slot)| slot))
     }
 
-    /// Each client that holds memory of a GPU: its process's id in the guest, and the bytes.
+    /// The clients that hold memory of a GPU: the id of the process in the guest, and the bytes.
     pub fn holders(&self, gpu: usize) -> impl Iterator<Item = (u32, Holding)> {
         let slots = self.held.get(gpu).into_iter().flatten();
         let holders = slots.zip(&self.processes).map(|(slot, process)| {
@@ -105,14 +105,14 @@ impl Ledger {
         holders.filter(|(_, holding)| holding.charged > 0)
     }
 
-    /// A client of this process takes a place.
+    /// Records that a client of this guest process occupies a slot.
     pub fn enter(&self, client: usize, process: u32) {
         if let Some(word) = self.processes.get(client) {
             word.store(process, Ordering::Relaxed);
         }
     }
 
-    /// A client is gone, and with it all that it held.
+    /// Clears the slot of a client that has ended.
     pub fn clear(&self, client: usize) {
         for (slots, given) in self.held.iter().zip(&self.given) {
             if let Some(slot) = slots.get(client)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The charges of one client: made before an allocation, and dropped after the free.
 //!
-//! All processes of a VM reserve in turn. Between threads of one process a mutex sees to that; between processes a
-//! POSIX record lock on the ledger's memory, one byte for each GPU. Such a lock is the process's: the kernel releases
-//! it when the process dies, however it dies. (It also releases it when the process closes any descriptor of the same
-//! file, so there is only one.) The supervisor never takes it, so no worker can hold the supervisor up.
+//! The processes of a VM reserve memory one at a time. A mutex orders the threads of one process; a POSIX record lock
+//! on the ledger's file, one byte for each GPU, orders processes. The lock belongs to the process: the kernel releases
+//! it whenever the process dies. (The kernel also releases it when the process closes any descriptor of the same file,
+//! so the process has only one.) The supervisor never takes the lock, so no worker can delay the supervisor.
 
 use std::{
     fs::File,
@@ -21,12 +21,12 @@ use gpgpu_protocol::{cuda::*, futex};
 
 use super::{GPUS, Holding, Ledger, Shared, TermsView};
 
-/// The maximum time for which a process waits for others to give back kept memory. They do it at once unless their
+/// The maximum time for which a process waits for others to return kept memory. They return it at once unless their
 /// driver is busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One lock of this process at a time, whichever GPU it is for: the kernel takes a process that holds one lock and
-/// waits for another for a single thread, and may see a deadlock where there is none.
+/// Allows this process one lock at a time, whichever GPU it is for. The kernel treats a process that holds one lock and
+/// waits for another as a single thread, and may report a deadlock where there is none.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The lock of one GPU's charges among the processes of a VM.
@@ -85,7 +85,7 @@ struct Inner {
     held: Mutex<[Held; GPUS]>,
 }
 
-/// The memory of a GPU that a client holds, in bytes, before rounding.
+/// The memory of a GPU that a client holds, in bytes, not rounded.
 #[derive(Debug, Default, Clone, Copy)]
 struct Held {
     all: u64,
@@ -103,7 +103,7 @@ impl Inner {
         self.held.lock()
     }
 
-    /// Changes the held memory of a GPU, and notifies the VM's other processes.
+    /// Changes the held memory of a GPU, and wakes the VM's other processes.
     fn change(&self, gpu: usize, change: impl FnOnce(&mut Held)) {
         let mut held = self.held();
         let was = held[gpu].rounded();
@@ -125,11 +125,11 @@ impl Inner {
 /// A VM's limit and use of a GPU's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// The most that it may have.
+    /// The limit.
     pub limit: u64,
     /// The charges of all its processes.
     pub used: u64,
-    /// The part of it that other processes only keep.
+    /// The part of it that other processes only keep for later allocations.
     pub kept_by_others: u64,
 }
 
@@ -137,14 +137,14 @@ pub struct Room {
 #[derive(Debug, Clone)]
 pub struct Quota(Arc<Inner>);
 
-/// Device memory that is charged to a client until this is dropped: drop it after the memory was freed.
+/// Device memory that is charged to a client until this is dropped. Free the memory before you drop the charge.
 #[derive(Debug)]
 #[must_use]
 pub struct Charge {
     quota: Quota,
     gpu: usize,
     bytes: u64,
-    /// Whether it counts as kept; changed under the lock on the held memory.
+    /// Whether the charge counts as kept; changed under the lock of the held memory.
     is_kept: AtomicBool,
 }
 
@@ -158,7 +158,7 @@ fn number(gpu: CUdevice) -> Result<usize, CUresult> {
 }
 
 impl Quota {
-    /// The account of the client that has this place in the ledger.
+    /// The account of the client with this slot of the ledger.
     pub fn new(ledger: Arc<Shared<Ledger>>, terms: TermsView, slot: usize) -> Self {
         Self(Arc::new(Inner {
             ledger,
@@ -191,7 +191,8 @@ impl Quota {
         gpu.into_iter().flat_map(|gpu| self.ledger().holders(gpu))
     }
 
-    /// For how long a GPU had work of the VM, in nanoseconds; `None` for a GPU that cannot be counted.
+    /// The time for which a GPU had work of the VM, in nanoseconds; `None` for a GPU whose number is too large to be
+    /// counted.
     pub fn busy_ns(&self, gpu: usize) -> Option<&AtomicU64> {
         self.ledger().busy_ns.get(gpu)
     }
@@ -211,10 +212,10 @@ impl Quota {
         number(gpu).map_or(0, |gpu| self.0.terms.context_cost(gpu))
     }
 
-    /// Charges `bytes` bytes on a GPU. Allocate only then, and drop the charge if that fails.
+    /// Charges `bytes` bytes on a GPU. Allocate the memory afterwards, and drop the charge if the allocation fails.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY` if the VM would have more than its limit.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the VM would exceed its limit.
     pub fn reserve(&self, gpu: CUdevice, bytes: u64) -> Result<Charge, CUresult> {
         let gpu = number(gpu)?;
         let ledger = self.ledger();
@@ -234,7 +235,7 @@ impl Quota {
         let holds = Held { all, ..held[gpu] };
         let now = holds.rounded();
         if now.charged < all {
-            // More than a slot can say.
+            // A slot cannot represent this much.
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         if turn.is_some()
@@ -255,7 +256,7 @@ impl Quota {
         })
     }
 
-    /// As [`Quota::reserve`], and waits for other processes of the VM to give back kept memory, if that would help.
+    /// As [`Quota::reserve`], but waits for other processes of the VM to return kept memory if that would help.
     ///
     /// # Errors
     /// As [`Quota::reserve`].
@@ -271,7 +272,7 @@ impl Quota {
             };
             let missing = room.used.saturating_add(bytes).saturating_sub(room.limit);
             let left = deadline.saturating_duration_since(Instant::now());
-            // Memory given back meanwhile makes another try worthwhile.
+            // Try again if memory was returned in the meantime.
             let moved = ledger.given[number].load(Ordering::Acquire) != given;
             if left.is_zero() || (room.kept_by_others < missing && !moved) {
                 return result;
@@ -284,7 +285,7 @@ impl Quota {
         }
     }
 
-    /// The number of requests to processes of the VM to return kept memory.
+    /// The number of requests so far to the VM's processes to return kept memory.
     pub fn asked(&self, gpu: CUdevice) -> u32 {
         number(gpu).map_or(0, |gpu| self.ledger().asked[gpu].load(Ordering::Acquire))
     }
@@ -298,13 +299,13 @@ impl Quota {
 }
 
 impl Charge {
-    /// Bytes.
+    /// The charged bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Sets whether the memory is only kept for the next allocation. Its holder gives kept memory back when
-    /// [`Quota::asked`] changes. This holds until the charge is dropped or set again.
+    /// Sets whether the memory is only kept for the next allocation. Its holder returns kept memory when
+    /// [`Quota::asked`] changes. This applies until the charge is dropped or set again.
     pub fn set_kept(&self, is_kept: bool) {
         self.quota.0.change(self.gpu, |held| {
             if self.is_kept.swap(is_kept, Ordering::Relaxed) != is_kept {

@@ -74,11 +74,11 @@ fn pitfall_71_a_ledger_never_underruns() {
     let ledger = ledger(Some(8 * MIB));
     let quota = ledger.quota(0);
     let charge = quota.reserve(0, 8 * MIB).unwrap();
-    // A limit below the use takes nothing away, and refuses every new charge.
+    // A limit below the use frees nothing, and refuses every new charge.
     ledger.terms.set_limit(Some(2 * MIB));
     assert_eq!(quota.room(0), Some(room(2 * MIB, 8 * MIB, 0)));
     assert!(quota.reserve(0, 1).is_err());
-    // The supervisor clears the slot, and the worker, which was not quite gone, drops its charges.
+    // The supervisor clears the slot while the worker has not quite ended; then the worker drops its charges.
     ledger.clear(0);
     drop(charge);
     assert_eq!(ledger.used(0), 0);
@@ -89,7 +89,7 @@ fn pitfall_71_a_ledger_never_underruns() {
     assert!(quota.reserve(-1, 1).is_err());
     assert!(ledger.quota(usize::MAX).reserve(0, 1).is_err());
     assert_eq!(ledger.used(0), 0);
-    // Slots that hold anything.
+    // The slots in use.
     for slot in &ledger.held[0] {
         slot.store(u64::MAX, Ordering::Relaxed);
     }
@@ -154,14 +154,14 @@ fn pitfall_69_contexts_share_their_granules_with_nothing() {
     assert!(quota.reserve(2, quota.context_cost(2)).is_err());
 }
 
-/// The use of GPU 0 while no process takes more. The slots are read one after the other: without the lock, memory that
-/// one process returns and another takes meanwhile would be counted twice.
+/// The use of GPU 0 while no process reserves more. The slots are read one after the other: without the lock, memory
+/// that one process returns and another reserves in between would count twice.
 fn used(ledger: &Shared<Ledger>) -> u64 {
     let _turn = Turn::take(ledger.file(), 0).unwrap();
     ledger.used(0)
 }
 
-/// A client that reserves and gives back, as its numbers say, and checks the limit whenever it got something.
+/// A client that reserves and returns memory in the given steps, and checks the limit after each reservation.
 fn churn(quota: &Quota, limit: u64, steps: &[u16]) {
     let mut held = Vec::new();
     for step in steps {
@@ -232,7 +232,7 @@ impl Drop for Child {
     }
 }
 
-/// One of the processes of the test below; run by that alone.
+/// The body of a process of the test below; run only by that test.
 #[test]
 #[ignore = "a part of another test"]
 fn child() {
@@ -254,7 +254,7 @@ fn child() {
             })
             .collect();
         churn(&quota, limit, &steps);
-        // The parent's reading: the progress.
+        // The parent reads this as the progress.
         ledger.held[1][slot].fetch_add(1, Ordering::Release);
     }
 }

@@ -9,11 +9,11 @@ use std::{
 
 use gpgpu_protocol::{api::Sensor, futex};
 
-/// The maximum age of a sample that a guest gets. No GPU is asked more often.
+/// The maximum age of a sample that a guest gets. A GPU's sensors are read at most this often.
 pub const SAMPLE_AGE: Duration = Duration::from_millis(100);
 /// The maximum number of retries of a reader. The supervisor writes for well under a microsecond.
 const TRIES: u32 = 1000;
-/// The word of a sensor whose value is not known.
+/// The word of a sensor whose value is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The values of a GPU's sensors at one time.
@@ -21,12 +21,12 @@ const UNKNOWN: u64 = u64::MAX;
 pub struct Sample {
     /// The time, in nanoseconds of the monotonic clock.
     pub at: u64,
-    /// By [`Sensor::number`], each value that is known, in the sensor's unit.
+    /// The known values, by [`Sensor::number`], in the sensor's unit.
     pub values: [Option<u64>; Sensor::COUNT],
 }
 
 impl Sample {
-    /// A sample of this time without any value.
+    /// A sample of this time without values.
     pub fn unknown(at: u64) -> Self {
         let values = [None; Sensor::COUNT];
         Self { at, values }
@@ -47,12 +47,12 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// Replaces the sample, and wakes those that wait for a change. Only one thread at a time may call this.
+    /// Replaces the sample, and wakes the threads that wait for a change. Only one thread at a time may call this.
     pub(super) fn write(&self, sample: Option<&Sample>) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence
             .store(sequence.wrapping_add(1), Ordering::Relaxed);
-        // No reader that sees a word below misses that the sequence is odd.
+        // A reader that sees one of the words below also sees the odd sequence.
         fence(Ordering::Release);
         let at = sample.map_or(0, |sample| sample.at);
         self.at.store(at, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Readings {
                 for (value, word) in sample.values.iter_mut().zip(&self.values) {
                     *value = Some(word.load(Ordering::Relaxed)).filter(|word| *word != UNKNOWN);
                 }
-                // The words above are read before the sequence is looked at again.
+                // The words above are read before the sequence is read again.
                 fence(Ordering::Acquire);
                 if self.sequence.load(Ordering::Relaxed) == sequence {
                     return (sequence, Some(sample).filter(|sample| sample.at > 0));
@@ -83,11 +83,11 @@ impl Readings {
             }
             hint::spin_loop();
         }
-        // The supervisor has stopped in the middle of a write, or has written at each try.
+        // The supervisor stopped in the middle of a write, or wrote during each try.
         (sequence, None)
     }
 
-    /// Sleeps until there is a write after the [`Self::read`] that gave this number, or for so long.
+    /// Sleeps until the first write after the [`Self::read`] that returned this number, at most for `limit`.
     pub(super) fn wait(&self, sequence: u32, limit: Duration) {
         futex::wait_for(&self.sequence, sequence, limit);
     }

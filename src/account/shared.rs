@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A sealed memfd as a value of atomic words.
+//! A value of atomic words in a sealed memfd.
 
 use std::{
     ffi::CStr, fs::File, io, num::NonZeroUsize, ops::Deref, os::fd::AsFd, ptr::NonNull, sync::Arc,
@@ -12,7 +12,7 @@ use nix::{
 
 use crate::ipc;
 
-/// A type that is made of atomic integers alone.
+/// A type that consists of atomic integers only.
 ///
 /// # Safety
 /// Every bit pattern is a value of it, and all of it can be changed through a shared reference.
@@ -31,7 +31,7 @@ unsafe impl<T: Words> Send for Shared<T> {}
 unsafe impl<T: Words> Sync for Shared<T> {}
 
 impl<T: Words> Shared<T> {
-    /// New memory, zeros.
+    /// New memory, filled with zeros.
     ///
     /// # Errors
     /// The host is out of memory or file descriptors.
@@ -39,28 +39,28 @@ impl<T: Words> Shared<T> {
         Self::map(Arc::new(ipc::sealed_memfd(name, size_of::<T>() as u64)?))
     }
 
-    /// The same memory, read-only for every other process that has it.
+    /// The same, but every other process can map it only for reading.
     ///
     /// # Errors
-    /// As [`Self::new`]; the kernel is older than Linux 5.1.
+    /// As [`Self::new`]; also on a kernel older than Linux 5.1.
     pub fn new_for_readers(name: &CStr) -> io::Result<Self> {
         let file = ipc::memfd(name, size_of::<T>() as u64)?;
         let shared = Self::map(Arc::new(file))?;
-        // This mapping stays as it is.
+        // The seal does not affect this mapping, which already exists.
         let readers = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
         ipc::seal(&shared.file, readers)?;
         Ok(shared)
     }
 
-    /// Memory that another process has made.
+    /// Maps memory that another process has made.
     ///
     /// # Errors
-    /// It is too short, or cannot be mapped.
+    /// The memory is too short, or cannot be mapped.
     pub fn map(file: Arc<File>) -> io::Result<Self> {
         Self::map_as(file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
-    /// Memory that another process has made, read-only for this process.
+    /// Maps memory that another process has made, for reading only.
     ///
     /// # Errors
     /// As [`Self::map`].
@@ -90,7 +90,7 @@ impl<T: Words> Shared<T> {
         })
     }
 
-    /// The memory, to be passed on.
+    /// The memfd, to be passed to other processes.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The limits of a VM's processes, and the sensors of its GPUs. The supervisor writes them.
+//! The limits of a VM's processes, and the sensor values of its GPUs. The supervisor writes them.
 //!
-//! Workers can read it and not write it: a compromised worker must not raise the limit of the others. The memory is
-//! sealed, so no process can map it for writing once the supervisor has. It holds values of sensors only while the VM
-//! may read them, because a compromised worker can read all of this memory.
+//! Workers can read this memory but not write it: a compromised worker must not raise the limit of the others. A seal
+//! prevents all processes from mapping it for writing after the supervisor has. It holds sensor values only while the
+//! VM may read them, because a compromised worker can read all of this memory.
 
 use std::{
     fs::File,
@@ -22,7 +22,7 @@ use super::{GPUS, GRANULE, Sample, Shared, Words, readings::Readings};
 #[derive(Debug)]
 #[repr(C)]
 struct Raw {
-    /// The most bytes on each GPU; 0 for no limit.
+    /// The limit on each GPU, in bytes; 0 for no limit.
     limit: AtomicU64,
     /// The measured size of a context on each GPU, in bytes; 0 if unknown.
     context: [AtomicU64; GPUS],
@@ -35,17 +35,17 @@ struct Raw {
 // SAFETY: made of atomic integers alone.
 unsafe impl Words for Raw {}
 
-/// The supervisor's end.
+/// The supervisor's side.
 #[derive(Debug)]
 pub struct Terms {
     words: Shared<Raw>,
-    /// Whether the VM may read sensors. A writer of readings holds the lock, so that none remains when the permission
-    /// ends.
+    /// Whether the VM may read sensors. A writer of readings holds the lock, so that no value remains when the
+    /// permission ends.
     may_sense: Mutex<bool>,
 }
 
 impl Terms {
-    /// No limit, contexts that cost nothing, and no sensors.
+    /// Terms without a limit, a cost of contexts or sensors.
     ///
     /// # Errors
     /// The host is out of memory or file descriptors, or its kernel is older than Linux 5.1.
@@ -56,7 +56,7 @@ impl Terms {
         })
     }
 
-    /// The memory, to be passed on.
+    /// The memfd, to be passed to workers.
     pub fn file(&self) -> &Arc<File> {
         self.words.file()
     }
@@ -73,7 +73,7 @@ impl Terms {
         self.words.limit()
     }
 
-    /// Sets the size of a context, in bytes by GPU. None shares a granule with another.
+    /// Sets the size of a context, in bytes by GPU. It is rounded up to whole granules, because contexts share none.
     pub fn set_context_costs(&self, costs: &[u64]) {
         for (word, cost) in self.words.context.iter().zip(costs) {
             let cost = cost.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
@@ -86,7 +86,7 @@ impl Terms {
         self.words.context_cost(gpu)
     }
 
-    /// Sets whether the VM may read sensors. If not, no value of a sensor remains when this returns.
+    /// Sets whether the VM may read sensors. If not, no sensor value remains in the memory when this returns.
     pub fn allow_sensors(&self, are_allowed: bool) {
         let mut may_sense = self.may_sense.lock();
         *may_sense = are_allowed;
@@ -118,15 +118,15 @@ impl Raw {
     }
 }
 
-/// A worker's end. Nothing here writes, as the memory is mapped to be read.
+/// A worker's side. It only reads, because the memory is mapped for reading.
 #[derive(Debug)]
 pub struct TermsView(Shared<Raw>);
 
 impl TermsView {
-    /// Terms that the supervisor has made.
+    /// Maps terms that the supervisor has made.
     ///
     /// # Errors
-    /// It is too short, or cannot be mapped.
+    /// The memory is too short, or cannot be mapped.
     pub fn map(file: Arc<File>) -> io::Result<Self> {
         Shared::map_to_read(file).map(Self)
     }
@@ -152,7 +152,8 @@ impl TermsView {
         readings.map_or((0, None), Readings::read)
     }
 
-    /// Sleeps until a GPU's sample is another one than when [`Self::sample`] gave this number, or for so long.
+    /// Sleeps until a GPU's sample differs from the one for which [`Self::sample`] returned this number, at most for
+    /// `limit`.
     pub fn wait_for_sample(&self, gpu: usize, seen: u32, limit: Duration) {
         if let Some(readings) = self.0.readings.get(gpu) {
             readings.wait(seen, limit);
@@ -175,7 +176,7 @@ mod tests {
         terms.set_context_costs(&[1]);
         assert_eq!(view.limit(), Some(1 << 30));
         assert_eq!((view.context_cost(0), view.context_cost(1)), (GRANULE, 0));
-        // By the descriptor that it has, or by another one of the same memory.
+        // By its own descriptor, or by another descriptor of the same memory.
         let path = format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(&**terms.file())
@@ -208,7 +209,7 @@ mod tests {
         );
         assert_eq!(view.sample(2).1, None);
         assert_eq!(view.sample(GPUS).1, None);
-        // To say it again changes nothing, and to take it back leaves nothing.
+        // Repeating the permission changes nothing, and revoking it leaves no value.
         terms.allow_sensors(true);
         assert_eq!(view.sample(3).1, Some(sample(8)));
         terms.allow_sensors(false);
@@ -239,7 +240,7 @@ mod tests {
                 wait_until_asleep(waiter);
                 terms.show(1, &sample(5));
             });
-            // A wait may end without a sample.
+            // A wait may end without a new sample.
             while view.sample(1).1.is_none() {
                 view.wait_for_sample(1, seen, long);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A descriptor chain, taken off its queue and checked as far as its form goes.
+//! A descriptor chain, taken off its queue and checked for its form.
 //!
 //! The guest can rewrite descriptors and buffers at any time. The device therefore reads descriptors once, here, and
 //! copies the contents of buffers before it checks them.
@@ -17,8 +17,8 @@ use zerocopy::FromBytes;
 
 use super::lost_pages;
 
-/// The maximum number of descriptors of one chain: an answer, a stream, 4 MiB in 4 KiB pages each way, and some more.
-/// It bounds the host's cost of a chain in flight.
+/// The maximum number of descriptors of one chain: an answer, a stream, and 4 MiB in 4 KiB pages in each direction,
+/// with some reserve. It limits the host's cost of a chain in flight.
 const MAX_PARTS: usize = 4096;
 
 /// An error of a chain.
@@ -27,7 +27,7 @@ pub enum Error {
     /// An offset and a length reach past the end of this part of the chain.
     #[error("Chain too short")]
     Short,
-    /// A descriptor names memory that the guest does not have.
+    /// A descriptor names an address outside the guest's memory.
     #[error("Address outside the guest's memory")]
     Address,
     /// The host cannot provide a page of the guest's memory; see [`lost_pages`].
@@ -46,7 +46,7 @@ impl Error {
     }
 }
 
-/// One direction of a chain: a run of bytes scattered over the guest's memory.
+/// One direction of a chain: bytes scattered over the guest's memory.
 #[derive(Debug, Default)]
 pub struct Segments {
     parts: Vec<(GuestAddress, usize)>,
@@ -54,7 +54,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Adds a buffer at the end; an empty one is nothing.
+    /// Appends a buffer; an empty one is ignored.
     pub fn push(&mut self, address: GuestAddress, len: u32) {
         if len > 0 {
             self.parts.push((address, len as usize));
@@ -62,7 +62,7 @@ impl Segments {
         }
     }
 
-    /// Bytes.
+    /// The total number of bytes.
     pub fn bytes(&self) -> u64 {
         self.len
     }
@@ -99,8 +99,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Calls `copy` with each stretch of memory of `len` bytes from `offset` on, in order, and with
-    /// how many bytes came before it.
+    /// Calls `copy` with each stretch of memory of `len` bytes from `offset` on, in order, and with the number of bytes
+    /// before it.
     fn for_each(
         &self,
         memory: &GuestMemoryMmap,
@@ -150,20 +150,20 @@ impl Segments {
     }
 }
 
-/// A chain: its readable part, its writable part, and the memory that it was made with.
+/// A chain: its readable part, its writable part, and the memory map with which it was taken.
 #[derive(Debug)]
 pub struct Chain {
     pub(super) head: u16,
     pub(super) queue: usize,
     pub(super) generation: u64,
-    /// The memory of the moment at which the chain was taken: were the VMM to change the map, the
-    /// chain's bytes stay where they were.
+    /// The memory map at the time when the chain was taken. If the VMM changes the map, the chain's bytes stay where
+    /// they were.
     pub(super) memory: Arc<GuestMemoryMmap>,
     /// The part that the device reads.
     pub readable: Segments,
     /// The part that the device writes.
     pub writable: Segments,
-    /// Whether there are too many descriptors, or a readable one after a writable one.
+    /// Whether the chain has too many descriptors, or a readable one after a writable one.
     pub misshapen: bool,
 }
 

@@ -19,23 +19,23 @@ use crate::ipc::{CommandData, DeviceEnd, Message, Rest, Result, Span, device::To
 /// The most registrations of one client; a worker has room for about twice as many mappings.
 pub const MAX_REGIONS: usize = 32 << 10;
 
-/// The least data for which a mover is asked: below it the way through the staging area is as short.
+/// The minimum size of data that a mover moves, in bytes. For less, the copy through the staging area is as fast.
 pub const MOVER_BYTES: u64 = 256 << 10;
 
-/// The most commands of a client whose data is external.
+/// The maximum number of a client's commands with external data.
 const MAX_EXTERNAL: usize = 16;
 
 /// The phase of a client's life.
 #[derive(Debug)]
 pub enum Phase {
-    /// Its worker has not been asked for: many were lately.
+    /// Its worker was not requested yet, because too many were requested recently.
     Waiting {
         /// The `OPEN`.
         chain: Chain,
         /// The request to the supervisor.
         request: ToSupervisor,
     },
-    /// Its worker is being started, and the `OPEN` has not been answered.
+    /// Its worker is being started, and the `OPEN` was not answered yet.
     Starting {
         /// The `OPEN`.
         chain: Chain,
@@ -44,9 +44,9 @@ pub enum Phase {
     },
     /// Its worker serves it.
     Live,
-    /// Its channel is closed, but its worker may still be there and reach guest memory.
+    /// Its channel is closed, but its worker may still exist and access guest memory.
     Ending,
-    /// Its worker is gone.
+    /// Its worker has ended.
     Dead,
 }
 
@@ -60,12 +60,12 @@ struct Waiting {
     staged: bool,
 }
 
-/// A command that the worker has, or is about to get.
+/// A command that was sent to the worker, or is about to be.
 #[derive(Debug)]
 pub struct InFlight {
     /// The command.
     pub chain: Chain,
-    /// Its header, as it was when it was checked.
+    /// Its header, copied when it was checked.
     pub header: CommandHeader,
     /// The number of bytes of its stream that were executed before.
     pub carried_out: u32,
@@ -77,14 +77,14 @@ pub struct InFlight {
     input: Option<Block>,
 }
 
-/// A control request that the worker has, or is about to get.
+/// A control request that was sent to the worker, or is about to be.
 #[derive(Debug)]
 pub struct Request {
     /// The request.
     pub chain: Chain,
     /// The operation.
     pub kind: RequestKind,
-    /// Runs in its message, which is a file until the worker has read it.
+    /// The number of runs in its message. The host keeps them in a file until the worker has read them.
     pub runs: usize,
 }
 
@@ -107,7 +107,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Notes a registration, and gives it a number.
+    /// Records a registration, and assigns a number to it.
     ///
     /// # Errors
     /// A [`status`]: `BAD_ADDRESS` where it overlaps another or wraps around, `LIMIT`.
@@ -136,12 +136,12 @@ impl Regions {
         self.address_of.contains_key(&region)
     }
 
-    /// Whether there is none.
+    /// Whether there are no registrations.
     pub fn is_empty(&self) -> bool {
         self.address_of.is_empty()
     }
 
-    /// Forgets a registration.
+    /// Removes a registration.
     pub fn remove(&mut self, region: u32) {
         if let Some(address) = self.address_of.remove(&region) {
             self.by_address.remove(&address);
@@ -156,11 +156,10 @@ pub struct Channel {
     pub end: DeviceEnd,
     /// Its slot in the event loop.
     pub slot: usize,
-    /// Whether the event loop waits for room in it.
+    /// Whether the event loop watches for room in it.
     pub wants_room: bool,
     staging: Arc<Staging>,
-    /// Messages that precede any further command: the setup, maps and unmaps, and one command for which there was no
-    /// room.
+    /// Messages that precede all further commands: the setup, maps and unmaps, and one command that did not fit.
     outbox: VecDeque<Message>,
 }
 
@@ -181,15 +180,15 @@ impl Channel {
 /// The reason why [`Client::pump`] stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pumped {
-    /// Nothing is left to send, or it waits for the worker's answers.
+    /// Nothing is left to send, or the rest depends on answers of the worker.
     Idle,
     /// The channel is full.
     Full,
-    /// The worker is gone.
+    /// The worker has closed the channel.
     Closed,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Client {
     /// The phase of its life.
@@ -202,32 +201,32 @@ pub struct Client {
     pub in_flight: HashMap<u64, InFlight>,
     /// Control requests that the worker has.
     pub requests: HashMap<u64, Request>,
-    /// Control requests that get `CLIENT_DEAD` once the worker is gone: until then it can reach the memory that they
+    /// Control requests that get `CLIENT_DEAD` after the worker's end: until then it can access the memory that they
     /// name.
     pub deferred: Vec<Chain>,
     /// The `CLOSE`, once there is one.
     pub closing: Option<Chain>,
     /// The registered memory.
     pub regions: Regions,
-    /// Device memory that its worker has passed on, by number.
+    /// Device memory that its worker has exported, by number.
     pub exports: HashMap<u64, Export>,
-    /// The number of its commands with external data that are with the worker or a mover.
+    /// The number of its commands with external data that a worker or a mover has.
     pub external: usize,
 }
 
-/// Device memory of a client.
+/// Exported device memory of a client.
 #[derive(Debug)]
 pub struct Export {
-    /// Bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// The GPU whose memory it is.
+    /// The GPU of the memory.
     pub gpu: u32,
     /// The shareable handle.
     pub handle: Arc<File>,
 }
 
 impl Client {
-    /// A client whose worker is to be asked for.
+    /// A client whose worker was not requested yet.
     pub fn new(chain: Chain, request: ToSupervisor) -> Self {
         Self {
             phase: Phase::Waiting { chain, request },
@@ -243,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Queues a command behind all earlier ones.
+    /// Appends a command to the queue.
     pub fn push_command(&mut self, chain: Chain, header: CommandHeader) {
         self.waiting.push_back(Waiting {
             chain,
@@ -253,7 +252,7 @@ impl Client {
         });
     }
 
-    /// Queues the rest of a command whose data could not be moved, before all others.
+    /// Puts the rest of a command whose data could not be moved at the front of the queue.
     pub fn push_staged(&mut self, chain: Chain, header: CommandHeader, carried_out: u32) {
         self.waiting.push_front(Waiting {
             chain,
@@ -263,7 +262,7 @@ impl Client {
         });
     }
 
-    /// Queues a control request.
+    /// Appends a control request.
     pub fn push_request(&mut self, seq: u64, message: Message, request: Request) {
         if let Some(channel) = &mut self.channel {
             channel.outbox.push_back(message);
@@ -276,7 +275,7 @@ impl Client {
         self.requests.values().map(|request| request.runs).sum()
     }
 
-    /// Whether there is a registration of this number that is neither being made nor taken back.
+    /// Whether there is a registration of this number that is neither being made nor being removed.
     pub fn can_unmap(&self, region: u32) -> bool {
         let busy = |request: &Request| {
             let (RequestKind::Map(other) | RequestKind::Unmap(other)) = request.kind;
@@ -285,13 +284,13 @@ impl Client {
         self.regions.contains(region) && !self.requests.values().any(busy)
     }
 
-    /// The words by which its worker is told to rest, if it has any.
+    /// The shared words that tell its worker to rest, if it has a worker.
     pub fn rest(&self) -> Option<&Rest> {
         self.channel.as_ref().map(|channel| channel.staging.rest())
     }
 
-    /// Sends as many messages as there is room for; `refuse` gets commands whose buffers cannot be read, with a
-    /// [`status`]. `movable` says that large data has a mover.
+    /// Sends as many messages as there is room for. `refuse` gets commands whose buffers cannot be read, with a
+    /// [`status`]. `movable` says whether a mover can move large data.
     pub fn pump(
         &mut self,
         next_seq: &mut u64,
@@ -320,7 +319,7 @@ impl Client {
                     .staging
                     .blocks(header.in_bytes.get(), header.out_bytes.get())
             };
-            // Blocks come back with answers, and each answer comes back here.
+            // Blocks are returned with answers, and each answer leads to another call of this function.
             let Some((input, out)) = blocks else {
                 return Pumped::Idle;
             };
@@ -347,7 +346,7 @@ impl Client {
         }
     }
 
-    /// Closes the channel, and gives back the commands that will not be answered any more.
+    /// Closes the channel, and returns the commands that will not be answered by the worker.
     pub fn end(&mut self) -> (Option<Channel>, Vec<Chain>) {
         let waiting = self.waiting.drain(..).map(|command| command.chain);
         let mut in_flight: Vec<_> = self.in_flight.drain().collect();
@@ -363,7 +362,7 @@ impl Client {
         (self.channel.take(), commands)
     }
 
-    /// The next message of the worker.
+    /// Receives the next message of the worker.
     ///
     /// # Errors
     /// See [`DeviceEnd::recv`].
@@ -374,7 +373,7 @@ impl Client {
     }
 }
 
-/// Whether a command's data is worth a mover: there is much of it, all in one direction.
+/// Whether a mover should move a command's data: there is much of it, all in one direction.
 pub fn is_large(header: &CommandHeader) -> bool {
     let (input, out) = (header.in_bytes.get(), header.out_bytes.get());
     input.max(out) >= MOVER_BYTES && input.min(out) == 0
@@ -392,7 +391,7 @@ fn prepare(command: &InFlight, seq: u64) -> std::result::Result<Message, super::
     }
     let span = |block: &Option<Block>, len| match block {
         Some(block) => block.span(),
-        // The length is all that there is to say of external data.
+        // For external data only the length is known.
         None => Span { offset: 0, len },
     };
     let data = CommandData {

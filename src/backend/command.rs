@@ -13,7 +13,7 @@ use super::{
 };
 
 impl Vm {
-    /// Hands a command to its client's worker, or puts it in that client's line.
+    /// Sends a command to its client's worker, or queues it.
     pub(super) fn command(&mut self, chain: Chain) {
         if chain.writable.bytes() < size_of::<CommandAnswer>() as u64 {
             return self.complete(chain, Answer::None);
@@ -52,7 +52,7 @@ impl Vm {
     }
 }
 
-/// Reads a command's header, once, and holds it against the limits and against the chain.
+/// Reads a command's header once, and checks it against the limits and against the chain.
 fn check(chain: &Chain) -> Result<CommandHeader, u32> {
     let header: CommandHeader = chain.read_object(0).map_err(super::chain::Error::status)?;
     let stream = u64::from(header.stream_bytes.get());
@@ -68,7 +68,7 @@ fn check(chain: &Chain) -> Result<CommandHeader, u32> {
     {
         return Err(status::LIMIT);
     }
-    // None of these sums overflows: every part is within its limit.
+    // The sums cannot overflow, because every part is within its limit.
     let readable = size_of::<CommandHeader>() as u64 + stream + in_bytes;
     let writable = size_of::<CommandAnswer>() as u64 + answer + out_bytes;
     if chain.readable.bytes() < readable || chain.writable.bytes() < writable {

@@ -29,22 +29,23 @@ use crate::{
 /// ten seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Workers that a connection may have started at once, and how long until it may have one more. Starting one, and its
-/// driver in it, costs the host 0.1 to 0.3 s of a core: a guest that opens and closes all the time keeps a few cores
-/// busy, and not all of them.
+/// The number of workers that a connection may start at once, and the interval after which it may start one more. The
+/// start of a worker and its driver costs the host 0.1 to 0.3 s of a core. The limits keep a guest that opens and
+/// closes clients in a loop from occupying all cores.
 const START_BURST: u32 = 64;
 const START_PERIOD: Duration = Duration::from_millis(50);
 
-/// The most runs that a connection's workers have not mapped yet: 24 bytes each in a file, and workers may be stuck.
+/// The maximum number of runs that a connection's workers have not mapped yet. Each takes 24 bytes of a file, and
+/// workers may be stuck.
 pub const MAX_RUNS_UNDER_WAY: usize = 64 * MAX_RUNS;
 
-/// The rate at which a connection's workers are started.
+/// The rate limit for starts of a connection's workers.
 pub fn start_pace() -> Pace {
     Pace::new(START_BURST, START_PERIOD)
 }
 
 impl Vm {
-    /// Carries out a control request, or starts to.
+    /// Executes a control request, or starts its execution.
     pub(super) fn control(&mut self, chain: Chain) {
         if chain.writable.bytes() < size_of::<ControlAnswer>() as u64 {
             return self.complete(chain, Answer::None);
@@ -64,7 +65,7 @@ impl Vm {
         }
     }
 
-    /// Answers a control request that is not carried out.
+    /// Answers a control request that is not executed.
     fn refuse(&mut self, chain: Chain, status: u32) {
         if self.log.allow() {
             tracing::warn!("A control request was refused with status {status}");
@@ -83,7 +84,7 @@ impl Vm {
         if open.version.get() != VERSION || open.api_family.get() != api::issued::FAMILY {
             return self.refuse(chain, status::VERSION_MISMATCH);
         }
-        // Each is a process of the host, until it is gone.
+        // Each client is a process of the host until its worker has ended.
         if self.clients.len() + self.leaving.len() >= MAX_CLIENTS {
             return self.refuse(chain, status::LIMIT);
         }
@@ -97,11 +98,11 @@ impl Vm {
         self.clients.insert(id, Client::new(chain, request));
         self.to_start.push_back(id);
         self.start_workers(Instant::now());
-        // The mover is then ready for the first large copy.
+        // The mover is then ready before the first large copy.
         self.want_mover(0);
     }
 
-    /// Asks for the workers of clients that wait for theirs, as many as it is time for.
+    /// Requests the workers of waiting clients, as many as the rate limit allows.
     pub(super) fn start_workers(&mut self, now: Instant) {
         while let Some(&id) = self.to_start.front() {
             if !self.starts.take(now) {
@@ -132,7 +133,7 @@ impl Vm {
     }
 
     fn close(&mut self, chain: Chain, id: u32) {
-        // A client that is being opened has no number that its driver could know.
+        // The driver cannot know the number of a client that is being opened.
         match self.clients.get_mut(&id) {
             Some(client) if client.closing.is_none() => match client.phase {
                 Phase::Waiting { .. } | Phase::Starting { .. } => {
@@ -152,7 +153,7 @@ impl Vm {
         }
     }
 
-    /// Hands the chain back if its client has a worker, and sees to it otherwise.
+    /// Returns the chain if its client has a worker; otherwise answers or defers it.
     fn for_live_client(&mut self, chain: Chain, id: u32) -> Option<Chain> {
         match self
             .clients
@@ -160,7 +161,7 @@ impl Vm {
             .map(|client| (&client.phase, &mut client.deferred))
         {
             Some((Phase::Live, _)) => return Some(chain),
-            // Its worker can still reach the memory that the request names.
+            // Its worker can still access the memory that the request names.
             Some((Phase::Ending, deferred)) => deferred.push(chain),
             Some((Phase::Dead, _)) => {
                 self.complete(chain, Answer::control(status::CLIENT_DEAD, 0));
@@ -193,7 +194,7 @@ impl Vm {
         }
     }
 
-    /// Checks a registration, and makes the message to the worker.
+    /// Checks a registration, and makes the message for the worker.
     fn map(
         &mut self,
         chain: &Chain,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The VMM's connection, for a library that takes connections from a listener alone.
+//! The VMM's connection, adapted to a library that takes connections only from a listener.
 //!
-//! The supervisor accepts connections: no device process has a listener at which another client's connection can
-//! arrive. The vhost-user library, however, accepts a connection by itself. So the device process has a listener of its
-//! own, with one connection in its queue, and the other end of that connection. Two threads forward messages between
-//! that end and the VMM, one message at a time, because descriptors belong to their message. There are some tens of
-//! messages, most of them when the VM starts and ends.
+//! The supervisor accepts connections: a device process has no listener at which another client could connect. The
+//! vhost-user library, however, accepts a connection by itself. So the device process makes a listener of its own with
+//! one pending connection. Two threads forward messages between the other end of that connection and the VMM, one
+//! message at a time, because descriptors belong to their message. A VM sends some tens of messages, most of them when
+//! it starts and ends.
 
 use std::{
     io,
@@ -26,16 +26,16 @@ use vhost::vhost_user::Listener;
 
 use crate::ipc;
 
-/// The bytes of a message's head: request, flags, and the number of bytes that follow.
+/// The size of a message's header: request, flags, and the number of bytes that follow.
 const HEAD_BYTES: usize = 12;
 /// The request RESET_DEVICE.
 const RESET_DEVICE: u32 = 34;
-/// The maximum number of descriptors of a message, which is the library's.
+/// The maximum number of descriptors of a message, as in the library.
 const MAX_FILES: usize = 32;
-/// The most bytes that are forwarded at a time: more than any message of a VM has.
+/// The maximum number of bytes that are forwarded at a time: more than any message of a VMM has.
 const PIECE_BYTES: usize = 8192;
 
-/// The library's listener, and the other end of the connection that waits there.
+/// The library's listener, and the other end of the connection that is pending there.
 pub struct FrontEnd {
     /// The listener from which the library accepts the connection.
     pub(super) listener: Listener,
@@ -43,10 +43,10 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Makes both.
+    /// Makes the listener and the connection.
     ///
     /// # Errors
-    /// The host is out of descriptors, or another process has connected before this one.
+    /// The host is out of descriptors, or another process has connected to the listener first.
     pub fn new() -> io::Result<Self> {
         let (listener, inside) = ipc::queued_connection()?;
         let inside = UnixStream::from(inside);
@@ -57,12 +57,12 @@ impl FrontEnd {
         })
     }
 
-    /// Forwards between the library and the VMM from now on, until one of them closes its end. `ends` is set when all
-    /// clients are about to end, as the VMM resets the device or has gone away: the library disables the rings first,
-    /// one by one.
+    /// Forwards messages between the library and the VMM until one of them closes its end. `ends` is set when all
+    /// clients are about to end, because the VMM resets the device or has disconnected: the library disables the rings
+    /// first, one by one.
     ///
-    /// The library sees the end; the VMM does not. The VMM's connection hangs up with the end of this process, because
-    /// until then the device may write to the guest's memory.
+    /// Only the library sees the end. The VMM's connection closes when this process ends, because until then the device
+    /// may write to the guest's memory.
     ///
     /// # Errors
     /// The host is out of descriptors or threads.
@@ -111,7 +111,7 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| piece[at + byte]));
         note(word(0));
         let mut left = word(8) as usize;
-        // Nearly every message is one piece, so that whom it is for wakes up once.
+        // Most messages are forwarded by one write, so that the receiver wakes up once.
         let mut begin = HEAD_BYTES;
         loop {
             let end = PIECE_BYTES.min(begin + left);
@@ -129,7 +129,7 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
     Ok(())
 }
 
-/// Receives as much as the buffer holds; `false` at the end of the connection.
+/// Receives until the buffer is full; `false` at the end of the connection.
 fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::Result<bool> {
     let mut have = 0;
     while have < buffer.len() {
@@ -148,13 +148,13 @@ fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::
     Ok(true)
 }
 
-/// Sends all of it, with the descriptors, which are closed here then.
+/// Sends all bytes with the descriptors, and closes the descriptors.
 fn pass(to: &UnixStream, bytes: &[u8], files: &mut Vec<OwnedFd>) -> ipc::Result<()> {
     let mut fds: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
     let mut sent = 0;
     while sent < bytes.len() {
         sent += ipc::send_some(to.as_fd(), &bytes[sent..], &fds)?;
-        // They go with the first byte.
+        // The descriptors were sent with the first byte.
         fds.clear();
     }
     files.clear();
@@ -197,7 +197,7 @@ mod tests {
         let long = vec![3; 3 * PIECE_BYTES + 5];
         let fd = |file: BorrowedFd<'_>| file.as_raw_fd();
         let files = [fd(vmm.as_fd()), fd(library.as_fd())];
-        // All at once: the bytes of the second message do not come with the first.
+        // Both in one write: the bytes of the second message must not be forwarded with the first.
         (&vmm).write_all(&message(b"one")).unwrap();
         ipc::send_some(vmm.as_fd(), &message(&[]), &files).unwrap();
         (&vmm).write_all(&message(&long)).unwrap();
@@ -224,7 +224,7 @@ mod tests {
         let library = front_end.listener.accept().unwrap().unwrap();
         drop(vmm);
         assert_eq!((&library).read(&mut [0]).unwrap(), 0);
-        // The thread says so right after.
+        // The thread sets it right after.
         while !ends.load(Ordering::SeqCst) {
             thread::yield_now();
         }

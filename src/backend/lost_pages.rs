@@ -3,9 +3,9 @@
 //! huge pages is empty.
 //!
 //! An access to such a page raises `SIGBUS`, which would end this process and perhaps the VM. The handler maps a page
-//! of zeros there instead, and the access continues. Each copy calls [`count`] before and after. If the number has
-//! changed, [`restore`] maps the guest's own page again, for the next access to try, and the copied data is invalid.
-//! The handler ignores addresses outside of guest memory; there, the signal ends the process.
+//! of zeros there, and the access continues. Each copy calls [`count`] before and after. If the number has changed, the
+//! copied data is invalid, and [`restore`] maps the guest's own page again, so that the next access tries it. The
+//! handler ignores addresses outside of guest memory; there, the signal ends the process.
 
 use std::{
     collections::BTreeMap,
@@ -30,14 +30,14 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
 use crate::log_limit::LogLimit;
 
-/// Four times the regions that a VMM may add (509): chains that are under way keep those that were removed.
+/// Four times the number of regions that a VMM may add (509), because chains in flight keep removed regions.
 const MAX_REGIONS: usize = 2048;
-/// More pages than one copy touches.
+/// More pages than one copy accesses.
 const MAX_PAGES: usize = 2048;
-/// The number of times that the handler looks for a region that it does not know yet, 1 ms apart.
+/// The number of times that the handler looks up a region that is not recorded yet, 1 ms apart.
 const LOOKS: u32 = 1000;
 
-/// A range of addresses that the handler may mend. An end of 0 says that there is none.
+/// A range of addresses that the handler repairs. An end of 0 marks a free entry.
 struct Range {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -52,7 +52,7 @@ impl Range {
             self.start.load(Ordering::Acquire),
             self.page.load(Ordering::Acquire),
         );
-        // Both ends are equal: the entry was not replaced meanwhile.
+        // The end did not change, so the entry was not replaced in the meantime.
         (end != 0 && end == self.end.load(Ordering::Acquire)).then_some((start, end, page))
     }
 
@@ -68,7 +68,7 @@ impl Range {
     }
 }
 
-/// The state that the handler reads. It must not wait for a lock.
+/// The state that the handler reads without a lock.
 static RANGES: [Range; MAX_REGIONS] = [const {
     Range {
         start: AtomicUsize::new(0),
@@ -76,13 +76,13 @@ static RANGES: [Range; MAX_REGIONS] = [const {
         page: AtomicUsize::new(0),
     }
 }; MAX_REGIONS];
-/// The pages in whose place there are others.
+/// The addresses of the replaced pages.
 static PAGES: [AtomicUsize; MAX_PAGES] = [const { AtomicUsize::new(0) }; MAX_PAGES];
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// The number of replaced pages that are the guest's again.
+/// The number of replaced pages that were restored.
 static RESTORED: AtomicU64 = AtomicU64::new(0);
 
-/// The memories that are in use: the last one, and those that chains under way were taken with.
+/// The memory maps in use: the last one, and those of chains in flight.
 static MEMORIES: Mutex<Vec<Weak<GuestMemoryMmap>>> = Mutex::new(Vec::new());
 
 fn memories() -> MutexGuard<'static, Vec<Weak<GuestMemoryMmap>>> {
@@ -92,7 +92,7 @@ fn memories() -> MutexGuard<'static, Vec<Weak<GuestMemoryMmap>>> {
 /// Installs the handler, for the whole process.
 ///
 /// # Errors
-/// The kernel refuses; it does not.
+/// The kernel refuses, which does not happen.
 pub fn install() -> io::Result<()> {
     let handler = SigHandler::SigAction(on_sigbus);
     let action = SigAction::new(
@@ -111,16 +111,16 @@ pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Whether pages of zeros replace pages of the guest: a thread touched one without a check.
+/// Whether pages of zeros still replace pages of the guest, because a thread accessed one without a check.
 pub fn are_left() -> bool {
     count() != RESTORED.load(Ordering::Relaxed)
 }
 
-/// Records a VM's memory, and forgets memory that is no longer in use.
+/// Records a VM's memory map, and forgets maps that are no longer in use.
 ///
-/// Memories have regions in common: each that a VMM adds or removes one region makes a memory of the others and that
-/// one. A region is therefore one range, in however many memories it is, and a range stays in its place as long as one
-/// of them has it.
+/// Memory maps share regions: when a VMM adds or removes a region, the new map has all other regions of the old one. A
+/// region is therefore one range, in however many maps it is, and the range keeps its entry as long as one of the maps
+/// has it.
 pub fn watch(memory: &Arc<GuestMemoryMmap>) {
     let mut memories = memories();
     memories.retain(|known| known.strong_count() > 0);
@@ -132,7 +132,7 @@ pub fn watch(memory: &Arc<GuestMemoryMmap>) {
     }
     let held: Vec<_> = memories.iter().filter_map(Weak::upgrade).collect();
     let regions = held.iter().flat_map(|memory| memory.iter());
-    // By their addresses in this process, at which there is one at a time.
+    // The key is the address in this process, where only one region can be.
     let mut wanted: BTreeMap<usize, (usize, &File)> = regions
         .filter_map(|region| {
             let start = region.as_ptr() as usize;
@@ -145,7 +145,7 @@ pub fn watch(memory: &Arc<GuestMemoryMmap>) {
             continue;
         };
         match wanted.remove(&start) {
-            // Another region may lie there now, in another kind of file.
+            // Another region may be at this address now, with a file of another kind.
             Some((same, file)) if same == end => {
                 range.page.store(page_bytes(file), Ordering::Release);
             }
@@ -167,7 +167,7 @@ pub fn watch(memory: &Arc<GuestMemoryMmap>) {
     }
 }
 
-/// The size of the pages that a file's mappings consist of.
+/// The page size of a file's mappings.
 fn page_bytes(file: &File) -> usize {
     match fstatfs(file) {
         Ok(system) if system.filesystem_type() == HUGETLBFS_MAGIC => system.block_size() as usize,
@@ -175,7 +175,7 @@ fn page_bytes(file: &File) -> usize {
     }
 }
 
-/// Maps the guest's pages again where others replace them, and logs this. Writes to the replacements are lost.
+/// Maps the guest's pages again where pages of zeros replace them, and logs this. Writes to the replacements are lost.
 pub fn restore() {
     let memories = memories();
     RESTORED.store(count(), Ordering::Relaxed);
@@ -191,7 +191,7 @@ pub fn restore() {
             .filter_map(Weak::upgrade)
             .find_map(|memory| remap(&memory, address));
         if !matches!(mapped, Some(Ok(())) | None) {
-            // It stays zeros, and the next access to it is lost without a word; there is nothing better to do.
+            // The page stays zero, and the next access to it is lost without notice. There is no better way.
             tracing::error!("Cannot remap a guest page: {mapped:?}");
         }
     }
@@ -229,14 +229,14 @@ fn remap(memory: &GuestMemoryMmap, address: usize) -> Option<nix::Result<()>> {
     Some(mapped.map(drop))
 }
 
-/// The handler.
+/// The signal handler.
 extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel passes a valid one.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     match code {
-        // The kernel found a fault in a page that no thread touches now.
+        // The kernel found an error in a page that no thread accesses at present.
         libc::BUS_MCEERR_AO => return,
-        // A page that is unavailable, or one that the machine has lost, whose next access also comes here.
+        // An unavailable page, or one that the machine has lost. The next access to a lost page also raises this.
         libc::BUS_ADRERR | libc::BUS_MCEERR_AR if replace(address) => return,
         _ => {}
     }
@@ -245,19 +245,19 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
-/// The size of the pages of the region with this address.
+/// The page size of the region with this address.
 fn page_bytes_at(address: usize) -> Option<usize> {
     let mut ranges = RANGES.iter().filter_map(Range::get);
     ranges.find_map(|(start, end, page)| (start <= address && address < end).then_some(page))
 }
 
-/// Puts zeros in the place of the page with this address; `false` if it is not guest memory, or there were too many.
+/// Replaces the page at this address by zeros; `false` if it is not guest memory, or if too many pages were replaced.
 fn replace(address: usize) -> bool {
     // SAFETY: reads and writes the errno of this thread, which the calls below may change under the code that was
     // interrupted.
     let error = unsafe { *libc::__errno_location() };
     let mut found = page_bytes_at(address);
-    // The vhost-user library lets its threads at new memory before it says that there is some.
+    // The vhost-user library's threads may access new memory before the library reports it.
     for _ in 0..LOOKS {
         if found.is_some() {
             break;
@@ -274,7 +274,7 @@ fn replace(address: usize) -> bool {
     replaced
 }
 
-/// Puts zeros in the place of the page of so many bytes with this address.
+/// Replaces the page of `bytes` bytes at this address by zeros.
 fn replace_page(address: usize, bytes: usize) -> bool {
     if !bytes.is_power_of_two() {
         return false;
@@ -313,11 +313,11 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The number of looks of the handler that did not find their region.
+    /// The number of look-ups of the handler that did not find a region.
     pub(super) static LOOKS_IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
-    /// Tests of running devices. The count is of the whole process: a page that a test loses fails chains of other
-    /// tests' devices, and they restore it.
+    /// The number of running tests of devices. The count of lost pages belongs to the process: a page that a test here
+    /// loses would fail chains of other tests' devices, which would restore it.
     static DEVICES: Mutex<usize> = Mutex::new(0);
     static FEWER: Condvar = Condvar::new();
 
@@ -325,7 +325,7 @@ pub(super) mod tests {
         DEVICES.lock()
     }
 
-    /// Held by a test of a device: while there is one, no test here runs.
+    /// Held by a test of a device: no test here runs at the same time.
     pub struct Device;
 
     impl Device {
@@ -342,7 +342,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Held by a test here: beside it no other runs, and no test of a device.
+    /// Held by a test here: no other test of this module and no test of a device runs at the same time.
     fn alone() -> MutexGuard<'static, usize> {
         FEWER.wait_while(devices(), |devices| *devices > 0)
     }
@@ -353,7 +353,7 @@ pub(super) mod tests {
         GuestRegionMmap::new(map.unwrap(), GuestAddress(at)).unwrap()
     }
 
-    /// Memory whose file has fewer pages than its region: the others are as on a full file system.
+    /// Memory whose file has fewer pages than its region: the others are unavailable, as on a full file system.
     fn memory(file: &File, pages: u64) -> Arc<GuestMemoryMmap> {
         Arc::new(GuestMemoryMmap::from_regions(vec![region(file, 0, pages)]).unwrap())
     }
@@ -379,7 +379,7 @@ pub(super) mod tests {
         assert!(are_left());
         restore();
         assert!(!are_left());
-        // Still not there.
+        // It is still unavailable.
         memory.write_obj(8u64, at).unwrap();
         assert_eq!(count(), before + 2);
         restore();
@@ -396,8 +396,8 @@ pub(super) mod tests {
         );
     }
 
-    /// Regions that are added one by one are protected, each of them, while chains hold memories from before; and so
-    /// are those that come in the place of others that were removed.
+    /// Each region is protected when a VMM adds regions one by one while chains hold earlier memory maps, and when it
+    /// replaces removed regions by others.
     #[test]
     fn pitfall_62_each_of_many_regions_that_come_one_by_one_is_protected() {
         const COUNT: u64 = 512;
@@ -427,7 +427,7 @@ pub(super) mod tests {
             assert_eq!(memory.read_obj::<u64>(at).unwrap(), 0, "region {number}");
         }
         assert_eq!(count(), before + COUNT);
-        // The removed page belongs to a chain as long as the chain holds the memory.
+        // The removed page belongs to a chain as long as the chain holds the memory map.
         assert_eq!(held[0].read_obj::<u64>(GuestAddress(0)).unwrap(), 0);
         assert_eq!(count(), before + COUNT + 1);
         restore();
@@ -442,7 +442,7 @@ pub(super) mod tests {
         );
     }
 
-    /// The library's threads may reach new memory before it is watched.
+    /// The library's threads may access new memory before it is recorded.
     #[test]
     fn a_page_that_is_lost_before_its_memory_is_watched_is_noticed() {
         let _alone = alone();
@@ -463,7 +463,7 @@ pub(super) mod tests {
         restore();
     }
 
-    /// The machine has lost a page: no test can have that happen, so the handler is called as the kernel calls it.
+    /// The machine has lost a page. A test cannot cause this, so it calls the handler as the kernel does.
     #[test]
     fn a_page_that_the_machine_has_lost_ends_nothing() {
         let _alone = alone();

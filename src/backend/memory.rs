@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! From guest-physical runs to the parts of files that back them.
+//! Translates guest-physical runs to parts of the files that back them.
 
 use std::{fs::File, sync::Arc};
 
@@ -8,21 +8,20 @@ use vm_memory::{Address, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, Gues
 
 use crate::ipc::MAX_MAP_FILES;
 
-/// Guest memory as a worker maps it.
+/// Guest memory in the form in which a worker maps it.
 #[derive(Debug, Default)]
 pub struct Pieces {
     /// The files that back the memory.
     pub files: Vec<Arc<File>>,
-    /// Index of a file, offset and length in bytes; adjoining pieces are one.
+    /// Index of a file, offset and length in bytes. Adjoining pieces are merged.
     pub runs: Vec<(u32, u64, u64)>,
 }
 
 /// Translates the runs of a registration.
 ///
 /// # Errors
-/// A [`status`]: `MALFORMED` where addresses or lengths are not of whole pages, `BAD_ADDRESS` where
-/// they lie outside the guest's memory or do not add up to `length`, `LIMIT` where they lie in too
-/// many pieces.
+/// A [`status`]: `MALFORMED` if addresses or lengths are not whole pages, `BAD_ADDRESS` if they lie outside the guest's
+/// memory or do not add up to `length`, `LIMIT` if they lie in too many pieces.
 pub fn translate(memory: &GuestMemoryMmap, runs: &[Run], length: u64) -> Result<Pieces, u32> {
     let mut pieces = Pieces::default();
     let mut total = 0u64;
@@ -63,7 +62,7 @@ pub fn translate(memory: &GuestMemoryMmap, runs: &[Run], length: u64) -> Result<
 
 impl Pieces {
     fn push(&mut self, file: &Arc<File>, offset: u64, length: u64) -> Result<(), u32> {
-        // Runs mostly stay in one file, so the last is the likeliest.
+        // Most runs lie in one file, so the last file is the likeliest.
         let index = match self
             .files
             .iter()
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
     use vm_memory::{FileOffset, GuestRegionMmap, MmapRegion};
 
-    /// Two adjoining regions in two files, the second from the middle of its file, and one apart.
+    /// Two adjoining regions in two files, the second not from the start of its file, and a separate region.
     fn memory() -> GuestMemoryMmap {
         let region = |start: u64, offset: u64, len: u64| {
             let file = tempfile::tempfile().unwrap();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The device process: one for each connection of a VMM.
+//! The device process. Each connection of a VMM has one.
 //!
-//! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows the VM's clients
-//! ([`client`]) and passes their commands to their workers ([`control`], [`command`]), through staging memory that a
-//! worker may reach in place of the guest's ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it
-//! all is in [`vm`], and [`vhost_user`] connects it to the vhost-user library's threads.
+//! It is the vhost-user back end of one VM. It serves the virtqueues ([`queue`], [`chain`]), manages the VM's clients
+//! ([`client`]), and passes their commands to their workers ([`control`], [`command`]). Data goes through staging
+//! memory, so that a worker needs no access to the guest's memory ([`staging`]), or by a mover ([`movers`], [`runs`]).
+//! [`vm`] holds the state, and [`vhost_user`] connects it to the vhost-user library's threads.
 //!
-//! A VMM may end its VM when its back end ends, so nothing here may fail for good: no CUDA, no code of the guest, no
-//! unbounded allocation, no unbounded wait except for the end of writers to the guest's memory ([`reset`]), and no
-//! panic. A page of the guest's memory that the host cannot provide fails only the requests that need it
-//! ([`lost_pages`]).
+//! A VMM may end its VM when its back end ends, so this process must not fail. It runs no CUDA and no code of the
+//! guest, does no unbounded allocation, does not panic, and waits without a limit only for the end of writers to the
+//! guest's memory ([`reset`]). A page of the guest's memory that the host cannot provide fails only the requests that
+//! need it ([`lost_pages`]).
 
 pub mod chain;
 mod client;
@@ -52,16 +52,16 @@ use vhost_user::{Backend, LINK_EVENT};
 use vm::Vm;
 use watch::{Loop, Watch};
 
-/// The reason for a device process's end.
+/// The reason why a device process ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The supervisor is gone, or not of this build.
+    /// The supervisor has ended, or belongs to another build.
     #[error("The supervisor: {0}")]
     Link(#[from] ipc::Error),
-    /// The supervisor's first message is not the one that it should be.
+    /// The supervisor's first message is not the expected one.
     #[error("No connection from the supervisor")]
     NothingToServe,
-    /// Setting up failed.
+    /// The setup failed.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] io::Error),
     /// The vhost-user library failed, or the front end sent an invalid message.
@@ -69,11 +69,11 @@ pub enum Error {
     VhostUser(vhost_user_backend::Error),
 }
 
-/// Serves one connection until the VMM closes it. The front end was made before the process entered its sandbox, where
-/// it can make no sockets.
+/// Serves one connection until the VMM closes it. The front end is made before the process enters its sandbox, which
+/// forbids making sockets.
 ///
 /// # Errors
-/// See [`Error`]; a VMM that goes away is none.
+/// See [`Error`]. A VMM that disconnects is not an error.
 pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     lost_pages::install().map_err(|error| Error::Io("Installing a signal handler", error))?;
     let link = DeviceEnd::new(link);
@@ -85,7 +85,7 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     else {
         return Err(Error::NothingToServe);
     };
-    // The state owns the link; this is for the event loop.
+    // The state owns the link; this copy is for the event loop.
     let link_events = link
         .as_fd()
         .try_clone_to_owned()
@@ -119,23 +119,23 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     let ended = daemon.wait();
     vhost_user::finish(&mut backend.lock());
     match ended {
-        // A front end that goes away in the middle of a message, or is killed, has gone away.
+        // A front end may disconnect, or be killed, in the middle of a message.
         Err(vhost_user_backend::Error::HandleRequest(
             VhostUserError::Disconnected | VhostUserError::PartialMessage,
         )) => Ok(()),
         result => result.map_err(Error::VhostUser),
     }
-    // The process ends: the workers see their channels closed, and the supervisor ends them.
+    // The process ends now: the workers see that their channels are closed, and the supervisor ends them.
 }
 
-/// A number that no other device process has: a VMM may connect to another one under a driver that has clients of this
-/// one.
+/// A number that no other device process has. A VMM may reconnect to another device process while its driver has
+/// clients of this one.
 fn instance() -> u64 {
-    // The keys are random, of each process.
+    // Each process has random keys.
     RandomState::new().hash_one(std::process::id()).max(1)
 }
 
-/// Stands in for the event loop before it exists, when there is no client either.
+/// Stands in for the event loop before it exists. There are no clients at that time.
 struct Nothing;
 
 impl Watch for Nothing {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A virtqueue: taking chains off it and giving them back.
+//! A virtqueue: takes chains off the ring and returns them.
 //!
-//! The device writes to a ring or to a chain's buffers only while the ring runs, and holds the ring's lock meanwhile. A
-//! VMM that stops or disables a ring takes that lock too, so this process writes nothing once the request is answered;
-//! a mover's copies end before the answer ([`super::vhost_user`]). A chain that completes meanwhile waits until the
-//! ring runs again, or is forgotten after a reset by the driver.
+//! The device writes to a ring or to a chain's buffers only while the ring runs, and under the ring's lock. A VMM's
+//! request to stop or disable a ring also takes that lock, so this process writes nothing after the answer to that
+//! request. A mover's copies end before the answer ([`super::vhost_user`]). A chain that completes while the ring does
+//! not run waits until the ring runs again, or is forgotten after a reset by the driver.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 
 use super::{chain::Chain, ring::Ring, staging::Block};
 
-/// The number of chains that are taken off a queue before others get a chance at the device's lock.
+/// The number of chains that are taken off a queue before others can get the device's lock.
 const BATCH: usize = 1024;
 
 /// The memory of a VM.
@@ -25,7 +25,7 @@ pub type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 /// The content of a chain's writable part.
 #[derive(Debug)]
 pub enum Answer {
-    /// Nothing: there is no room for an answer.
+    /// Nothing, because there is no room for an answer.
     None,
     /// A structure.
     Bytes(Vec<u8>),
@@ -35,7 +35,7 @@ pub enum Answer {
         status: u32,
         /// The answer, at most `wanted` bytes.
         answer: Vec<u8>,
-        /// The number of bytes of answer that the driver asked for; data follows after that many.
+        /// The size of the answer that the driver asked for, in bytes. Data follows after that many bytes.
         wanted: u32,
         /// Data for the guest.
         out: Option<Out>,
@@ -45,9 +45,9 @@ pub enum Answer {
 /// The place of a command's data for the guest.
 #[derive(Debug)]
 pub enum Out {
-    /// In a block of the staging area, and how many bytes of it.
+    /// In this many bytes of a block of the staging area.
     Staged(Block, u64),
-    /// At its destination: so many bytes.
+    /// Already at its destination: the number of bytes.
     Placed(u64),
 }
 
@@ -61,7 +61,7 @@ impl Answer {
         Self::Bytes(answer.as_bytes().to_vec())
     }
 
-    /// The answer to a command that was not carried out.
+    /// The answer to a command that was not executed.
     pub fn refusal(status: u32) -> Self {
         Self::Command {
             status,
@@ -71,7 +71,7 @@ impl Answer {
         }
     }
 
-    /// Writes it into the chain, and says how many bytes that were.
+    /// Writes the answer into the chain, and returns the number of bytes.
     fn write(&self, chain: &Chain) -> u32 {
         match self {
             Self::None => 0,
@@ -83,7 +83,7 @@ impl Answer {
                 out,
             } => {
                 Self::write_command(chain, *status, answer, *wanted, out.as_ref()).unwrap_or_else(
-                    // The answer's buffers are not all in the guest's memory; its head may be.
+                    // Some of the answer's buffers are outside the guest's memory; those of its header may be valid.
                     |error| Self::write_command(chain, error.status(), &[], 0, None).unwrap_or(0),
                 )
             }
@@ -109,7 +109,7 @@ impl Answer {
             None => 0,
         };
         if bytes > 0 {
-            // The used length covers the room that the answer did not fill.
+            // The used length includes the room that the answer did not fill.
             chain.write(used, &vec![0; wanted as usize - answer.len()])?;
             let at = HEAD + u64::from(wanted);
             used = at + bytes;
@@ -124,16 +124,16 @@ impl Answer {
     }
 }
 
-/// The changes of a queue's ring since the last look.
+/// The change of a queue's ring since the last check.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// It runs on, or goes on where it was stopped.
+    /// None: it runs, or continues where it was stopped.
     None,
-    /// It was set up anew: the driver has reset the device.
+    /// It was set up again: the driver has reset the device.
     Reset,
 }
 
-/// The state of a ring, as far as the device knows. Only in a started one may chains be taken and given back.
+/// The state of a ring as the device knows it. Chains are taken and returned only in state `Started`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// The VMM has not started it yet.
@@ -145,19 +145,19 @@ enum Standing {
     Stopped(u16, u16),
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Queue {
     index: usize,
     ring: Option<Ring>,
     standing: Standing,
-    /// The number of resets: a chain of an earlier generation is no longer the device's.
+    /// The number of resets. A chain of an earlier generation no longer belongs to the device.
     generation: u64,
     outstanding: usize,
     parked: VecDeque<(Chain, Answer)>,
-    /// Whether the driver has yet to be notified of a used chain.
+    /// Whether used chains were added without a notification of the driver.
     unannounced: bool,
-    /// Whether chains were left on the ring because as many are under way as it can hold.
+    /// Whether chains were left on the ring because the maximum number is in flight.
     stalled: bool,
 }
 
@@ -170,13 +170,13 @@ impl Queue {
         }
     }
 
-    /// Notes the ring, which has been started, enabled or kicked.
+    /// Stores the ring, which was started, enabled or kicked.
     pub fn attach(&mut self, ring: &Ring) -> Restart {
         self.ring.get_or_insert_with(|| ring.clone());
         self.look()
     }
 
-    /// Takes note of the ring's changes.
+    /// Checks for changes of the ring.
     pub fn look(&mut self) -> Restart {
         let Some(ring) = &self.ring else {
             return Restart::None;
@@ -192,13 +192,13 @@ impl Queue {
             return Restart::None;
         }
         // The device returns an event's chain as soon as it takes it. So the available ring holds the driver's buffers
-        // from there on, wherever the VMM makes the device begin: Cloud Hypervisor, which can reconnect during a
-        // driver's life, makes it begin behind all available chains.
+        // from the used index on, whatever start index the VMM sets. Cloud Hypervisor, which can reconnect while a
+        // driver runs, sets it behind all available chains.
         if self.index == EVENT_QUEUE && self.outstanding == 0 {
             queue.set_next_avail(used);
         }
-        // A ring that is set up anew begins at 0; one that goes on has both indices where they were. The used ring's is
-        // the one in the guest's memory, so that it tells even where the VMM's is 0 again after 2^16 chains.
+        // A ring that was set up again begins at 0; one that continues has both indices where they were. The used index
+        // is read from the guest's memory, where it is right even if the VMM's copy is 0 again after 2^16 chains.
         match before {
             Standing::Stopped(at, had_used) if (at, had_used) != (available, used) => {
                 Restart::Reset
@@ -231,12 +231,12 @@ impl Queue {
         }
     }
 
-    /// Whether it runs, or was never started.
+    /// Whether the ring runs, or was never started.
     pub fn is_running_or_new(&self) -> bool {
         self.ring.is_none() || self.running().is_some()
     }
 
-    /// The ring, locked, if it runs and its changes have been noted.
+    /// The ring, locked, if it runs and its changes were handled.
     fn running(&self) -> Option<<Ring as VringStateMutGuard<'_, Memory>>::G> {
         let ring = self.ring.as_ref()?;
         let state = ring.get_mut();
@@ -244,8 +244,8 @@ impl Queue {
         runs.then_some(state)
     }
 
-    /// Calls `take` with chains of the ring, until there are none, too many are under way or a
-    /// batch is full; `true` says that there may be more.
+    /// Calls `take` with chains of the ring until there are none, too many are in flight or a batch is full; `true`
+    /// means that there may be more.
     pub fn drain<T>(
         this: &mut T,
         queue: impl Fn(&mut T) -> &mut Self,
@@ -270,20 +270,20 @@ impl Queue {
             if queue(this).stalled || !queue(this).notify_me(true) {
                 return false;
             }
-            // Chains that became available since the last look came without a kick, so look again. If there is still
-            // nothing to take, the available ring is invalid.
+            // The driver may have made chains available without a kick since the last check, so check again. If there
+            // is still nothing to take, the available ring is invalid.
             if taken == before && std::mem::replace(&mut in_vain, true) {
                 return false;
             }
         }
     }
 
-    /// The next chain.
+    /// Takes the next chain.
     pub fn pop(&mut self, memory: &Memory) -> Option<Chain> {
         self.stalled = false;
         let mut state = self.running()?;
-        // A driver cannot have more chains under way than the ring has descriptors, unless it makes
-        // the same one available again and again.
+        // A driver cannot have more chains in flight than the ring has descriptors, unless it makes the same one
+        // available repeatedly.
         if self.outstanding >= usize::from(state.get_queue().size()) {
             drop(state);
             self.stalled = true;
@@ -298,8 +298,7 @@ impl Queue {
         Some(Chain::new(chain, memory, self.index, self.generation))
     }
 
-    /// Asks the driver to kick when it makes chains available, or not to; `true` says that there are
-    /// some already.
+    /// Enables or disables kicks for available chains; `true` means that chains are already available.
     pub fn notify_me(&mut self, wanted: bool) -> bool {
         let Some(mut state) = self.running() else {
             return false;
@@ -307,13 +306,13 @@ impl Queue {
         if wanted {
             state.enable_notification().unwrap_or(false)
         } else {
-            // Kicks that come all the same do no harm.
+            // Superfluous kicks do no harm.
             let _ = state.disable_notification();
             false
         }
     }
 
-    /// Gives a chain back.
+    /// Returns a chain to the driver.
     pub fn complete(&mut self, chain: Chain, answer: Answer) {
         if chain.generation != self.generation {
             return;
@@ -333,14 +332,14 @@ impl Queue {
         }
     }
 
-    /// Writes an answer, or hands it back if the ring does not run.
+    /// Writes an answer, or returns it to the caller if the ring does not run.
     fn write(&mut self, chain: Chain, answer: Answer) -> Option<(Chain, Answer)> {
         let Some(mut state) = self.running() else {
             return Some((chain, answer));
         };
         let used = answer.write(&chain);
-        // This fails where the driver has put the ring outside its memory, or has made available a
-        // descriptor that does not exist: it waits for an answer that it cannot get.
+        // This fails if the driver has put the ring outside its memory, or has made a descriptor available that does
+        // not exist. Such a driver cannot get the answer.
         let _ = state.add_used(chain.head, used);
         drop(state);
         self.outstanding -= 1;
@@ -348,7 +347,8 @@ impl Queue {
         None
     }
 
-    /// Interrupts the driver where chains were given back and it wants to know. A VMM need not have said how.
+    /// Interrupts the driver if chains were returned and it asked for interrupts. The VMM may not have set up the
+    /// interrupt.
     pub fn announce(&mut self) {
         if !std::mem::take(&mut self.unannounced) {
             return;
@@ -360,7 +360,7 @@ impl Queue {
         }
     }
 
-    /// Whether chains were left on the ring for which there may be room now.
+    /// Whether there is now room for chains that were left on the ring.
     pub fn has_room_again(&self) -> bool {
         self.stalled
             && self
@@ -373,7 +373,7 @@ impl Queue {
         self.running().is_some()
     }
 
-    /// The number of chains that were taken and not given back.
+    /// The number of chains that were taken and not returned yet.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }

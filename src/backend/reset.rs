@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Resets of the device, and the end of its connection: both end all clients, and are over once nothing of them writes
-//! to the guest's memory any more.
+//! Resets of the device, and the end of its connection. Both end all clients, and are complete once nothing of them
+//! writes to the guest's memory any more.
 
 use gpgpu_protocol::layout::NUM_QUEUES;
 
@@ -9,10 +9,10 @@ use super::{
     vm::Vm,
 };
 
-/// The reason that no chain is taken.
+/// The reason why no chains are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
-    /// Workers or movers may still write to memory from before a reset: no request from after it is answered
+    /// Workers or movers may still write to memory from before a reset. No later request is answered before that ends
     /// (GPGPU-DEV-8).
     Reset,
     /// The connection is closed.
@@ -25,15 +25,15 @@ impl Vm {
         !self.leaving.is_empty() || self.movers.busy()
     }
 
-    /// Whether anything may still write to the guest's memory that is to end: moves, and the workers of clients that
-    /// were closed or reset, whether or not their driver waits for the answer.
+    /// Whether something that is ending may still write to the guest's memory: moves, and the workers of closed or
+    /// reset clients, whether or not their driver waits for the answer.
     pub fn is_ending(&self) -> bool {
         let ends = |client: &Client| matches!(client.phase, Phase::Ending);
         self.is_leaving() || self.clients.values().any(ends)
     }
 
-    /// Ends all clients and forgets all chains: the driver has reset the device. Until [`Self::is_leaving`] is over, no
-    /// further chain is taken.
+    /// Handles a reset by the driver: ends all clients and forgets all chains. No chains are taken while
+    /// [`Self::is_leaving`].
     pub fn reset(&mut self) {
         self.end_all(true);
         if self.held.is_none() && self.is_leaving() {
@@ -42,14 +42,14 @@ impl Vm {
         }
     }
 
-    /// The connection is closed: no chain is taken any more, and all clients end as they do when they are closed.
-    /// Their workers and moves have ended once [`Self::is_leaving`] is over.
+    /// Handles the end of the connection: no chains are taken any more, and all clients are closed. Their workers and
+    /// moves have ended once [`Self::is_leaving`] is false.
     pub fn finish(&mut self) {
         self.held = Some(Held::Closed);
         self.end_all(false);
     }
 
-    /// Ends all clients, workers at once if `kill`, and forgets all chains.
+    /// Ends all clients, with `kill` their workers at once, and forgets all chains.
     fn end_all(&mut self, kill: bool) {
         for queue in &mut self.queues {
             queue.reset();
@@ -59,7 +59,7 @@ impl Vm {
             let Some(mut client) = self.clients.remove(&id) else {
                 continue;
             };
-            // Of a worker that is gone nothing is heard again; its moves are waited for as such.
+            // A worker that has ended sends nothing more; only its moves are waited for.
             let gone = self.movers.forget_late(id)
                 || matches!(client.phase, Phase::Waiting { .. } | Phase::Dead);
             let (channel, _) = client.end();
@@ -78,7 +78,7 @@ impl Vm {
         self.unfinished = [false; NUM_QUEUES];
     }
 
-    /// Takes chains again, if a reset is over.
+    /// Takes chains again if a reset is complete.
     pub(super) fn end_reset(&mut self) {
         if self.held == Some(Held::Reset) && !self.is_leaving() {
             self.held = None;
@@ -88,8 +88,8 @@ impl Vm {
         }
     }
 
-    /// Asks the supervisor once more to end the workers that a reset waits for. It has mostly heard of them; then this
-    /// does nothing.
+    /// Asks the supervisor again to end the workers that a reset waits for. Usually it has received the first request,
+    /// and this does nothing.
     pub(super) fn remind_supervisor(&mut self) {
         if self.held == Some(Held::Reset) {
             for client in self.leaving.clone() {

@@ -3,7 +3,7 @@
 //! either.
 //!
 //! The VMM announces a pause, a snapshot and a reboot in the same way. Each worker is told to stop between two commands
-//! and to wait for its GPU work. One that does not come to rest within the VM's limit is ended: nothing may write to
+//! and to wait for its GPU work. A worker that does not rest within the VM's limit is killed: nothing may write to
 //! memory that a VMM saves or in which another kernel boots. When all rings run again, the workers continue.
 
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::policy::DEFAULT_PAUSE_LIMIT;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// The number of the rest that there is, or 0.
+    /// The number of the current rest, or 0.
     number: u32,
     last: u32,
     since: Instant,
@@ -39,7 +39,7 @@ impl Default for Rest {
 }
 
 impl Rest {
-    /// Whether a client's worker may write to memory that the client has registered, and is not at rest.
+    /// Whether a client's worker may write to memory that the client has registered, and does not rest yet.
     fn is_awaited(&self, client: &Client) -> bool {
         self.number != 0
             && matches!(client.phase, Phase::Live)
@@ -51,12 +51,12 @@ impl Rest {
 }
 
 impl Vm {
-    /// Sets how long a rest waits for a worker; with `None` for as long as it takes.
+    /// Sets the maximum time for which a rest waits for a worker; `None` for no limit.
     pub fn limit_rests(&mut self, limit: Option<Duration>) {
         self.rest.limit = limit;
     }
 
-    /// A ring was stopped or disabled: the workers must come to rest.
+    /// Handles the stop or disabling of a ring: the workers must rest.
     pub fn rest(&mut self) {
         if self.rest.number != 0 {
             return;
@@ -73,21 +73,21 @@ impl Vm {
             .for_each(|client| self.tell_of_rest(client));
     }
 
-    /// Tells a client's worker whether it is to be at rest.
+    /// Tells a client's worker whether it must rest.
     pub(super) fn tell_of_rest(&self, client: &Client) {
         if let Some(words) = client.rest() {
             words.want(self.rest.number);
         }
     }
 
-    /// Whether a worker has yet to come to rest.
+    /// Whether a worker does not rest yet.
     pub fn is_restless(&self) -> bool {
         let mut clients = self.clients.values();
         clients.any(|client| self.rest.is_awaited(client))
     }
 
-    /// Checks workers that have yet to come to rest, because one that cannot send does not come to rest; ends those
-    /// whose time is up.
+    /// Checks the workers that do not rest yet, because a worker may be unable to report it; kills those whose time is
+    /// up.
     pub fn hurry_rest(&mut self) {
         let clients = self.clients.iter();
         let awaited = clients.filter(|(_, client)| self.rest.is_awaited(client));
@@ -107,8 +107,8 @@ impl Vm {
         }
     }
 
-    /// A ring was started, enabled or kicked. If all rings run again, the workers continue, and the device takes up the
-    /// chains on the rings.
+    /// Handles the start, the enabling or a kick of a ring. If all rings run again, the workers continue, and the
+    /// device takes the chains on the rings.
     pub fn go_on(&mut self) {
         if self.rest.number == 0 {
             return;
@@ -118,7 +118,7 @@ impl Vm {
             is_reset |= queue.look() == Restart::Reset;
         }
         if is_reset {
-            // The new driver's requests wait until nothing of the old one's is left; the VMM does not.
+            // The new driver's requests wait until nothing of the old driver is left. The VMM does not wait.
             self.reset();
         }
         if self.queues.iter().all(|queue| queue.is_running_or_new()) {

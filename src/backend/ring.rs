@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A virtqueue's ring as the vhost-user library has it, with a word to the device when the VMM enables or disables it.
+//! A ring of the vhost-user library that also tells the device when the VMM enables or disables it.
 //!
-//! The vhost-user library calls the device when a ring is stopped, and has no such hook for a disabled ring. Cloud
-//! Hypervisor pauses a VM by disabling its rings, and takes the answer as a promise that nothing writes to the guest's
-//! memory any more. But the library lets its back end choose the type of rings, so this type notifies the device.
+//! The vhost-user library calls the device when a ring is stopped, but not when it is disabled. Cloud Hypervisor pauses
+//! a VM by disabling its rings, and takes the answer as a promise that nothing writes to the guest's memory any more.
+//! The library lets its back end choose the type of rings, so this type notifies the device.
 
 use std::{
     fs::File,
@@ -22,11 +22,11 @@ use super::queue::Memory;
 type Result<T> = std::result::Result<T, Error>;
 type Switched = Box<dyn Fn(bool) + Send + Sync>;
 
-/// See the module's page. Clones are the same ring.
+/// See the module's documentation. A clone is the same ring.
 #[derive(Clone)]
 pub struct Ring {
     inner: VringRwLock,
-    /// Whether the last size that it was given is one that a ring can have.
+    /// Whether the last size that the VMM set is valid for a ring.
     has_size: Arc<AtomicBool>,
     switched: Arc<OnceLock<Switched>>,
 }
@@ -38,8 +38,8 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Sets the callback that `make` makes, for each enabling (`true`) and disabling of the ring, before the VMM is
-    /// answered. Only the first call has an effect.
+    /// Sets the callback that `make` makes. It is called for each enabling (`true`) and disabling of the ring, before
+    /// the VMM is answered. Only the first call of this function has an effect.
     pub fn when_switched<S: Fn(bool) + Send + Sync + 'static>(&self, make: impl FnOnce() -> S) {
         self.switched.get_or_init(|| Box::new(make()));
     }
@@ -122,7 +122,7 @@ impl VringT<Memory> for Ring {
         let has_size = self.get_ref().get_queue().size() == entries;
         self.has_size.store(has_size, Ordering::Relaxed);
         if !has_size {
-            // The library would go on with the size from before, and write where the driver has something else.
+            // The library would continue with the previous size, and write to other places than the driver expects.
             tracing::error!("A virtqueue of {entries} entries is not served: not a power of two");
         }
     }

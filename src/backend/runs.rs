@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Translates a chain's buffers to runs of the files that back the guest's memory, for a mover.
+//! Translates a chain's buffers into runs of the files that back the guest's memory, for a mover.
 
 use std::{fs::File, sync::Arc};
 
@@ -13,9 +13,9 @@ use crate::ipc::mover::{MAX_RUNS, Run};
 pub struct Part {
     /// The file.
     pub file: Arc<File>,
-    /// Bytes from its start.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -26,25 +26,25 @@ impl Part {
     }
 }
 
-/// The reason that a mover cannot be asked.
+/// The reason why a mover cannot move the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The chain is invalid.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// Memory that no file backs.
+    /// No file backs the memory.
     #[error("Guest memory without a file")]
     NoFile,
-    /// More runs than one move has, or a file too many.
+    /// The data has more runs than one move can have, or lies in too many files.
     #[error("Too many runs")]
     TooMany,
 }
 
-/// Resolves `len` bytes from `offset` of one direction of a chain; `number` names a part to the mover. Stretches that
-/// follow each other in the guest's memory are one run.
+/// Resolves `len` bytes from `offset` of one direction of a chain; `number` assigns the mover's number to a part.
+/// Stretches that adjoin in the guest's memory become one run.
 ///
 /// # Errors
-/// See [`Error`]; in none of its cases has the mover anything to do with the chain.
+/// See [`Error`]. In each case the mover has no part in the chain.
 pub fn resolve(
     memory: &GuestMemoryMmap,
     segments: &Segments,
@@ -53,7 +53,7 @@ pub fn resolve(
     mut number: impl FnMut(Part) -> Option<u32>,
 ) -> Result<Vec<Run>, Error> {
     let mut runs: Vec<Run> = Vec::new();
-    // Most stretches lie in the region of the one before: its start, length and number.
+    // Most stretches lie in the region of the previous one: its start, length and number.
     let mut last: Option<(u64, u64, u32)> = None;
     segments.stretches::<Error>(offset, len, |address, bytes| {
         let (mut at, mut left) = (address.0, bytes);
@@ -79,7 +79,7 @@ pub fn resolve(
             let within = at - start;
             let take = left.min(length - within);
             push(&mut runs, file, within, take)?;
-            // Past the end of the region there may be another.
+            // The next region may begin where this one ends.
             at = at.checked_add(take).ok_or(ChainError::Address)?;
             left -= take;
         }
@@ -167,7 +167,7 @@ mod tests {
             of(&memory, &parts, 0x20, 0x2018).unwrap(),
             [(0, 0x30, 0x10), (0, 0x1000, 0x2000), (0, 0x800, 8)]
         );
-        // A buffer may cross from one region into the next: that is another file.
+        // A buffer that crosses from one region into the next lies in two files.
         assert_eq!(
             of(&memory, &[(0x3ff0, 0x20)], 0, 0x20).unwrap(),
             [(0, 0x3ff0, 0x10), (1, 0, 0x10)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A client's staging area: where the data of commands passes between guest pages and the worker.
+//! A client's staging area, through which the data of commands passes between guest pages and the worker.
 //!
-//! A memfd that the worker maps too. It cannot be resized, so neither process can make the other fault. Its pages are
-//! allocated at first use. A page behind it has the words that tell the worker to come to [`Rest`].
+//! The area is a memfd that the worker maps too. It cannot be resized, so neither process can make the other fault. Its
+//! pages are allocated at first use. A page behind it has the words that tell the worker to [`Rest`].
 
 use std::{
     fs::File,
@@ -18,14 +18,13 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::ipc::{REST_BYTES, Rest, Span, sealed_memfd};
 
-/// The maximum number of commands with data that one client has under way; half of it if each carries data in both
-/// directions.
+/// The maximum number of a client's commands with data in flight; half of it if each has data in both directions.
 pub const BLOCKS: usize = 16;
 
 /// The size of the area in bytes.
 pub const STAGING_BYTES: u64 = (BLOCKS * MAX_DATA_BYTES) as u64;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Staging {
     file: Arc<File>,
@@ -56,15 +55,15 @@ impl Staging {
         Arc::clone(&self.file)
     }
 
-    /// The words that tell the worker to come to rest.
+    /// The shared words that tell the worker to rest.
     pub fn rest(&self) -> &Rest {
         // SAFETY: the page lies behind the area, which is whole pages, and is mapped for as long as this lives.
         unsafe { Rest::at(self.map.as_ptr().add(STAGING_BYTES as usize)) }
     }
 
-    /// Blocks for a command's data, both or none; `None` for a block says that it needs none.
+    /// Takes blocks for a command's data, both or none; `None` for a block means that it needs none.
     ///
-    /// The lowest free blocks come first, so that a client that does little holds little memory.
+    /// The lowest free blocks are taken first, so that a client that does little uses little memory.
     pub fn blocks(
         self: &Arc<Self>,
         in_bytes: u64,
@@ -78,7 +77,7 @@ impl Staging {
         Some((block(in_bytes), block(out_bytes)))
     }
 
-    /// A block of `len` bytes; the caller has seen that there is one, and is alone in taking them.
+    /// Takes a block of `len` bytes. The caller has checked that one is free, and no other thread takes blocks.
     fn block(self: &Arc<Self>, len: u64) -> Block {
         let index = self.free.load(Ordering::Relaxed).trailing_zeros();
         self.free.fetch_and(!(1 << index), Ordering::Relaxed);
@@ -90,7 +89,7 @@ impl Staging {
     }
 }
 
-/// A block of a staging area; free again once dropped.
+/// A block of a staging area. Dropping it frees it.
 #[derive(Debug)]
 pub struct Block {
     staging: Arc<Staging>,

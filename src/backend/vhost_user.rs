@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device as the vhost-user library sees it.
 //!
-//! The library has a thread for the messages of the VMM, and one for the rings and for all else that the device listens
-//! to: one, since every event is handled under the lock of the device's state.
+//! The library has one thread for the VMM's messages, and one for the rings and all other events of the device. One
+//! thread is enough for events, because each is handled under the lock of the device's state.
 //!
-//! A VMM takes the answer to a stopped or disabled ring as a promise that the guest's memory is its own. So the device
-//! answers once nothing writes for chains, no worker of a closed client remains, and those of open clients are at
-//! [rest](super::rest). The vhost-user library expects a device to complete all chains first. This device does not,
-//! because a command may wait without limit for the GPU or for another command of its guest. Chains in flight continue
-//! with the ring, and are forgotten if the driver resets the device.
+//! A VMM takes the answer to a stopped or disabled ring as a promise that the device does not write to the guest's
+//! memory. So the device answers once nothing writes for chains, no worker of a closed client remains, and the workers
+//! of open clients [rest](super::rest). The vhost-user library expects a device to complete all chains first. This
+//! device does not, because a command may wait without limit for the GPU or for another command of its guest. Chains in
+//! flight continue with the ring, and are forgotten if the driver resets the device.
 
 use std::{
     io,
@@ -43,35 +43,35 @@ use super::{
 };
 use crate::ipc::{self, device::ToDevice};
 
-/// Below this an event is a ring's.
+/// Events below this number belong to rings.
 const QUEUE_EVENTS: u16 = NUM_QUEUES as u16;
-/// A message of the supervisor. The library keeps the numbers up to [`NUM_QUEUES`] for itself.
+/// A message of the supervisor. The library reserves the numbers up to [`NUM_QUEUES`].
 pub const LINK_EVENT: u16 = 8;
-/// Time to look at clients that are being opened.
+/// The timer for clients that are being opened.
 pub const TIMER_EVENT: u16 = 9;
-/// The device has more to do.
+/// The device has remaining work.
 pub const AGAIN_EVENT: u16 = 10;
 /// A worker's channel; the slot is added.
 pub const FIRST_CHANNEL_EVENT: u16 = 16;
 
-/// The interval between two checks for workers at rest.
+/// The interval between two checks of workers that do not rest yet.
 const LOOK: Duration = Duration::from_millis(1);
-/// The interval at which the state looks at the clock while something is waited for.
+/// The interval of the timer while the device waits for something.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The device's state, behind locks that threads get in turn.
+/// The device's state, behind locks that threads take in order.
 struct Shared {
     vm: Mutex<Vm>,
-    /// Held while one waits for the state, so that a thread that wants it again and again does not get it before.
+    /// Held while a thread waits for the state, so that a thread that takes the state repeatedly cannot overtake it.
     turn: Mutex<()>,
-    /// Whether all clients are about to end, so that they need not come to rest.
+    /// Whether all clients are about to end, so that they need not rest.
     ends: Arc<AtomicBool>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Vm> {
         let _turn = self.turn.lock();
-        // A panic in one thread must not end the VM: the state is as good as it was.
+        // A panic in one thread must not end the VM: the state is as consistent as it was.
         self.vm.lock()
     }
 
@@ -83,17 +83,17 @@ impl Shared {
             vm.watch.again();
         }
         if lost_pages::are_left() {
-            // Pages of the rings themselves, whose loss is the guest's.
+            // The pages of the rings themselves. The guest bears their loss.
             lost_pages::restore();
         }
     }
 
-    /// Comes to rest after a stop of a ring. See the module's page.
+    /// Brings the workers to rest after the stop of a ring. See the module's documentation.
     fn rest(&self) {
         self.with(|vm| {
             vm.cancel_moves();
-            // A VMM may announce a reset only in this way, after the driver has closed its clients. So their workers
-            // have to be gone. Workers of open clients come to rest, because the ring may continue.
+            // A VMM may announce a reset only in this way, after the driver has closed its clients. So the workers of
+            // closed clients have to end. Workers of open clients rest, because the ring may continue.
             vm.rest();
             let is_awaited = || !self.ends.load(Ordering::SeqCst);
             wait_while(vm, |vm| vm.is_ending() || is_awaited() && vm.is_restless());
@@ -101,7 +101,7 @@ impl Shared {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Backend {
     shared: Arc<Shared>,
     config: Config,
@@ -115,7 +115,7 @@ impl Backend {
     /// The host is out of file descriptors.
     pub fn new(vm: Vm, config: Config) -> io::Result<Self> {
         let (vm, turn) = (Mutex::new(vm), Mutex::new(()));
-        // Made here, where its failure is an error: the library's thread would never end without.
+        // Made here, where an error can be returned: without it, the library's thread would never end.
         let exit = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         Ok(Self {
             shared: Arc::new(Shared {
@@ -128,7 +128,7 @@ impl Backend {
         })
     }
 
-    /// To be set when all clients are about to end. A reset takes it back.
+    /// To be set when all clients are about to end. A reset clears it.
     pub fn ends(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.shared.ends)
     }
@@ -144,7 +144,7 @@ impl Backend {
 
     fn hear_supervisor(&self) {
         loop {
-            // A statement of its own: the lock is free again while the message is handled.
+            // A separate statement, so that the lock is free while the message is handled.
             let message = next_message(&self.lock());
             let Some(message) = message else { return };
             self.with(|vm| vm.supervisor_says(message));
@@ -152,8 +152,8 @@ impl Backend {
     }
 }
 
-/// The supervisor's next message. Without the supervisor there are no workers, and nothing watches this process, so it
-/// ends.
+/// Receives the supervisor's next message. If the supervisor has ended, this process ends too: without it there are no
+/// workers, and nothing watches this process.
 fn next_message(vm: &Vm) -> Option<ToDevice> {
     vm.receive_from_supervisor().unwrap_or_else(|error| {
         if !matches!(error, ipc::Error::Closed) {
@@ -163,17 +163,17 @@ fn next_message(vm: &Vm) -> Option<ToDevice> {
     })
 }
 
-/// The connection is closed: ends all clients, and waits until nothing of them writes to the guest's memory. The
-/// VMM may connect again, and the memory is not this process's any more.
+/// Handles the end of the connection: ends all clients, and waits until nothing of them writes to the guest's memory.
+/// Afterwards the VMM may connect again and reuse the memory.
 pub fn finish(vm: &mut Vm) {
     vm.finish();
     wait_while(vm, Vm::is_leaving);
 }
 
-/// Waits for movers, and for the end of workers, under the device's lock.
+/// Waits for movers and for the end of workers, under the device's lock.
 ///
-/// There is no time limit: the VMM reuses memory when this returns, and a VM that waits is better than one whose memory
-/// is overwritten. The supervisor kills a worker that does not end by itself, and logs one that it cannot end.
+/// There is no time limit: the VMM reuses memory when this returns, and a delayed VM is better than overwritten memory.
+/// The supervisor kills a worker that does not end by itself, and logs one that it cannot kill.
 fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) {
     let mut tick = Instant::now() + TICK;
     while busy(vm) {
@@ -195,9 +195,9 @@ fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) {
     }
 }
 
-/// The bytes of the configuration space from `offset` on, zero past its end.
+/// The bytes of the configuration space from `offset` on; zeros past its end.
 ///
-/// Always as many as asked for: a VMM may end its VM over an answer of another length.
+/// Always returns `size` bytes: a VMM may end its VM if the answer has another length.
 pub fn config_bytes(config: &Config, offset: u32, size: u32) -> Vec<u8> {
     let bytes = config.as_bytes();
     let start = bytes.len().min(offset as usize);
@@ -208,8 +208,8 @@ pub fn config_bytes(config: &Config, offset: u32, size: u32) -> Vec<u8> {
 }
 
 impl VhostUserBackend for Backend {
-    // The device offers no LOG_ALL, as its state is on a GPU and cannot migrate. So no write to the guest's memory is
-    // to be noted.
+    // The device does not offer LOG_ALL, because its state is on a GPU and cannot migrate. So writes to the guest's
+    // memory are not logged.
     type Bitmap = ();
     type Vring = Ring;
 
@@ -237,7 +237,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn reset_device(&self) {
-        // The VMM goes on once this is answered, and its guest may use all of its memory for something else.
+        // After this answer the VMM continues, and its guest may use all of its memory for other things.
         self.with(|vm| {
             vm.reset();
             wait_while(vm, Vm::is_leaving);
@@ -246,7 +246,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn set_event_idx(&self, _enabled: bool) {
-        // The rings themselves keep it.
+        // The rings themselves store it.
     }
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
@@ -254,12 +254,12 @@ impl VhostUserBackend for Backend {
     }
 
     fn set_config(&self, _offset: u32, _bytes: &[u8]) -> io::Result<()> {
-        // The space is read-only, and a VMM may end its VM over an error.
+        // The space is read-only, and a VMM may end its VM on an error.
         Ok(())
     }
 
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
-        // Before the lock, which a thread may hold that waits for this.
+        // Before the lock is taken: its holder may wait for this.
         lost_pages::watch(&memory.memory().into_inner());
         self.with(|vm| vm.memory_changed(memory));
         Ok(())
@@ -270,7 +270,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
-        // The library asks once for each thread, of which there is one.
+        // The library asks once for each thread, and there is one thread.
         self.exit.lock().take()
     }
 
@@ -314,13 +314,13 @@ impl Backend {
         }
     }
 
-    /// A ring was started, enabled or kicked.
+    /// Handles the start, the enabling or a kick of a ring.
     fn kicked(&self, number: usize, rings: &[Ring]) {
         let Some(ring) = rings.get(number) else {
             return;
         };
         ring.when_switched(|| {
-            // Weak, for the state has the ring.
+            // A weak reference, because the state owns the ring.
             let shared: Weak<Shared> = Arc::downgrade(&self.shared);
             move |is_enabled| match shared.upgrade() {
                 Some(shared) if is_enabled => shared.with(Vm::go_on),
@@ -330,7 +330,7 @@ impl Backend {
         });
         self.with(|vm| {
             if vm.queues[number].attach(ring) == Restart::Reset {
-                // The new driver's requests wait until nothing of the old one's is left; the VMM does not.
+                // The new driver's requests wait until nothing of the old driver is left. The VMM does not wait.
                 vm.reset();
             }
             vm.go_on();
@@ -347,7 +347,7 @@ mod tests {
 
     use crate::{backend::Nothing, ipc::device::DeviceEnd};
 
-    /// A thread without one would never end, so it is not made where it is asked for, which may fail.
+    /// A thread without the event would never end. So it is made where an error can be returned.
     #[test]
     fn the_event_that_ends_the_rings_thread_is_there_before_the_thread() {
         let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());

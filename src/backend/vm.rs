@@ -39,7 +39,7 @@ use crate::{
 
 const _: () = assert!(PAGE_BYTES == 4096);
 
-/// The process whose channel is in a slot of the event loop.
+/// The peer whose channel has a slot of the event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     /// A client's worker.
@@ -48,30 +48,29 @@ pub(super) enum Speaker {
     Mover(u32),
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Vm {
     /// The guest's memory, as the VMM last described it.
     pub(super) memory: Memory,
     /// The three virtqueues.
     pub queues: [Queue; NUM_QUEUES],
     pub(super) clients: HashMap<u32, Client>,
-    /// Clients that are forgotten, but whose worker may still be there.
+    /// Forgotten clients whose worker may still exist.
     pub leaving: HashSet<u32>,
     pub(super) link: DeviceEnd,
     pub(super) log: LogLimit,
     pub(super) next_seq: u64,
-    /// Clients whose workers were not asked for yet, oldest first.
+    /// Clients whose workers were not requested yet, oldest first.
     pub(super) to_start: VecDeque<u32>,
     pub(super) starts: Pace,
     last_client: u32,
     pub(super) slots: Vec<Option<Speaker>>,
     pub(super) movers: Movers,
-    /// Queues that had more than a batch.
+    /// Queues with chains left after a batch.
     pub(super) unfinished: [bool; NUM_QUEUES],
-    /// The reason why no chain is taken, if there is one: since a reset, while anything still ends that it ended, or
-    /// for good.
+    /// The reason why no chains are taken, if any: a reset that is not complete, or the end of the connection.
     pub(super) held: Option<Held>,
-    /// The workers' rest, in which they write nothing, if there is one.
+    /// The state of the workers' rest.
     pub(super) rest: Rest,
     pub(super) events: VecDeque<Event>,
     pub(super) watch: Box<dyn Watch>,
@@ -139,8 +138,8 @@ impl Vm {
         self.unfinished[queue] = Queue::drain(self, |vm| &mut vm.queues[queue], &memory, handle);
     }
 
-    /// Takes the chains for which completions have made room, and notifies the driver; `true` says that
-    /// [`Self::resume`] has more to do once others have had their turn.
+    /// Takes the chains for which there is room again, and notifies the driver; `true` means that [`Self::resume`] has
+    /// remaining work, to be done after other threads had the lock.
     pub fn settle(&mut self) -> bool {
         self.end_reset();
         self.forget_removed_memory();
@@ -155,7 +154,7 @@ impl Vm {
         self.unfinished.contains(&true)
     }
 
-    /// Goes on with queues that had more than a batch.
+    /// Continues with queues that had chains left after a batch.
     pub fn resume(&mut self) -> bool {
         for queue in [CONTROL_QUEUE, COMMAND_QUEUE] {
             if self.unfinished[queue] {
@@ -169,7 +168,7 @@ impl Vm {
         self.queues[chain.queue].complete(chain, answer);
     }
 
-    /// A number for a new client: not 0, and none that was used lately.
+    /// A number for a new client: not 0, and not used recently.
     pub(super) fn new_client_id(&mut self) -> u32 {
         loop {
             self.last_client = self.last_client.wrapping_add(1);
@@ -186,14 +185,14 @@ impl Vm {
             .any(|client| matches!(client.phase, Phase::Waiting { .. } | Phase::Starting { .. }))
     }
 
-    /// A client is about to be opened: from now on there are ticks.
+    /// Starts the timer for a client that is about to be opened.
     pub(super) fn want_clock(&mut self) {
         if !self.is_opening() {
             self.watch.tick(true);
         }
     }
 
-    /// Starts workers that it is time for, and gives up on those that do not become ready.
+    /// Starts workers as the rate limit allows, and gives up those that do not become ready.
     pub fn tick(&mut self, now: Instant) {
         let late: Vec<u32> = self
             .clients
@@ -209,13 +208,13 @@ impl Vm {
         }
         self.start_workers(now);
         let moving = self.tick_movers(now);
-        // Setting the timer anew also consumes its event.
+        // Setting the timer again also consumes its event.
         self.watch
             .tick(moving || self.is_opening() || self.held.is_some());
         self.remind_supervisor();
     }
 
-    /// The next message of the supervisor.
+    /// Receives the next message of the supervisor.
     ///
     /// # Errors
     /// See [`DeviceEnd::recv`].
@@ -240,7 +239,7 @@ impl Vm {
     }
 
     fn worker_started(&mut self, id: u32, socket: std::os::fd::OwnedFd) {
-        // The client may have been given up meanwhile; its worker sees its channel closed.
+        // The client may have been given up in the meantime; its worker then sees that its channel is closed.
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
@@ -277,7 +276,7 @@ impl Vm {
         slot
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(super) fn give_slot_back(&mut self, slot: usize) {
         self.slots[slot] = None;
     }
@@ -308,15 +307,15 @@ impl Vm {
 
     pub(super) fn close_worker(&mut self, client: u32, kill: bool) {
         if let Err(error) = self.link.send(&ToSupervisor::CloseWorker { client, kill }) {
-            // The closed channel ends the worker too, if it is not stuck.
+            // The closed channel also ends the worker, unless it is stuck.
             if self.log.allow() {
                 tracing::error!("Client {client}: cannot tell the supervisor to end it: {error}");
             }
         }
     }
 
-    /// Ends a client's worker. Its commands are answered now, and the control requests that name
-    /// memory once the worker is gone. A client that is still being opened is not: its `OPEN` fails.
+    /// Ends a client's worker. Its commands are answered now, and its control requests that name memory after the
+    /// worker's end. If the client is still being opened, this only fails its `OPEN`.
     pub(super) fn end(&mut self, id: u32, kill: bool) {
         self.fail_open(id, status::NO_RESOURCES);
         let Some(client) = self.clients.get_mut(&id) else {
@@ -342,7 +341,7 @@ impl Vm {
         if !self.clients.contains_key(&id) {
             return;
         }
-        // Its earlier messages still count.
+        // Its earlier messages are still valid.
         while self
             .clients
             .get(&id)
@@ -386,22 +385,22 @@ impl Vm {
         self.send_events();
     }
 
-    /// Forgets a client whose worker is gone, and its unsent events.
+    /// Forgets a client whose worker has ended, and its unsent events.
     pub(super) fn forget(&mut self, id: u32) {
         self.clients.remove(&id);
         self.events.retain(|event| event.client.get() != id);
     }
 
-    /// Puts events into the driver's buffers, as far as there are any.
+    /// Puts events into the driver's buffers, as many as there are buffers.
     fn send_events(&mut self) {
         let memory = self.memory.clone();
-        // More buffers than a ring has would be a driver that gives back useless ones for ever.
+        // A driver that returns useless buffers could keep this loop running: a ring has no more buffers than this.
         for _ in 0..layout::MAX_QUEUE_SIZE {
             if self.events.is_empty() {
                 return;
             }
             let queue = &mut self.queues[EVENT_QUEUE];
-            // Only where there is no buffer does the device want to know of new ones.
+            // The device needs kicks for new buffers only if there is no buffer now.
             let chain = queue
                 .pop(&memory)
                 .or_else(|| queue.notify_me(true).then(|| queue.pop(&memory)).flatten());
@@ -414,7 +413,7 @@ impl Vm {
         }
     }
 
-    /// Sends a client's worker as many messages as there is room for.
+    /// Sends a client's worker as many messages as fit.
     pub(super) fn pump(&mut self, id: u32) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
@@ -436,11 +435,11 @@ impl Vm {
                 }
             }
         }
-        // A closed channel is readable: its end is handled there, after the last message.
+        // A closed channel is readable: the receiver handles its end after the last message.
     }
 }
 
-/// A slot that is free, at the end if need be.
+/// A free slot, appended if necessary.
 fn free_slot(slots: &mut Vec<Option<Speaker>>) -> usize {
     let free = slots.iter().position(Option::is_none);
     free.unwrap_or_else(|| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The channels that the event loop listens to.
+//! The channels that the event loop watches.
 
 use std::{
     io,
@@ -21,31 +21,31 @@ use super::vhost_user::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
 /// The interval between two looks at clients that are being opened.
 const TICK: Duration = Duration::from_secs(1);
 
-/// An event loop, as the device's state needs it.
+/// The functions of an event loop that the device's state needs.
 pub trait Watch: Send {
-    /// Listens to a channel, and where `room` for room in it too.
+    /// Watches a channel for messages, and with `room` also for room.
     ///
     /// # Errors
-    /// The host is out of memory or watches.
+    /// The host is out of memory or of epoll watches.
     fn add(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()>;
     /// Undoes [`Self::add`].
     fn remove(&self, channel: BorrowedFd<'_>, slot: usize);
-    /// Changes the interest in room that [`Self::add`] was given.
+    /// Changes the interest in room.
     ///
     /// # Errors
-    /// As for [`Self::add`]; the channel is then unwatched.
+    /// As for [`Self::add`]; the channel is then not watched.
     fn set_room(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()> {
-        // The library's event loop has no call for a change.
+        // The library's event loop cannot change an interest.
         self.remove(channel, slot);
         self.add(channel, slot, room)
     }
-    /// Sets whether the device's state needs the clock.
+    /// Enables or disables the timer.
     fn tick(&self, wanted: bool);
-    /// Continues the device's remaining work, once others have had their turn.
+    /// Schedules the device's remaining work, after other threads had the lock.
     fn again(&self);
 }
 
-/// The event loop of the vhost-user library, with a timer and a word to itself.
+/// The event loop of the vhost-user library, with a timer and an event that the device raises itself.
 pub struct Loop {
     handler: Arc<VringEpollHandler<Arc<Backend>>>,
     timer: Mutex<TimerFd>,
@@ -53,7 +53,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Adds the two to the loop.
+    /// Adds the timer and the event to the loop.
     ///
     /// # Errors
     /// The host is out of memory or file descriptors.
@@ -61,7 +61,7 @@ impl Loop {
         let timer = TimerFd::new()?;
         handler.register_listener(timer.as_raw_fd(), EventSet::IN, u64::from(TIMER_EVENT))?;
         let again = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
-        // Each word is an event, so no reader has to take it.
+        // Edge-triggered, so that no reader has to consume the event.
         let once = EventSet::IN | EventSet::EDGE_TRIGGERED;
         handler.register_listener(again.0.as_raw_fd(), once, u64::from(AGAIN_EVENT))?;
         Ok(Self {
@@ -93,7 +93,7 @@ impl Watch for Loop {
 
     fn remove(&self, channel: BorrowedFd<'_>, slot: usize) {
         let fd = channel.as_raw_fd();
-        // This fails only for a channel that is not watched. It looks at no events.
+        // This fails only if the channel is not watched. The events are ignored.
         let _ = self
             .handler
             .unregister_listener(fd, EventSet::empty(), Self::data(slot));
@@ -101,7 +101,7 @@ impl Watch for Loop {
 
     fn tick(&self, wanted: bool) {
         let mut timer = self.timer.lock();
-        // Setting a timer fails only for times that are not valid.
+        // Setting a timer fails only for an invalid time.
         let _ = if wanted {
             timer.reset(TICK, Some(TICK))
         } else {
@@ -110,7 +110,7 @@ impl Watch for Loop {
     }
 
     fn again(&self) {
-        // This fails only after 2^64 words.
+        // This fails only after 2^64 notifications.
         let _ = self.again.1.notify();
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages of a client's worker.
 //!
-//! A worker runs a guest's code: each message is checked against the requests of its client.
+//! A worker runs a guest's code, so each message is checked against the requests of its client.
 
 use gpgpu_protocol::layout::status;
 
@@ -12,19 +12,19 @@ use super::{
 };
 use crate::ipc::{self, FromWorker};
 
-/// The number of messages of one worker that are handled before others get a turn.
+/// The number of messages of one worker that are handled in a row.
 const MESSAGE_BATCH: usize = 64;
 
-/// The action after a worker's message.
+/// The result of handling a worker's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Another one, perhaps.
+    /// There may be another message.
     More,
-    /// Nothing for now, or for good.
+    /// There is no further message at present, or the worker was ended.
     Last,
 }
 
-/// A worker's message makes no sense.
+/// A worker's message is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProtocolViolation;
 
@@ -36,12 +36,12 @@ impl Vm {
             Some(Speaker::Mover(gpu)) => return self.mover_speaks(gpu),
             None => return,
         };
-        // If there is more, the event loop says so again.
+        // If there is more, the event loop raises the event again.
         self.receive(id);
         self.pump(id);
     }
 
-    /// Handles messages of a worker, as many as it may send before others get a turn.
+    /// Handles messages of a worker, up to the batch limit.
     pub(super) fn receive(&mut self, id: u32) -> Heard {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut heard = Heard::More;
@@ -73,7 +73,7 @@ impl Vm {
         heard
     }
 
-    /// Handles a message of a worker. One that makes no sense ends it.
+    /// Handles a message of a worker. An invalid message ends the worker.
     fn message(&mut self, id: u32, message: FromWorker<'_>) -> Heard {
         let heard = match message {
             FromWorker::Ready { status } => self.ready(id, status),

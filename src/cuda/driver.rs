@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The host's driver API: NVIDIA's libcuda or the software GPU's, loaded through cudarc.
 //!
-//! Functions are called by symbol with integers where CUDA has enumerations, because a guest chooses
-//! them: a value that a Rust enumeration does not have would be undefined behaviour.
+//! Functions are called by symbol, with integers where CUDA has enumerations, because a guest chooses the values: a
+//! value that a Rust enumeration does not have would be undefined behaviour.
 
 use std::{
     ffi::{c_char, c_void},
@@ -17,7 +17,7 @@ use gpgpu_protocol::{cuda::*, driver_api::signature, with_driver_api};
 
 /// The address of a symbol, or `None` if the library does not have it.
 ///
-/// Call this only once it is known that there is a libcuda ([`is_present`]).
+/// Requires a libcuda ([`is_present`]).
 #[cfg(not(test))]
 pub fn symbol(name: &str) -> Option<*const c_void> {
     let name = std::ffi::CString::new(name).ok()?;
@@ -41,12 +41,12 @@ pub fn is_present() -> bool {
 
 static VERSION: OnceLock<String> = OnceLock::new();
 
-/// The beginning of the name of libcuda's file. The version follows.
+/// The start of the name of libcuda's file. The version follows.
 const FILE: &str = "libcuda.so.";
 
-/// Notes the version of libcuda, while its file's name can be looked up.
+/// Stores the version of libcuda, while the name of its file can be looked up.
 ///
-/// Call this only once it is known that there is a libcuda ([`is_present`]).
+/// Requires a libcuda ([`is_present`]).
 pub fn note_version() {
     VERSION.get_or_init(|| {
         let file = symbol("cuInit").and_then(file_of);
@@ -58,7 +58,7 @@ pub fn note_version() {
     });
 }
 
-/// The version of libcuda, as in `580.65.06`; empty if its file's name does not say, or it was not noted.
+/// The version of libcuda, as in `580.65.06`; empty if the name of its file has none, or if it was not stored.
 pub fn version() -> &'static str {
     VERSION.get().map_or("", String::as_str)
 }
@@ -77,7 +77,7 @@ fn file_of(code: *const c_void) -> Option<std::path::PathBuf> {
     Some(std::ffi::OsStr::from_bytes(name.to_bytes()).into())
 }
 
-/// The version in a name of libcuda's file. The number alone that programs find it by is none.
+/// The version in a name of libcuda's file. The major number of the soname is not a version.
 fn version_in(name: &str) -> Option<&str> {
     let version = name.strip_prefix(FILE)?;
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -91,7 +91,7 @@ struct Symbol {
 }
 
 impl Symbol {
-    /// The function of this name; looked up at its first use.
+    /// The function of this name, which is looked up at its first use.
     const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -109,7 +109,7 @@ impl Symbol {
     }
 }
 
-/// Whether a kernel has failed, or the device: from then on every call of the process may fail.
+/// Whether a kernel or the device has failed. From then on every call of the process may fail.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the driver has ever returned an error that ends all work on the GPU. It may have recovered since.
@@ -122,22 +122,22 @@ pub fn check(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS {
         return Ok(());
     }
-    // After an unknown error the state of the GPU is unknown: callers of `has_failed` must expect the worst. A guest's
-    // process continues, as it would with NVIDIA's library.
+    // After an unknown error the state of the GPU is unknown, so callers of `has_failed` must assume a failure. A
+    // guest's process continues, as it would with NVIDIA's library.
     if is_sticky(code) || code == CUDA_ERROR_UNKNOWN {
         FAILED.store(true, Ordering::Relaxed);
     }
     Err(code)
 }
 
-/// Makes every function of the driver API. The linker drops unused ones.
+/// Defines every function of the driver API. The linker drops unused ones.
 macro_rules! functions {
     ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {$(
         /// The driver API's function of this name.
         ///
         /// # Safety
         ///
-        /// Handles are ones that the driver gave out and that live; pointers are NULL or valid as CUDA asks.
+        /// Handles come from the driver and are not destroyed; pointers are NULL or valid as CUDA requires.
         #[allow(dead_code, non_snake_case, clippy::too_many_arguments)]
         pub unsafe fn $symbol($($arg: $ty),*) -> Result<(), CUresult> {
             static SYMBOL: Symbol = Symbol::new(stringify!($symbol));

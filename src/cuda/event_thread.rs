@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The thread that NVIDIA's driver starts with a process's first context.
 //!
-//! It waits for events of the GPU, with a time-out of 100 ms. So each idle process with a context wakes ten times a
-//! second, which costs 0.09 % of a processor (H200, driver 580). A host has several such processes for each GPU. Linux
-//! may end a thread's time-outs late, by its timer slack, which a thread inherits from its creator (`prctl(2)`,
+//! The thread waits for events of the GPU with a time-out of 100 ms. So each idle process with a context wakes ten
+//! times a second, which costs 0.09 % of a processor (H200, driver 580). A host has several such processes for each
+//! GPU. Linux may delay a thread's time-outs by its timer slack, which a thread inherits from its creator (`prctl(2)`,
 //! `PR_SET_TIMERSLACK`). An event still ends the wait at once.
 
 use std::time::Duration;
 
 use nix::sys::prctl;
 
-/// The time by which a time-out of the driver's thread may be late.
+/// The maximum delay of a time-out of the driver's thread.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Puts a thread's timer slack back.
+/// Restores a thread's timer slack.
 struct Restore(u64);
 
 impl Drop for Restore {
@@ -22,10 +22,10 @@ impl Drop for Restore {
     }
 }
 
-/// Makes a context: threads that `make` starts have a timer slack of two seconds. The calling thread has it meanwhile,
-/// and its own again afterwards.
+/// Calls `make`, which makes a context. Threads that it starts have a timer slack of two seconds, as the calling thread
+/// has during the call.
 pub fn with_slack<T>(make: impl FnOnce() -> T) -> T {
-    // A thread that keeps the usual slack only costs more.
+    // A failure only means that the thread keeps the usual slack, which costs more.
     let own = prctl::get_timerslack().ok();
     let _restore = own.and_then(|own| u64::try_from(own).ok()).map(|own| {
         set(SLACK.as_nanos() as u64);

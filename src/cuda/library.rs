@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The operator's own copies of NVIDIA's libraries, which a worker opens when they are first needed.
+//! The operator's own copies of NVIDIA's libraries. A worker opens each at its first use.
 //!
 //! They lie in directories that the operator names. A library is opened by its whole path, newest version first, and
 //! stays open until the process ends. NVIDIA's libraries find each other in one directory. If each has a directory of
@@ -23,7 +23,7 @@ use gpgpu_locks::Mutex;
 pub enum Library {
     /// Linear algebra.
     Cublas,
-    /// Matrix products with more choices.
+    /// Matrix products with more options.
     #[value(name = "cublaslt")]
     CublasLt,
     /// Neural networks.
@@ -36,7 +36,7 @@ pub enum Library {
     Cusparse,
     /// Decompositions and solvers.
     Cusolver,
-    /// Products of matrices with structured sparsity.
+    /// Matrix products with structured sparsity.
     #[value(name = "cusparselt")]
     CusparseLt,
     /// JPEGs.
@@ -62,17 +62,17 @@ impl From<gpgpu_protocol::libraries::Library> for Library {
 /// A version of a library.
 #[derive(Debug)]
 struct Version {
-    /// Its file, as the loader calls it.
+    /// Its file name, by which the loader finds it.
     file: &'static str,
-    /// Libraries that it requests from the loader, at its start or later. A library comes after its dependencies. A
-    /// missing dependency may be one that this version can do without.
+    /// Libraries that it loads, at its start or later, each after its own dependencies. Some are optional for this
+    /// version.
     needs: &'static [&'static str],
-    /// The PyPI name of the package that has it.
+    /// The PyPI package that contains it.
     package: &'static str,
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Self; 9] = [
         Self::Cublas,
         Self::CublasLt,
@@ -85,7 +85,7 @@ impl Library {
         Self::Nvjpeg,
     ];
 
-    /// The operator's name for it.
+    /// Its name in the operator's configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cublas => "cublas",
@@ -100,7 +100,7 @@ impl Library {
         }
     }
 
-    /// Its versions, newest first. Some have one file name for both CUDA 13 and CUDA 12.
+    /// Its versions, newest first. For some libraries, CUDA 13 and CUDA 12 use one file name.
     const fn versions(self) -> &'static [Version] {
         macro_rules! versions {
             ($($file:literal of $package:literal $(needs $($needed:literal)*)?;)*) => {
@@ -148,8 +148,8 @@ impl Library {
         }
     }
 
-    /// The path of its newest version in these directories. Of several files of that version, it is the one in the
-    /// first directory.
+    /// The path of its newest version in these directories. If several directories have that version, the first one
+    /// counts.
     pub fn find(self, directories: &[PathBuf]) -> Option<PathBuf> {
         let mut found = self
             .versions()
@@ -164,17 +164,17 @@ impl Library {
         Ok(super::double::library_symbol(name))
     }
 
-    /// The address of a function of it in the configured directories ([`configure`]); opens it at the first use. It is
-    /// valid until the process ends.
+    /// The address of one of its functions. Opens the library in the configured directories ([`configure`]) at the
+    /// first use. The address is valid until the process ends.
     ///
     /// # Errors
-    /// See [`Missing`]. The log says so once.
+    /// See [`Missing`]. Each error is logged once.
     #[cfg(not(test))]
     pub fn symbol(self, name: &'static str) -> Result<*const c_void, Missing> {
         OPERATORS.get_or_init(Libraries::default).symbol(self, name)
     }
 
-    /// Opens it ahead of its first use.
+    /// Opens the library before its first use.
     ///
     /// # Errors
     /// As [`Library::symbol`].
@@ -202,21 +202,21 @@ impl FromStr for Library {
 /// The reason why a function cannot be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// The directories have no such library, or there are none.
+    /// No directory has the library, or no directories are configured.
     #[error("{} is missing", .0.versions()[0].file)]
     Library(Library),
-    /// The loader does not open it.
+    /// The loader cannot open it.
     #[error("{} cannot be opened", .0.versions()[0].file)]
     Broken(Library),
-    /// The library has no such function, mostly for its age.
+    /// The library has no such function, usually because it is too old.
     #[error("{0} has no {1}")]
     Symbol(Library, &'static str),
 }
 
-/// The directories' libraries as this process has them.
+/// The libraries of this process.
 static OPERATORS: OnceLock<Libraries> = OnceLock::new();
 
-/// Says where the libraries are, before the first is used; without it there are none.
+/// Sets the directories of the libraries. Without this call there are no libraries.
 pub fn configure(directories: Vec<PathBuf>) {
     let _ = OPERATORS.set(Libraries::new(directories));
 }
@@ -224,10 +224,10 @@ pub fn configure(directories: Vec<PathBuf>) {
 /// The function's address, or the loader's handle of an open library.
 type Address = usize;
 
-/// Functions that were looked up, and those that are not there.
+/// The results of look-ups of functions, including failures.
 type Symbols = HashMap<(Library, &'static str), Result<Address, Missing>>;
 
-/// Libraries that are opened when they are first needed.
+/// Libraries that are opened at their first use.
 #[derive(Debug, Default)]
 struct Libraries {
     directories: Vec<PathBuf>,
@@ -249,7 +249,7 @@ impl Libraries {
         let found = match known {
             Some(found) => found,
             None => {
-                // Others' look-ups need not wait while a library is opened.
+                // A look-up of another function need not wait while a library is opened.
                 let found = self.look_up(library, name);
                 let mut symbols = lock();
                 if symbols.insert((library, name), found).is_none()
@@ -283,7 +283,7 @@ impl Libraries {
         *self.open[library as usize].get_or_init(|| self.load(library))
     }
 
-    /// Opens a library's newest version that can be opened, and says why there is none.
+    /// Opens the newest version of a library that can be opened, and logs the reason if there is none.
     fn load(&self, library: Library) -> Result<Address, Missing> {
         let mut missing = Missing::Library(library);
         for version in library.versions() {
@@ -306,7 +306,7 @@ impl Libraries {
         Err(missing)
     }
 
-    /// Opens a version, if it exists, or returns the reason why it cannot.
+    /// Opens a version if it exists. The error is the reason why it cannot be opened.
     fn load_version(&self, version: &Version) -> Option<Result<Address, String>> {
         let path = find(version.file, &self.directories)?;
         self.load_needed(version);
@@ -314,8 +314,8 @@ impl Libraries {
         Some(opened.map_err(|reason| format!("{} cannot be opened: {reason}", path.display())))
     }
 
-    /// Opens the dependencies of a version that exist. Without the others the version still opens, or the loader names
-    /// the missing one.
+    /// Opens the existing dependencies of a version. If one is missing, the version still opens, or the loader's error
+    /// names it.
     fn load_needed(&self, version: &Version) {
         for file in version.needs {
             if let Some(path) = find(file, &self.directories)
@@ -332,7 +332,7 @@ fn find(file: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     paths.find(|path| path.is_file())
 }
 
-/// In words, why the version of a library that [`Library::find`] finds cannot be opened, if it is so.
+/// The reason, as text, why the version that [`Library::find`] returns cannot be opened; `None` if it can.
 pub fn why_not(library: Library, directories: &[PathBuf]) -> Option<String> {
     let libraries = Libraries::new(directories.to_vec());
     let mut versions = library.versions().iter();
@@ -340,7 +340,7 @@ pub fn why_not(library: Library, directories: &[PathBuf]) -> Option<String> {
     opened?.err()
 }
 
-/// A message that no directory has a library, with the package that has it.
+/// The message that no directory has a library. It names the package that contains the library.
 pub fn absence(library: Library, directories: &[PathBuf]) -> String {
     let files: Vec<&str> = library.versions().iter().map(|v| v.file).collect();
     let files = files.join(" or ");
@@ -362,7 +362,7 @@ pub fn absence(library: Library, directories: &[PathBuf]) -> String {
     format!("{place}; PyPI's {packages} has it")
 }
 
-/// Opens a shared object for good, with functions of its own.
+/// Opens a shared object permanently; its symbols stay local.
 fn dlopen(path: &Path) -> Result<Address, String> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: the path lives across the call. The object's initialisers run: the operator has named it for that.
@@ -388,7 +388,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a shared object of C's; `needs` are others in its directory.
+    /// Compiles C code to a shared object; `needs` are other libraries in the same directory.
     fn compile(directory: &Path, file: &str, code: &str, needs: &[&str]) {
         fs::create_dir_all(directory).unwrap();
         let source = directory.join(format!("{file}.c"));

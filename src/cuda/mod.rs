@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host's CUDA, as every role calls it.
+//! The host's CUDA, for all roles.
 
 #[cfg(test)]
 #[allow(non_snake_case)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between the supervisor and a device process.
 //!
-//! Neither end ever waits for the other: messages are few and small, and a socket holds more of
-//! them than one VM can have under way.
+//! Neither end waits for the other. Messages are few and small, and a socket holds more of them than one VM can have in
+//! flight.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -48,7 +48,7 @@ impl frame::Head for Head {
     }
 }
 
-/// The files that a device process takes: the supervisor is trusted.
+/// The files that a device process accepts. It trusts the supervisor.
 const TAKEN: Files = Files::AllOrNone(1);
 
 /// A message that a device process receives.
@@ -60,7 +60,7 @@ pub enum ToDevice {
         connection: OwnedFd,
         /// The maximum number of clients of its VM at a time.
         max_clients: u32,
-        /// The longest wait of a rest for a worker; `None` for no limit.
+        /// The maximum time for which a rest waits for a worker; `None` for no limit.
         pause_limit: Option<Duration>,
     },
     /// A client's worker was started.
@@ -77,28 +77,28 @@ pub enum ToDevice {
         /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
     },
-    /// A client's worker is gone: its process has been reaped.
+    /// A client's worker has ended: its process was reaped.
     WorkerExited {
         /// The client.
         client: u32,
-        /// The exit status, if it was not a signal.
+        /// The exit status, if no signal ended it.
         code: u32,
         /// The signal that ended it, or 0.
         signal: u32,
     },
-    /// There is a mover, and this is a channel to it.
+    /// A channel to a GPU's mover.
     MoverStarted {
         /// Its GPU.
         gpu: u32,
         /// The device's end of the channel.
         channel: OwnedFd,
     },
-    /// There is no mover for now.
+    /// There is no mover at present.
     MoverFailed {
         /// The GPU.
         gpu: u32,
     },
-    /// A mover to which there was a channel is gone: its process has been reaped.
+    /// A mover to which there was a channel has ended: its process was reaped.
     MoverExited {
         /// Its GPU.
         gpu: u32,
@@ -108,7 +108,7 @@ pub enum ToDevice {
 /// A message that the supervisor receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToSupervisor {
-    /// A client wants a worker.
+    /// A request for a client's worker.
     StartWorker {
         /// The client.
         client: u32,
@@ -117,19 +117,19 @@ pub enum ToSupervisor {
         /// The process's name, padded with zeros, for the log.
         name: [u8; 16],
     },
-    /// A client's channel is closed; its worker has to go.
+    /// A client's channel is closed, so its worker has to end.
     CloseWorker {
         /// The client.
         client: u32,
-        /// Whether at once, without a chance to end by itself.
+        /// Whether to kill it at once, without time to end by itself.
         kill: bool,
     },
-    /// A channel to a GPU's mover is wanted.
+    /// A request for a channel to a GPU's mover.
     StartMover {
         /// The GPU.
         gpu: u32,
     },
-    /// A mover takes too long for a move. The supervisor looks whether that is so.
+    /// A move takes too long. The supervisor checks whether the mover is stuck.
     MoverLate {
         /// Its GPU.
         gpu: u32,
@@ -145,7 +145,7 @@ pub struct SupervisorEnd(OwnedFd);
 pub struct DeviceEnd(OwnedFd);
 
 impl SupervisorEnd {
-    /// Takes one end of an [`pair`](super::pair).
+    /// Takes one end of a [`pair`](super::pair).
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -192,7 +192,7 @@ impl SupervisorEnd {
         frame::send_head(self.0.as_fd(), &head, file.map(AsFd::as_fd))
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
@@ -227,7 +227,7 @@ impl AsRawFd for SupervisorEnd {
 }
 
 impl DeviceEnd {
-    /// Takes one end of an [`pair`](super::pair).
+    /// Takes one end of a [`pair`](super::pair).
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -274,7 +274,7 @@ impl DeviceEnd {
         frame::recv_next(self.0.as_fd(), &mut buffer, TAKEN).and_then(Self::parse)
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
@@ -295,7 +295,7 @@ impl DeviceEnd {
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
             }
-            // This process can open no more files: it cannot take the channel.
+            // This process has no free descriptor, so it cannot receive the channel.
             (kind::WORKER_STARTED, None) => Ok(ToDevice::WorkerFailed {
                 client,
                 status: status::NO_RESOURCES,

@@ -40,10 +40,10 @@ impl DeviceEnd {
         Self { socket }
     }
 
-    /// Sends a message; `false` says that the channel is full for now.
+    /// Sends a message; `false` means that the channel is full.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the worker is gone.
+    /// [`Error::Closed`] if the worker has ended.
     pub fn send(&self, message: &Message) -> Result<bool> {
         let fds: Vec<RawFd> = message.files.iter().map(|file| file.as_raw_fd()).collect();
         send(
@@ -54,7 +54,7 @@ impl DeviceEnd {
         )
     }
 
-    /// Receives into `buffer` the next message, if there is one.
+    /// Receives the next message into `buffer`, if there is one.
     ///
     /// # Errors
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
@@ -66,7 +66,7 @@ impl DeviceEnd {
             return Ok(None);
         };
         let (header, payload) = (received.head, received.payload);
-        // An export is one file; all else has none.
+        // An export comes with one file, and other messages with none.
         let handle = received.file(header.kind == kind::EXPORT)?;
         if let Some(handle) = handle {
             return Ok(Some(FromWorker::Export {
@@ -141,11 +141,11 @@ impl WorkerEnd {
         }
     }
 
-    /// Waits for the next message; `None` at the end of the channel: the client was closed, and the
-    /// worker is to give up everything and exit.
+    /// Waits for the next message; `None` at the end of the channel: the client was closed, and the worker must release
+    /// everything and exit.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the device process is not of this build.
+    /// [`Error::Malformed`] if the device process belongs to another build.
     pub fn recv(&self) -> Result<Option<ToWorker>> {
         let mut buffer = self.buffer.lock();
         let taken = Files::AllOrNone(MAX_MAP_FILES + 1);
@@ -210,7 +210,7 @@ impl WorkerEnd {
         Ok(Some(message))
     }
 
-    /// Waits until there is a message, or the end of the channel, and leaves it there.
+    /// Waits until there is a message or the end of the channel, and does not receive it; `false` if the time is up.
     ///
     /// # Errors
     /// The kernel refuses to wait.
@@ -225,23 +225,23 @@ impl WorkerEnd {
         }
     }
 
-    /// Closes the channel for senders: a later send fails. `true` says that there was one before.
+    /// Closes the channel for senders: a later send fails. `true` means that a message had arrived before.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn turn_away(&self) -> Result<bool> {
         let fd = self.socket.as_raw_fd();
         shutdown(fd, Shutdown::Read).map_err(Error::io("Turning senders away"))?;
-        // A byte of it, if there is one: the end of the channel has none.
+        // Peeks at one byte: the end of the channel has none.
         let peeked =
             nix::sys::socket::recv(fd, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         Ok(peeked.is_ok_and(|bytes| bytes > 0))
     }
 
-    /// Says that the worker serves commands (status 0), or why it will not.
+    /// Reports that the worker serves commands (status 0), or why it does not.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone.
+    /// [`Error::Closed`] if the device process has ended.
     pub fn ready(&self, status: u32) -> Result<()> {
         self.send(
             Header {
@@ -253,11 +253,10 @@ impl WorkerEnd {
         )
     }
 
-    /// Answers a command; `out_bytes` bytes from the start of its output span go to the guest.
+    /// Answers a command. `out_bytes` bytes from the start of its output span go to the guest.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone; [`Error::Malformed`] for an answer over
-    /// [`MAX_ANSWER_BYTES`].
+    /// [`Error::Closed`] if the device process has ended; [`Error::Malformed`] for an answer over [`MAX_ANSWER_BYTES`].
     pub fn answer(&self, seq: u64, status: u32, answer: &[u8], out_bytes: u64) -> Result<()> {
         if answer.len() > MAX_ANSWER_BYTES {
             return Err(Error::Malformed("answer too long"));
@@ -276,7 +275,7 @@ impl WorkerEnd {
     /// Answers a map or an unmap.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone.
+    /// [`Error::Closed`] if the device process has ended.
     pub fn done(&self, seq: u64, status: u32) -> Result<()> {
         self.send(
             Header {
@@ -289,10 +288,10 @@ impl WorkerEnd {
         )
     }
 
-    /// Passes device memory on, so that moves may name it.
+    /// Exports device memory, so that moves can name it.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone.
+    /// [`Error::Closed`] if the device process has ended.
     pub fn export(&self, number: u64, bytes: u64, gpu: u32, handle: BorrowedFd<'_>) -> Result<()> {
         let header = Header {
             kind: kind::EXPORT,
@@ -304,10 +303,10 @@ impl WorkerEnd {
         self.send_with(header, &[], &[handle.as_raw_fd()])
     }
 
-    /// Takes an export back.
+    /// Withdraws an export.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone.
+    /// [`Error::Closed`] if the device process has ended.
     pub fn unexport(&self, number: u64) -> Result<()> {
         let header = Header {
             kind: kind::UNEXPORT,
@@ -317,12 +316,11 @@ impl WorkerEnd {
         self.send(header, &[])
     }
 
-    /// Names the place of a command's external data, and the command's answer once the data is there; see
-    /// [`FromWorker::Move`].
+    /// Reports where a command's external data belongs, and the command's answer for the time when the data is there;
+    /// see [`FromWorker::Move`].
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone; [`Error::Malformed`] for an answer over
-    /// [`MAX_ANSWER_BYTES`].
+    /// [`Error::Closed`] if the device process has ended; [`Error::Malformed`] for an answer over [`MAX_ANSWER_BYTES`].
     pub fn r#move(
         &self,
         seq: u64,
@@ -345,10 +343,10 @@ impl WorkerEnd {
         self.send(header, answer)
     }
 
-    /// Says that a command's external data cannot be moved; see [`FromWorker::NotMovable`].
+    /// Reports that a command's external data cannot be moved; see [`FromWorker::NotMovable`].
     ///
     /// # Errors
-    /// [`Error::Closed`] if the device process is gone.
+    /// [`Error::Closed`] if the device process has ended.
     pub fn not_movable(&self, seq: u64, carried_out: u32) -> Result<()> {
         let header = Header {
             kind: kind::NOT_MOVABLE,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The common part of the messages of all channels: a head of fixed length, a payload as long as the head says, and
-//! files beside it. Every end sends and receives through these functions, so each check has one place.
+//! The common part of the messages of all channels: a header of fixed length, a payload whose length is in the header,
+//! and files. Every end sends and receives through these functions, so each check exists once.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -9,35 +9,36 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Error, Result, recv, send};
 
-/// The head of a channel's messages.
+/// The header of a channel's messages.
 pub(super) trait Head: FromBytes + IntoBytes + Immutable + KnownLayout {
-    /// The number of bytes that follow it.
+    /// The length of the payload in bytes.
     fn payload_bytes(&self) -> usize;
 }
 
-/// The files that an end takes with a message.
+/// The files that an end accepts with a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Files {
-    /// So many at most, of a sender that is trusted: all that it has sent, or none where they cannot be taken.
+    /// At most this many, from a trusted sender: all files that it has sent, or none if this process cannot receive all
+    /// of them.
     AllOrNone(usize),
-    /// So many at most, of a sender that is trusted less than this process: more are an error.
+    /// At most this many, from a sender that is less trusted than this process: more are an error.
     Checked(usize),
 }
 
-/// A message as it was received.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Framed<'a, H> {
     pub head: H,
-    /// As long as the head says.
+    /// The payload, of the length in the header.
     pub payload: &'a [u8],
     pub files: Vec<OwnedFd>,
 }
 
 impl<H> Framed<'_, H> {
-    /// The file of a message that has one, where `wanted`, and otherwise none.
+    /// The file of a message that has one (`wanted`), or none.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if there are more or less.
+    /// [`Error::Malformed`] for another number of files.
     pub fn file(self, wanted: bool) -> Result<Option<OwnedFd>> {
         match self.files.len() == usize::from(wanted) {
             true => Ok(self.files.into_iter().next()),
@@ -46,7 +47,8 @@ impl<H> Framed<'_, H> {
     }
 }
 
-/// The next message, if there is one. A `buffer` as long as a head takes heads alone.
+/// Receives the next message, if there is one. A `buffer` of the size of a header accepts only messages without a
+/// payload.
 ///
 /// # Errors
 /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for an invalid message, whose files are closed.
@@ -98,10 +100,10 @@ fn receive<'a, H: Head>(
     }))
 }
 
-/// Sends a message that is a head alone and has one file at most, to an end that never leaves its channel full.
+/// Sends a message without a payload and with at most one file, to an end that never leaves its channel full.
 ///
 /// # Errors
-/// [`Error::Closed`] if the other end is gone; [`Error::Malformed`] if it does not read its messages.
+/// [`Error::Closed`] if the other end has ended; [`Error::Malformed`] if it does not read its messages.
 pub(super) fn send_head(
     socket: BorrowedFd<'_>,
     head: &impl Head,

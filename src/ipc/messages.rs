@@ -16,8 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{frame, sealed_memfd};
 
-/// The most bytes of one message: a header and the longest stream or answer. Below half of the
-/// default `net.core.wmem_max`, so that a socket holds one whatever the host's settings.
+/// The maximum size of one message in bytes: a header and the longest stream or answer. It is below half of the default
+/// `net.core.wmem_max`, so that a socket can hold one with any settings of the host.
 pub const MAX_MESSAGE_BYTES: usize = size_of::<Header>()
     + if MAX_STREAM_BYTES > MAX_ANSWER_BYTES {
         MAX_STREAM_BYTES
@@ -25,11 +25,11 @@ pub const MAX_MESSAGE_BYTES: usize = size_of::<Header>()
         MAX_ANSWER_BYTES
     };
 
-/// The most files that one [`ToWorker::Map`] refers to; Linux passes 253 in one message, and the
-/// list of runs is one.
+/// The maximum number of files of one [`ToWorker::Map`]. Linux passes 253 files in one message, and the list of runs is
+/// one of them.
 pub const MAX_MAP_FILES: usize = 250;
 
-/// The most exports that a worker may have passed at a time: the device process holds a file for each.
+/// The maximum number of a worker's exports at a time: the device process holds a file for each.
 pub const MAX_WORKER_EXPORTS: usize = 512;
 
 pub(super) mod kind {
@@ -47,14 +47,14 @@ pub(super) mod kind {
     pub const NOT_MOVABLE: u32 = 71;
 }
 
-/// The head of every message, in both directions; the meaning of a field depends on the kind.
+/// The header of every message, in both directions. The meaning of a field depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Header {
     pub(super) kind: u32,
     /// Thread of a command, region of a map or unmap, status of a worker's message, GPU of an export.
     pub(super) value: u32,
-    /// Names a request, and in an export or unexport the export; the number of a worker that is to serve.
+    /// Identifies a request, or the export of an export or unexport; for `Serve`, the worker's number.
     pub(super) seq: u64,
     /// Address of a map, offset of a command's data in the whole transfer, offset of a move in its
     /// export.
@@ -64,10 +64,10 @@ pub(super) struct Header {
     pub(super) length: u64,
     pub(super) input: Span,
     pub(super) output: Span,
-    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out, 1 for a worker that is
-    /// to serve and to keep the VMM's connection open.
+    /// Wanted bytes of answer of a command, runs of a map, executed bytes of a stream, 1 for a worker that gets a hold
+    /// on the VMM's connection.
     pub(super) count: u32,
-    /// Bytes that follow this header.
+    /// Length of the payload in bytes.
     pub(super) payload: u32,
 }
 
@@ -83,13 +83,13 @@ impl frame::Head for Header {
 )]
 #[repr(C)]
 pub struct Span {
-    /// Bytes from the start of the staging area.
+    /// Offset in the staging area, in bytes.
     pub offset: u64,
-    /// Bytes; 0 where a command carries no data in this direction.
+    /// Length in bytes; 0 if a command carries no data in this direction.
     pub len: u64,
 }
 
-/// One run of a [`ToWorker::Map`] as it lies in the list's memfd.
+/// One run of a [`ToWorker::Map`] as it is stored in the memfd.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct RawRun {
@@ -99,18 +99,18 @@ pub(super) struct RawRun {
     pub(super) length: u64,
 }
 
-/// One run of registered memory: a part of a file to map. Runs follow each other without a gap.
+/// One run of registered memory: a part of a file to map. Runs are mapped one behind the other.
 #[derive(Debug, Clone)]
 pub struct MapRun {
-    /// The guest's memory; shared by the runs of one message that lie in the same file.
+    /// The guest's memory. Runs of one message that lie in the same file share it.
     pub file: Arc<OwnedFd>,
-    /// Bytes from the start of the file, a multiple of the page size.
+    /// Offset in the file in bytes, a multiple of the page size.
     pub offset: u64,
-    /// Bytes, a multiple of the page size.
+    /// Length in bytes, a multiple of the page size.
     pub length: u64,
 }
 
-/// The description of the client that a worker is to serve.
+/// The client that a worker serves, and the files for it.
 #[derive(Debug)]
 pub struct Serving<F = OwnedFd> {
     /// The memory of its [`Account`](crate::account::Account).
@@ -119,49 +119,48 @@ pub struct Serving<F = OwnedFd> {
     pub ledger: F,
     /// The memory of its VM's [`Terms`](crate::account::Terms).
     pub terms: F,
-    /// An eventfd by which the supervisor looks at the account.
+    /// An eventfd that makes the supervisor read the account.
     pub doorbell: F,
-    /// The worker's [`WorkerEnd`](super::peers::WorkerEnd), by which it meets others of its VM.
+    /// The worker's [`WorkerEnd`](super::peers::WorkerEnd), for connections to other workers of its VM.
     pub peers: F,
-    /// The hold on the VMM's connection, if the worker may have one: see `supervisor/hold.rs`.
+    /// The hold on the VMM's connection, if the worker gets one: see `supervisor/hold.rs`.
     pub hold: Option<F>,
-    /// Its number for these: no other worker of the service has it, then or later.
+    /// Its number for other workers. No other worker of the service ever has the same.
     pub number: u64,
-    /// The directory for code that the driver compiles for the client's VM, if there is a cache.
+    /// The VM's directory for code that the driver compiles, if there is a cache.
     pub cache: Option<F>,
-    /// The client's place in the ledger.
+    /// The client's slot in the ledger.
     pub slot: u32,
-    /// The GPUs that it may use, as the host's driver numbers them, in the order in which the guest is to see them.
+    /// The GPUs that it may use, by the host driver's numbers, in the order in which the guest sees them.
     pub gpus: Vec<u32>,
 }
 
 /// A message that a worker receives.
 #[derive(Debug)]
 pub enum ToWorker {
-    /// The first message of a channel, from the supervisor: from here on the worker is one client's. It answers with
+    /// The first message of a channel, from the supervisor: it assigns a client to the worker, which answers with
     /// [`WorkerEnd::ready`](super::WorkerEnd::ready).
     Serve(Serving),
     /// The first message of the device process.
     Setup {
-        /// The client's staging area, a memfd sealed against resizing; behind it there is a page for
-        /// [`Rest`](super::Rest).
+        /// The client's staging area, a memfd sealed against resizing. A page behind it is for [`Rest`](super::Rest).
         staging: OwnedFd,
         /// Its size in bytes, without that page.
         size: u64,
     },
-    /// A command stream to carry out; answered by [`WorkerEnd::answer`](super::WorkerEnd::answer).
+    /// A command stream to execute; answered by [`WorkerEnd::answer`](super::WorkerEnd::answer).
     Command {
-        /// Names the answer.
+        /// Identifies the request in its answer.
         seq: u64,
-        /// The guest thread: streams of one thread are carried out in order.
+        /// The guest thread. Streams of one thread are executed in order.
         thread: u32,
-        /// The most bytes that the answer may have.
+        /// The maximum size of the answer in bytes.
         answer_bytes: u32,
-        /// Whether the data is not in the staging area: it is not the worker's to copy. It says with
-        /// `WorkerEnd::r#move` where the data belongs, or [`WorkerEnd::not_movable`](super::WorkerEnd::not_movable).
-        /// The spans have lengths alone.
+        /// Whether the data is outside the staging area, where the worker cannot copy it. The worker then calls
+        /// `WorkerEnd::r#move` with the place of the data, or
+        /// [`WorkerEnd::not_movable`](super::WorkerEnd::not_movable). The spans have only lengths.
         external: bool,
-        /// Data from the guest, there until the answer.
+        /// Data from the guest, unchanged until the answer.
         input: Span,
         /// The place of data for the guest, which is written before the answer.
         output: Span,
@@ -172,21 +171,21 @@ pub enum ToWorker {
     },
     /// Memory of the guest process to map and register; answered by [`WorkerEnd::done`](super::WorkerEnd::done).
     Map {
-        /// Names the answer.
+        /// Identifies the request in its answer.
         seq: u64,
         /// The registration's number.
         region: u32,
         /// The address in the guest process.
         address: u64,
-        /// Bytes: the sum of the runs.
+        /// The sum of the runs in bytes.
         length: u64,
         /// The memory to map, in order.
         runs: Vec<MapRun>,
     },
-    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`](super::WorkerEnd::done) once nothing can reach
+    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`](super::WorkerEnd::done) once nothing can access
     /// it.
     Unmap {
-        /// Names the answer.
+        /// Identifies the request in its answer.
         seq: u64,
         /// The registration's number.
         region: u32,
@@ -196,14 +195,14 @@ pub enum ToWorker {
 /// A message that a device process receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FromWorker<'a> {
-    /// The worker serves commands from now on, or says why it will not.
+    /// The worker serves commands from now on, or reports why it does not.
     Ready {
         /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
     },
-    /// A command was carried out.
+    /// A command was executed.
     Answer {
-        /// The command's.
+        /// The number of the command.
         seq: u64,
         /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
@@ -212,9 +211,9 @@ pub enum FromWorker<'a> {
         /// The answer.
         answer: &'a [u8],
     },
-    /// A map or unmap was carried out.
+    /// A map or unmap was executed.
     Done {
-        /// The request's.
+        /// The number of the request.
         seq: u64,
         /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
@@ -223,35 +222,34 @@ pub enum FromWorker<'a> {
     Export {
         /// Its number, which the worker never used before.
         number: u64,
-        /// Bytes.
+        /// Size in bytes.
         bytes: u64,
-        /// The GPU whose memory it is.
+        /// The GPU of the memory.
         gpu: u32,
         /// The shareable handle.
         handle: Handle,
     },
-    /// Device memory that is withdrawn: no process may keep it.
+    /// Device memory that is withdrawn. No process may keep it.
     Unexport {
         /// Its number.
         number: u64,
     },
-    /// A command with external data was executed except for the data, which may be moved now.
+    /// A command with external data was executed except for the data, which can be moved now.
     Move {
-        /// The command's.
+        /// The number of the command.
         seq: u64,
         /// The number of the export that the data belongs to.
         export: u64,
-        /// Bytes from the start of the export.
+        /// Offset in the export, in bytes.
         offset: u64,
         /// The number of bytes of the stream before the command of the data.
         carried_out: u32,
-        /// The answer, once the data is where it belongs.
+        /// The answer, to be sent once the data was moved.
         answer: &'a [u8],
     },
-    /// A command's external data cannot be moved; the rest of its stream wants the data in the staging
-    /// area.
+    /// A command's external data cannot be moved. The rest of its stream needs the data in the staging area.
     NotMovable {
-        /// The command's.
+        /// The number of the command.
         seq: u64,
         /// The number of bytes of the stream that were executed.
         carried_out: u32,
@@ -283,7 +281,7 @@ pub struct CommandData {
     pub offset: u64,
 }
 
-/// A message to a worker, complete and ready to be sent, now or when the channel has room.
+/// An encoded message to a worker, to be sent when the channel has room.
 #[derive(Debug)]
 pub struct Message {
     pub(super) bytes: Vec<u8>,
@@ -337,7 +335,7 @@ impl Message {
     /// [`Self::payload_mut`].
     ///
     /// # Panics
-    /// If `stream_bytes` is over [`MAX_STREAM_BYTES`]: the caller has checked it.
+    /// If `stream_bytes` is over [`MAX_STREAM_BYTES`]. Callers check this.
     pub fn command(
         seq: u64,
         thread: u32,
@@ -366,7 +364,7 @@ impl Message {
         }
     }
 
-    /// The bytes that follow the header.
+    /// The payload.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[size_of::<Header>()..]
     }
@@ -377,7 +375,7 @@ impl Message {
     /// The host is out of memory or file descriptors.
     ///
     /// # Panics
-    /// If there are more than [`MAX_MAP_FILES`] files: the caller has checked it.
+    /// If there are more than [`MAX_MAP_FILES`] files. Callers check this.
     pub fn map(
         seq: u64,
         region: u32,

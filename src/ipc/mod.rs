@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor
-//! and a device process in [`device`], with a mover in [`mover`], between workers of one VM in [`peers`].
+//! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: between a device process and a worker here,
+//! with the supervisor in [`device`], with a mover in [`mover`], and between workers of one VM in [`peers`].
 //!
-//! Both ends are on one machine and from one build, so integers are native. A message is a fixed header, a payload
-//! (stream or answer bytes) and, if it names memory, file descriptors: `frame.rs` has the part that all channels share.
-//! Bulk data never travels here: it is in the client's staging area, a sealed memfd that both map.
+//! Both ends belong to one build on one machine, so integers have the native byte order. A message has a fixed header,
+//! a payload (stream or answer bytes) and, if it names memory, file descriptors; `frame.rs` has the part that all
+//! channels share. Bulk data is not part of messages: it is in the client's staging area, a sealed memfd that both
+//! processes map.
 //!
-//! The worker trusts the messages that it receives: the device process has checked them. The device process checks its
-//! own, because a worker runs a guest's code.
+//! The worker trusts the messages that it receives, because the device process has checked them. The device process
+//! checks the messages of workers, which run a guest's code.
 
 pub mod device;
 mod ends;
@@ -42,7 +43,7 @@ pub use messages::{
 };
 pub use rest::{REST_BYTES, Rest};
 
-/// Bytes that the kernel may hold for one direction of a channel, where it allows that many.
+/// The requested size of the socket buffer for each direction of a channel, in bytes.
 const SOCKET_BUFFER_BYTES: usize = 1 << 20;
 
 const _: () = assert!(MAX_MESSAGE_BYTES <= 160 << 10);
@@ -53,10 +54,10 @@ pub enum Error {
     /// A system call failed.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] io::Error),
-    /// The other end sent something that is not a message of this protocol.
+    /// The other end sent an invalid message.
     #[error("Malformed message: {0}")]
     Malformed(&'static str),
-    /// The other end is gone.
+    /// The other end was closed.
     #[error("The other end closed the channel")]
     Closed,
 }
@@ -73,7 +74,7 @@ impl Error {
 /// A result of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A new channel; both ends are closed on exec.
+/// A new channel. Both ends are closed on exec.
 ///
 /// # Errors
 /// The process or the host is out of file descriptors.
@@ -91,25 +92,24 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((a, b))
 }
 
-/// A listener with one connection in its queue, and the other end of that connection.
+/// A listener with one pending connection, and the other end of that connection.
 ///
 /// # Errors
-/// The host is out of descriptors, or another process has connected before this one.
+/// The host is out of descriptors, or another process has connected to the listener first.
 pub fn queued_connection() -> io::Result<(OwnedFd, OwnedFd)> {
     let stream = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None);
     let listener = stream(SockFlag::SOCK_CLOEXEC)?;
     // The kernel chooses an abstract name.
     bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
     let address: UnixAddr = getsockname(listener.as_raw_fd())?;
-    // There is room for one connection: a connect that does not have to wait is the first and only one.
+    // There is room for one pending connection, so a connect that does not block is the first and only one.
     listen(&listener, Backlog::new(0)?)?;
     let inside = stream(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
     connect(inside.as_raw_fd(), &address)?;
     Ok((listener, inside))
 }
 
-/// A memfd of `size` bytes that can neither shrink nor grow, so that no process that maps it can
-/// make another fault.
+/// A memfd of `size` bytes that cannot be resized, so that a process cannot make another process that maps it fault.
 ///
 /// # Errors
 /// The host is out of memory or file descriptors.
@@ -119,7 +119,7 @@ pub fn sealed_memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// A memfd of `size` bytes that is still to be sealed.
+/// A memfd of `size` bytes without seals.
 pub(crate) fn memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = File::from(memfd_create(name, flags)?);
@@ -127,7 +127,7 @@ pub(crate) fn memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Seals it against resizing, against `more`, and against further seals.
+/// Seals a memfd against resizing, against `more`, and against further seals.
 pub(crate) fn seal(file: &File, more: SealFlag) -> io::Result<()> {
     let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     fcntl(
@@ -151,14 +151,14 @@ pub(crate) fn send(
         match sendmsg::<()>(socket.as_raw_fd(), &iov, rights, flags, None) {
             Ok(_) => return Ok(true),
             Err(Errno::EINTR) => {}
-            // ETOOMANYREFS: more files in flight than the process may have open. It passes.
+            // ETOOMANYREFS: more files are in flight than the process may have open. This is temporary.
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ETOOMANYREFS) => return Ok(false),
             Err(errno) => return Err(Error::io("Sending")(errno)),
         }
     }
 }
 
-/// Sends bytes on a stream, with descriptors; says how many went.
+/// Sends bytes on a stream, with descriptors; returns the number of bytes sent.
 pub(crate) fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> Result<usize> {
     let rights = [ControlMessage::ScmRights(fds)];
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
@@ -171,19 +171,19 @@ pub(crate) fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> 
     }
 }
 
-/// The result of one call.
+/// The result of one receive call.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// The number of bytes of the buffer that it fills.
+    /// The number of bytes in the buffer.
     pub len: usize,
-    /// The descriptors that came with it, as many as there was room for.
+    /// The received descriptors, as many as there was room for.
     pub fds: Vec<OwnedFd>,
-    /// Whether there were more: than the caller takes, or than this process may have open.
+    /// Whether descriptors were dropped, because the caller accepts fewer or this process has too many open files.
     pub is_cut: bool,
 }
 
 impl Received {
-    /// The descriptors of a sender that is trusted: all that it has sent, or none where they cannot be taken.
+    /// The descriptors of a trusted sender: all that it has sent, or none if they could not all be received.
     pub fn all_or_none(mut self) -> Vec<OwnedFd> {
         if self.is_cut {
             self.fds.clear();
@@ -191,10 +191,10 @@ impl Received {
         self.fds
     }
 
-    /// The descriptors of a sender that is trusted less than this process.
+    /// The descriptors of a sender that is less trusted than this process.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if there are more than the caller takes. Those that came are closed.
+    /// [`Error::Malformed`] if there are more than the caller accepts. The received ones are closed.
     pub fn checked(self) -> Result<Vec<OwnedFd>> {
         match self.is_cut {
             true => Err(Error::Malformed("too many files")),
@@ -203,11 +203,11 @@ impl Received {
     }
 }
 
-/// Receives a message with `most` descriptors at most; `None` says that there is none now.
+/// Receives a message with at most `most` descriptors; `None` if there is no message now.
 ///
 /// # Errors
-/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for a message that is longer than the buffer.
-/// Every descriptor that has come is closed then.
+/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for a message that is longer than the buffer. All
+/// received descriptors are closed in that case.
 pub(crate) fn recv(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -215,7 +215,7 @@ pub(crate) fn recv(
     flags: MsgFlags,
 ) -> Result<Option<Received>> {
     assert!(most <= MAX_MAP_FILES + 1);
-    // Words, for the alignment of the heads in it.
+    // An array of words, for the alignment of the headers in it.
     let mut control = [0_u64; CONTROL_WORDS];
     let mut iov = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
@@ -234,8 +234,8 @@ pub(crate) fn recv(
         match usize::try_from(len) {
             Ok(len) => break len,
             Err(_) => match Errno::last() {
-                // The other end closed without reading all messages. The error is reported once, before the messages
-                // that it has sent, which still count.
+                // The other end closed without reading all messages. The kernel reports the error once, before the
+                // messages that the other end has sent, which are still valid.
                 Errno::EINTR | Errno::ECONNRESET => {}
                 Errno::EAGAIN => return Ok(None),
                 errno => return Err(Error::io("Receiving")(errno)),
@@ -248,17 +248,18 @@ pub(crate) fn recv(
     if head.msg_flags & libc::MSG_TRUNC != 0 {
         return Err(Error::Malformed("message too long"));
     }
-    // Every message has a header, so nothing is the end of the channel.
+    // Every message has a header, so an empty message is the end of the channel.
     match len {
         0 => Err(Error::Closed),
         len => Ok(Some(Received { len, fds, is_cut })),
     }
 }
 
-/// Room for the most descriptors that any message has.
+/// Room for the maximum number of descriptors of a message.
 const CONTROL_WORDS: usize = control_bytes(MAX_MAP_FILES + 1).div_ceil(size_of::<u64>());
 
-/// The bytes of control data with so many descriptors: none without any, so that the kernel makes none.
+/// The size of the control data for this number of descriptors. Without descriptors it is 0, so that the kernel
+/// installs none.
 const fn control_bytes(descriptors: usize) -> usize {
     let bytes = (descriptors * size_of::<RawFd>()) as u32;
     match descriptors {
@@ -268,7 +269,7 @@ const fn control_bytes(descriptors: usize) -> usize {
     }
 }
 
-/// Every descriptor that came with a message, whatever else came, also where there were more than fit.
+/// Takes every descriptor that came with a message, also if other control data came or if some descriptors did not fit.
 ///
 /// # Safety
 /// The kernel has filled the head and its control data, and this is called once for it.

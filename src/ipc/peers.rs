@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between workers of one VM, and between them and the supervisor, which connects them.
 //!
-//! A worker has a channel to the supervisor, its [`WorkerEnd`]. By it one worker asks to [meet](ToSupervisor::Meet)
-//! another one, whose number the supervisor has assigned. If both serve the same VM, each gets an end of a new channel,
-//! and the supervisor keeps none. On that channel the worker that has asked, the visitor, requests shared objects of
-//! the other one, its host.
+//! A worker has a channel to the supervisor, its [`WorkerEnd`]. With it, one worker asks to [meet](ToSupervisor::Meet)
+//! another, which it names by the number that the supervisor has assigned. If both serve the same VM, each gets an end
+//! of a new channel, and the supervisor keeps none. On that channel the worker that has asked, the visitor, requests
+//! shared objects of the other one, its host.
 //!
-//! The supervisor takes no descriptor of a worker, and keeps none that it has sent: the end of such a channel is the
-//! end of the worker that holds its other end. Both workers run a guest's code, so each end checks its messages.
+//! The supervisor accepts no descriptors from a worker, and keeps none that it has sent: a channel between workers
+//! closes when one of the workers ends. Both workers run a guest's code, so each end checks the messages of the other.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -25,10 +25,10 @@ use super::{
     frame::{self, Files, Framed},
 };
 
-/// The most descriptors of channels that a worker may have been sent and not said to have taken.
+/// The maximum number of descriptors of channels that were sent to a worker and that it has not confirmed yet.
 pub const MAX_UNTAKEN: u32 = 16;
 
-/// The bytes of the secret by which a shared object is named.
+/// The size of the secret that names a shared object, in bytes.
 pub const TOKEN_BYTES: usize = 16;
 
 mod kind {
@@ -64,14 +64,14 @@ impl frame::Head for Head {
 /// A message of a worker that the supervisor receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToSupervisor {
-    /// It is ready for visitors.
+    /// The worker accepts visitors.
     Listen,
-    /// It wants to meet the worker with this number; answered by [`ToWorker::Met`], [`ToWorker::NotMet`] or
+    /// A request to meet the worker with this number; answered by [`ToWorker::Met`], [`ToWorker::NotMet`] or
     /// [`ToWorker::Busy`].
     Meet(u64),
-    /// It has taken a descriptor that it was sent.
+    /// The worker has received a descriptor.
     Taken,
-    /// It wants to see a sample of a GPU's sensors, by the host's number, in its VM's [`Terms`](crate::account::Terms).
+    /// A request for a sample of a GPU's sensors, by the host's number, in the VM's [`Terms`](crate::account::Terms).
     /// There is no other answer.
     Sense(u64),
 }
@@ -81,13 +81,13 @@ pub enum ToSupervisor {
 pub enum ToWorker {
     /// A channel to the worker with this number.
     Met(u64, OwnedFd),
-    /// There is no such worker that takes visitors.
+    /// No worker with this number accepts visitors.
     NotMet(u64),
-    /// It has many visitors to take, and is to be asked for again.
+    /// The worker with this number has too many pending visitors. Ask again later.
     Busy(u64),
-    /// A channel to a worker with this number, which will ask.
+    /// A channel to the worker with this number, which will send requests.
     Visitor(u64, OwnedFd),
-    /// A channel that this process could not take, because it can open no more files. It is never sent.
+    /// A channel that this process could not receive, because it has no free descriptor. It is never sent.
     Lost(u64),
 }
 
@@ -101,10 +101,10 @@ impl SupervisorEnd {
         Self(socket)
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Malformed`]. Descriptors that came are closed.
+    /// [`Error::Closed`], [`Error::Malformed`]. Received descriptors are closed.
     pub fn recv(&self) -> Result<Option<ToSupervisor>> {
         let mut buffer = [0; size_of::<Head>()];
         let received = frame::recv_now::<Head>(self.0.as_fd(), &mut buffer, Files::Checked(0))?;
@@ -175,7 +175,7 @@ impl WorkerEnd {
         frame::send_head(self.0.as_fd(), &head, None)
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
@@ -203,22 +203,22 @@ impl AsFd for WorkerEnd {
     }
 }
 
-/// The object that a visitor gets, in its host's words.
+/// The object that a visitor gets, as its host describes it.
 #[derive(
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Given {
-    /// The number of the object whose descriptor is given: for device memory, the number of the physical memory. It is
+    /// The number of the object whose descriptor is passed: for device memory, the number of the physical memory. It is
     /// unique in its host.
     pub number: u64,
     /// The size of the object, in bytes.
     pub bytes: u64,
-    /// The offset of the shared part in it, in bytes.
+    /// The offset of the shared part in the object, in bytes.
     pub offset: u64,
-    /// The bytes of the shared part.
+    /// The size of the shared part in bytes.
     pub length: u64,
-    /// The GPU whose memory it is, by the host's number.
+    /// The GPU of the memory, by the host's number.
     pub gpu: u32,
     /// Further values, by kind of object.
     pub detail: u32,
@@ -242,12 +242,12 @@ impl frame::Head for PeerHead {
     }
 }
 
-/// A question of a visitor.
+/// A visitor's request for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Names the answer.
+    /// Identifies the request in its answer.
     pub seq: u64,
-    /// The kind of a requested object.
+    /// The kind of the requested object.
     pub what: u32,
     /// The object's secret.
     pub token: [u8; TOKEN_BYTES],
@@ -256,9 +256,9 @@ pub struct Question {
 /// A message that a host receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToHost {
-    /// A question, to be answered.
+    /// A request, to be answered.
     Ask(Question),
-    /// An object is returned, as many times as its secret was used.
+    /// Returns an object, with the number of times that its secret was used.
     Return([u8; TOKEN_BYTES], u32),
 }
 
@@ -272,7 +272,7 @@ impl VisitorEnd {
         Self(socket)
     }
 
-    /// Returns an object, as many times as its secret was used.
+    /// Returns an object, with the number of times that its secret was used.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Malformed`] if the host does not read its messages.
@@ -286,12 +286,11 @@ impl VisitorEnd {
         frame::send_head(self.0.as_fd(), &head, None)
     }
 
-    /// Asks a question, and waits for the answer until `deadline`; `None` says that the host has no such object to
-    /// give.
+    /// Requests an object, and waits for the answer until `deadline`; `None` means that the host does not have it.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the host is gone, [`Error::Malformed`] if it does not answer in time, or answers something
-    /// else.
+    /// [`Error::Closed`] if the host has ended, [`Error::Malformed`] if it does not answer in time, or sends another
+    /// message.
     pub fn ask(&self, question: Question, deadline: Instant) -> Result<Option<(Given, OwnedFd)>> {
         let head = PeerHead {
             kind: kind::ASK,
@@ -313,12 +312,12 @@ impl VisitorEnd {
                 continue;
             };
             if head.seq != question.seq {
-                // It was given up. Its descriptor is closed.
+                // The answer to a request that was given up. Its descriptor is closed.
                 continue;
             }
             return match (head.kind, files.into_iter().next()) {
                 (kind::GIVE, Some(file)) => Ok(Some((head.given, file))),
-                // This process can open no more files.
+                // This process has no free descriptor.
                 (kind::GIVE, None) => Err(Error::Malformed("wrong number of files")),
                 (kind::REFUSE, None) => Ok(None),
                 _ => Err(Error::Malformed("unknown kind")),
@@ -343,10 +342,10 @@ impl HostEnd {
         Self(socket)
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the visitor is gone; [`Error::Malformed`]. Descriptors that came are closed.
+    /// [`Error::Closed`] if the visitor has ended; [`Error::Malformed`]. Received descriptors are closed.
     pub fn recv(&self) -> Result<Option<ToHost>> {
         let mut buffer = [0; size_of::<PeerHead>()];
         let received = frame::recv_now::<PeerHead>(self.0.as_fd(), &mut buffer, Files::Checked(0))?;
@@ -364,7 +363,7 @@ impl HostEnd {
         }
     }
 
-    /// Answers a question.
+    /// Answers a request.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Malformed`] if the visitor does not read its messages.
@@ -389,9 +388,9 @@ impl AsFd for HostEnd {
     }
 }
 
-/// Waits until there is something to receive, or the end of the channel; `false` says that the time is over.
+/// Waits until there is a message or the end of the channel; `false` if the time is up.
 fn wait(socket: BorrowedFd<'_>, limit: Duration) -> Result<bool> {
-    // Rounded up, so that a wait is not a loop at its end.
+    // Rounded up, so that the wait does not become a busy loop at its end.
     let limit = u16::try_from(limit.as_millis() + 1).unwrap_or(u16::MAX);
     loop {
         let mut fds = [PollFd::new(socket, PollFlags::POLLIN)];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The two words of memory by which a device process brings a worker to rest. Both map them.
+//! The two words of shared memory by which a device process brings a worker to rest. Both processes map them.
 //!
-//! These are no messages, because a worker reads messages between commands, and a command may wait for work that a rest
-//! holds back.
+//! Messages cannot do this, because a worker reads messages between commands, and a command may wait for work that a
+//! rest delays.
 
 use std::sync::atomic::{
     AtomicU32,
@@ -11,14 +11,14 @@ use std::sync::atomic::{
 
 use gpgpu_protocol::futex;
 
-/// Bytes of the memory in which the words lie: a page behind the staging area.
+/// The size of the memory of the words: a page behind the staging area.
 pub const REST_BYTES: usize = 4096;
 
-/// The words. Either side may find anything in them: the other may have been taken over.
+/// The words. Each side accepts any value, because the other side may be compromised.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Rest {
-    /// The number of the rest that the device process wants, or 0.
+    /// The number of the rest that the device process requests, or 0.
     wanted: AtomicU32,
     /// The last rest that the worker has reached.
     reached: AtomicU32,
@@ -43,22 +43,22 @@ impl Rest {
         futex::wake(&self.wanted);
     }
 
-    /// The device process: whether the worker is at rest.
+    /// For the device process: whether the worker rests.
     pub fn is_reached(&self, number: u32) -> bool {
         self.reached.load(Acquire) == number
     }
 
-    /// The worker: the number of the rest that is wanted, or 0.
+    /// For the worker: the number of the requested rest, or 0.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Acquire)
     }
 
-    /// The worker: sleeps until another one than `number` is wanted; may return before.
+    /// For the worker: sleeps while `number` is requested. May return early.
     pub fn sleep(&self, number: u32) {
         futex::wait(&self.wanted, number);
     }
 
-    /// The worker: says that it is at rest.
+    /// For the worker: reports that it rests.
     pub fn reach(&self, number: u32) {
         self.reached.store(number, Release);
     }

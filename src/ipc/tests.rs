@@ -149,7 +149,7 @@ fn the_device_receives_the_workers_messages() {
     ));
 }
 
-/// A worker's last words count, though it has not read all that it was sent.
+/// A worker's last messages are received, even if it has not read all messages that it was sent.
 #[test]
 fn messages_sent_before_the_end_arrive() {
     let (device, worker) = channel();
@@ -164,7 +164,7 @@ fn messages_sent_before_the_end_arrive() {
     assert!(matches!(device.recv(&mut buffer), Err(Error::Closed)));
 }
 
-/// Threads of a worker answer at once; every answer arrives whole.
+/// Threads of a worker answer at the same time, and every answer arrives complete.
 #[test]
 fn any_thread_may_answer() {
     let (device, worker) = channel();
@@ -207,8 +207,8 @@ fn any_thread_may_answer() {
     });
 }
 
-/// A worker that does not read makes the channel full, not the device process wait; the longest
-/// message goes through once it reads.
+/// If a worker does not read, the channel becomes full, but the device process does not wait. The longest message is
+/// sent once the worker reads.
 #[test]
 fn pitfall_82_a_full_channel_does_not_block() {
     let (device, worker) = channel();
@@ -254,7 +254,8 @@ fn nonsense_from_a_worker_is_an_error() {
     assert!(!refused(header(kind::DONE, 0).as_bytes(), &[]));
 }
 
-/// The supervisor takes heads alone, of its own kinds, and no files; a mover's word is a head alone too.
+/// The supervisor accepts only messages of its own kinds, without a payload or files. A mover's message has no payload
+/// either.
 #[test]
 fn nonsense_from_a_device_process_or_a_mover_is_an_error() {
     let (ours, theirs) = pair().unwrap();
@@ -279,13 +280,13 @@ fn nonsense_from_a_device_process_or_a_mover_is_an_error() {
     let mut counting = start(65, 48);
     send(ours.as_fd(), &[&counting], &[], MsgFlags::empty()).unwrap();
     assert_eq!(end.recv().unwrap(), Some(mover::FromMover::Ready));
-    // Runs that it does not bring.
+    // Runs that the message does not contain.
     counting[40] = 1;
     send(ours.as_fd(), &[&counting], &[], MsgFlags::empty()).unwrap();
     assert!(matches!(end.recv(), Err(Error::Malformed(_))));
 }
 
-/// A length in a message does not choose the size of an allocation, whoever sent it.
+/// A length in a message does not determine the size of an allocation, whoever sent the message.
 #[test]
 fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     let (device, worker) = channel();
@@ -305,7 +306,7 @@ fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     assert!(matches!(worker.recv(), Err(Error::Malformed(_))));
 }
 
-/// Every end closes surplus descriptors: the other end of the pipe sees that no process has it.
+/// Every end closes surplus descriptors: the other end of the pipe sees that no process has them.
 #[test]
 fn descriptors_that_no_message_has_are_closed() {
     use std::io::Read;
@@ -396,7 +397,7 @@ fn a_visitor_receives_the_answer_to_its_question_and_no_other() {
             };
             assert_eq!(asked, ToHost::Ask(question(seq)));
             match seq {
-                // One that was given up comes late.
+                // The answer to a request that was given up arrives late.
                 1 => {
                     host.answer(0, Some((given, null.as_fd()))).unwrap();
                     host.answer(1, Some((given, null.as_fd()))).unwrap();
@@ -415,7 +416,7 @@ fn a_visitor_receives_the_answer_to_its_question_and_no_other() {
     visitor.give_back([7; peers::TOKEN_BYTES], 2).unwrap();
     let returned = ToHost::Return([7; peers::TOKEN_BYTES], 2);
     assert_eq!(host.recv().unwrap(), Some(returned));
-    // One that does not answer is not waited for without an end, and one that is gone not at all.
+    // The wait for a host that does not answer is limited, and a host that has ended is not waited for.
     let now = Instant::now();
     assert!(matches!(
         visitor.ask(question(4), now),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device process's channel: the files and exports that it has named, and its moves.
+//! A device process's channel: its files, its exports and its moves.
 //!
-//! Every number and range is checked against the files and exports that this channel has named: a VM's moves reach that
-//! VM's files and exports and nothing else.
+//! Every number and range is checked against the files and exports of this channel: a VM's moves access only that VM's
+//! files and exports.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,7 +32,7 @@ use crate::ipc::{
     mover::{Direction, FromMover, MAX_EXPORTS, MAX_FILES, MAX_MOVES, Move, MoverEnd, ToMover},
 };
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Channel {
     vm: u32,
     number: u64,
@@ -42,15 +42,16 @@ pub struct Channel {
     imported: Arc<Imported>,
     files: HashMap<u32, Arc<GuestFile>>,
     exports: HashMap<u64, Arc<Import>>,
-    /// Exports that could not be imported: their moves are not done.
+    /// Exports that could not be imported. Their moves are answered as not done.
     useless: HashSet<u64>,
     under_way: Arc<AtomicUsize>,
-    /// Each move has one of the senders until it is over, and so the last of them is gone once all moves are.
+    /// Each move holds one of the senders until it ends, so the receiver sees the last sender dropped once all moves
+    /// have ended.
     over: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
 impl Channel {
-    /// A channel on which nothing was said: a VM's, with a number of its own.
+    /// A channel without files, exports or moves. It belongs to a VM and has a number of its own.
     pub fn new(
         (vm, number): (u32, u64),
         end: MoverEnd,
@@ -72,11 +73,11 @@ impl Channel {
         }
     }
 
-    /// Serves the channel until its device process is gone, leaves, or sends an invalid message. Reports the end once
-    /// none of its moves is in flight. The context is current.
+    /// Serves the channel until its device process ends, leaves, or sends an invalid message. Reports the end once none
+    /// of its moves is in flight. The context must be current.
     pub fn serve(mut self) {
         self.end.send(FromMover::Ready);
-        // Whatever happens here, the device process waits for the last word.
+        // The device process waits for the last message, so a panic here must not prevent it.
         match catch_unwind(AssertUnwindSafe(|| self.hear_all())) {
             Ok(Error::Closed) => {}
             Ok(error) => tracing::error!("Channel {}: {error}", self.number),
@@ -95,7 +96,7 @@ impl Channel {
         }
     }
 
-    /// Ends the moves that have not begun.
+    /// Cancels the moves that have not begun.
     fn cancel(&self) {
         for turns in [&self.shared.to_device, &self.shared.to_guest] {
             for job in turns.take_all(self.number) {
@@ -104,13 +105,13 @@ impl Channel {
         }
     }
 
-    /// Ends the channel's moves, releases its files and exports, and then reports it.
+    /// Ends the channel's moves, releases its files and exports, and reports this.
     fn leave(self) {
         self.end.stop_hearing();
         self.cancel();
         let (sender, all_over) = self.over;
         drop(sender);
-        // There are no more senders: this is the end of the last one.
+        // An error here means that the last sender was dropped.
         let _ = all_over.recv();
         for file in self.files.values() {
             self.shared.chunks.forget(file);
@@ -133,7 +134,7 @@ impl Channel {
                 }
                 match GuestFile::new(self.vm, file, offset, bytes) {
                     Ok(file) => drop(self.files.insert(number, Arc::new(file))),
-                    // Moves that name it are not done.
+                    // Moves that name the file are answered as not done.
                     Err(error) => tracing::warn!("Guest memory cannot be used: {error}"),
                 }
             }
@@ -165,7 +166,7 @@ impl Channel {
                 }
             }
             ToMover::Unexport { number } => {
-                // The last owner of a move drops what the move holds.
+                // The last owner of a move drops the export.
                 self.exports.remove(&number);
                 self.useless.remove(&number);
             }
@@ -187,7 +188,7 @@ impl Channel {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let (engine, kernel) = plan.bytes();
         let (end, under_way, seq) = (Arc::clone(&self.end), Arc::clone(&self.under_way), what.seq);
-        // A move that is dropped in a failure may still be under way: it is never over.
+        // A move that is dropped after a failure may still be in flight, so it never counts as ended.
         let over = ManuallyDrop::new(self.over.0.clone());
         let job = Job {
             plan,
@@ -245,7 +246,7 @@ mod tests {
     use super::{super::PageTable, *};
     use crate::ipc::{self, mover::DeviceEnd};
 
-    /// The time for which the tests wait for something that must not happen.
+    /// The time for which the tests wait for an event that must not happen.
     const A_WHILE: Duration = Duration::from_millis(300);
 
     fn channel(socket: OwnedFd) -> Channel {
@@ -254,12 +255,12 @@ mod tests {
         Channel::new((1, 1), MoverEnd::new(socket), shared, device)
     }
 
-    /// The last that a mover says, if it says anything.
+    /// The last message of a mover, if there is one.
     fn last(device: &DeviceEnd) -> Option<FromMover> {
         std::iter::from_fn(|| device.recv().ok().flatten()).last()
     }
 
-    /// In any case.
+    /// This holds for each reason to leave.
     #[test]
     fn a_mover_leaves_a_channel_once_its_moves_are_over() {
         type End = fn(&DeviceEnd, OwnedFd);

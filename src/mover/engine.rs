@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Executes moves: one thread for each direction, with some moves in flight on streams of their own.
+//! Executes moves: one thread for each direction, with several moves in flight, each on its own stream.
 //!
-//! The thread polls while anything is under way, and sleeps otherwise.
+//! The thread polls while moves are in flight, and sleeps otherwise.
 
 use std::{
     ffi::c_void,
@@ -29,35 +29,35 @@ use crate::{
 /// The start times of the moves in flight, which the supervisor reads.
 pub type Progress = Shared<mover::Progress>;
 
-/// The most copies that the kernel is given at a time.
+/// The maximum number of copies of one launch of the kernel.
 pub const MAX_SHORT: usize = 10 << 10;
-/// Threads of a block of the kernel.
+/// The number of threads in a block of the kernel.
 const THREADS: u32 = 256;
-/// Blocks of the kernel: enough to fill the bus, and few enough to leave the GPU to its guests.
+/// The number of blocks of the kernel: enough to saturate the bus, and few enough to leave the GPU to its guests.
 const BLOCKS: u32 = 128;
 
 const KERNEL: &str = concat!(include_str!("gather.ptx"), "\0");
 
-/// A move that is ready to be carried out.
+/// A move that is ready to be executed.
 pub struct Job {
     /// The parts to copy.
     pub plan: Plan,
     /// Memory that must stay mapped and pinned until the move is done.
     pub held: (Arc<Import>, Vec<Arc<Chunk>>),
-    /// Told whether all was copied, once nothing is under way any more.
+    /// Called after the move has ended; the argument says whether all bytes were copied.
     pub done: Box<dyn FnOnce(bool) + Send>,
 }
 
 impl Job {
-    /// Tells of the end of the move, once nothing of it is under way. Memory that was given back meanwhile is free
-    /// before anyone hears of it.
+    /// Reports the end of the move, after its last access to memory. Memory that was returned in the meantime is
+    /// released before the report.
     pub fn end(self, done: bool) {
         drop(self.held);
         (self.done)(done);
     }
 }
 
-/// The driver failed in a way after which this process is of no use: the context is lost.
+/// The driver failed in a way that makes this process useless: the context is lost.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("CUDA fails with {0} ({name})", name = result_name(*.0).unwrap_or("unknown"))]
 pub struct Lost(CUresult);
@@ -71,11 +71,11 @@ pub struct Counters {
     pub kernel: AtomicU64,
 }
 
-/// A place for a move under way.
+/// A slot for a move in flight.
 struct Slot {
     stream: CUstream,
     event: CUevent,
-    /// The kernel's list of copies: written by the CPU, and read by the kernel in place.
+    /// The kernel's list of copies: the CPU writes it, and the kernel reads it in place.
     list: *mut Copy,
     list_device: CUdeviceptr,
     job: Option<Job>,
@@ -95,11 +95,11 @@ pub struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// An engine for the context that is current; `direction` is its index in
+    /// An engine for the current context; `direction` is its index in
     /// [`Progress::begun`](crate::ipc::mover::Progress::begun).
     ///
     /// # Errors
-    /// The driver's own code.
+    /// The driver's error code.
     pub fn new(
         turns: Arc<Turns<Job>>,
         direction: usize,
@@ -121,7 +121,7 @@ impl Engine {
         })
     }
 
-    /// Carries out moves for ever.
+    /// Executes moves for ever.
     ///
     /// # Errors
     /// [`Lost`].
@@ -198,7 +198,7 @@ impl Slot {
                 Ok(())
             }
             Err(code) => {
-                // Some of it may have been issued.
+                // A part of the move may have been submitted.
                 // SAFETY: the stream is this slot's.
                 unsafe { driver::cuStreamSynchronize(self.stream) }.map_err(|_| Lost(code))?;
                 self.finish(false);
@@ -239,7 +239,7 @@ impl Slot {
         unsafe { driver::cuEventRecord(self.event, self.stream) }
     }
 
-    /// Says when a move was begun, or by 0 that there is none.
+    /// Stores the start time of a move; 0 means that there is no move.
     fn note_begin(&self, time: u64) {
         let (direction, slot) = self.place;
         self.progress.begun[direction][slot].store(time, Ordering::Relaxed);

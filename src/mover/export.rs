@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory of workers, imported here.
+//! Imports of workers' device memory.
 //!
-//! An import takes addresses, which a mover has for all VMs together. So the imports of a VM are bounded by the GPU's
-//! memory, of which it cannot have more; by twice that, because returns and exports arrive on different channels.
+//! An import occupies addresses, and all VMs share a mover's address space. So the imports of a VM are limited to twice
+//! the GPU's memory: a VM cannot have more memory than the GPU, but returns and exports arrive on different channels.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::cuda::driver;
 
-/// The bytes that each VM has imported.
+/// The imported bytes of each VM.
 #[derive(Debug)]
 pub struct Imported {
     most: u64,
@@ -23,7 +23,7 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// For a GPU with so many bytes of memory.
+    /// The limits for a GPU with this much memory, in bytes.
     pub fn new(memory: u64) -> Self {
         Self {
             most: memory.saturating_mul(2),
@@ -35,7 +35,7 @@ impl Imported {
         self.by_vm.lock()
     }
 
-    /// Lets a VM import so many bytes more, if it may.
+    /// Reserves bytes of a VM's limit; `None` if it would be exceeded.
     pub fn take(self: &Arc<Self>, vm: u32, bytes: u64) -> Option<Share> {
         let mut by_vm = self.by_vm();
         let has = by_vm.entry(vm).or_default();
@@ -48,7 +48,7 @@ impl Imported {
     }
 }
 
-/// Bytes of a VM's bound, until this is dropped.
+/// A reservation of a VM's limit, until this is dropped.
 #[derive(Debug)]
 pub struct Share {
     of: Arc<Imported>,
@@ -64,8 +64,8 @@ impl Drop for Share {
     }
 }
 
-/// An import: mapped for this mover's device until it is dropped. The memory is the worker's, which gets it back only
-/// once it is not mapped here any more.
+/// An import: mapped for this mover's device until it is dropped. The memory belongs to the worker, which can reuse it
+/// only after the mover has unmapped it.
 #[derive(Debug)]
 pub struct Import {
     address: CUdeviceptr,
@@ -74,10 +74,11 @@ pub struct Import {
 }
 
 impl Import {
-    /// Maps the memory of `handle`: memory of device `dev`, as large as the share. The context is current.
+    /// Maps the memory of `handle`, which lies on device `dev` and is as large as the share. The context must be
+    /// current.
     ///
     /// # Errors
-    /// It is not such memory, or the driver's own code.
+    /// The handle is not such memory, or the driver's error code.
     pub fn new(handle: &OwnedFd, share: Share, dev: CUdevice) -> Result<Self, CUresult> {
         let bytes = share.bytes;
         let mut memory = 0;
@@ -95,7 +96,7 @@ impl Import {
         })
     }
 
-    /// The address of `bytes` bytes from `offset` on; `None` if they are not all in it.
+    /// The address of `bytes` bytes from `offset` on; `None` if the range exceeds the import.
     pub fn address(&self, offset: u64, bytes: u64) -> Option<CUdeviceptr> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes).then(|| self.address + offset)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest memory: mapped and registered with CUDA in chunks as copies need them.
+//! Guest memory: mapped and registered with CUDA in chunks when copies need them.
 //!
-//! Registration pins a chunk's pages, and takes milliseconds. So a chunk stays registered until more than
-//! [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping. Then the VM with the
-//! most chunks loses its least recently used ones: a VM with no more than an equal share keeps all of its own.
+//! Registration pins a chunk's pages, and takes milliseconds. So a chunk stays registered until there are more than
+//! [`MAX_CHUNKS`], or the driver has no room for another. The CPU never accesses the mapping. In both cases the VM with
+//! the most chunks loses its least recently used ones: a VM with no more than an equal share keeps all of its own.
 //!
-//! The host may take pages of a chunk from the guest meanwhile, and give it others later ([`holes`](super::holes)).
-//! Such a chunk is registered again before a copy uses it. A VM whose chunks lose pages all the time has its copies
-//! staged for a while: registering may hold locks of the driver's that copies of other VMs need.
+//! The host may take pages of a chunk from the guest, and give it other pages later ([`holes`](super::holes)). Such a
+//! chunk is registered again before a copy uses it. If the chunks of a VM lose pages frequently, the VM's copies are
+//! staged for some time: a registration may hold locks of the driver that copies of other VMs need.
 //!
-//! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a
-//! mover are for all VMs.
+//! Only chunks are mapped: a device process can name terabytes of absent memory, and all VMs share the mover's address
+//! space.
 
 use std::{
     collections::HashMap,
@@ -36,18 +36,18 @@ use nix::sys::{
 use super::holes::{Changes, PageTable};
 use crate::cuda::driver;
 
-/// The size of a chunk. Registering takes about 0.1 ms and 0.07 ms for each MiB, and several times that where pages are
-/// not there yet, which in large chunks some never need to be.
+/// The size of a chunk. Registration takes about 0.1 ms plus 0.07 ms for each MiB. Absent pages make it several times
+/// slower, and a larger chunk would include more absent pages that no copy needs.
 pub const CHUNK_BYTES: u64 = 16 << 20;
-/// The most chunks that a mover keeps registered, of all VMs together: 256 GiB.
+/// The maximum number of registered chunks of all VMs together: 256 GiB.
 const MAX_CHUNKS: usize = 16 << 10;
-/// The time before the next try after a chunk of a file could not be registered. There may be room again.
+/// The time after a failed registration of a file's chunk until the next attempt, when there may be room again.
 const HOPELESS: Duration = Duration::from_secs(30);
-/// The most chunks of a VM that are registered again within [`LOSING`], because they have lost pages.
+/// The maximum number of a VM's chunks that are registered again within [`LOSING`] because they have lost pages.
 const MOST_LOST: u32 = 64;
-/// The time for which losses count, from the first one.
+/// The period in which losses are counted. It begins with the first loss.
 const LOSING: Duration = Duration::from_secs(1);
-/// The most chunks of a file that one sweep looks at.
+/// The maximum number of a file's chunks that one sweep checks.
 const SWEPT: usize = 64;
 /// The number of chunks that are released at a time.
 const EVICTED: usize = 16;
@@ -60,23 +60,23 @@ pub struct GuestFile {
     file: OwnedFd,
     offset: u64,
     bytes: u64,
-    /// The size of the file's pages, of which mappings are multiples.
+    /// The page size of the file. Mappings are multiples of it.
     page: u64,
     changes: Changes,
-    /// The time of the last registration that failed. For a while after it, no other is tried.
+    /// The time of the last failed registration. For some time after it, no other is attempted.
     hopeless: Mutex<Option<Instant>>,
-    /// The last generation at which no chunk had lost a page.
+    /// The last generation for which a sweep found all chunks complete.
     swept: AtomicU64,
 }
 
 impl GuestFile {
-    /// Takes `bytes` bytes from `offset` of a file, which is memory of this VM.
+    /// Takes `bytes` bytes from `offset` of a file that is memory of this VM.
     ///
     /// # Errors
-    /// The range is not of whole pages, or the file is not memory.
+    /// The range does not consist of whole pages, or the file is not memory.
     pub fn new(vm: u32, file: OwnedFd, offset: u64, bytes: u64) -> io::Result<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // Pages of another file system may take for ever to come, and be written back to a disk.
+        // Accesses to pages of other file systems may take for ever, or write to a disk.
         let system = fstatfs(&file)?;
         let (page, has_times) = match system.filesystem_type() {
             TMPFS_MAGIC => (PAGE_BYTES, true),
@@ -104,7 +104,7 @@ impl GuestFile {
         })
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -136,17 +136,17 @@ impl GuestFile {
     }
 }
 
-/// The largest offset in a file that a mapping can name, less the largest page.
+/// The largest offset of a mapping in a file, less the largest page.
 const MAX_OFFSET: u64 = (1 << 63) - (1 << 34);
 
-/// A mapping of a chunk, and of as much around it as its first and last page hold.
+/// A mapping of a chunk, extended to whole pages at its start and end.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<c_void>,
     length: NonZeroUsize,
-    /// Bytes before the chunk.
+    /// The number of bytes before the chunk.
     before: usize,
-    /// Bytes of the chunk.
+    /// The size of the chunk in bytes.
     bytes: usize,
 }
 
@@ -161,7 +161,7 @@ impl Mapping {
         self.base.as_ptr().wrapping_byte_add(self.before)
     }
 
-    /// Registers the chunk, and says where the device finds it.
+    /// Registers the chunk, and returns its device address.
     fn register(&self) -> Result<CUdeviceptr, CUresult> {
         let start = self.start();
         let mut device = 0;
@@ -191,13 +191,13 @@ pub struct Chunk {
     mapping: Mapping,
     /// The address for kernels and copies.
     device: CUdeviceptr,
-    /// The file's generation at which the pinned pages were the file's.
+    /// The file's generation at the last check that the pinned pages belong to the file.
     current: AtomicU64,
 }
 
 impl Chunk {
-    /// Registers a chunk; if the driver refuses it, again once `make_room` says that there may be room. The file has
-    /// this generation.
+    /// Registers a chunk of a file, which has this generation. If the driver refuses, tries again once `make_room`
+    /// returns that there may be room.
     fn register(
         file: &Arc<GuestFile>,
         (index, generation): (u64, u64),
@@ -220,7 +220,7 @@ impl Chunk {
         })
     }
 
-    /// Whether the pinned pages are the file's, which has this generation.
+    /// Whether the pinned pages belong to the file, which has this generation.
     fn is_current(&self, generation: u64, table: &PageTable) -> bool {
         if self.current.load(Ordering::Relaxed) == generation {
             return true;
@@ -250,14 +250,14 @@ struct Entry {
 struct State {
     clock: u64,
     chunks: HashMap<(u64, u64), Entry>,
-    /// VMs for which others have lost chunks in vain, and when.
+    /// VMs for which other VMs have lost chunks without success, and the time.
     in_vain: HashMap<u32, Instant>,
-    /// VMs whose chunks have lost pages: the first time, and how often within [`LOSING`] since.
+    /// VMs whose chunks have lost pages: the time of the first loss, and the number of losses within [`LOSING`] of it.
     lost: HashMap<u32, (Instant, u32)>,
 }
 
 impl State {
-    /// The VM that loses chunks for another chunk of this one.
+    /// The VM that loses chunks so that this VM gets another one.
     fn loser(&self, asks: u32) -> u32 {
         let lately = |since: &Instant| since.elapsed() < HOPELESS;
         if self.in_vain.get(&asks).is_some_and(lately) {
@@ -273,7 +273,7 @@ impl State {
         most.map_or(asks, |(vm, _)| vm)
     }
 
-    /// A chunk of a VM has lost pages.
+    /// Records that a chunk of a VM has lost pages.
     fn note_loss(&mut self, vm: u32, now: Instant) {
         let (since, count) = self.lost.entry(vm).or_insert((now, 0));
         if now.duration_since(*since) >= LOSING {
@@ -290,7 +290,7 @@ impl State {
         })
     }
 
-    /// Removes the chunks that make room for another chunk of a VM.
+    /// Removes chunks to make room for another chunk of a VM.
     fn take_oldest(&mut self, asks: u32) -> Vec<Entry> {
         let loser = self.loser(asks);
         let of_loser = self.chunks.iter();
@@ -304,26 +304,26 @@ impl State {
     }
 }
 
-/// The chunks that are registered, of all VMs.
+/// The registered chunks of all VMs.
 pub struct Chunks {
     most: usize,
     table: PageTable,
     state: Mutex<State>,
-    /// Says that there is a chunk.
+    /// Signalled when there is a chunk.
     some: Condvar,
 }
 
-/// A piece of guest memory that a copy can name.
+/// A piece of guest memory for a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// The address for the device.
+    /// The device address.
     pub address: CUdeviceptr,
-    /// Bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
 impl Chunks {
-    /// None yet. The page table is this process's.
+    /// An empty set. The page table must be that of this process.
     pub fn new(table: PageTable) -> Self {
         Self {
             most: MAX_CHUNKS,
@@ -337,11 +337,11 @@ impl Chunks {
         self.state.lock()
     }
 
-    /// Adds the pieces of a run, one for each chunk, and the holds that keep them registered. Only one thread asks for
-    /// runs of one file.
+    /// Adds the pieces of a run, one for each chunk, and references that keep them registered. Only one thread at a
+    /// time may call this for a file.
     ///
     /// # Errors
-    /// The driver's code: the memory cannot be registered.
+    /// The driver's error code: the memory cannot be registered.
     pub fn pieces(
         &self,
         file: &Arc<GuestFile>,
@@ -391,7 +391,7 @@ impl Chunks {
         if self.state().chunks.len() >= self.most {
             self.evict(file.vm);
         }
-        // Others' copies go on meanwhile: the lock is not held.
+        // The lock is not held, so that copies of other threads continue.
         let mut made_room = false;
         let chunk = Chunk::register(file, (index, generation), || {
             made_room = self.evict(file.vm);
@@ -419,7 +419,7 @@ impl Chunks {
         Ok(chunk)
     }
 
-    /// A chunk that is registered, and used now.
+    /// A registered chunk, now marked as used.
     fn known(&self, key: (u64, u64)) -> Option<Arc<Chunk>> {
         let mut state = self.state();
         state.clock += 1;
@@ -429,21 +429,21 @@ impl Chunks {
         Some(Arc::clone(&entry.chunk))
     }
 
-    /// Lets go of chunks for another one of a VM; whether there were any.
+    /// Releases chunks to make room for another chunk of a VM; returns whether there were any.
     fn evict(&self, asks: u32) -> bool {
-        // Unregistering takes a while, and is not for the lock.
+        // Unregistering takes long, so it is done without the lock.
         let gone = self.state().take_oldest(asks);
         !gone.is_empty()
     }
 
-    /// Waits until there is a chunk.
+    /// Waits until at least one chunk is registered.
     pub fn wait_for_some(&self) {
         let state = self.state();
         drop(self.some.wait_while(state, |state| state.chunks.is_empty()));
     }
 
-    /// Lets go of chunks that have lost pages, so that the host gets those pages: of each file that has changed, it
-    /// looks at the [`SWEPT`] chunks that were looked at longest ago.
+    /// Releases chunks that have lost pages, so that the host gets these pages. For each changed file, it checks the
+    /// [`SWEPT`] chunks whose last check is the oldest.
     pub fn sweep(&self) {
         let mut files = HashMap::new();
         for entry in self.state().chunks.values() {
@@ -479,22 +479,23 @@ impl Chunks {
         }
     }
 
-    /// Lets go of a chunk that has lost pages. Copies that hold it go on: their guest has kept the pages that they use.
+    /// Releases a chunk that has lost pages. Copies that hold it continue: their guest has kept the pages that they
+    /// use.
     fn lose(&self, chunk: &Arc<Chunk>) {
         let key = (chunk.file.id, chunk.offset / CHUNK_BYTES);
         let mut state = self.state();
-        // Another thread may have registered it again meanwhile.
+        // Another thread may have registered it again in the meantime.
         let known = state.chunks.get(&key);
         if known.is_some_and(|entry| Arc::ptr_eq(&entry.chunk, chunk)) {
             state.note_loss(chunk.file.vm, Instant::now());
             let gone = state.chunks.remove(&key);
-            // Unregistering takes a while, and is not for the lock.
+            // Unregistering takes long, so it is done without the lock.
             drop(state);
             drop(gone);
         }
     }
 
-    /// Lets go of all chunks of a file.
+    /// Releases all chunks of a file.
     pub fn forget(&self, file: &GuestFile) {
         let mut state = self.state();
         let keys: Vec<_> = state

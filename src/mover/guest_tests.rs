@@ -37,7 +37,7 @@ fn a_chunk_is_the_part_of_the_file_that_it_should_be() {
     assert_eq!(bytes, b"chunk");
 }
 
-/// A process has 128 TiB of addresses, and a mover's are for all VMs.
+/// A process has 128 TiB of addresses, which all VMs of a mover share.
 #[test]
 fn memory_that_is_named_takes_no_addresses() {
     let whole = 64 << 40;
@@ -63,7 +63,7 @@ fn bounded(most: usize) -> Chunks {
     }
 }
 
-/// As the driver does that pins it.
+/// Accesses the pages of a chunk, as the driver does when it pins it.
 fn touch(chunk: &Chunk) {
     for at in (0..chunk.mapping.bytes).step_by(PAGE_BYTES as usize) {
         let page = chunk.mapping.start().wrapping_byte_add(at).cast::<u8>();
@@ -90,7 +90,7 @@ fn pitfall_90_a_chunk_that_has_lost_a_page_is_registered_again() {
     let (low, high) = (0..PAGE_BYTES, CHUNK_BYTES..CHUNK_BYTES + 1);
     let before = [of_run(low.clone()), of_run(high.clone())];
     assert!(Arc::ptr_eq(&before[0], &of_run(low.clone())));
-    // Far from the copies, in the first chunk.
+    // Far from the copied bytes, in the first chunk.
     let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     fallocate(&memory, how, 77 * 4096, 4096).unwrap();
     let after = [of_run(low.clone()), of_run(high)];
@@ -119,7 +119,7 @@ fn pitfall_90_the_host_gets_pages_back_without_a_copy() {
     chunks.sweep();
     assert_eq!(registered(&chunks, 1), 1);
     assert!(chunks.state().chunks.contains_key(&(file.id, 0)));
-    // Chunks without pages, more than one sweep looks at: two find all.
+    // More chunks without pages than one sweep checks: two sweeps find all.
     let copy = memory.try_clone().unwrap().into();
     let large = Arc::new(GuestFile::new(2, copy, 0, count * CHUNK_BYTES).unwrap());
     use_chunks(&chunks, &large, 0..count);
@@ -130,7 +130,7 @@ fn pitfall_90_the_host_gets_pages_back_without_a_copy() {
     assert_eq!(registered(&chunks, 1), 1);
 }
 
-/// Uses some chunks of a file, in their order.
+/// Uses some chunks of a file, in order.
 fn use_chunks(chunks: &Chunks, file: &Arc<GuestFile>, indices: std::ops::Range<u64>) {
     for index in indices {
         chunks.chunk(file, index).unwrap();
@@ -143,7 +143,7 @@ fn registered(chunks: &Chunks, vm: u32) -> usize {
     state.chunks.values().filter(of_vm).count()
 }
 
-/// In small chunks of many files as well as in large ones.
+/// This holds for small chunks of many files and for large ones.
 #[test]
 fn a_vm_that_names_much_memory_costs_no_other_vm_a_chunk() {
     let _alone = double::alone();
@@ -178,7 +178,7 @@ fn a_vm_with_more_than_its_share_gives_way_to_one_with_less() {
     assert!(chunks.state().chunks.contains_key(&(first.id, 63)));
 }
 
-/// A device process can name files that cannot be mapped for writing, or whose pages the driver does not get.
+/// A device process can name files that cannot be mapped for writing, or whose pages the driver cannot pin.
 #[test]
 fn memory_that_cannot_be_registered_costs_others_a_few_chunks_at_most() {
     let _alone = double::alone();
@@ -203,7 +203,7 @@ fn memory_that_cannot_be_registered_costs_others_a_few_chunks_at_most() {
     assert_eq!(registered(&chunks, 1), 64 - EVICTED);
 }
 
-/// Balloons that grow and shrink at every copy take turns of the driver's from no other VM.
+/// A VM whose balloon grows and shrinks at every copy must not delay other VMs' use of the driver.
 #[test]
 fn a_vm_whose_chunks_lose_pages_all_the_time_has_its_copies_staged() {
     let start = Instant::now();
@@ -216,7 +216,7 @@ fn a_vm_whose_chunks_lose_pages_all_the_time_has_its_copies_staged() {
     let last = start + LOSING / 100 * (MOST_LOST - 1);
     state.note_loss(1, last);
     assert!(state.loses(1, last) && !state.loses(2, last));
-    // Until that time is over, from the first one.
+    // The period begins with the first loss.
     let end = start + LOSING;
     assert!(state.loses(1, end - Duration::from_nanos(1)) && !state.loses(1, end));
     state.note_loss(1, end);
@@ -225,7 +225,7 @@ fn a_vm_whose_chunks_lose_pages_all_the_time_has_its_copies_staged() {
     let _alone = double::alone();
     let chunks = bounded(8);
     let (losing, other) = (file(1, CHUNK_BYTES), file(2, CHUNK_BYTES));
-    // The driver here pins no page, so each chunk has lost all of its pages.
+    // The driver here pins no pages, so each chunk has lost all of its pages.
     chunks.chunk(&losing, 0).unwrap();
     chunks
         .state()

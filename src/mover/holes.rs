@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Detects pages of guest memory that the host has taken back.
 //!
-//! A balloon, free page reporting and virtio-mem remove pages from the file that is a guest's memory. A page that CUDA
-//! has pinned lives on, but the guest has another one in its place: a copy would reach memory that nobody reads. Linux
-//! removes such a page from the page tables of all processes, too, and changes the file's times. So a file with the
-//! same time has lost no page; otherwise the page table of this process tells which chunks have.
+//! A balloon, free page reporting and virtio-mem remove pages from the file of a guest's memory. A page that CUDA has
+//! pinned remains allocated, but the guest gets another one in its place, so a copy would access memory that the guest
+//! does not use. Linux also removes such a page from the page tables of all processes, and changes the file's times. So
+//! a file with an unchanged time has lost no pages; otherwise the page table of this process shows which chunks have.
 //!
-//! The guest's driver keeps the pages of a copy until the device has returned the copy's chain. So it is enough to look
-//! before a copy.
+//! The guest's driver keeps the pages of a copy until the device has returned the copy's chain. So one check before a
+//! copy is enough.
 
 use std::{
     fs::File,
@@ -22,14 +22,14 @@ use nix::{
     time::{ClockId, clock_gettime},
 };
 
-/// The bit of a page's word in `/proc/self/pagemap` that says that the page is there (Linux, `admin-guide/mm/pagemap`).
+/// The bit of a page's word in `/proc/self/pagemap` that marks a present page (Linux, `admin-guide/mm/pagemap`).
 const PRESENT: u64 = 1 << 63;
 /// The size of a page's word.
 const WORD_BYTES: usize = size_of::<u64>();
 /// The number of words that are read at a time.
 const WORDS: usize = 512;
-/// The age in nanoseconds from which a time of change says that there was no later change. Linux takes it from a clock
-/// that may tick every 10 ms only, and two changes of one tick have one time.
+/// The minimum age of a change time, in nanoseconds, that excludes a later change with the same time. Linux takes the
+/// time from a clock that may tick only every 10 ms, and two changes in one tick have the same time.
 const SETTLED: i128 = 100_000_000;
 
 /// The page table of this process.
@@ -40,17 +40,17 @@ impl PageTable {
     /// Opens the page table. A process that hides its memory from others of the same user cannot do so.
     ///
     /// # Errors
-    /// The kernel has no such file, or refuses it.
+    /// The kernel does not have the file, or refuses access to it.
     pub fn open() -> io::Result<Self> {
         File::open("/proc/self/pagemap").map(Self)
     }
 
-    /// Whether each page of a mapping is there. `step` is the size of the mapping's pages, of which `start` and `bytes`
-    /// are multiples.
+    /// Whether all pages of a mapping are present. `step` is the page size of the mapping; `start` and `bytes` are
+    /// multiples of it.
     pub fn has_all(&self, start: usize, bytes: usize, step: usize) -> bool {
         let page = PAGE_BYTES as usize;
         if step != page {
-            // The words of a huge page are alike.
+            // All words of a huge page are alike.
             let mut firsts = (start..start + bytes).step_by(step);
             return firsts.all(|at| self.has(at / page, 1));
         }
@@ -59,14 +59,14 @@ impl PageTable {
         parts.all(|at| self.has(at, WORDS.min(end - at)))
     }
 
-    /// Whether `count` pages from this one are there.
+    /// Whether `count` pages from this one on are present.
     fn has(&self, page: usize, count: usize) -> bool {
         let mut words = [0; WORDS * WORD_BYTES];
         let words = &mut words[..count * WORD_BYTES];
         let read = self.0.read_exact_at(words, (page * WORD_BYTES) as u64);
         let (words, _) = words.as_chunks::<WORD_BYTES>();
         let is_there = |word: &[u8; WORD_BYTES]| u64::from_ne_bytes(*word) & PRESENT != 0;
-        // A table that cannot be read says nothing good.
+        // If the table cannot be read, assume missing pages.
         read.is_ok() && words.iter().all(is_there)
     }
 }
@@ -76,7 +76,7 @@ type Time = (i64, i64);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The file's time of change, if there was no later change when it was read.
+    /// The file's change time, if no later change can have the same time.
     time: Option<Time>,
     generation: u64,
 }
@@ -84,13 +84,13 @@ struct Seen {
 /// The changes of a file in memory.
 #[derive(Debug)]
 pub struct Changes {
-    /// Whether the removal of a page changes the file's times: not in hugetlbfs.
+    /// Whether the removal of a page changes the file's times. This is not so in hugetlbfs.
     has_times: bool,
     seen: Mutex<Seen>,
 }
 
 impl Changes {
-    /// Nothing is known yet of a file, whose times tell of removed pages or do not.
+    /// The state before the first check. `has_times` says whether the removal of a page changes the file's times.
     pub fn new(has_times: bool) -> Self {
         Self {
             has_times,
@@ -98,7 +98,7 @@ impl Changes {
         }
     }
 
-    /// A number that is another one than before if the file may have lost pages since.
+    /// A number that differs from the previous result if the file may have lost pages in between.
     pub fn generation(&self, file: impl AsFd) -> u64 {
         let time = self.has_times.then(|| settled_time(file)).flatten();
         let mut seen = self.seen.lock();
@@ -112,7 +112,7 @@ impl Changes {
     }
 }
 
-/// The time of a file's last change, if the next change will have another one.
+/// The time of a file's last change, if the next change will have another time.
 fn settled_time(file: impl AsFd) -> Option<Time> {
     let stat = fstat(file).ok()?;
     let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).ok()?;
@@ -144,7 +144,7 @@ mod tests {
         fallocate(file, how, at as i64, bytes as i64).unwrap();
     }
 
-    /// Maps a file, with all its pages there.
+    /// Maps a file with all pages present.
     fn map(file: &File, bytes: usize) -> NonNull<u8> {
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let length = NonZeroUsize::new(bytes).unwrap();
@@ -158,7 +158,8 @@ mod tests {
         start
     }
 
-    /// In whichever part of a range, and although another process has given the file a new page there.
+    /// A removed page is missing wherever it is in a range, even if another process has given the file a new page
+    /// there.
     #[test]
     fn pitfall_90_a_page_that_was_taken_is_missing() {
         let table = PageTable::open().unwrap();
@@ -182,7 +183,7 @@ mod tests {
         map(&file, 64 * PAGE);
         let changes = Changes::new(true);
         for at in 0..4 {
-            // A fresh change may have been followed by another one at once.
+            // A recent change may have been followed by another one immediately.
             while changes.generation(&file) != changes.generation(&file) {}
             let before = changes.generation(&file);
             assert_eq!(changes.generation(&file), before);

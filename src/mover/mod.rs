@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The mover: one process for each GPU, which copies between guests' memory and workers' device memory.
 //!
-//! Guest memory is mapped here and registered with CUDA ([`guest`]), workers' device memory is imported
-//! ([`export`]), and a move is a copy between the two ([`plan`], [`engine`]) that a device process asked
-//! for on its channel ([`channel`]). So a worker, whose address space a guest's kernel can reach, holds nothing
-//! of guest memory, and a device process, whose end would be its VM's, calls no CUDA.
+//! Guest memory is mapped here and registered with CUDA ([`guest`]), and workers' device memory is imported
+//! ([`export`]). A move is a copy between the two ([`plan`], [`engine`]), requested by a device process on its channel
+//! ([`channel`]). So a worker, whose address space a guest's kernel may be able to read and write, has no guest memory
+//! mapped for these copies, and a device process, whose end would end its VM, does not call CUDA.
 //!
-//! No guest's code runs here, and no kernel but the one that copies. The process may end at any time: a
-//! device process then copies through the worker's staging area.
+//! This process runs no code of guests, and no kernel except the one that copies. It may end at any time: device
+//! processes then copy through the worker's staging area.
 
 mod channel;
 mod engine;
@@ -42,7 +42,7 @@ use guest::Chunks;
 pub use holes::PageTable;
 use queue::Turns;
 
-/// The reason for a mover's end before the supervisor's.
+/// The reason why a mover ends before the supervisor.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The supervisor sent an invalid message, or the channel failed.
@@ -54,7 +54,7 @@ pub enum Error {
     /// The device cannot be used.
     #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
     Cuda(i32, CUresult),
-    /// The kernel does not show this process its page table.
+    /// The kernel does not let this process read its page table.
     #[error("Cannot open /proc/self/pagemap: {0}")]
     PageTable(#[source] io::Error),
     /// The memory shared with the supervisor cannot be mapped.
@@ -63,12 +63,12 @@ pub enum Error {
     /// The host is out of threads.
     #[error("Cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// The sandbox cannot be closed.
+    /// The sandbox cannot be set up.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
 }
 
-/// The time between two looks for pages that the host has taken back, while guest memory is pinned.
+/// The interval between two checks for pages that the host has taken back, while guest memory is pinned.
 const SWEEP: Duration = Duration::from_secs(2);
 
 /// The state that the threads of a mover share.
@@ -98,7 +98,7 @@ impl Shared {
     }
 }
 
-/// A context, as other threads are given it.
+/// A context that is passed to other threads.
 #[derive(Clone, Copy)]
 struct SharedContext(CUcontext);
 
@@ -112,8 +112,8 @@ impl SharedContext {
     }
 }
 
-/// Serves the channels that the supervisor passes, on the GPU of this ordinal, until the supervisor is gone. The page
-/// table is this process's.
+/// Serves the channels that the supervisor passes, on the GPU with this ordinal, until the supervisor ends. The page
+/// table must be that of this process.
 ///
 /// # Errors
 /// See [`Error`].
@@ -144,7 +144,7 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings, table: PageTable) ->
                 Ok(lost) => tracing::error!("GPU {ordinal}: {lost}"),
                 Err(_) => tracing::error!("Bug: thread {name} panicked"),
             }
-            // Nothing that was asked for is answered: the device processes see to it.
+            // No request is answered. The device processes handle the end of the mover.
             std::process::exit(1);
         })?;
     }
@@ -156,7 +156,7 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings, table: PageTable) ->
             sweeping.chunks.sweep();
         }
     })?;
-    // From here on, messages may be of guests' making.
+    // From here on, messages may depend on guests.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
     let mut holds = Vec::new();
@@ -180,7 +180,7 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings, table: PageTable) ->
             let holds = std::mem::take(&mut holds);
             start("channel", context, move || {
                 channel.serve();
-                // Nothing of it is under way any more.
+                // None of the channel's moves is in flight any more.
                 drop(holds);
             })?;
         }
@@ -207,7 +207,7 @@ fn open(ordinal: i32) -> Result<(CUdevice, SharedContext), Error> {
     Ok((device, context))
 }
 
-/// Runs `act` on a thread of its own, in the context.
+/// Runs `act` on a thread of its own, with the context current.
 fn start(
     name: &str,
     context: SharedContext,

@@ -7,13 +7,13 @@ use zerocopy::{Immutable, IntoBytes};
 use super::guest::Piece;
 use crate::ipc::mover::Direction;
 
-/// From this length on the copy engine is at least as fast as the kernel. Unlike the kernel, it is not slowed down by
-/// computation on the GPU.
+/// The minimum size of a copy for the copy engine. From there on it is at least as fast as the kernel, and computation
+/// on the GPU does not slow it down.
 pub const LONG_BYTES: u64 = 256 << 10;
-/// The most bytes that a block of the kernel takes at a time: four loads for each of its threads.
+/// The maximum number of bytes that a block of the kernel copies at a time: four loads for each of its threads.
 pub const SHARE_BYTES: u64 = 16 << 10;
 
-/// A copy: source, destination, bytes. The kernel reads it in this form.
+/// A copy, in the form in which the kernel reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Copy {
@@ -21,7 +21,7 @@ pub struct Copy {
     pub from: CUdeviceptr,
     /// The destination address.
     pub to: CUdeviceptr,
-    /// The number.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
@@ -35,8 +35,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a move between pieces of guest memory and as many bytes at `device`. One that
-    /// is not long is cut into shares.
+    /// Plans a move between pieces of guest memory and the same number of bytes at `device`. Pieces below
+    /// [`LONG_BYTES`] are cut into shares.
     pub fn new(pieces: &[Piece], device: CUdeviceptr, direction: Direction) -> Self {
         let mut plan = Self::default();
         let mut at = device;
@@ -67,7 +67,7 @@ impl Plan {
         plan
     }
 
-    /// Bytes that the copy engine moves, and bytes that the kernel moves.
+    /// The numbers of bytes that the copy engine moves and that the kernel moves.
     pub fn bytes(&self) -> (u64, u64) {
         let sum = |copies: &[Copy]| copies.iter().map(|copy| copy.bytes).sum();
         (sum(&self.long), sum(&self.short))

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Moves that wait for their turn: weighted fair queueing over VMs, by bytes.
 //!
-//! Each VM has a *virtual time*, which a move advances by its bytes over the VM's weight. The VM with the least time is
-//! next. A VM that had nothing to move for a while starts where the others are: unused time is lost. Within a VM the
-//! channels take turns: a VM has its share once, however many channels it has.
+//! Each VM has a *virtual time*. A move advances it by its bytes divided by the VM's weight. The VM with the least
+//! virtual time is next. A VM that had no moves for a while starts at the virtual time of the others: unused time is
+//! lost. Within a VM the channels take turns, so a VM gets its share once, however many channels it has.
 
 use std::collections::{HashMap, VecDeque};
 
 use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 
-/// A byte at weight 1, in the unit of virtual times: far more than any weight, so that no VM's bytes are free.
+/// A byte at weight 1, in the unit of virtual times. It exceeds any weight by far, so that a byte of no VM counts as 0.
 const SCALE: u128 = 1 << 32;
 
 /// A VM's moves.
@@ -17,13 +17,13 @@ const SCALE: u128 = 1 << 32;
 struct Line<T> {
     weight: u32,
     time: u128,
-    /// Channels with moves, the one whose turn it is first; each move with its bytes.
+    /// Channels with moves, in the order of their turns; each move with its bytes.
     channels: VecDeque<(u64, VecDeque<(u64, T)>)>,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    /// By the VM's number. As many as the back end has VMs: none is ever taken out.
+    /// By the VM's number. There is an entry for each VM of the back end; none is ever removed.
     lines: HashMap<u32, Line<T>>,
     /// The virtual time at which the last move was taken.
     now: u128,
@@ -53,7 +53,7 @@ impl<T> State<T> {
     }
 }
 
-/// See the module's page. `T` is a move.
+/// See the module's documentation. `T` is a move.
 #[derive(Debug)]
 pub struct Turns<T> {
     state: Mutex<State<T>>,
@@ -78,12 +78,12 @@ impl<T> Turns<T> {
         self.state.lock()
     }
 
-    /// A VM's weight is this from now on; before the first word of it, it is 1.
+    /// Sets a VM's weight, which is 1 before the first call.
     pub fn set_weight(&self, vm: u32, weight: u32) {
         self.state().line(vm).weight = weight.max(1);
     }
 
-    /// Puts a move of so many bytes at the end of a channel's line; the channel is the VM's.
+    /// Appends a move of `bytes` bytes to a channel of the VM.
     pub fn push(&self, vm: u32, channel: u64, bytes: u64, what: T) {
         let mut state = self.state();
         let now = state.now;
@@ -103,12 +103,12 @@ impl<T> Turns<T> {
         self.more.notify_one();
     }
 
-    /// The next move, if there is one.
+    /// Takes the next move, if there is one.
     pub fn next(&self) -> Option<T> {
         self.state().take()
     }
 
-    /// Waits for the next move.
+    /// Waits for the next move, and takes it.
     pub fn wait(&self) -> T {
         let mut state = self.state();
         loop {
@@ -119,7 +119,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Removes all moves of a channel, whatever the turn: they are dropped without the lock.
+    /// Removes all moves of a channel. The caller drops them without the lock.
     pub fn take_all(&self, channel: u64) -> Vec<T> {
         let mut gone = Vec::new();
         for line in self.state().lines.values_mut() {
@@ -140,7 +140,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The number of moves taken for each VM among the next `count`; every VM has more.
+    /// The number of moves of each VM among the next `count`. Every VM has more moves than that.
     fn taken(turns: &Turns<u32>, count: usize) -> HashMap<u32, usize> {
         let mut by_vm = HashMap::new();
         for _ in 0..count {
@@ -179,7 +179,7 @@ mod tests {
         fill(&turns, 2, 2, 4 * MIB, 1000);
         fill(&turns, 4, 4, MIB, 4000);
         let by_vm = taken(&turns, 1900);
-        // The last has 4 times the first's bytes in moves of a quarter.
+        // The last VM has 4 times the bytes of the first, in moves of a quarter of the size.
         assert_eq!((by_vm[&1], by_vm[&2], by_vm[&4]), (100, 200, 1600));
         turns.set_weight(1, 800);
         let by_vm = taken(&turns, 260);
@@ -205,7 +205,7 @@ mod tests {
         fill(&turns, 2, 2, MIB, 1000);
         let by_vm = taken(&turns, 100);
         assert_eq!((by_vm[&1], by_vm[&2]), (50, 50));
-        // A VM does not pay for moves that it made alone either.
+        // A VM is not charged for moves that it made while it was alone.
         turns.take_all(2);
         taken(&turns, 200);
         fill(&turns, 2, 2, MIB, 1000);

@@ -15,14 +15,14 @@ use super::{
     values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, PauseLimit, Weight},
 };
 
-/// More than the VMs of any host.
+/// More than the number of VMs on any host.
 const MAX_VMS: usize = 1024;
 
 /// An error in a policy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Error {
-    /// The file, and the line if one line is to blame; or the flag.
+    /// The file, with the line if one line is wrong; or the flag.
     pub place: String,
     /// The error.
     pub message: String,
@@ -79,7 +79,7 @@ struct Section {
     sensors: Option<bool>,
 }
 
-/// A file, to name places in it.
+/// A file's path and text, for the places of errors.
 #[derive(Debug)]
 struct Source<'a> {
     file: &'a Path,
@@ -94,7 +94,7 @@ impl Source<'_> {
         format!("{}:{line}", self.file.display())
     }
 
-    /// An error in this line.
+    /// An error in the line of `span`.
     fn wrong(&self, span: &Range<usize>, message: String) -> Error {
         Error {
             place: self.place(span),
@@ -119,7 +119,7 @@ impl LibrarySection {
 }
 
 impl Section {
-    /// Sets the values that the section or `defaults` has. Returns the place of the GPUs, if either has them.
+    /// Sets the values that the section or `defaults` contains. Returns the place of the GPUs, if either has them.
     fn set(self, vm: &mut VmPolicy, defaults: &Defaults) -> Option<Range<usize>> {
         let gpus = self.gpus.or_else(|| defaults.gpus.clone());
         let gpus_at = gpus.as_ref().map(Spanned::span);

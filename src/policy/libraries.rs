@@ -12,12 +12,12 @@ use std::{
 
 use crate::cuda::library::{self, Library};
 
-/// A worker's argument before a directory; and the flag.
+/// The worker's argument, and the flag, for a directory.
 const DIRECTORY: &str = "--libraries=";
-/// A worker's argument before the names of libraries; and the flag.
+/// The worker's argument, and the flag, for the names of libraries to open ahead.
 const AHEAD: &str = "--libraries-ahead=";
 
-/// Directories that hold more than libraries: workers would see all of it.
+/// Directories that hold more than libraries. Workers would see their whole content.
 const TOO_MUCH: &[&str] = &[
     "/",
     "/boot",
@@ -52,7 +52,7 @@ impl Libraries {
     /// Adds a directory as the operator writes it.
     ///
     /// # Errors
-    /// It cannot be one.
+    /// The path cannot be such a directory.
     pub fn add_directory(&mut self, directory: &Path) -> Result<(), String> {
         let shown = directory.display();
         if !directory.is_absolute() {
@@ -75,14 +75,14 @@ impl Libraries {
         Ok(())
     }
 
-    /// Adds a library to those that are opened ahead.
+    /// Adds a library to those that workers open ahead.
     pub fn add_ahead(&mut self, library: Library) {
         if !self.ahead.contains(&library) {
             self.ahead.push(library);
         }
     }
 
-    /// The same, with a directory where none is named.
+    /// The same, but with `directory` if no directory is named.
     pub fn or(mut self, directory: Option<&Path>) -> Self {
         if self.directories.is_empty() {
             self.directories.extend(directory.map(Path::to_owned));
@@ -90,7 +90,7 @@ impl Libraries {
         self
     }
 
-    /// The directories, with all libraries to be opened, or with none.
+    /// The directories, with either all libraries or none to be opened ahead.
     pub fn to_be_tried(&self, all: bool) -> Self {
         let ahead = match all {
             true => Library::ALL.into(),
@@ -102,7 +102,7 @@ impl Libraries {
         }
     }
 
-    /// As arguments of a worker.
+    /// The libraries as arguments of a worker.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let argument = |start: &str, value: &OsStr| {
             let mut argument = OsString::from(start);
@@ -119,7 +119,7 @@ impl Libraries {
         arguments
     }
 
-    /// The directories of a worker's arguments.
+    /// The libraries of a worker's arguments.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
         let mut libraries = Self::default();
         for argument in arguments {
@@ -136,8 +136,8 @@ impl Libraries {
         libraries
     }
 
-    /// Likely mistakes: directories without libraries, and libraries to open ahead that do not exist. `own` is the
-    /// directory if none is named.
+    /// Warnings about likely mistakes: directories without libraries, and libraries to open ahead that do not exist.
+    /// `own` is the directory that applies if none is named.
     pub fn doubts(&self, own: Option<&Path>) -> Vec<String> {
         let is_idle =
             |directory: &&PathBuf| !names_in(directory).iter().any(|name| is_nvidias(name));
@@ -154,7 +154,7 @@ impl Libraries {
         idle.chain(lacking).collect()
     }
 
-    /// For each library, in words: which file workers open, and its version if the file's name says it.
+    /// A text for each library: the file that workers open, and its version if the file's name contains it.
     pub fn found(&self) -> Vec<String> {
         let found = |library: Library| {
             let Some(path) = library.find(&self.directories) else {
@@ -175,7 +175,7 @@ impl Libraries {
         Library::ALL.into_iter().map(found).collect()
     }
 
-    /// In words, which of the libraries that are to be opened ahead are there, and this process cannot open.
+    /// A text for each library to be opened ahead that exists, but that this process cannot open.
     pub fn broken(&self) -> Vec<String> {
         let ahead = self.ahead.iter();
         ahead
@@ -248,14 +248,14 @@ fn names_in(directory: &Path) -> Vec<OsString> {
     names
 }
 
-/// Whether a file has the name of one of NVIDIA's libraries, or of a dependency.
+/// Whether a file name belongs to one of NVIDIA's libraries, or to a dependency.
 fn is_nvidias(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let starts = name.starts_with(b"libcu") || name.starts_with(b"libnv");
     starts && name.windows(3).any(|part| part == b".so")
 }
 
-/// The part behind `.so.` in the name of the file that a path leads to.
+/// The part behind `.so.` in the name of the file to which a path leads.
 fn version(path: &Path) -> Option<String> {
     let file = path.canonicalize().ok()?;
     let name = file.file_name()?.to_str()?;

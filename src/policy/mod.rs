@@ -15,18 +15,19 @@ use values::{Gpus, LongestKernel, Memory, OverrunLimit, PauseLimit};
 
 /// The default weight of a VM.
 pub const DEFAULT_WEIGHT: u32 = 100;
-/// The default of the overrun limit: longer than any kernel that ends.
+/// The default of the overrun limit: longer than any kernel that terminates.
 pub const DEFAULT_OVERRUN_LIMIT: Duration = Duration::from_secs(30);
-/// The default of the pause limit. A program may have a thousand kernels queued, and a VMM does not respond meanwhile.
+/// The default of the pause limit. A program may have a thousand kernels queued, and the VMM does not respond during
+/// the pause.
 pub const DEFAULT_PAUSE_LIMIT: Duration = Duration::from_secs(15);
-/// The greatest weight; the least is 1.
+/// The maximum weight; the minimum is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
-/// The longest path that a socket can have, in bytes.
+/// The maximum length of a socket's path, in bytes.
 pub const MAX_SOCKET_PATH: usize = 107;
-/// The longest name of a VM, in bytes.
+/// The maximum length of a VM's name, in bytes.
 const MAX_NAME: usize = 128;
 
-/// The policy of one VM: of all connections and clients of one socket.
+/// The policy of one VM: it applies to all connections and clients of one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmPolicy {
     /// Its name in the log and the metrics.
@@ -41,15 +42,15 @@ pub struct VmPolicy {
     pub weight: u32,
     /// The maximum number of processes that use CUDA at a time.
     pub max_clients: usize,
-    /// The longest run time of one kernel; then it ends with its worker. `None` for no limit.
+    /// The maximum run time of one kernel; a longer one is ended with its worker. `None` for no limit.
     pub longest_kernel: Option<Duration>,
-    /// The longest time that a process's work may stay on a GPU after its turn, while other VMs want the GPU and this
-    /// one has had more than its share; then the process ends with its worker. `None` for no limit.
+    /// The maximum time for which a process's work may stay on a GPU after its turn, while other VMs want the GPU and
+    /// this one has had more than its share; then the process is ended with its worker. `None` for no limit.
     pub overrun_limit: Option<Duration>,
-    /// The longest wait of the VM's pause for a process's work on the GPU; a process whose work is not over then ends
-    /// with its worker. `None` for no limit.
+    /// The maximum time for which the VM's pause waits for a process's work on the GPU; then the process is ended with
+    /// its worker. `None` for no limit.
     pub pause_limit: Option<Duration>,
-    /// Whether it may read the sensors of its GPUs, which tell of the load of others too.
+    /// Whether it may read the sensors of its GPUs, which reveal the load of other VMs too.
     pub sensors: bool,
 }
 
@@ -96,7 +97,7 @@ impl VmPolicy {
         self.gpus.as_ref().is_none_or(|gpus| gpus.contains(&gpu))
     }
 
-    /// Applies the changes that are possible while the VM runs, and describes them.
+    /// Applies the changes that are possible while the VM runs, and returns their descriptions.
     pub fn renew(&mut self, new: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         let mut note =
@@ -132,9 +133,9 @@ impl VmPolicy {
 pub struct HostGpu {
     /// The driver's name for it.
     pub name: String,
-    /// Bytes of device memory.
+    /// The size of the device memory in bytes.
     pub memory: u64,
-    /// Its address on the PCI bus, as in `0000:3B:00.0`; empty if the driver does not say.
+    /// Its address on the PCI bus, as in `0000:3B:00.0`; empty if the driver does not report it.
     pub address: String,
 }
 
@@ -145,9 +146,9 @@ pub struct Policies {
     pub vms: Vec<VmPolicy>,
     /// The directories of NVIDIA's libraries, for all VMs.
     pub libraries: Libraries,
-    /// The file that they were read from.
+    /// The file from which they were read.
     pub file: Option<PathBuf>,
-    /// The place of each VM's list of GPUs, for errors.
+    /// The place of each VM's list of GPUs, for error messages.
     places: Vec<String>,
 }
 
@@ -164,10 +165,10 @@ impl Policies {
         }
     }
 
-    /// Checks that the host has the GPUs that VMs may use.
+    /// Checks that the host has the GPUs of all VMs.
     ///
     /// # Errors
-    /// It does not.
+    /// A GPU does not exist.
     pub fn check_gpus(&self, host: usize) -> Result<(), Error> {
         for (vm, place) in self.vms.iter().zip(&self.places) {
             let named = vm.gpus.iter().flatten();

@@ -83,7 +83,7 @@ fn every_error_names_its_line() {
         assert_eq!(found, line, "{text}: {message}");
         assert!(message.contains(says), "{text}: {message}");
     };
-    // Text that is no TOML.
+    // Text that is not TOML.
     at(2, "[defaults]\nweight = \n", "");
     at(3, &format!("{vm}weight 5"), "");
     at(2, "[[vm]]\nsocket = \"/tmp/a", "");
@@ -122,7 +122,7 @@ fn every_error_names_its_line() {
         "[defaults]\nmemory = \"0B\"\n[[vm]]\nsocket = \"/tmp/a\"",
         "",
     );
-    // Values that conflict with each other, or with the host.
+    // Values that conflict with each other, or that the host does not have.
     at(
         5,
         &format!("{vm}\n[[vm]]\nsocket = \"/tmp/a\""),
@@ -240,7 +240,7 @@ fn a_running_vm_takes_over_all_but_its_socket_and_its_gpus() {
 #[test]
 fn the_example_file_is_one() {
     let text = include_str!("../../docs/examples/policy.toml");
-    // The installer of the service makes the directory of its sockets.
+    // The installation of the service makes the directory of its sockets.
     let text = text.replace("/run/virtio-gpgpu/", "/tmp/");
     let policies = parse(&text).unwrap();
     assert!(policies.vms.len() >= 2);

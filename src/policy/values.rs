@@ -12,9 +12,9 @@ use serde::{
 use super::{DEFAULT_OVERRUN_LIMIT, DEFAULT_PAUSE_LIMIT, DEFAULT_WEIGHT, MAX_WEIGHT};
 use crate::account::{CLIENTS, GPUS};
 
-/// Disables a limit.
+/// The text for no limit.
 const UNLIMITED: &str = "unlimited";
-/// All GPUs.
+/// The text for all GPUs.
 const ALL: &str = "all";
 
 /// A list of GPUs; `None` for all.
@@ -33,15 +33,15 @@ pub struct Weight(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxClients(pub usize);
 
-/// The longest run time of one kernel; `None` for no limit.
+/// The maximum run time of one kernel; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongestKernel(pub Option<Duration>);
 
-/// The longest time that a process's work may stay on the GPU after its turn; `None` for no limit.
+/// The maximum time for which a process's work may stay on the GPU after its turn; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverrunLimit(pub Option<Duration>);
 
-/// The longest wait of the VM's pause for a process's work on the GPU; `None` for no limit.
+/// The maximum time for which the VM's pause waits for a process's work on the GPU; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PauseLimit(pub Option<Duration>);
 
@@ -69,7 +69,7 @@ impl Default for MaxClients {
     }
 }
 
-/// A value that a file may hold as text, as a number or as a list of numbers.
+/// A value that a file can contain as text, as a number or as a list of numbers.
 trait Value: Sized + FromStr<Err = String> {
     const EXPECTED: &'static str;
 
@@ -124,7 +124,7 @@ impl Value for Memory {
     const EXPECTED: &'static str = "a size such as \"8GiB\", or \"unlimited\"";
 
     fn of_number(bytes: u64) -> Result<Self, String> {
-        // The ledger takes 0 for no limit, and a VM without memory has no use for a GPU.
+        // In the ledger 0 means no limit, and a VM without memory could not use a GPU.
         match bytes {
             0 => Err("a VM needs device memory: the minimum is 1 byte".to_owned()),
             bytes => Ok(Self(Some(bytes))),
@@ -215,7 +215,7 @@ impl FromStr for LongestKernel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A shorter time is below the time that it takes to detect a running kernel.
+        // A running kernel cannot be detected in less time.
         limit(text, Duration::from_millis(1)).map(Self)
     }
 }
@@ -232,7 +232,7 @@ impl FromStr for OverrunLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A shorter time is below the wait for the end of a turn.
+        // The wait for the end of a turn takes longer.
         limit(text, Duration::from_millis(100)).map(Self)
     }
 }
@@ -249,7 +249,7 @@ impl FromStr for PauseLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A shorter time is below the time that a process takes to notice the pause.
+        // A process takes longer to notice the pause.
         limit(text, Duration::from_millis(100)).map(Self)
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Rules of Landlock: the allowed access to files however they are reached, and no TCP, signals or abstract sockets to
-//! the outside.
+//! Landlock rules: they restrict access to files by any path or descriptor, and forbid TCP, and signals and abstract
+//! sockets to other processes.
 //!
-//! The root directory hides other files from a role. These rules apply to descriptors from outside it: a path can lead
-//! from a directory's descriptor to other files. Kernels that know fewer kinds of rules get the known ones.
+//! The root directory already hides other files from a role. The rules also apply to descriptors from outside it: from
+//! a directory's descriptor, a path can lead to other files. On kernels that do not know all kinds of rules, the known
+//! ones apply.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,15 +18,15 @@ use super::{
     view::{Entry, Kind},
 };
 
-/// The newest rules that were tried here: Linux 6.15.
+/// The newest ABI that was tested: Linux 6.15.
 const KNOWN: ABI = ABI::V7;
 
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
-/// The loader has to run where a worker starts anew.
+/// The dynamic loader has to run when a worker executes itself again.
 const LOAD: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
 const DEVICE: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev});
-/// The driver names its threads.
+/// The driver sets the names of its threads.
 const NAME: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate});
 /// The driver stores compiled code there, and removes old entries.
@@ -33,10 +34,10 @@ const CACHE: BitFlags<AccessFs> = make_bitflags!(
     AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer}
 );
 
-/// Restricts this thread and those that it starts.
+/// Restricts this thread and the threads that it starts.
 ///
 /// # Errors
-/// The kernel has Landlock and refuses.
+/// The kernel has Landlock, but refuses the rules.
 pub(super) fn restrict(view: &[Entry], caches: &[OwnedFd]) -> Result<(), Error> {
     let restrict = || {
         let mut rules = Ruleset::default()
@@ -76,7 +77,7 @@ fn allow(
     is_directory: bool,
     allowed: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, RulesetError> {
-    // An access that files do not have must not be allowed for one.
+    // The kernel rejects a rule for a file with an access that only directories have.
     let possible = match is_directory {
         true => AccessFs::from_all(KNOWN),
         false => AccessFs::from_file(KNOWN),

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Per-role sandboxing.
 //!
-//! A role enters its sandbox before anything else, while it has one thread and has read nothing ([`enter`]):
+//! A role enters its sandbox before anything else, while it has one thread and has read no input ([`enter`]):
 //! 1. namespaces of its own, with a root directory that holds only the files of [`view`] ([`namespaces`]);
-//! 2. no user id but an unprivileged one, no capabilities, no way to gain any, no core dumps: a dump would hold a
-//!    guest's data;
-//! 3. rules of Landlock, if the kernel has it, for files reached past the root directory ([`landlock`]);
-//! 4. a list of system calls that it may make ([`seccomp`]).
+//! 2. an unprivileged user id, no capabilities, no way to gain any, and no core dumps, which would contain a guest's
+//!    data;
+//! 3. Landlock rules, if the kernel has Landlock, for files that can be reached past the root directory ([`landlock`]);
+//! 4. a list of allowed system calls ([`seccomp`]).
 //!
 //! A worker and a mover start CUDA's driver, which needs more system calls than serving does. They [`tighten`] the list
-//! before they read the first word that a guest can influence. The supervisor starts the others and reads little of
-//! guests, so it drops only the calls that no role needs ([`confine_supervisor`]).
+//! before they read the first data that a guest can influence. The supervisor starts the other processes and reads
+//! little data of guests, so it drops only the calls that no role needs ([`confine_supervisor`]).
 //!
-//! There is no PID namespace. The supervisor watches and kills a role by the process that it has started, and with such
-//! a namespace that process would be an outer parent of the role. Other rules replace it: a role's `/proc` shows its
-//! own process alone, its system calls name no other process, and Landlock blocks its signals to others.
+//! There is no PID namespace: the supervisor watches and kills a role by the process that it has started, and with such
+//! a namespace that process would be an outer parent of the role. Other rules replace it: a role's `/proc` shows only
+//! its own process, its system calls cannot name another process, and Landlock blocks its signals to others.
 
 mod landlock;
 mod namespaces;
@@ -39,10 +39,10 @@ pub use seccomp::Stage;
 /// The namespaces of the roles, as the operator chooses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sandbox {
-    /// Namespaces with only the required files, no network, an unprivileged user, Landlock.
+    /// Namespaces with only the required files, no network, an unprivileged user, and Landlock.
     #[default]
     Namespace,
-    /// The access of the supervisor's user.
+    /// None: a role has the access of the supervisor's user.
     None,
 }
 
@@ -52,15 +52,15 @@ pub enum Seccomp {
     /// The process is killed.
     #[default]
     Kill,
-    /// The call is executed, and the kernel's audit log names it.
+    /// The call is executed, and the kernel's audit log records it.
     Log,
-    /// The process ends, and the log has the number of the call.
+    /// The process ends, and the log names the number of the call.
     Trap,
     /// All calls are allowed.
     None,
 }
 
-/// A process of the family that lives in a sandbox.
+/// A kind of process that has a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Serves a VM's queues.
@@ -71,7 +71,7 @@ pub enum Role {
     Mover,
 }
 
-/// The operator's choices, which each role gets as arguments.
+/// The operator's choices, which are passed to each role as arguments.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// See [`Sandbox`].
@@ -80,7 +80,7 @@ pub struct Settings {
     pub seccomp: Seccomp,
 }
 
-/// The failed step, and the system's reason.
+/// The failed step, and the error of the system.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub struct Error {
@@ -105,7 +105,7 @@ const SANDBOX: &str = "--sandbox=";
 const SECCOMP: &str = "--seccomp=";
 
 impl Settings {
-    /// As arguments of a role.
+    /// The settings as arguments of a role.
     pub fn to_arguments(self) -> [String; 2] {
         [
             format!("{SANDBOX}{}", name(self.sandbox)),
@@ -113,7 +113,7 @@ impl Settings {
         ]
     }
 
-    /// The choices in a role's arguments; by default, the full sandbox.
+    /// The settings of a role's arguments; by default, the full sandbox.
     pub fn from_arguments(arguments: impl Iterator<Item = String>) -> Self {
         let mut settings = Self::default();
         for argument in arguments {
@@ -126,7 +126,7 @@ impl Settings {
         settings
     }
 
-    /// The same, of this process's own arguments.
+    /// The settings of this process's own arguments.
     pub fn own() -> Self {
         Self::from_arguments(std::env::args_os().filter_map(|argument| argument.into_string().ok()))
     }
@@ -141,11 +141,11 @@ fn parse<V: clap::ValueEnum>(value: &str) -> Option<V> {
     V::from_str(value, false).ok()
 }
 
-/// Puts this process into its sandbox. `cache` is the directory of the VMs' compile caches; `libraries` are the
-/// directories of NVIDIA's libraries that workers see.
+/// Enters the sandbox of a role. `cache` is the directory of the VMs' compile caches; `libraries` are the directories
+/// of NVIDIA's libraries that workers see.
 ///
 /// # Errors
-/// The host does not allow it, or is too old; the process must end then.
+/// The host does not allow it, or is too old. The process must end then.
 pub fn enter(
     role: Role,
     settings: Settings,
@@ -155,7 +155,7 @@ pub fn enter(
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|error| Error::because("Forbidding core dumps", error))?;
     if settings.sandbox == Sandbox::Namespace {
-        // A worker that starts anew is where it was.
+        // A worker that has executed itself again is already inside.
         if !is_inside() {
             let view = view::of(role, libraries);
             let caches = match (role, cache) {
@@ -167,27 +167,27 @@ pub fn enter(
             forbid_privileges()?;
             landlock::restrict(&view, &caches)?;
         }
-        // No other process of the same user may look into this one.
+        // No other process of the same user may read the memory of this one.
         prctl::set_dumpable(false)
             .map_err(|error| Error::because("Hiding the process's memory", error))?;
-        // The kernel forgets it when a process becomes another user.
+        // The kernel clears this setting when the process changes its user.
         prctl::set_pdeathsig(Signal::SIGKILL)
             .map_err(|error| Error::because("Ending with the supervisor", error))?;
     }
     seccomp::apply(role, Stage::Start, settings.seccomp)
 }
 
-/// Drops the permissions that a worker or a mover needed to start its driver, in all threads. From here on it may
+/// Drops the permissions that a worker or a mover needed only to start its driver, in all threads. Afterwards it may
 /// receive data of a guest.
 ///
 /// # Errors
-/// The kernel refuses; the process must end then.
+/// The kernel refuses. The process must end then.
 pub fn tighten(role: Role, settings: Settings) -> Result<(), Error> {
     seccomp::apply(role, Stage::Serve, settings.seccomp)
 }
 
 /// Drops the system calls that no role needs, for the supervisor and all processes that it starts. The supervisor does
-/// not use Landlock: the kernel refuses mounts to a process with such rules, and the roles have to mount.
+/// not use Landlock: the kernel refuses mounts to a process with Landlock rules, and the roles have to mount.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -203,23 +203,23 @@ pub fn confine_supervisor(settings: Settings) -> Result<(), Error> {
 
 /// The capabilities that a supervisor started by root keeps, with reasons.
 const SUPERVISOR: [Capability; 8] = [
-    // The roles' namespaces and mounts.
+    // Namespaces and mounts of the roles.
     Capability::CAP_SYS_ADMIN,
-    // The roles become another user, and give up their groups and capabilities.
+    // Changes of the roles' user, groups and capabilities.
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,
     Capability::CAP_SETPCAP,
-    // Ending processes of that user.
+    // Killing processes of that user.
     Capability::CAP_KILL,
-    // The drivers' cache belongs to that user.
+    // Giving the drivers' cache to that user.
     Capability::CAP_CHOWN,
-    // Sockets are bound in directories of other users, such as a VMM's.
+    // Binding sockets in directories of other users, such as a VMM's.
     Capability::CAP_DAC_OVERRIDE,
-    // More open files than the default limit.
+    // A limit of open files above the default.
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Keeps these capabilities at most.
+/// Drops all capabilities except these.
 fn drop_capabilities(kept: &[Capability]) -> Result<(), Error> {
     let error = |error| Error::because("Dropping capabilities", error);
     let had = caps::read(None, CapSet::Permitted).map_err(error)?;
@@ -235,8 +235,8 @@ fn drop_capabilities(kept: &[Capability]) -> Result<(), Error> {
     caps::set(None, CapSet::Permitted, &kept).map_err(error)
 }
 
-/// Bounds the capabilities that an exec could restore. A process that may not change that bound restores none, given
-/// no_new_privs.
+/// Limits the capabilities that an exec could restore. A process that may not change the bounding set restores none,
+/// because of no_new_privs.
 fn drop_bounding(kept: &caps::CapsHashSet) -> Result<(), Error> {
     let error = |error| Error::because("Limiting capabilities", error);
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(error)? {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Namespaces, a root directory of one's own, and an unprivileged user.
+//! Namespaces, a private root directory, and an unprivileged user.
 //!
-//! Root makes the namespaces as root and then becomes `nobody`. Any other user makes a user namespace first, in which
-//! it keeps its id and may do the rest. Either way no permission remains that could undo it.
+//! Root makes the namespaces and then becomes `nobody`. Any other user first makes a user namespace, in which it keeps
+//! its id and may do the rest. In both cases no permission remains that could undo this.
 
 use std::{
     ffi::CString,
@@ -31,14 +31,14 @@ use super::{
     view::{Entry, Kind},
 };
 
-/// The user and group of roles whose supervisor root has started: the kernel's number for nobody.
+/// The user and group of the roles of a supervisor that root has started: the kernel's number for nobody.
 pub const NOBODY: u32 = 65534;
 
-/// A file in the root directory of a sandbox, by which a program that starts anew in it knows where it is.
+/// A file in the root directory of a sandbox. A program that executes itself again recognises the sandbox by it.
 const MARK: &str = "/.vhost-device-gpgpu";
 
-/// The directory in which the new root directory is put together. It exists on each host, and nothing else of it is
-/// needed then.
+/// The directory in which the new root directory is built. It exists on each host, and its own content is not needed
+/// during that time.
 const PLACE: &str = "/proc";
 
 /// Whether this process is in a sandbox's root directory.
@@ -46,12 +46,12 @@ pub fn is_inside() -> bool {
     Path::new(MARK).exists()
 }
 
-/// Whether this process may make namespaces without one of users.
+/// Whether this process can make namespaces without a user namespace.
 fn is_privileged() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false)
 }
 
-/// Moves this process, which has one thread, into namespaces of its own, where it sees these files alone.
+/// Moves this process, which has one thread, into new namespaces in which it sees only the files of `view`.
 ///
 /// # Errors
 /// The host does not allow it.
@@ -59,8 +59,8 @@ pub(super) fn enter(view: &[Entry]) -> Result<(), Error> {
     let privileged = is_privileged();
     let group = device_group();
     own_namespaces(
-        // Mounts: the root directory. Network: no interface, no abstract socket of others. IPC: no segments or
-        // queues of others. Host name and control groups: nothing to learn from them.
+        // Mounts: the root directory. Network: no interfaces and no abstract sockets of others. IPC: no segments or
+        // queues of others. Host name and control groups: no information about the host.
         CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWNET
             | CloneFlags::CLONE_NEWIPC
@@ -72,21 +72,21 @@ pub(super) fn enter(view: &[Entry]) -> Result<(), Error> {
         .map(|entry| Ok((entry, clone_tree(&entry.path, entry.kind)?)))
         .collect::<io::Result<Vec<_>>>()
         .map_err(Error::new("Copying mounts (Linux 5.12 or later is needed)"))?;
-    // Another user has to find its way in it.
+    // The unprivileged user must be able to read and search the new directories.
     let usual = umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let built = build_root(&trees);
     umask(usual);
     built.map_err(Error::new("Making a root directory"))?;
     enter_root().map_err(Error::new("Changing the root directory"))?;
     if privileged && Uid::effective().is_root() {
-        // The other user could not.
+        // The unprivileged user may not do this.
         super::drop_bounding(&caps::CapsHashSet::new())?;
         become_nobody(group).map_err(Error::new("Becoming an unprivileged user"))?;
     }
     Ok(())
 }
 
-/// Makes namespaces; first one of users, if that is needed for it.
+/// Makes namespaces; first a user namespace, if necessary.
 fn own_namespaces(flags: CloneFlags) -> Result<(), Error> {
     let (user, group) = (Uid::effective(), Gid::effective());
     if is_privileged() {
@@ -104,7 +104,7 @@ fn own_namespaces(flags: CloneFlags) -> Result<(), Error> {
         };
         map().map_err(Error::new("Being oneself in a namespace of users"))?;
     }
-    // Nothing that is mounted from here on is seen elsewhere.
+    // Later mounts do not propagate to other namespaces.
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount::<str, str, str, str>(None, "/", None, private, None)
         .map_err(io::Error::from)
@@ -119,14 +119,14 @@ fn become_nobody(group: Option<Gid>) -> io::Result<()> {
     Ok(())
 }
 
-/// The group of the driver's device files where the administrator lets that group alone use them.
+/// The group of the driver's device files, if only that group may use them.
 fn device_group() -> Option<Gid> {
     let metadata = fs::metadata("/dev/nvidiactl").ok()?;
     let open = metadata.mode() & 0o006 == 0o006;
     (!open && metadata.mode() & 0o060 == 0o060).then(|| Gid::from_raw(metadata.gid()))
 }
 
-/// Puts the new root directory together at [`PLACE`].
+/// Builds the new root directory at [`PLACE`].
 fn build_root(trees: &[(&Entry, OwnedFd)]) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(
@@ -143,7 +143,7 @@ fn build_root(trees: &[(&Entry, OwnedFd)]) -> io::Result<()> {
             continue;
         };
         let target = place.join(inside);
-        // An entry may lie in another one.
+        // An entry may lie below another one.
         if !target.exists() {
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(0o755);
@@ -170,7 +170,7 @@ fn build_root(trees: &[(&Entry, OwnedFd)]) -> io::Result<()> {
 
 fn enter_root() -> io::Result<()> {
     chdir(PLACE)?;
-    // Puts the old root directory above the new one, and takes it away there.
+    // Stacks the old root directory on the new one, and unmounts it there.
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")?;
@@ -179,9 +179,9 @@ fn enter_root() -> io::Result<()> {
 
 const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 
-/// A copy of the mounts at a path, attached nowhere yet, with the access that is allowed there.
+/// A detached copy of the mounts at a path, with the access that is allowed there.
 fn clone_tree(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
-    // A path below PLACE still has its old meaning: nothing is mounted over it yet.
+    // Paths below PLACE still have their old meaning, because nothing is mounted there yet.
     let flags = OPEN_TREE_CLONE | libc::AT_RECURSIVE as u32 | libc::O_CLOEXEC as u32;
     let tree = open_tree(path, flags)?;
     let attributes = match kind {
@@ -194,11 +194,11 @@ fn clone_tree(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
-/// A directory as a detached mount: no path leads from its descriptor to its parent. This process is of no other use
-/// afterwards.
+/// A directory as a detached mount: no path leads from its descriptor to its parent. Afterwards this process can do
+/// nothing else.
 ///
 /// # Errors
-/// There is no such directory, or the host does not allow it.
+/// The directory does not exist, or the host does not allow it.
 pub fn detach(directory: &Path) -> Result<OwnedFd, Error> {
     own_namespaces(CloneFlags::CLONE_NEWNS)?;
     let detached = || {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The system calls that each role may make, and why.
+//! The system calls of each role, with the reasons.
 //!
-//! Two tables make a filter: the *allowed* calls, and the calls that are *refused* with an error code, because a
-//! library tries them and can do without. All others end the process. If several filters apply, as after
-//! [`super::tighten`], the strictest answer counts.
+//! Two tables make a filter: the *allowed* calls, and the calls that are *refused* with an error code because a library
+//! tries them but works without them. All other calls end the process. If several filters apply, as after
+//! [`super::tighten`], the strictest result counts.
 
 use std::collections::BTreeMap;
 
@@ -17,29 +17,28 @@ use super::{Error, Role, Seccomp};
 /// The stage of a role's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It starts its driver, and nothing of a guest has reached it.
+    /// It starts its driver, before it has received anything of a guest.
     Start,
     /// It serves.
     Serve,
 }
 
-/// The required value of an argument of a system call.
+/// A condition on an argument of a system call.
 #[derive(Debug, Clone, Copy)]
 enum Is {
-    /// This number.
+    /// The argument equals this number.
     Just(u64),
-    /// A number with these bits, of those under the mask.
+    /// The bits of the argument under the mask equal `bits`.
     Bits { mask: u64, bits: u64 },
-    /// This process.
+    /// The argument is the id of this process.
     Own,
-    /// Another number than this.
+    /// The argument differs from this number.
     Other(u64),
-    /// Some address.
+    /// The argument is an address, not NULL.
     Address,
 }
 
-/// A system call, and one way in which it may be made: conditions on arguments, by their position. Several rules for
-/// one call are alternatives.
+/// A system call with conditions on its arguments, by their position. Several rules for one call are alternatives.
 struct Rule {
     call: i64,
     when: &'static [(u8, Is)],
@@ -51,7 +50,7 @@ macro_rules! rules {
     };
 }
 
-/// An argument without some bits.
+/// The condition that an argument has none of these bits.
 const fn without(bits: u64) -> Is {
     Is::Bits {
         mask: bits,
@@ -62,7 +61,7 @@ const fn without(bits: u64) -> Is {
 const EXEC: u64 = libc::PROT_EXEC as u64;
 const WRITE: u64 = libc::PROT_WRITE as u64;
 const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
-/// Flags of `clone` for namespaces.
+/// The flags of `clone` for namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -72,16 +71,16 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u64;
 const THREAD: u64 = libc::CLONE_THREAD as u64;
 
-/// The needs of Rust's and C's libraries in any process that has threads, memory and a log.
+/// The calls of Rust's and C's libraries in any process that uses threads, memory and a log.
 const COMMON: &[Rule] = rules! {
-    /// Memory: data, and code from files. No mapping can be both written and run.
+    /// Memory: data, and code from files. No mapping can be both writable and executable.
     SYS_mmap(2: without(EXEC));
     SYS_munmap;
     SYS_mremap;
     SYS_mprotect(2: without(EXEC));
     SYS_madvise;
     SYS_brk;
-    /// Threads, without namespaces; that it is no process, a table below sees to.
+    /// Threads, without new namespaces. A table below refuses new processes.
     SYS_clone(0: without(NAMESPACES));
     SYS_set_robust_list;
     SYS_rseq;
@@ -95,14 +94,14 @@ const COMMON: &[Rule] = rules! {
     /// Names of threads and of memory, for debuggers.
     SYS_prctl(0: Is::Just(libc::PR_SET_NAME as u64));
     SYS_prctl(0: Is::Just(0x5356_4d41));
-    /// The stack's size, asked and not set.
+    /// Reads the stack's size; setting it is not allowed.
     SYS_prlimit64(2: Is::Just(0));
     SYS_sigaltstack;
     SYS_rt_sigaction;
     SYS_rt_sigprocmask;
     SYS_rt_sigreturn;
     SYS_restart_syscall;
-    /// A process that aborts sends itself a signal, and no other process.
+    /// A process that aborts sends a signal to itself. It cannot send one to another process.
     SYS_tgkill(0: Is::Own);
     SYS_exit;
     SYS_exit_group;
@@ -114,7 +113,7 @@ const COMMON: &[Rule] = rules! {
     SYS_gettimeofday;
     /// Keys of hash tables.
     SYS_getrandom;
-    /// Existing descriptors: the log, channels, descriptors received by a channel.
+    /// Existing descriptors: the log, channels, and descriptors received from a channel.
     SYS_read;
     SYS_readv;
     SYS_pread64;
@@ -142,7 +141,7 @@ const COMMON: &[Rule] = rules! {
     SYS_fcntl(1: Is::Just(libc::F_GET_SEALS as u64));
     SYS_ioctl(1: Is::Just(libc::FIONBIO));
     SYS_ioctl(1: Is::Just(libc::FIOCLEX));
-    /// Memory to share: staging areas, lists of runs, lists of descriptors.
+    /// Shared memory: staging areas, lists of runs, lists of descriptors.
     SYS_memfd_create;
     SYS_ftruncate;
     SYS_eventfd2;
@@ -151,7 +150,7 @@ const COMMON: &[Rule] = rules! {
     SYS_epoll_pwait;
 };
 
-/// System calls that older processors have beside newer ones.
+/// Older system calls that exist beside newer ones only on x86.
 #[cfg(target_arch = "x86_64")]
 const COMMON_X86: &[Rule] = rules! {
     SYS_epoll_wait;
@@ -161,20 +160,20 @@ const COMMON_X86: &[Rule] = rules! {
 const COMMON_X86: &[Rule] = &[];
 
 const DEVICE: &[Rule] = rules! {
-    /// The connection of the vhost-user library, from a listener of this process's own.
+    /// The connection of the vhost-user library, from a listener of this process.
     SYS_accept4;
     /// Timers.
     SYS_timerfd_create;
     SYS_timerfd_settime;
-    /// The size of the pages that a guest's memory consists of.
+    /// The page size of a guest's memory.
     SYS_fstatfs;
 };
 
 /// The driver's calls while it serves.
 const CUDA: &[Rule] = rules! {
-    /// Code of libraries that are loaded when they are first needed, as the compiler for PTX: from files, read-only.
+    /// Code of libraries that are loaded at their first use, such as the PTX compiler: from files, read-only.
     SYS_mmap(2: Is::Bits { mask: EXEC | WRITE, bits: EXEC }, 3: without(ANONYMOUS));
-    /// Files of the root directory, and of the cache: which, the root directory and Landlock decide.
+    /// Files of the root directory and of the cache. The root directory and Landlock restrict the paths.
     SYS_openat;
     SYS_newfstatat;
     SYS_statx;
@@ -185,7 +184,7 @@ const CUDA: &[Rule] = rules! {
     SYS_fstatfs;
     SYS_statfs;
     SYS_getcwd;
-    /// The cache's own upkeep.
+    /// Management of the cache.
     SYS_mkdirat;
     SYS_unlinkat;
     SYS_renameat;
@@ -197,16 +196,16 @@ const CUDA: &[Rule] = rules! {
     SYS_fcntl(1: Is::Just(libc::F_SETLKW as u64));
     SYS_fcntl(1: Is::Just(libc::F_GETLK as u64));
     SYS_fcntl(1: Is::Just(libc::F_DUPFD as u64));
-    /// The driver's own ioctls: all are of type F, except those of unified memory, which are small numbers, and two
-    /// that begin and end it.
+    /// The driver's ioctls: all have type F, except those of unified memory, which are small numbers, and the two that
+    /// initialise and deinitialise it.
     SYS_ioctl(1: Is::Bits { mask: 0xff00, bits: (b'F' as u64) << 8 });
     SYS_ioctl(1: Is::Bits { mask: 0xffff_ff00, bits: 0 });
     SYS_ioctl(1: Is::Just(0x3000_0001));
     SYS_ioctl(1: Is::Just(0x3000_0002));
-    /// The driver's thread for events is started with a long timer slack; see `cuda::event_thread`.
+    /// The driver's event thread is started with a long timer slack; see `cuda::event_thread`.
     SYS_prctl(0: Is::Just(libc::PR_SET_TIMERSLACK as u64));
     SYS_prctl(0: Is::Just(libc::PR_GET_TIMERSLACK as u64));
-    /// The driver's own threads wait for each other.
+    /// The driver's threads wait for each other.
     SYS_pipe2;
     SYS_dup3;
     SYS_timerfd_create;
@@ -218,7 +217,7 @@ const CUDA: &[Rule] = rules! {
     SYS_getpriority;
     SYS_sched_setaffinity(0: Is::Just(0));
     SYS_sched_setaffinity(0: Is::Own);
-    /// The place and presence of memory; memory near a GPU.
+    /// The location and presence of memory; memory near a GPU.
     SYS_mincore;
     SYS_mlock;
     SYS_munlock;
@@ -227,7 +226,7 @@ const CUDA: &[Rule] = rules! {
     SYS_get_mempolicy;
     SYS_set_mempolicy;
     SYS_membarrier;
-    /// Identity, and the processor that it runs on.
+    /// The identity of the process, and the processor that it runs on.
     SYS_uname;
     SYS_sysinfo;
     SYS_getuid;
@@ -255,15 +254,16 @@ const CUDA_X86: &[Rule] = rules! {
 #[cfg(not(target_arch = "x86_64"))]
 const CUDA_X86: &[Rule] = &[];
 
-/// Further calls of the driver during its start.
+/// Further calls of the driver at its start.
 const CUDA_START: &[Rule] = rules! {
-    /// The driver listens at an abstract socket, and looks for MPS; in a network and a root directory of its own.
+    /// The driver binds an abstract socket, and looks for MPS. The network namespace and the root directory are
+    /// private.
     SYS_socket(0: Is::Just(libc::AF_UNIX as u64));
     SYS_bind;
     SYS_listen;
     SYS_connect;
     SYS_setsockopt;
-    /// A worker whose context has failed while it waited starts anew.
+    /// A worker executes itself again if its context has failed before it has a client.
     SYS_execve;
     SYS_set_tid_address;
     SYS_prctl(0: Is::Just(libc::PR_SET_PDEATHSIG as u64));
@@ -271,7 +271,7 @@ const CUDA_START: &[Rule] = rules! {
     SYS_prctl(0: Is::Just(libc::PR_SET_NO_NEW_PRIVS as u64));
     SYS_prlimit64(1: Is::Just(libc::RLIMIT_CORE as u64));
     SYS_setrlimit(0: Is::Just(libc::RLIMIT_CORE as u64));
-    /// The list for serving.
+    /// Installs the list for serving.
     SYS_seccomp;
 };
 
@@ -288,24 +288,24 @@ struct Refused {
     calls: &'static [Rule],
 }
 
-/// In every role.
+/// Refused in every role.
 const REFUSED: &[Refused] = &[
     Refused {
         error: libc::ENOSYS,
         calls: rules! {
-            /// Its flags are in memory, where a filter does not look. The C library makes threads by clone then.
+            /// Its flags are in memory, which a filter cannot read. The C library then uses clone.
             SYS_clone3;
         },
     },
     Refused {
         error: libc::EPERM,
         calls: rules! {
-            /// For the query whether the log is a terminal; nothing else is ever asked of one.
+            /// The query whether the log is a terminal. This is the only query about terminals.
             SYS_ioctl(1: Is::Just(libc::TCGETS));
-            /// A driver that runs helpers, makes device files or changes their modes, or raises the priority of its
-            /// threads, works without these.
+            /// The driver works without these: it tries to run helpers, to make device files or change their modes, and
+            /// to raise the priority of its threads.
             SYS_clone(0: without(THREAD));
-            /// NVRTC, by which cuDNN compiles some of its kernels, would have a larger stack.
+            /// NVRTC, which compiles some of cuDNN's kernels, asks for a larger stack.
             SYS_prlimit64(1: Is::Other(libc::RLIMIT_CORE as u64), 2: Is::Address);
             SYS_setrlimit(0: Is::Other(libc::RLIMIT_CORE as u64));
             SYS_mknodat;
@@ -333,7 +333,7 @@ const REFUSED: &[Refused] = &[
     },
 ];
 
-/// In a device process: libraries look for files, where there are none.
+/// Refused in a device process: libraries look for files, which its root directory does not have.
 const REFUSED_DEVICE: &[Refused] = &[
     Refused {
         error: libc::ENOENT,
@@ -357,7 +357,7 @@ const REFUSED_DEVICE: &[Refused] = &[
     },
 ];
 
-/// In a worker or mover that serves: a driver may try to listen or to reach MPS once more.
+/// Refused in a serving worker or mover: a driver may try again to bind its socket or to reach MPS.
 const REFUSED_SERVING: &[Refused] = &[Refused {
     error: libc::EPERM,
     calls: rules! {
@@ -369,10 +369,10 @@ const REFUSED_SERVING: &[Refused] = &[Refused {
     },
 }];
 
-/// Calls that no role ever makes, refused to the supervisor and so to all. Allow lists come with the roles: a filter
-/// also applies to started processes, so the supervisor's cannot be narrower than theirs.
+/// Calls that no role makes, refused to the supervisor and so to all processes. Allow lists exist only for the roles: a
+/// filter also applies to started processes, so the supervisor's list could not be narrower than theirs.
 const REFUSED_TO_ALL: &[i64] = &[
-    // Other processes' memory and state.
+    // Memory and state of other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -381,7 +381,7 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_kcmp,
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
-    // The kernel itself: modules, another kernel, the clock, swapping, accounting, quotas, its log.
+    // The kernel itself: modules, kexec, the clock, swapping, accounting, quotas, its log.
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -396,7 +396,7 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_quotactl,
     libc::SYS_syslog,
-    // Large parts of the kernel that have often been a way in, and are not needed.
+    // Large parts of the kernel that had many vulnerabilities and are not needed.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -407,10 +407,10 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_request_key,
     libc::SYS_keyctl,
     libc::SYS_fanotify_init,
-    // Files by number, past their directories.
+    // Files by handle, without a path through their directories.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
-    // The processor in modes of old.
+    // Obsolete processor modes.
     libc::SYS_personality,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
@@ -436,7 +436,7 @@ fn allowed(role: Role, stage: Stage) -> Vec<&'static [Rule]> {
     tables
 }
 
-/// The calls that a role is refused from a stage on.
+/// The calls that are refused to a role from a stage on.
 fn refused(role: Role, stage: Stage) -> &'static [&'static [Refused]] {
     match (role, stage) {
         (Role::Device, _) => &[REFUSED, REFUSED_DEVICE],
@@ -445,7 +445,7 @@ fn refused(role: Role, stage: Stage) -> &'static [&'static [Refused]] {
     }
 }
 
-/// Gives all threads of this process the filters of a role at a stage.
+/// Installs the filters of a role at a stage in all threads of this process.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -461,7 +461,7 @@ pub fn apply(role: Role, stage: Stage, mode: Seccomp) -> Result<(), Error> {
     for refused in refused(role, stage).iter().copied().flatten() {
         for rule in refused.calls {
             add(errors.entry(refused.error).or_default(), rule)?;
-            // The list allows some calls that a filter of their own refuses.
+            // The list allows some calls that a separate filter refuses.
             add(&mut list, rule)?;
         }
     }
@@ -470,7 +470,7 @@ pub fn apply(role: Role, stage: Stage, mode: Seccomp) -> Result<(), Error> {
         install(filter(calls, SeccompAction::Allow, refuse)?)?;
     }
     if stage == Stage::Serve {
-        // Calls that were refused before still are.
+        // Calls that were refused before are still refused.
         for rule in REFUSED.iter().flat_map(|refused| refused.calls) {
             add(&mut list, rule)?;
         }
@@ -481,7 +481,7 @@ pub fn apply(role: Role, stage: Stage, mode: Seccomp) -> Result<(), Error> {
     install(filter(list, otherwise, SeccompAction::Allow)?)
 }
 
-/// Rules by call; none for a call says that there are no conditions.
+/// The rules of each call. A call without rules has no conditions.
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn add(calls: &mut Calls, rule: &Rule) -> Result<(), Error> {
@@ -498,7 +498,7 @@ fn add(calls: &mut Calls, rule: &Rule) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses to this process, and to all that it starts, the calls that no role makes.
+/// Refuses the calls that no role makes to this process and to all processes that it starts.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -506,7 +506,7 @@ pub fn refuse_in_all(mode: Seccomp) -> Result<(), Error> {
     let refuse = match mode {
         Seccomp::None => return Ok(()),
         Seccomp::Log => SeccompAction::Log,
-        // Not killed: with the supervisor every VM would lose its device.
+        // Not killed: without the supervisor every VM would lose its device.
         Seccomp::Kill | Seccomp::Trap => SeccompAction::Errno(libc::EPERM as u32),
     };
     let calls = REFUSED_TO_ALL.iter().map(|call| (*call, Vec::new()));
@@ -532,8 +532,8 @@ fn conditions(when: &[(u8, Is)]) -> Result<SeccompRule, Error> {
             Is::Other(value) => (SeccompCmpOp::Ne, value),
             Is::Address => (SeccompCmpOp::Ne, 0),
         };
-        // A pointer is NULL only if both halves are; all other arguments are 32-bit numbers whose upper halves may have
-        // any value.
+        // A pointer is NULL only if both halves are 0. All other arguments are 32-bit numbers whose upper halves may
+        // have any value.
         let whole = matches!(is, Is::Just(0) | Is::Address);
         let length = if whole {
             SeccompCmpArgLen::Qword
@@ -565,18 +565,18 @@ fn install(program: BpfProgram) -> Result<(), Error> {
         .map_err(|error| Error::because("Restricting system calls", error))
 }
 
-/// Naming the call that ends the process.
+/// Logs the call that ends the process.
 mod trap {
     use std::ffi::{c_int, c_void};
 
-    /// The field of the signal's information that holds the call's number: after three numbers and a pointer.
+    /// The offset of the call's number in the signal's information: it follows three numbers and a pointer.
     const CALL: usize = 24;
 
     extern "C" fn end(_: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
         // SAFETY: the kernel gives a handler of SA_SIGINFO its information, which is longer than this.
         let mut call = unsafe { information.byte_add(CALL).cast::<u32>().read_unaligned() };
         let mut text = *b"A system call that is not allowed:           \n";
-        // No allocation and no formatting in a signal's handler.
+        // A signal handler must not allocate or use the formatter.
         for digit in text[..45].iter_mut().rev().take(9) {
             *digit = b'0' + (call % 10) as u8;
             call /= 10;
@@ -591,7 +591,7 @@ mod trap {
         }
     }
 
-    /// From now on such a call is named in the log.
+    /// Installs the handler that logs the call.
     pub fn name_the_call() {
         // SAFETY: numbers alone, for which zero is a value, and a handler of the type that the flag asks for.
         unsafe {

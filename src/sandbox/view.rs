@@ -14,17 +14,17 @@ use crate::policy::libraries;
 /// The access of a role to a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Read-only, and code may be loaded from it.
+    /// Read-only, and code can be loaded from it.
     Libraries,
     /// Read-only.
     Read,
-    /// The process's own directory of `/proc`: read-only, but for the names of its threads.
+    /// The process's own directory in `/proc`: read-only, except for the names of its threads.
     OwnProcess,
     /// A device file.
     Device,
 }
 
-/// A file or directory of the host that a role sees.
+/// A file or directory of the host that is visible to a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The path, on the host and for the role.
@@ -35,8 +35,8 @@ pub struct Entry {
     pub is_directory: bool,
 }
 
-/// The directories of libraries that the driver loads when it comes up or when it first needs them (the compiler for
-/// PTX). Programs are not among them: the driver runs `nvidia-modprobe` if it finds it, but does not need it.
+/// The directories of libraries that the driver loads at its start or at their first use (the PTX compiler). Programs
+/// are not included: the driver runs `nvidia-modprobe` if it finds it, but does not need it.
 const LIBRARIES: &[&str] = &[
     "/lib",
     "/lib32",
@@ -46,14 +46,14 @@ const LIBRARIES: &[&str] = &[
     "/usr/lib64",
     "/usr/local/lib",
     "/usr/local/lib64",
-    // Distributions that keep each package in a directory of its own.
+    // Some distributions keep each package in a directory of its own.
     "/nix/store",
     "/gnu/store",
     "/run/opengl-driver",
 ];
 
 const READ: &[&str] = &[
-    // The loader's cache of libraries, and the links by which Debian chooses the driver.
+    // The loader's cache of libraries, and the links that select the driver on Debian.
     "/etc/ld.so.cache",
     "/etc/alternatives",
     // Settings of NVIDIA's driver for applications.
@@ -65,7 +65,7 @@ const READ: &[&str] = &[
     "/proc/devices",
     "/proc/driver/nvidia",
     "/proc/sys/vm",
-    // Memory nodes, processors, and which GPU is near which.
+    // Memory nodes, processors, and their distance from GPUs.
     "/sys/devices",
     "/sys/bus/pci",
     // The state of the driver's modules.
@@ -77,15 +77,15 @@ const DEVICES: &[&str] = &[
     "/dev/null",
     "/dev/zero",
     "/dev/urandom",
-    // The driver's way to the kernel: control, unified memory.
+    // The driver's interface to the kernel: control, unified memory.
     "/dev/nvidiactl",
     "/dev/nvidia-uvm",
-    // Parts of GPUs, and memory of other hosts, that an administrator has given out.
+    // Parts of GPUs (MIG) and memory of other hosts (IMEX) to which an administrator has given access.
     "/dev/nvidia-caps",
     "/dev/nvidia-caps-imex-channels",
 ];
 
-/// The files that a role sees. A worker sees these directories of the operator's libraries too. A device process sees
+/// The files that a role sees. A worker also sees these directories of the operator's libraries. A device process sees
 /// none, because it gets everything as descriptors.
 pub fn of(role: Role, directories: &[PathBuf]) -> Vec<Entry> {
     if role == Role::Device {
@@ -97,7 +97,7 @@ pub fn of(role: Role, directories: &[PathBuf]) -> Vec<Entry> {
         add(path.into(), Kind::Libraries);
     }
     for path in library_path() {
-        // A driver may be a link to where it is.
+        // The driver's file may be a link to another directory.
         let linked = ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"]
             .map(|name| path.join(name).canonicalize());
         add(path, Kind::Libraries);
@@ -105,7 +105,7 @@ pub fn of(role: Role, directories: &[PathBuf]) -> Vec<Entry> {
             add(driver, Kind::Libraries);
         }
     }
-    // A worker may start anew, and the driver looks where the program is.
+    // A worker may execute itself again, and the driver looks in the program's directory.
     for path in programs() {
         add(path, Kind::Libraries);
     }
@@ -140,7 +140,7 @@ fn add(entries: &mut Vec<Entry>, path: PathBuf, kind: Kind) {
     }
 }
 
-/// Adds directories of libraries, and files elsewhere that libraries there are links to.
+/// Adds directories of libraries, and the files elsewhere to which links there lead.
 fn add_libraries(entries: &mut Vec<Entry>, directories: &[PathBuf]) {
     for directory in directories {
         add(entries, directory.clone(), Kind::Libraries);
@@ -155,10 +155,10 @@ fn add_libraries(entries: &mut Vec<Entry>, directories: &[PathBuf]) {
     }
 }
 
-/// The target of a link that leads out of the visible files, if it is a file. It is made visible at that very path. If
-/// a link lies there too, the path shows the file.
+/// The target of a link that leads out of the visible files, if it is a file. The target becomes visible at that path.
+/// If the path is itself a link, it shows the file.
 fn way_out(link: &Path, entries: &[Entry]) -> Option<PathBuf> {
-    /// More links one after the other than anybody makes.
+    /// The maximum length of a sequence of links: more than in practice.
     const LINKS: usize = 16;
     let mut at = link.to_owned();
     for _ in 0..LINKS {
@@ -186,7 +186,7 @@ fn without_dots(path: &Path) -> PathBuf {
     plain
 }
 
-/// Directories named to the loader, and those of its configuration.
+/// The directories of the loader's environment variable and of its configuration.
 fn library_path() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
         .map(|value| split(&value))
@@ -225,7 +225,7 @@ fn split(list: &OsStr) -> Vec<PathBuf> {
         .collect()
 }
 
-/// This program, and its loader where that was started by name.
+/// This program, and the loader if it was started by name.
 fn programs() -> Vec<PathBuf> {
     let own = std::env::current_exe().ok();
     let named = command_line().into_iter().map(PathBuf::from);
@@ -258,7 +258,7 @@ fn gpus() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The directories in a directory, opened to be named in rules only.
+/// The directories in a directory, opened only to be named in rules.
 pub(super) fn directories_in(directory: &Path) -> Vec<OwnedFd> {
     use std::os::unix::fs::OpenOptionsExt;
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -337,7 +337,7 @@ mod tests {
             kind: Kind::Libraries,
             is_directory,
         };
-        // A link appears as the file that it leads to.
+        // A link appears as the file to which it leads.
         assert_eq!(added, [&entry("lib", true), &entry("choice/curand", false)]);
         for role in [Role::Mover, Role::Device] {
             let view = of(role, &directories);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The driver's cache of compiled PTX: a directory for each socket.
 //!
-//! NVIDIA's driver finds compiled code by a 64-bit number that it makes from the source. So VMs must not share a
-//! directory: one could leave code there that another's driver takes for its own, or learn from the time of a load
+//! NVIDIA's driver looks up compiled code by a 64-bit number that it computes from the source. So VMs must not share a
+//! directory: one VM could store code there that another's driver takes for its own, or learn from the time of a load
 //! which code the other has loaded.
 
 use std::{
@@ -26,7 +26,7 @@ use nix::sys::socket::MsgFlags;
 use super::process::Program;
 use crate::{ipc, sandbox};
 
-/// The directory that the environment gives the program for such things, if it does: CUDA's own variables first.
+/// The directory for cached files that the environment sets, if any. CUDA's own variables come first.
 pub fn directory() -> Option<PathBuf> {
     choose(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
 }
@@ -44,7 +44,7 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .and_then(absolute)
 }
 
-/// The directories, and the way that workers get theirs.
+/// The directories, and the way in which workers get theirs.
 #[derive(Debug, Clone)]
 pub struct Cache {
     directory: PathBuf,
@@ -53,7 +53,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// For workers that are the service's user and see all files.
+    /// A cache for workers that run as the service's user and see all files.
     pub fn open_to_roles(directory: PathBuf) -> Self {
         Self {
             directory,
@@ -61,8 +61,8 @@ impl Cache {
         }
     }
 
-    /// For workers in a sandbox. Their user may be another one, so all is below a directory that no other user can
-    /// enter.
+    /// A cache for workers in a sandbox. They may run as another user, so all directories are below one that no other
+    /// user can enter.
     pub fn detached(directory: &Path, detach: Program) -> Self {
         Self {
             directory: directory.join("sandbox"),
@@ -70,7 +70,7 @@ impl Cache {
         }
     }
 
-    /// The directory in which each socket has its own.
+    /// The directory that contains the directory of each socket.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -78,7 +78,7 @@ impl Cache {
     /// Makes and opens the directory of the VMs that connect to `socket`.
     ///
     /// # Errors
-    /// It cannot be made, or others may write there.
+    /// The directory cannot be made, or other users can write there.
     pub fn open(&self, socket: &Path) -> io::Result<Arc<File>> {
         let path = self.directory.join(name(&std::path::absolute(socket)?));
         DirBuilder::new()
@@ -98,8 +98,8 @@ impl Cache {
             belongs(&file, &[own], 0o022)?;
             return Ok(Arc::new(file));
         };
-        // Root's workers are another user, to whom the directory belongs then; others of that user stay outside of
-        // the one around it.
+        // Root's workers run as another user, which then owns the directory. Other processes of that user cannot enter
+        // the directory around it.
         belongs(&open(&self.directory)?, &[own], 0o077)?;
         belongs(&file, &[own, sandbox::NOBODY], 0o077)?;
         if own == 0 {
@@ -120,7 +120,7 @@ fn belongs(directory: &File, owners: &[u32], to_nobody_else: u32) -> io::Result<
     Ok(())
 }
 
-/// Has a process detach a directory, and takes it.
+/// Starts a process that detaches a directory, and receives the directory.
 fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
     let (ours, theirs) = ipc::pair()?;
     let mut process = program.start(theirs, path.as_os_str())?;
@@ -135,10 +135,10 @@ fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
         .ok_or_else(|| io::Error::other("cannot mount the directory separately"))
 }
 
-/// The time limit for the end of a process that has answered.
+/// The time limit for the exit of a process that has answered.
 const DETACHED: Duration = Duration::from_secs(1);
 
-/// The main function of that process. Its last argument names the directory.
+/// The main function of that process. Its last argument is the path of the directory.
 ///
 /// # Errors
 /// The host does not allow it.

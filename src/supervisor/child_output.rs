@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The output of the other processes, on its way to the log.
+//! Forwards the output of the other processes to the log.
 //!
 //! A worker runs a guest's code, and libcuda prints the output of kernels; a device process reports errors in a guest's
-//! requests. So the standard output and standard error of each are pipes, and a thread here reads them, with bounds on
-//! the bytes at a time, the length of lines, and the number of lines of each VM, however many processes it has and
-//! however often it connects. A mover, which VMs share, has a bound of its own, however often it is started. A process
-//! that prints more waits for its pipe, and delays no other. Only the supervisor has its standard error, so no other
-//! process can fill it, or make it non-blocking.
+//! requests. So the standard output and standard error of each are pipes that a thread here reads. It limits the bytes
+//! that it reads at a time, the length of lines, and the number of lines of each VM, however many processes the VM has
+//! and however often it connects. A mover, which VMs share, has a limit of its own, however often it is started. A
+//! process that prints more blocks on its pipe, and delays no other. Only the supervisor has its standard error, so no
+//! other process can fill it, or make it non-blocking.
 //!
-//! Reading never waits: a process that can reopen its own pipe can take its output out of it.
+//! Reads never block: a process that can reopen its own pipe can consume its output before this thread reads it.
 
 use std::{
     collections::HashMap,
@@ -33,14 +33,14 @@ use crate::log_limit::LogLimit;
 
 /// The maximum length of a line; the rest is cut off.
 const LINE_BYTES: usize = 512;
-/// Bytes that are read of one pipe before others get a turn.
+/// The number of bytes that are read from one pipe in a row.
 const READ_BYTES: usize = 4096;
-/// The number of reads of a pipe whose process is gone: a pipe holds no more.
+/// The number of reads from a pipe whose process has ended: a pipe holds no more.
 const LAST_READS: usize = 16;
-/// The time between two looks at all pipes: it bounds the cost of reading and dropping.
+/// The interval between two checks of all pipes, which limits the cost of reading and discarding.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A limit that processes of a VM share, or one mover of a GPU and the next.
+/// A limit that the processes of a VM share, or the successive movers of a GPU.
 pub type Limit = Arc<Mutex<LogLimit>>;
 
 /// One of a process's pipes.
@@ -50,7 +50,7 @@ struct ChildOutput {
     /// The role of the process, for the log.
     role: &'static str,
     process: u32,
-    /// Whether it is the output of kernels, not the process's own log.
+    /// Whether it carries the output of kernels, not the process's own log.
     is_output: bool,
     limit: Limit,
     line: Vec<u8>,
@@ -70,11 +70,11 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// See the module's page. The thread ends when this is dropped.
+/// See the module's documentation. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct ChildOutputs {
     shared: Arc<Shared>,
-    /// For processes that no VM has yet.
+    /// The limit for processes that do not belong to a VM yet.
     limit: Limit,
 }
 
@@ -104,10 +104,10 @@ impl ChildOutputs {
         })
     }
 
-    /// Listens to a process's standard output and standard error; the log names its role.
+    /// Reads a process's standard output and standard error from now on; the log names its role.
     ///
     /// # Errors
-    /// The host is out of watches.
+    /// The host is out of epoll watches.
     pub fn add(
         &self,
         (role, process): (&'static str, u32),
@@ -136,7 +136,7 @@ impl ChildOutputs {
         Ok(())
     }
 
-    /// A process is a VM's from now on.
+    /// Assigns a process to a VM.
     pub fn assign(&self, process: u32, limit: &Limit) {
         let mut state = self.shared.state.lock();
         for output in state.outputs.values_mut() {
@@ -146,7 +146,7 @@ impl ChildOutputs {
         }
     }
 
-    /// A process is gone. The rest of its output is read; other holders of its pipes are ignored.
+    /// Handles the end of a process. The rest of its output is read; other holders of its pipes are ignored.
     pub fn forget(&self, process: u32) {
         let mut state = self.shared.state.lock();
         state.outputs.retain(|_, output| {
@@ -160,7 +160,7 @@ impl ChildOutputs {
 
 impl Drop for ChildOutputs {
     fn drop(&mut self) {
-        // This fails only for a counter that is full.
+        // This fails only if the counter is at its maximum.
         let _ = self.shared.end.write(1);
     }
 }
@@ -170,7 +170,7 @@ impl Shared {
         let mut events = [EpollEvent::empty(); 16];
         loop {
             let Ok(count) = self.epoll.wait(&mut events, EpollTimeout::NONE) else {
-                // Interrupted.
+                // The wait was interrupted.
                 continue;
             };
             let mut state = self.state.lock();
@@ -180,7 +180,7 @@ impl Shared {
                     return;
                 }
                 let heard = state.outputs.get_mut(&key).map(ChildOutput::hear);
-                // Closing it ends its watch.
+                // Closing the descriptor ends its watch.
                 if heard == Some(Heard::End) {
                     state.outputs.remove(&key);
                 }
@@ -191,17 +191,17 @@ impl Shared {
     }
 }
 
-/// The content of a pipe.
+/// The result of reading a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heard {
     Some,
-    /// Nothing for now.
+    /// Nothing at present.
     Nothing,
     End,
 }
 
 impl ChildOutput {
-    /// Reads the content.
+    /// Reads from the pipe.
     fn hear(&mut self) -> Heard {
         let mut bytes = [0; READ_BYTES];
         let count = match self.pipe.read(&mut bytes) {
@@ -243,13 +243,13 @@ impl ChildOutput {
         if self.is_output {
             tracing::info!("{role} {process} printed: {}", printable(&line));
         } else {
-            // It is a line of the log already. A log that is closed has no readers.
+            // The line is already formatted as a log line. A closed log has no readers, so its errors are ignored.
             let _ = writeln!(io::stderr(), "{}", printable(&line));
         }
     }
 }
 
-/// Text in which nothing but printing characters is left as it was.
+/// The text, with all characters escaped that do not print.
 fn printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let escaped = text.chars().flat_map(|character| {
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A worker reopens its pipe and takes its output out, just before it is read here.
+    /// A worker reopens its pipe and consumes its output just before it is read here.
     #[test]
     fn an_empty_pipe_is_not_waited_for() {
         let outputs = ChildOutputs::new().unwrap();
@@ -306,7 +306,7 @@ mod tests {
             outputs.map(ChildOutput::hear).collect::<Vec<_>>()
         };
         assert_eq!(hears(&outputs), [Heard::Nothing; 2]);
-        // Another process has the other ends, and keeps them.
+        // Another process keeps the other ends open.
         let _kept = writer.try_clone().unwrap();
         outputs.forget(7);
         assert!(outputs.shared.state.lock().outputs.is_empty());

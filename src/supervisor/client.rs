@@ -28,11 +28,11 @@ use crate::{
     policy::VmPolicy,
 };
 
-/// The time that a worker has to end by itself after its client is closed. Its device memory is to be back within a
+/// The time for a worker to end by itself after its client was closed. Its device memory must be released within a
 /// second.
 const GRACE: Duration = Duration::from_millis(500);
-/// The time from the kill of a worker until the log says that it is not gone. A driver takes less to take back all that
-/// a process had.
+/// The time after the kill of a worker until the log reports that it still exists. A driver needs less to release
+/// everything that the process had.
 const KILLED: Duration = Duration::from_secs(5);
 
 /// A device process.
@@ -43,27 +43,27 @@ pub struct Device {
     pub link: SupervisorEnd,
     /// The link's number in the event loop.
     pub link_token: u32,
-    /// Keeps the VMM's connection open, see [`super::hold`].
+    /// Keeps the VMM's connection open; see [`super::hold`].
     pub hold: Arc<File>,
-    /// Of each channel to a mover that it was given: hangs up when the mover has left it.
+    /// A pipe for each channel to a mover that it has got. The pipe hangs up when the mover has left the channel.
     pub channels: Vec<PipeReader>,
     /// Its VM.
     pub vm: usize,
-    /// Keys of workers by client.
+    /// The keys of its workers, by client.
     pub workers: HashMap<u32, u32>,
-    /// The bound on its messages. A process that exceeds it has been taken over.
+    /// The rate limit for its messages. A process that exceeds it is compromised.
     pub messages: Pace,
-    /// A bound for the workers that it has started. It keeps to less by itself.
+    /// The rate limit for starts of workers. The process limits itself to a lower rate.
     pub starts: Pace,
-    /// Whether it was ended for its messages.
+    /// Whether it was killed because of its messages.
     pub is_given_up: bool,
 }
 
 impl Device {
-    /// Sends a message; a device process that does not listen is ended.
+    /// Sends a message, and kills a device process that does not read its messages.
     pub fn tell(&mut self, message: &ToDevice) {
         match self.link.send(message) {
-            // One that is gone is seen to end.
+            // The end of the process is handled elsewhere.
             Ok(()) | Err(ipc::Error::Closed) => {}
             Err(error) => {
                 tracing::error!("Device process {}: {error}", self.process.id());
@@ -73,7 +73,7 @@ impl Device {
     }
 }
 
-/// A worker that no client has yet.
+/// A worker without a client.
 pub struct Warm {
     /// The process.
     pub process: Process,
@@ -93,31 +93,32 @@ pub struct Worker {
     pub client: u32,
     /// Its VM.
     pub vm: usize,
-    /// Its channel for meeting other workers of its VM.
+    /// Its channel for connections to other workers of its VM.
     pub peers: Peers,
-    /// Its place in the VM's ledger.
+    /// Its slot in the VM's ledger.
     pub slot: u32,
-    /// The GPU that its client sees first, if that is known.
+    /// The GPU that its client sees first, if known.
     pub gpu: Option<u32>,
     /// The guest process, for the log and the metrics.
     pub who: Arc<Who>,
-    /// The time to kill it, once its client is closed. After the kill, the time to log that it does not end.
+    /// The time at which to kill it, after its client was closed. After the kill, the time at which to log that it has
+    /// not ended.
     pub deadline: Option<Instant>,
-    /// Keeps the VMM's connection open until the worker is reaped, whether or not it has a hold itself.
+    /// Keeps the VMM's connection open until the worker is reaped, whether or not the worker itself has a hold.
     #[expect(dead_code, reason = "it is held")]
     pub hold: Arc<File>,
-    /// Whether its client is closed.
+    /// Whether its client was closed.
     pub closed: bool,
-    /// Whether it was killed because its client is closed.
+    /// Whether it was killed because its client was closed.
     pub killed: bool,
-    /// The reason for its end, if it kept a GPU for too long.
+    /// The reason to end it, if it has kept a GPU for too long.
     pub expired: Option<Late>,
 }
 
 impl Worker {
-    /// Its client is closed: it has to go.
+    /// Handles the closing of its client: the worker has to end.
     pub fn close(&mut self, kill: bool) {
-        // A client that has already ended did not end by this: the reason of its end is yet to be reported.
+        // The client had already ended for another reason, which is still to be reported.
         if self.process.ended().is_some() {
             return;
         }
@@ -129,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// It does not go by itself, or is not to be trusted to.
+    /// Kills a worker that does not end by itself, or that must not get the time to.
     pub fn kill(&mut self) {
         if self.killed || self.process.ended().is_some() {
             return;
@@ -139,8 +140,8 @@ impl Worker {
         self.process.kill();
     }
 
-    /// The time is up: the process is killed or, if it was killed before, cannot be ended. Then all that wait for its
-    /// end go on waiting, because it may still write to its guest's memory.
+    /// Handles the deadline: kills the process or, if it was killed before, logs that it does not end. Everything that
+    /// waits for its end continues to wait, because it may still write to its guest's memory.
     pub fn deadline_passed(&mut self) {
         self.deadline = None;
         if !self.killed {
@@ -162,13 +163,13 @@ impl Worker {
         );
     }
 
-    /// It keeps a GPU for longer than its VM's policy says, or cannot be scheduled: it has to go.
+    /// Ends a worker that keeps a GPU for longer than its VM's policy allows, or that cannot be scheduled.
     pub fn expire(&mut self, late: Late) {
         self.expired = Some(late);
         self.kill();
     }
 
-    /// Says so.
+    /// Logs this reason.
     pub fn log_expired(&self, late: Late, policy: &VmPolicy) {
         let (vm, client, worker) = (&self.who.vm, self.who.client, self.process.id());
         let who = &self.who;
@@ -195,8 +196,8 @@ impl Worker {
 
     /// The reason for its end; `oom` as for [`End::of`].
     pub fn end(&self, ended: ExitStatus, oom: impl FnOnce() -> bool) -> End {
-        // A process that dies closes its channel first, and so its client may be closed before it has ended: that does
-        // not make the death an end in order.
+        // A process that dies closes its channel first, so its client may be closed before the process has ended. Such
+        // a death is not an orderly end.
         let in_order = self.closed && (self.killed || ended.signal().is_none());
         match self.expired {
             Some(Late::Kernel) => End::LongestKernel,
@@ -207,7 +208,7 @@ impl Worker {
         }
     }
 
-    /// Says that it is gone.
+    /// Logs its end.
     pub fn log_end(&self, ended: ExitStatus, end: End) {
         let Who {
             vm,
@@ -246,14 +247,14 @@ impl Worker {
     }
 }
 
-/// A guest process that has the GPU open.
+/// A guest process that has opened the GPU.
 #[derive(Debug, Clone)]
 pub struct Who {
     /// Its VM's name.
     pub vm: String,
     /// The path of that VM's socket.
     pub path: PathBuf,
-    /// Its number in its connection.
+    /// The client's number in its connection.
     pub client: u32,
     /// The name, with unprintable characters escaped.
     pub name: String,
@@ -274,7 +275,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// A guest process's name, as far as it can be printed.
+/// A guest process's name; unprintable characters are escaped.
 pub struct Name<'a>(pub &'a [u8; 16]);
 
 impl std::fmt::Display for Name<'_> {

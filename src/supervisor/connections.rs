@@ -25,23 +25,23 @@ use crate::{
     pace::Pace,
 };
 
-/// The pause for a socket whose next connection can neither be served nor refused.
+/// The pause of a socket whose next connection can be neither served nor refused.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The number of messages of a device process that are handled before others get their turn.
+/// The number of messages of a device process that are handled in a row.
 const BATCH: usize = 16;
-/// Messages that a device process may send at once, and how long until it may send one more. It has a few for each
-/// client, all of which a reset closes at once.
+/// The number of messages that a device process may send at once, and the interval for one more. It sends a few for
+/// each client, and a reset closes all clients at once.
 const MESSAGE_BURST: u32 = 2048;
 /// See [`MESSAGE_BURST`].
 const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
-/// The number of workers that a device process may start at once, and the interval for one more. A device process
-/// itself starts half as many at once, so delayed messages do not count against it.
+/// The number of workers that a device process may start at once, and the interval for one more. The device process
+/// limits itself to half as many at once, so delayed messages do not exceed the limit.
 const START_BURST: u32 = 128;
 /// See [`START_BURST`].
 const START_PERIOD: Duration = Duration::from_millis(50);
 
 impl Supervisor {
-    /// Watches the listeners that may have another connection.
+    /// Watches the listeners that may accept another connection.
     pub(super) fn arm(&mut self, ops: &mut EventOps<'_>) {
         for vm in &mut self.vms {
             let full = vm.connections >= self.config.max_connections;
@@ -72,7 +72,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the pause of sockets that were left alone for long enough; when the next has been.
+    /// Ends the pauses of sockets that are over; returns the end of the next one.
     pub(super) fn resume(&mut self, now: Instant) -> Option<Instant> {
         for vm in &mut self.vms {
             vm.paused.take_if(|until| *until <= now);
@@ -87,7 +87,7 @@ impl Supervisor {
             Ok(Some(connection)) => Ok(connection),
             Err(error) => {
                 let vm = &mut self.vms[index];
-                // It would be there for ever.
+                // Otherwise the connection would stay pending for ever.
                 if !vm.socket.reject() {
                     vm.paused = Some(Instant::now() + PAUSE);
                 }
@@ -132,7 +132,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a connection to a device process: the one that waits, or a fresh one.
+    /// Passes a connection to a device process: the spare one, or a new one.
     fn start_device(
         &mut self,
         key: u32,
@@ -155,7 +155,7 @@ impl Supervisor {
         let spare = self.spare.take(Instant::now());
         let started = match spare.map(serve) {
             Some(Ok(spare)) => spare,
-            // There was none, or it has died.
+            // There was no spare process, or it has died.
             _ => serve(Spare::start(
                 &self.config.device,
                 path.as_os_str(),
@@ -186,7 +186,7 @@ impl Supervisor {
         })
     }
 
-    /// Handles a bounded number of messages of a device process: others get their turn before the rest.
+    /// Handles a limited number of messages of a device process.
     pub(super) fn hear(&mut self, key: u32, ops: &mut EventOps<'_>) {
         for _ in 0..BATCH {
             let Some(device) = self.devices.get_mut(&key) else {
@@ -203,7 +203,7 @@ impl Supervisor {
             match message {
                 Ok(message) => self.obey(key, message, ops),
                 Err(error) => {
-                    // The end of the link comes before the end of the process, and says less.
+                    // The end of the link precedes the end of the process, which has the exit status.
                     let events = Events::with_data(&device.link, device.link_token, EventSet::IN);
                     let _ = ops.remove(events);
                     let is_news = !matches!(error, ipc::Error::Closed) && !device.is_given_up;
@@ -277,7 +277,7 @@ impl Supervisor {
         }
     }
 
-    /// A mover has left a channel of a device process that has ended.
+    /// Handles a mover that has left the channel of a device process that has ended.
     pub(super) fn mover_left(&mut self, token: u32, ops: &mut EventOps<'_>) {
         self.sources.remove(&token);
         if let Some((channel, _)) = self.held.remove(&token) {
@@ -301,20 +301,20 @@ impl Supervisor {
         self.movers.forget_user(key);
         self.outputs.forget(device.process.id());
         let _ = ops.remove(Events::with_data(&device.process, key, EventSet::IN));
-        // It is not watched any more if it was closed before.
+        // It may have been closed before, and is then not watched.
         let _ = ops.remove(Events::with_data(
             &device.link,
             device.link_token,
             EventSet::IN,
         ));
-        // A device process that ended in order has waited for its workers. The workers of one that failed hold the
-        // connection until they are gone.
+        // A device process that ended in order has waited for its workers. If it failed, its workers hold the
+        // connection until they have ended.
         for worker in device.workers.values() {
             if let Some(worker) = self.workers.get_mut(worker) {
                 worker.close(true);
             }
         }
-        // So have movers that copy for it, as long as they do.
+        // So do movers, as long as they copy for it.
         for channel in device.channels {
             self.wait_for_mover(Arc::clone(&device.hold), channel, ops);
         }
@@ -345,13 +345,13 @@ impl Supervisor {
     }
 }
 
-/// Whether the mover that has the other end has closed it, or has ended.
+/// Whether the mover at the other end has closed it, or has ended.
 fn has_hung_up(channel: &PipeReader) -> bool {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Watches both, or neither: the event loop takes no other descriptor of a number that it still knows.
+/// Watches both descriptors or none: the event loop rejects a descriptor whose number it still has.
 fn watch_both(ops: &mut EventOps<'_>, [first, second]: [Events; 2]) -> io::Result<()> {
     ops.add(first).map_err(io::Error::other)?;
     ops.add(second).map_err(|error| {
@@ -374,7 +374,8 @@ mod tests {
         fn init(&mut self, _: &mut EventOps<'_>) {}
     }
 
-    /// A descriptor that could not be watched leaves none behind under whose number the next one could not be either.
+    /// If a descriptor cannot be watched, none is left behind: the next descriptor with the same number could not be
+    /// watched.
     #[test]
     fn of_two_descriptors_both_are_watched_or_none() {
         let mut manager = EventManager::new().unwrap();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The choice of the workers' libcuda: NVIDIA's or the software GPU's.
 //!
-//! CUDA is never called in the supervisor. Whether a library works is found out by a process that
-//! does nothing else and is gone before any VM connects.
+//! The supervisor never calls CUDA. A separate process tests whether a library works, and ends before any VM connects.
 
 use std::{
     ffi::CStr,
@@ -22,8 +21,8 @@ use crate::{
     policy::{HostGpu, values::Memory},
 };
 
-/// The time limit for the start of a driver. On hosts with eight GPUs and no persistence daemon it takes some twenty
-/// seconds.
+/// The time limit for the start of a driver. On hosts with eight GPUs and without the persistence daemon it takes some
+/// twenty seconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operator's choice.
@@ -37,10 +36,10 @@ pub enum Gpu {
     Software,
 }
 
-/// The reason that there is no GPU.
+/// The reason why there is no GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `--gpu cuda`, and CUDA does not work.
+    /// `--gpu cuda` was given, and CUDA does not work.
     #[error(
         "No usable NVIDIA GPU: {0}. Check that nvidia-smi works for this user, that libcuda.so.1 is \
          in the loader's path and that /dev/nvidia* is accessible; or use --gpu software"
@@ -68,7 +67,8 @@ pub struct Chosen {
     pub directory: Option<PathBuf>,
 }
 
-/// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role; says which it is.
+/// Makes `worker` load the right libcuda, as found by `probe`, which is the same program in another role; returns the
+/// choice.
 ///
 /// # Errors
 /// The requested GPU is missing; see [`Error`].
@@ -131,7 +131,7 @@ fn use_software(
     probe: &Program,
 ) -> Result<Vec<HostGpu>, Error> {
     let error = |reason: String| Error::NoSoftware(directory.display().to_string(), reason);
-    // Both names are looked for, and one that is not here would be found elsewhere.
+    // The loader looks for both names. If one is missing here, it would be found elsewhere.
     for name in ["libcuda.so.1", "libcuda.so"] {
         if !directory.join(name).is_file() {
             return Err(error(format!("{name} is missing")));
@@ -144,7 +144,7 @@ fn use_software(
     Ok(devices)
 }
 
-/// Beside the program's directory, as the workspace and packages lay it out, or the system's.
+/// The directory beside the program's directory, as in the workspace and in packages, or the system's.
 fn default_directory() -> PathBuf {
     let beside = std::env::current_exe()
         .ok()
@@ -193,7 +193,8 @@ fn run(probe: &Program) -> Result<Vec<HostGpu>, String> {
     }
 }
 
-/// A probe's output: a line for each device, with the bytes of its memory, its address on the PCI bus and its name.
+/// Parses a probe's output: a line for each device, with the bytes of its memory, its address on the PCI bus and its
+/// name.
 fn parse(said: &str) -> Option<Vec<HostGpu>> {
     let gpu = |line: &str| {
         let (memory, rest) = line.split_once(' ')?;
@@ -253,7 +254,7 @@ fn devices() -> Result<Vec<HostGpu>, String> {
     Ok(devices)
 }
 
-/// A device's address on the PCI bus; empty if the driver does not say.
+/// A device's address on the PCI bus; empty if the driver does not report it.
 fn address(device: sys::CUdevice) -> String {
     let mut text = [0u8; 32];
     // SAFETY: the buffer lives across the call, and its length leaves the last byte a NUL.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of ours that answers questions about the GPUs, because the supervisor itself loads no driver.
+//! A process that answers questions about the GPUs, because the supervisor itself loads no driver.
 //!
-//! It reads its standard input and prints a line for each question. It has nothing of any guest.
+//! It reads its standard input and prints a line for each question. It has no access to any guest.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -14,12 +14,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::{Program, reason};
 
-/// The most bytes of an answer.
+/// The maximum size of an answer in bytes.
 const MOST: u64 = 16 << 10;
-/// The longest wait for the end of a process that has closed its output.
+/// The time limit for the end of a process that has closed its output.
 const END_LIMIT: Duration = Duration::from_millis(100);
 
-/// Such a process. It is killed with this.
+/// The process. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Helper {
     child: Child,
@@ -28,10 +28,10 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts `program`, which is this program in a role of this kind.
+    /// Starts `program`, which is this program in such a role.
     ///
     /// # Errors
-    /// The reason that it cannot be started.
+    /// The reason why it cannot be started.
     pub fn start(program: &Program) -> Result<Self, String> {
         let mut child = program
             .command()
@@ -51,13 +51,13 @@ impl Helper {
         })
     }
 
-    /// Asks a question, and waits for the answer until `deadline`: a line, without spaces around it.
+    /// Asks a question, and waits for the answer until `deadline`. The answer is a line, without surrounding spaces.
     ///
     /// # Errors
-    /// The reason that there is no answer. Then the process may answer late, so no other question may be asked.
+    /// The reason why there is no answer. The process may still answer late, so no other question may be asked.
     pub fn ask(&mut self, question: &[u8], deadline: Instant) -> Result<String, String> {
         let written = self.input.write_all(question);
-        // One that failed at its start has said why before it ended.
+        // A process that failed at its start has printed the reason before it ended.
         if let Err(error) = written
             && error.kind() != std::io::ErrorKind::BrokenPipe
         {
@@ -70,7 +70,7 @@ impl Helper {
             return Err("the driver does not answer".to_owned());
         }
         let mut line = String::new();
-        // It writes a line at once.
+        // The process writes a line at once.
         let read = self.output.by_ref().take(MOST).read_line(&mut line);
         read.map_err(|error| error.to_string())?;
         match line.trim() {
@@ -79,7 +79,7 @@ impl Helper {
         }
     }
 
-    /// The description of its end, after the end of its output.
+    /// Describes its end, after the end of its output.
     fn end(&mut self) -> String {
         let deadline = Instant::now() + END_LIMIT;
         loop {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Keeping a VMM's connection open as long as a process may write to its VM's memory.
+//! Keeps a VMM's connection open as long as a process may write to its VM's memory.
 //!
-//! A VMM that sees the end of its connection takes the memory for its own, or connects anew. So each process that can
-//! write there keeps the connection open, and it stays open even where all processes are killed at once, and one of
-//! them takes long to end.
+//! A VMM that sees the end of its connection reuses the memory, or connects again. So each process that can write to
+//! the memory keeps the connection open. It stays open even if all processes are killed at once and one of them takes
+//! long to end.
 //!
 //! A worker must not have the connection itself, because descriptors of all of the guest's memory arrive on it. It has
-//! a hold instead: a listener in whose queue one connection waits, with the VMM's connection in flight on it. The
-//! kernel closes the waiting connection with the last descriptor of the listener, and not before. Only `accept` takes
-//! it out, which the list of system calls of workers and movers lacks. So they have a hold only if other calls kill
-//! them.
+//! a hold instead: a listener with one pending connection, on which the VMM's connection is in flight. The kernel
+//! closes the pending connection only with the last descriptor of the listener. Only `accept` could take it out, and
+//! the list of system calls of workers and movers lacks that call. So they get a hold only if other calls kill them.
 
 use std::{
     fs::File,
@@ -23,7 +22,7 @@ use std::{
 
 use crate::ipc;
 
-/// A hold: the connection is open until the last descriptor of it is closed.
+/// Makes a hold: the connection stays open until the hold's last descriptor is closed.
 ///
 /// # Errors
 /// The host is out of descriptors.

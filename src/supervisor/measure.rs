@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The size of a context, measured once at the start of the service: a VM's limit counts its contexts too.
+//! Measures the size of a context once at the start of the service, because a VM's limit includes its contexts.
 //!
-//! Two processes that do nothing else make a context on each GPU. The difference in free memory before and after the
-//! second one's context is the size. Other programs that use the GPU meanwhile make the figure wrong.
+//! Two processes that do nothing else make a context on each GPU. The size is the difference in free memory before and
+//! after the second one's context. Other programs that use the GPU at that time falsify the result.
 
 use std::{
     io::BufRead,
@@ -18,7 +18,7 @@ use gpgpu_protocol::{
 use super::{helper::Helper, process::Program};
 use crate::cuda::driver;
 
-/// The time limit for all of it: drivers take their time to come up.
+/// The time limit for the measurement. Drivers start slowly.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Sends one of the two processes a command, and returns the free bytes of each GPU afterwards.
@@ -32,14 +32,14 @@ fn free(process: &mut Helper, order: Order, deadline: Instant) -> Result<Vec<u64
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Tell = b't' as isize,
-    /// To make one more context on each GPU, and tell.
+    /// Makes one more context on each GPU, and prints the free memory.
     MakeAnother = b'm' as isize,
 }
 
 /// The size of a context on each GPU, in bytes. `program` is this program in the role of [`hold`].
 ///
 /// # Errors
-/// The reason that the size is not known.
+/// The reason why the size is unknown.
 pub fn context_costs(program: &Program) -> Result<Vec<u64>, String> {
     let deadline = Instant::now() + LIMIT;
     let mut first = Helper::start(program)?;
@@ -58,11 +58,11 @@ pub fn context_costs(program: &Program) -> Result<Vec<u64>, String> {
     if found.iter().any(|cost| *cost > 0) {
         return Ok(found);
     }
-    // The software GPU's memory is each process's own.
+    // The software GPU's memory belongs to each process separately.
     Ok(costs(&free(&mut first, Order::MakeAnother, deadline)?))
 }
 
-/// One of the processes: holds contexts until its standard input ends.
+/// The main function of these processes: holds contexts until its standard input ends.
 pub fn hold() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The supervisor: starts and watches all other processes. Of guests it reads names, printed lines and counters alone.
+//! The supervisor: it starts and watches all other processes. Of guests it reads only names, printed lines and
+//! counters.
 //!
-//! For each connection of a VMM it starts a device process, and for each client that a device
-//! process opens a worker, whose channel it passes on. For each GPU it starts a mover, to which device
-//! processes get channels too. Nothing that a guest sends reaches it but the name and number of a guest
-//! process, which it logs.
+//! It starts a device process for each connection of a VMM, and a worker for each client that a device process opens;
+//! it passes the worker's channel to the device process. It starts a mover for each GPU, to which device processes get
+//! channels too. The only data of a guest that reaches it are the name and number of a guest process, which it logs.
 
 pub mod cache;
 mod child_output;
@@ -62,15 +62,15 @@ pub use process::{Program, reason};
 pub use reload::Reload;
 pub use usage::Usage;
 
-/// The time from the kill of all processes until the log names those that are not gone.
+/// The time after the kill of all processes until the log names those that have not ended.
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// The longest wait for them after that. systemd waits for 90 s.
+/// The maximum wait for them after that. systemd waits for 90 s.
 const STUCK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A fatal error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A socket cannot be listened at.
+    /// A socket cannot be bound.
     #[error("Cannot listen at {0}: {1}")]
     Listen(String, #[source] io::Error),
     /// The scheduler cannot be started.
@@ -85,7 +85,7 @@ pub enum Error {
     /// The host is out of file descriptors.
     #[error("Cannot make a timer: {0}")]
     Timer(#[source] errno::Error),
-    /// The event loop cannot go on.
+    /// The event loop failed.
     #[error("The event loop failed: {0}")]
     Events(event_manager::Error),
 }
@@ -95,60 +95,60 @@ pub enum Error {
 pub struct Config {
     /// The VMs and their limits.
     pub vms: Vec<VmPolicy>,
-    /// The number of GPUs of the host; 0 if that is not known, and then they are all VMs' in the driver's order.
+    /// The number of GPUs of the host; 0 if unknown, in which case all VMs get all GPUs in the driver's order.
     pub gpus: u32,
-    /// The maximum number of connections that it serves at a time on each of them; more wait.
+    /// The maximum number of connections at a time on each socket; more wait.
     pub max_connections: usize,
     /// The program of device processes; their standard input is their [`DeviceEnd`](crate::ipc::device::DeviceEnd).
     pub device: Program,
     /// The program of workers; their standard input is their [`crate::ipc::WorkerEnd`].
     pub worker: Program,
-    /// The number of workers that are kept ready for clients to come, for all sockets together.
+    /// The number of workers that are kept ready for clients, for all sockets together.
     pub warm_workers: usize,
     /// The directory of the compile caches, if any.
     pub cache: Option<cache::Cache>,
-    /// Whether VMs that want the same GPU take turns; if not, it is left to the driver.
+    /// Whether VMs that want the same GPU take turns; if not, the driver schedules them.
     pub scheduler: bool,
-    /// Whether workers and movers keep VMMs' connections open, see `hold.rs`: those that make no other system calls
-    /// than they may.
+    /// Whether workers and movers keep VMMs' connections open (see `hold.rs`). This requires that system calls outside
+    /// their list kill them.
     pub may_hold: bool,
-    /// The program of movers, if there are to be any; the GPU's number follows, and their standard input is where
-    /// [`crate::ipc::mover::take_order`] takes orders.
+    /// The program of movers, if they are enabled; the GPU's number is appended. [`crate::ipc::mover::take_order`]
+    /// receives orders from their standard input.
     pub mover: Option<Program>,
-    /// The size of a context on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
+    /// The size of a context on each GPU, in bytes, as measured by [`measure`]: a VM's limit includes it.
     pub context_costs: Vec<u64>,
-    /// The program that reads the GPUs' sensors, if there is to be one; its standard input is where [`sensors::nvml`]
-    /// takes questions.
+    /// The program that reads the GPUs' sensors, if enabled. [`sensors::nvml`] receives questions from its standard
+    /// input.
     pub sensors: Option<Program>,
 }
 
-/// The object of a watched descriptor.
+/// The meaning of a watched descriptor.
 ///
-/// The supervisor is one subscriber, not one for each source: event-manager lets a handler add descriptors to its own
-/// subscriber alone, and the handler of one source starts and ends others, as a device process's message does with
+/// The supervisor is one subscriber, not one for each source. event-manager lets a handler add descriptors only to its
+/// own subscriber, and the handler of one source starts and ends others: a device process's message starts and ends
 /// workers.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Stop,
     Reload,
     Listener(usize),
-    /// Something is due.
+    /// The timer for the next action.
     Timer,
     /// The link to the device process with this token.
     Link(u32),
     Device,
     Worker,
-    /// The channel of the worker with this token for meeting others.
+    /// The channel of the worker with this token for connections to other workers.
     Peers(u32),
     /// The mover of a GPU.
     Mover(u32),
-    /// A channel of a device process that has ended, which a mover leaves.
+    /// A channel of a device process that has ended. A mover is about to leave it.
     Left,
     /// Clients with kernels that ran for too long.
     Leases,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Supervisor {
     config: Config,
     vms: Vec<Vm>,
@@ -166,7 +166,7 @@ pub struct Supervisor {
     outputs: ChildOutputs,
     sources: HashMap<u32, Source>,
     last_token: u32,
-    /// Goes off when the next thing is due.
+    /// Expires when the next action is due.
     timer: TimerFd,
     /// The last worker's number for other workers.
     last_number: u64,
@@ -174,15 +174,15 @@ pub struct Supervisor {
     stopped: bool,
     reload: Option<Reload>,
     libraries: Libraries,
-    /// The directory of libraries where the policy names none.
+    /// The directory of libraries if the policy names none.
     own_libraries: Option<PathBuf>,
 }
 
 impl Supervisor {
-    /// Listens at all sockets.
+    /// Binds all sockets.
     ///
     /// # Errors
-    /// See [`Error`]; sockets that were bound before are removed.
+    /// See [`Error`]; sockets that were already bound are removed.
     pub fn new(config: Config) -> Result<Self, Error> {
         let vms = config.vms.iter().map(|policy| {
             Vm::new(policy.clone(), config.cache.as_ref(), &config.context_costs)
@@ -236,12 +236,12 @@ impl Supervisor {
         }
     }
 
-    /// Has the policy read again, whenever that is asked for.
+    /// Sets the source of new policies at run time.
     pub fn reload_by(&mut self, reload: Reload) {
         self.reload = Some(reload);
     }
 
-    /// Has workers open NVIDIA's libraries in the directories of the policy, or in `own` where it names none.
+    /// Has workers open NVIDIA's libraries in the directories of the policy, or in `own` if it names none.
     pub fn offer_libraries(&mut self, libraries: Libraries, own: Option<PathBuf>) {
         self.libraries = libraries.or(own.as_deref());
         self.own_libraries = own;
@@ -252,7 +252,7 @@ impl Supervisor {
         &self.board
     }
 
-    /// Serves until `stop` can be read. Then all processes are gone, and the sockets removed.
+    /// Serves until `stop` is readable. Then all processes are ended, and the sockets are removed.
     ///
     /// # Errors
     /// [`Error::Events`].
@@ -269,7 +269,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Executes the actions that are due, and sets the timer for the next ones.
+    /// Executes the actions that are due, and sets the timer for the next one.
     fn go_on(&mut self, ops: &mut EventOps<'_>) {
         let now = Instant::now();
         self.warm_up(now, ops);
@@ -280,7 +280,7 @@ impl Supervisor {
         self.arm(ops);
         let late = self.kill_late(now);
         let due = [self.warm.due(), self.spare.due(), resumed, late];
-        // Setting a timer fails only for times that are not valid. It also takes back that the timer has gone off.
+        // Setting a timer fails only for an invalid time. It also clears an earlier expiration.
         let _ = match due.into_iter().flatten().min() {
             // A time of zero would disarm it.
             Some(due) => {
@@ -308,8 +308,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends all processes, and waits until they are gone, but not for ever. Until then connections stay open, see
-    /// [`hold`].
+    /// Ends all processes, and waits for them for a limited time. Until then connections stay open; see [`hold`].
     fn end_all(&mut self) {
         let devices = self.devices.values_mut().map(|device| &mut device.process);
         let workers = self.workers.values_mut().map(|worker| &mut worker.process);
@@ -333,7 +332,7 @@ impl Supervisor {
     }
 }
 
-/// A number for a descriptor to watch, and its object.
+/// A number for a new descriptor to watch, and its meaning.
 fn new_token(sources: &mut HashMap<u32, Source>, last: &mut u32, source: Source) -> u32 {
     loop {
         *last = last.wrapping_add(1);
@@ -379,7 +378,7 @@ impl MutEventSubscriber for Supervisor {
             Some(&Source::Listener(index)) => self.connect(index, ops),
             Some(&Source::Link(device)) => self.hear(device, ops),
             Some(Source::Device) => {
-                // Its last messages come first.
+                // Its last messages are handled first.
                 self.hear(token, ops);
                 self.device_ended(token, ops);
             }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The movers: one for each GPU, started when the first client opens, and again when one is asked for after
-//! it died.
+//! The movers: one for each GPU, started when the first client opens, and again on request after it has ended.
 
 use std::{
     collections::HashMap,
@@ -26,13 +25,13 @@ use crate::{
     },
 };
 
-/// The shortest time from one start of a mover to the next, at first and at most: a mover that cannot work is not
-/// started all the time.
+/// The interval between two starts of a mover, at first and at most, so that a mover that cannot work is not started
+/// continuously.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// A mover that lived this long worked.
+/// A mover that ran for this long has worked.
 const WORKED: Duration = Duration::from_secs(10);
 
-/// The most channels that a device process may have had to one mover. It needs one, and another where something fails.
+/// The maximum number of channels of a device process to one mover. It needs one, and another after a failure.
 const MAX_CHANNELS: u32 = 4;
 
 struct Mover {
@@ -40,9 +39,9 @@ struct Mover {
     link: OwnedFd,
     /// The start times of its moves in flight.
     progress: Shared<Progress>,
-    /// The device processes that have channels, by key, and how many each was given.
+    /// The device processes that have channels, by key, and the number of channels of each.
     users: HashMap<u32, u32>,
-    /// Whether it was found to be stuck, and is being ended.
+    /// Whether it was found to be stuck and was killed.
     is_given_up: bool,
 }
 
@@ -50,7 +49,7 @@ struct Mover {
 struct Start {
     at: Instant,
     pause: Duration,
-    /// The bound on its log lines, which the next mover inherits.
+    /// The limit of its log lines, which the next mover inherits.
     said: Limit,
 }
 
@@ -64,7 +63,7 @@ pub struct Ended {
     pub process: u32,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Movers {
     program: Option<Program>,
     running: HashMap<u32, Mover>,
@@ -72,7 +71,7 @@ pub struct Movers {
 }
 
 impl Movers {
-    /// None is running yet; `None` says that there are none.
+    /// No mover runs yet; without a program there are none.
     pub fn new(program: Option<Program>) -> Self {
         Self {
             program,
@@ -81,13 +80,13 @@ impl Movers {
         }
     }
 
-    /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if
-    /// need be, watched under `token`, and listened to by `outputs`. With the channel comes a pipe that hangs up when
-    /// the mover has left the channel, and moves nothing more for it. Until then the mover has `connection`, which
-    /// keeps the VMM's open.
+    /// Makes a channel to the mover of a GPU for the device process with this key, which belongs to a VM. If necessary,
+    /// starts the mover, watches it under `token`, and lets `outputs` read its output. With the channel comes a pipe
+    /// that hangs up when the mover has left the channel and moves nothing more for it. Until then the mover has
+    /// `connection`, which keeps the VMM's connection open.
     ///
     /// # Errors
-    /// There is no such mover now.
+    /// There is no mover at present.
     pub fn connect(
         &mut self,
         gpu: u32,
@@ -149,7 +148,7 @@ impl Movers {
         })
     }
 
-    /// Records a start of a GPU's mover, unless it is too early, and returns the bound on its log lines.
+    /// Records a start of a GPU's mover, unless it is too early, and returns the limit of its log lines.
     fn note_start(&mut self, gpu: u32, now: Instant) -> io::Result<Limit> {
         let last = self.starts.get(&gpu);
         let pause = match last {
@@ -170,7 +169,7 @@ impl Movers {
         Ok(said)
     }
 
-    /// A VM's weight may have changed.
+    /// Passes a VM's weight to the movers.
     pub fn set_weight(&self, tenant: Tenant) {
         for (gpu, mover) in &self.running {
             if let Err(error) = ipc::mover::set_weight(mover.link.as_fd(), tenant) {
@@ -179,8 +178,8 @@ impl Movers {
         }
     }
 
-    /// Ends a mover if it is stuck with a move. A device process reports that the mover is late, which may have other
-    /// reasons: its VM has a small weight, or was stopped for a while, or the report is false.
+    /// Kills a mover if it is stuck. A device process reports that a move takes long, which may have other reasons: its
+    /// VM has a small weight, or was stopped for a while, or the report is false.
     pub fn check(&mut self, gpu: u32) {
         if let Some(mover) = self.running.get_mut(&gpu)
             && !mover.is_given_up
@@ -192,14 +191,14 @@ impl Movers {
         }
     }
 
-    /// A device process is gone.
+    /// Removes a device process that has ended.
     pub fn forget_user(&mut self, key: u32) {
         for mover in self.running.values_mut() {
             mover.users.remove(&key);
         }
     }
 
-    /// Takes note of a mover that has ended.
+    /// Handles the end of a mover.
     pub fn ended(&mut self, gpu: u32, token: u32, ops: &mut EventOps<'_>) -> Option<Ended> {
         let status: ExitStatus = self.running.get_mut(&gpu)?.process.ended()?;
         let mover = self.running.remove(&gpu)?;
@@ -212,7 +211,7 @@ impl Movers {
         })
     }
 
-    /// All processes, to be ended.
+    /// All processes, so that they can be killed.
     pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
         self.running.values_mut().map(|mover| &mut mover.process)
     }
@@ -229,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// Neither VMs' lines nor another mover's are left out for it, and starting again renews nothing.
+    /// A mover's lines do not count against those of VMs or other movers, and a restart does not reset its limit.
     #[test]
     fn a_mover_has_log_lines_of_its_own_however_often_it_starts() {
         let mut movers = Movers::new(None);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers of one VM that share objects of their guest processes: the supervisor connects them, and does not see their
-//! messages.
+//! Connects workers of one VM that share objects of their guest processes. The supervisor does not see their messages.
 
 use std::time::{Duration, Instant};
 
@@ -15,33 +14,33 @@ use crate::{
     pace::Pace,
 };
 
-/// The number of messages of a worker that are handled before others get their turn.
+/// The number of messages of a worker that are handled in a row.
 const BATCH: usize = 16;
-/// Messages that a worker may send at once, and how long until it may send one more. It sends three quarters as many by
-/// itself.
+/// The number of messages that a worker may send at once, and the interval for one more. A worker limits itself to
+/// three quarters of that.
 const MESSAGE_BURST: u32 = 256;
 /// See [`MESSAGE_BURST`].
 const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
 
-/// A worker's channel for meeting others.
+/// A worker's channel for connections to other workers.
 pub struct Peers {
     end: SupervisorEnd,
     /// The channel's number in the event loop.
     pub token: u32,
     /// The worker's number for other workers.
     number: u64,
-    /// Whether it takes visitors.
+    /// Whether it accepts visitors.
     listens: bool,
-    /// Descriptors that it was sent and has not said to have taken.
+    /// The number of descriptors that were sent to it and that it has not confirmed.
     untaken: u32,
-    /// The bound on its messages, requests for sensors included. A worker that exceeds it has been taken over.
+    /// The rate limit for its messages, including requests for sensors. A worker that exceeds it is compromised.
     messages: Pace,
     /// Whether it is watched.
     is_watched: bool,
 }
 
 impl Peers {
-    /// The channel of a worker with a number.
+    /// The channel of a worker with this number.
     pub fn new(end: SupervisorEnd, token: u32, number: u64) -> Self {
         Self {
             end,
@@ -54,7 +53,7 @@ impl Peers {
         }
     }
 
-    /// Has the event loop watch it; one that cannot be watched is of no use to its worker.
+    /// Watches the channel. Without that it is of no use to its worker.
     pub fn watch(&mut self, ops: &mut EventOps<'_>) {
         let events = Events::with_data(&self.end, self.token, EventSet::IN);
         match ops.add(events) {
@@ -63,14 +62,14 @@ impl Peers {
         }
     }
 
-    /// Nothing that it says counts any more.
+    /// Stops watching the channel: further messages are ignored.
     pub fn unwatch(&mut self, ops: &mut EventOps<'_>) {
         if std::mem::take(&mut self.is_watched) {
             let _ = ops.remove(Events::with_data(&self.end, self.token, EventSet::IN));
         }
     }
 
-    /// Sends it a message, if it reads its messages.
+    /// Sends a message; `false` if the worker does not read its messages.
     fn tell(&mut self, message: &ToWorker) -> bool {
         let has_file = matches!(message, ToWorker::Met(..) | ToWorker::Visitor(..));
         if has_file && self.untaken >= MAX_UNTAKEN {
@@ -81,7 +80,7 @@ impl Peers {
         told
     }
 
-    /// Notes that it has taken a descriptor; `false` if it had none to take.
+    /// Records that it has received a descriptor; `false` if none was pending.
     fn taken(&mut self) -> bool {
         let left = self.untaken.checked_sub(1);
         self.untaken = left.unwrap_or(0);
@@ -90,7 +89,7 @@ impl Peers {
 }
 
 impl Supervisor {
-    /// Handles a bounded number of messages of a worker: others get their turn before the rest.
+    /// Handles a limited number of messages of a worker.
     pub(super) fn hear_worker(&mut self, key: u32, ops: &mut EventOps<'_>) {
         for _ in 0..BATCH {
             let Some(worker) = self.workers.get_mut(&key) else {
@@ -100,7 +99,7 @@ impl Supervisor {
             let vm = worker.vm;
             let message = match peers.end.recv() {
                 Ok(None) => return,
-                // There are no more of these than were sent to it.
+                // There are no more of these than descriptors were sent to it.
                 Ok(Some(ToSupervisor::Taken)) => match peers.taken() {
                     true => Ok(ToSupervisor::Taken),
                     false => Err(ipc::Error::Malformed("a channel that was never sent")),
@@ -117,7 +116,7 @@ impl Supervisor {
                 Ok(ToSupervisor::Sense(gpu)) => self.sense(vm, gpu),
                 Ok(ToSupervisor::Taken) => {}
                 Err(error) => {
-                    // It goes on without others.
+                    // The worker continues without connections to others.
                     peers.unwatch(ops);
                     peers.listens = false;
                     let is_news = !matches!(error, ipc::Error::Closed);
@@ -131,7 +130,7 @@ impl Supervisor {
         }
     }
 
-    /// Brings a worker together with the one that has this number, if both serve the same VM.
+    /// Connects a worker to the one with this number, if both serve the same VM.
     fn meet(&mut self, key: u32, number: u64) {
         let Some(visitor) = self.workers.get(&key) else {
             return;
@@ -150,13 +149,13 @@ impl Supervisor {
                 });
                 match told {
                     Ok(Some(channel)) => ToWorker::Met(number, channel),
-                    // It has not taken earlier ones yet, or this process can open no more files for now.
+                    // It has not received earlier descriptors yet, or this process has no free descriptor at present.
                     _ => ToWorker::Busy(number),
                 }
             }
         };
         if let Some(visitor) = self.workers.get_mut(&key) {
-            // One that does not read has been taken over, and waits for ever.
+            // A worker that does not read is compromised, and waits for ever.
             visitor.peers.tell(&answer);
         }
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The GPUs that the clients of a VM see, and their order.
 //!
-//! Most programs use device 0, so the choice of that GPU matters. A VM whose first client comes gets the GPU first on
-//! which it can expect the largest share. The VMs that have clients on a GPU share it by their weights: on a GPU where
-//! other VMs with a total weight of W have clients, a VM of weight w would have w / (W + w). All clients count on their
-//! first GPU, because their use of further ones is not known in advance. Between otherwise equal GPUs, free device
-//! memory decides, and then the number, since waiting workers have their contexts on GPU 0.
+//! Most programs use device 0, so the choice of that GPU matters. When the first client of a VM opens, the first GPU is
+//! the one with the largest expected share. The VMs with clients on a GPU share it by their weights: on a GPU where
+//! other VMs with a total weight of W have clients, a VM of weight w would have w / (W + w). Each client counts only on
+//! its first GPU, because its use of other GPUs is not known in advance. Between otherwise equal GPUs, free device
+//! memory decides, and then the number, because waiting workers have their contexts on GPU 0.
 //!
-//! As long as a VM has clients, new ones have the same order: processes that work together on several GPUs, one each,
-//! tell them apart by their numbers, as they do without a VM.
+//! As long as a VM has clients, new ones get the same order: cooperating processes on several GPUs, one each, identify
+//! the GPUs by their numbers, as they do without a VM.
 
 /// A running client.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +21,8 @@ pub struct Placed {
     pub gpu: u32,
 }
 
-/// The GPUs of `allowed`, the best one for a VM without clients first; `clients` are those of other VMs, and `charged`
-/// returns the bytes of a GPU's memory in use.
+/// The GPUs of `allowed`, the best one for a VM without clients first. `clients` are those of other VMs, and `charged`
+/// returns the used bytes of a GPU's memory.
 pub fn order(
     allowed: impl IntoIterator<Item = u32>,
     clients: &[Placed],
@@ -34,7 +34,7 @@ pub fn order(
         let count = vms.len();
         vms.sort_unstable();
         vms.dedup();
-        // The share is the VM's weight, which is the same everywhere, by these and its own.
+        // The share is the VM's weight divided by the sum of these weights and its own.
         let weights: u64 = vms.iter().map(|(_, weight)| u64::from(*weight)).sum();
         (weights, count, charged(gpu), gpu)
     };
@@ -67,7 +67,7 @@ mod tests {
         // A GPU with one heavy VM, and one with two light ones.
         let clients = [at(0, 1, 1000), at(1, 2, 100), at(1, 3, 100)];
         assert_eq!(order(0..2, &clients, |_| 0), [1, 0]);
-        // However many clients another VM has, its weight is the same; but fewer are better.
+        // The number of another VM's clients does not change its weight; but fewer clients are better.
         let clients = [at(0, 1, 100), at(0, 1, 100), at(1, 2, 100)];
         assert_eq!(order(0..2, &clients, |_| 0), [1, 0]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Starting the other roles of this program, and watching them end.
+//! Starts the other roles of this program, and detects their end.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,23 +20,23 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::child_output::ChildOutputs;
 
-/// The file that a process runs, by whatever name it was started.
+/// The file of this process, whatever its name was at the start.
 const OWN: &str = "/proc/self/exe";
 
-/// How to start a role's process: the program, the arguments before its own, and variables.
+/// The command of a role's process: the program, the arguments before the role's own, and variables.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     /// The program.
     pub program: PathBuf,
     /// Its first arguments.
     pub arguments: Vec<OsString>,
-    /// Variables in addition to the supervisor's own.
+    /// Variables, in addition to the supervisor's own.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
-    /// This program, in another role: the file that this process runs, even where an upgrade puts another in its place,
-    /// for the parts of a service are of one version.
+    /// This program in another role. It is the file that this process runs, even if an upgrade has replaced it, because
+    /// all processes of a service must have one version.
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -55,7 +55,7 @@ impl Program {
         })
     }
 
-    /// Makes the dynamic loader look into a directory before all others.
+    /// Makes the dynamic loader search a directory before all others.
     pub fn prefer_libraries_of(&mut self, directory: &OsStr) {
         let before = |rest: Option<OsString>| {
             let mut path = directory.to_owned();
@@ -78,8 +78,8 @@ impl Program {
             .push((variable.into(), before(std::env::var_os(variable))));
     }
 
-    /// The command that starts it, in a process group of its own: a terminal's signals go to the
-    /// supervisor alone, which ends the others in order.
+    /// The command that starts it, in a process group of its own: a terminal's signals go only to the supervisor, which
+    /// ends the others in order.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         // So that a list of processes shows the program's name.
@@ -95,8 +95,8 @@ impl Program {
         command
     }
 
-    /// Starts it with `channel` as its standard input. It shares the supervisor's log, so it must be one that reads
-    /// nothing of a guest's.
+    /// Starts it with `channel` as its standard input. It shares the supervisor's log, so it must not read any data of
+    /// a guest.
     ///
     /// # Errors
     /// The program cannot be run, or the host is out of processes or file descriptors.
@@ -109,7 +109,8 @@ impl Program {
         Process::new(child)
     }
 
-    /// The same, for a process that may serve a guest: `outputs` reads its output, under the name of its role.
+    /// The same, for a process that may serve a guest: `outputs` reads its output and logs it with the name of its
+    /// role.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -134,8 +135,8 @@ impl Program {
     }
 }
 
-/// The arguments of the dynamic loader if it was started by name (`ld.so --library-path … program …`): all before this
-/// program's own `own` arguments, and the program.
+/// The arguments of the dynamic loader if it was started by name (`ld.so --library-path … program …`): all arguments
+/// before this program's own `own` ones, and the program.
 fn loader_arguments(whole: &[OsString], own: usize) -> Vec<OsString> {
     match whole.len().checked_sub(own) {
         Some(before) if before > 0 => whole[1..=before].to_vec(),
@@ -143,7 +144,7 @@ fn loader_arguments(whole: &[OsString], own: usize) -> Vec<OsString> {
     }
 }
 
-/// A child process; it is killed when this is dropped.
+/// A child process. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -170,12 +171,12 @@ impl Process {
         self.child.id()
     }
 
-    /// The exit status, if it has ended; it is reaped then.
+    /// The exit status, if it has ended. This reaps it.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Ends it at once.
+    /// Kills it.
     pub fn kill(&mut self) {
         // This fails only for a process that has ended.
         let _ = self.child.kill();
@@ -183,8 +184,8 @@ impl Process {
 }
 
 impl Process {
-    /// The kernel's reason why a killed process does not end: the state of an uninterruptible thread, and its place in
-    /// the kernel.
+    /// The reason why a killed process does not end: the state of an uninterruptible thread, and its place in the
+    /// kernel.
     pub fn held_by(&self) -> String {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id()));
         let held = tasks.into_iter().flatten().flatten().find_map(|task| {
@@ -208,7 +209,7 @@ impl Process {
         held.unwrap_or_else(|| "the kernel gives no reason".to_owned())
     }
 
-    /// Waits until it has ended, or the time is up.
+    /// Waits until it has ended, or until the deadline.
     pub fn wait(&mut self, deadline: Instant) -> bool {
         while self.ended().is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -242,8 +243,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits for processes that were killed. Those that are not gone `soon` are named in the log, and waited for until they
-/// are or it is `late`.
+/// Waits for processes that were killed. Those that have not ended after `soon` are named in the log; the wait for them
+/// ends at `late`.
 pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Duration) {
     let began = Instant::now();
     processes.retain_mut(|process| !process.wait(began + soon));
@@ -264,7 +265,7 @@ pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Dura
     }
 }
 
-/// The reason for a process's end, in words.
+/// A text that describes a process's end.
 pub fn reason(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(libc::SIGSYS), _) => {
@@ -299,7 +300,7 @@ mod tests {
         assert!(loader_arguments(&os(&["/bin/prog", "-s", "x"]), 3).is_empty());
     }
 
-    /// A process that takes longer to end than most: this one ends by itself.
+    /// A process that takes long to end: this one ends by itself.
     #[test]
     fn a_process_that_is_slow_to_exit_is_waited_for() {
         let mut cat = Command::new("cat");

@@ -12,7 +12,7 @@ use nix::sys::signalfd::SignalFd;
 use super::Supervisor;
 use crate::policy::{Policies, VmPolicy};
 
-/// The signals to read the policy again, and its file.
+/// The signals that request a new policy, and its file.
 #[derive(Debug)]
 pub struct Reload {
     signals: SignalFd,
@@ -21,8 +21,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// The policy of a host with so many GPUs is read from `file`, if there is one, whenever `signals` has a signal.
-    /// `signals` does not block.
+    /// Reads the policy of a host with this many GPUs from `file`, if there is one, whenever a signal arrives on
+    /// `signals`, which does not block.
     pub fn new(signals: SignalFd, file: Option<PathBuf>, gpus: usize) -> Self {
         Self {
             signals,
@@ -31,7 +31,7 @@ impl Reload {
         }
     }
 
-    /// The new policies, if there are any. Several signals are one.
+    /// The new policies, if a signal has arrived. Several signals count as one.
     fn read(&mut self) -> Option<Policies> {
         let mut came = false;
         while let Ok(Some(_)) = self.signals.read_signal() {
@@ -58,7 +58,7 @@ impl AsRawFd for Reload {
 }
 
 impl Supervisor {
-    /// A signal came: applies all permitted changes; running clients continue.
+    /// Handles a signal: applies all permitted changes; running clients continue.
     pub(super) fn reload(&mut self, ops: &mut EventOps<'_>) {
         let Some(new) = self.reload.as_mut().and_then(Reload::read) else {
             return;
@@ -80,7 +80,7 @@ impl Supervisor {
         self.change(&new.vms);
     }
 
-    /// Takes new policies over.
+    /// Applies new policies.
     fn change(&mut self, new: &[VmPolicy]) {
         let mut changed = 0;
         for vm in &mut self.vms {
@@ -110,7 +110,7 @@ impl Supervisor {
                 tracing::warn!("VM {:?}: a new socket needs a restart", new.name);
             }
         }
-        // First, because a reader of the log line relies on the change.
+        // Before the log line, because its readers rely on the change.
         self.policies_changed();
         tracing::info!("Policy reloaded: {changed} VMs changed");
     }

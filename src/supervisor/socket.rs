@@ -14,19 +14,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A listening socket; its file is removed when this is dropped.
+/// A listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
-    /// Given up for a moment where there is no other descriptor to take a connection with, that is to be refused.
+    /// A spare descriptor. If the process is out of descriptors, it is closed so that a connection can be accepted and
+    /// refused.
     reserve: Option<File>,
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, so that a successor's file is left alone.
+    /// The device and inode of the file, so that a successor's file is not removed.
     file: (u64, u64),
 }
 
 impl Socket {
-    /// Listens at `path`. A stale socket, at which no process listens, is replaced.
+    /// Binds `path`. A stale socket, on which no process listens, is replaced.
     ///
     /// # Errors
     /// Another process listens there, another kind of file exists there, or the directory does not allow it.
@@ -54,7 +55,7 @@ impl Socket {
         }
         let reserve = File::open("/dev/null")?;
         let listener = UnixListener::bind(path)?;
-        // A connection that was there when it was looked for may be gone.
+        // A pending connection may be closed before it is accepted.
         listener.set_nonblocking(true)?;
         let file = fs::symlink_metadata(path)?;
         Ok(Self {
@@ -65,17 +66,17 @@ impl Socket {
         })
     }
 
-    /// The path that it listens at.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The socket itself, which does not wait.
+    /// The socket itself, which does not block.
     pub fn listener(&self) -> &UnixListener {
         &self.listener
     }
 
-    /// The connection that waits longest, if one does.
+    /// Accepts the connection that has waited longest, if there is one.
     ///
     /// # Errors
     /// The host is out of file descriptors.
@@ -92,7 +93,7 @@ impl Socket {
         }
     }
 
-    /// Drops the connection that waits longest, if one does; `false` says that not even that can be done.
+    /// Refuses the connection that has waited longest, if there is one; `false` if that is impossible too.
     pub fn reject(&mut self) -> bool {
         let rejected = self.accept().is_ok() || {
             self.reserve = None;

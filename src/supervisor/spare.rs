@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device process that is started before its connection comes.
+//! A device process that is started before its connection arrives.
 //!
-//! Most of the time that a program needs to connect without a VM is the start of its device process. One that waits
-//! knows nothing but its link to the supervisor.
+//! When a program connects without a VM, the start of its device process takes most of the time. A spare device process
+//! knows only its link to the supervisor.
 
 use std::{
     ffi::OsStr,
@@ -16,9 +16,10 @@ use super::{
 };
 use crate::ipc::{self, device::SupervisorEnd};
 
-/// From a connection to the start of the next device process: not beside the program's own start.
+/// The time from a connection to the start of the next spare process, so that it does not compete with the program's
+/// own start.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same after one could not be started.
+/// The time to the next attempt after a failed start.
 const BACK_OFF: Duration = Duration::from_secs(10);
 
 /// A device process that waits for its first message.
@@ -44,7 +45,7 @@ impl Spare {
     }
 }
 
-/// The one that waits, if one does, or when it is to be started.
+/// The spare process, if there is one, or the time at which to start it.
 #[derive(Debug)]
 pub struct Spares {
     spare: Option<Spare>,
@@ -53,7 +54,7 @@ pub struct Spares {
 }
 
 impl Spares {
-    /// One from `now` on, or none ever.
+    /// The first spare process is started at `now`; none if not `wanted`.
     pub fn new(wanted: bool, now: Instant) -> Self {
         Self {
             spare: None,
@@ -62,7 +63,7 @@ impl Spares {
         }
     }
 
-    /// Takes the one that waits; one that has died is as good as none.
+    /// Takes the spare process, unless it has died.
     pub fn take(&mut self, now: Instant) -> Option<Spare> {
         let mut spare = self.spare.take();
         if self.wanted {
@@ -75,7 +76,7 @@ impl Spares {
         spare
     }
 
-    /// Starts one if it is time.
+    /// Starts a spare process if it is time.
     pub fn fill(&mut self, program: &Program, label: &OsStr, outputs: &ChildOutputs, now: Instant) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -90,7 +91,7 @@ impl Spares {
         }
     }
 
-    /// The time at which one is to be started.
+    /// The time at which to start the next one.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -100,7 +101,7 @@ impl Spares {
         self.spare.as_mut().map(|spare| &mut spare.process)
     }
 
-    /// Ends it, and wants none.
+    /// Kills it, and starts no other.
     pub fn clear(&mut self) {
         *self = Self {
             spare: None,

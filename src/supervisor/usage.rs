@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The time for which each VM has had each GPU while others wanted it too.
+//! The GPU time of each VM while others wanted the GPU too.
 //!
 //! The time under open grants is in its workers' accounts ([`crate::account::Lease::busy_ns`]).
 
@@ -13,16 +13,16 @@ use std::{
 
 use crate::account::{self, GPUS, Ledger, Shared};
 
-/// GPU time by VM and GPU. Writers add, readers load, and neither waits for the other.
+/// GPU time by VM and GPU. Writers add and readers load, without waiting for each other.
 #[derive(Debug)]
 pub struct Usage {
     nanoseconds: Vec<[AtomicU64; GPUS]>,
-    /// By VM, the ledger in which its own clients read the same.
+    /// By VM, the ledger from which its own clients read the same values.
     ledgers: Vec<OnceLock<Arc<Shared<Ledger>>>>,
 }
 
 impl Usage {
-    /// None yet, for so many VMs.
+    /// No time yet, for this many VMs.
     pub fn new(vms: usize) -> Self {
         Self {
             nanoseconds: (0..vms)
@@ -32,7 +32,7 @@ impl Usage {
         }
     }
 
-    /// From now on a VM's time is added to its ledger too.
+    /// Adds a VM's time to its ledger too from now on.
     pub fn tell(&self, vm: usize, ledger: &Arc<Shared<Ledger>>) {
         if let Some(place) = self.ledgers.get(vm) {
             let _ = place.set(Arc::clone(ledger));
@@ -43,8 +43,8 @@ impl Usage {
         self.nanoseconds.get(vm)?.get(gpu)
     }
 
-    /// A VM has had a GPU for so long. VMs have the order of [`super::Config::vms`], GPUs the numbers of the host's
-    /// driver; others are ignored.
+    /// Adds GPU time of a VM. VMs have the order of [`super::Config::vms`], GPUs the numbers of the host's driver;
+    /// others are ignored.
     pub fn add(&self, vm: usize, gpu: usize, time: Duration) {
         if let Some(word) = self.word(vm, gpu) {
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -55,7 +55,7 @@ impl Usage {
         }
     }
 
-    /// For how long a VM has had a GPU in all.
+    /// The total time of a VM on a GPU.
     pub fn of(&self, vm: usize, gpu: usize) -> Duration {
         let word = self.word(vm, gpu);
         Duration::from_nanos(word.map_or(0, |word| word.load(Ordering::Relaxed)))

@@ -17,48 +17,48 @@ use crate::{
     policy::VmPolicy,
 };
 
-/// Connections that a socket may have at once, and how long until it may have one more. Each costs the host a process;
-/// without a VM each program is one.
+/// The number of connections that a socket may accept at once, and the interval for one more. Each costs the host a
+/// process; without a VM, each program makes one.
 const CONNECT_BURST: u32 = 64;
 /// See [`CONNECT_BURST`].
 pub const CONNECT_PERIOD: Duration = Duration::from_millis(50);
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Vm {
     /// Its limits.
     pub policy: VmPolicy,
-    /// The socket that it connects to.
+    /// The socket to which it connects.
     pub socket: Socket,
     /// Its compile cache.
     pub cache: Option<Arc<File>>,
     /// The device memory of its processes.
     pub ledger: Arc<Shared<Ledger>>,
-    /// Their limits.
+    /// The limits of its processes.
     pub terms: Arc<Terms>,
-    /// The GPUs that its clients see, in their order, while it has any.
+    /// The GPUs that its clients see, in order, while it has clients.
     pub gpus: Vec<u32>,
-    /// The places in the ledger that clients have.
+    /// The slots of the ledger that are in use.
     slots: Vec<bool>,
     /// The socket's number in the event loop.
     pub token: u32,
     /// The number of its connections.
     pub connections: usize,
-    /// Whether the socket is being watched: not while there are as many as there may be.
+    /// Whether the socket is watched. It is not while the VM has its maximum number of connections.
     pub armed: bool,
-    /// Until when the socket is left alone, as the host is short of something.
+    /// The end of a pause of the socket, because the host lacks a resource.
     pub paused: Option<Instant>,
-    /// The bound on the supervisor's lines about its connections and clients.
+    /// The limit of the supervisor's log lines about its connections and clients.
     log: LogLimit,
-    /// A bound for how often it connects.
+    /// The rate limit of its connections.
     pub connects: Pace,
-    /// The bound on its workers' log lines.
+    /// The limit of its workers' log lines.
     pub said: child_output::Limit,
-    /// The bound on its device processes' log lines.
+    /// The limit of its device processes' log lines.
     pub devices_said: child_output::Limit,
 }
 
 impl Vm {
-    /// The VM's description for movers, by its number.
+    /// The VM's description for movers, with this number.
     pub fn tenant(&self, number: usize) -> Tenant {
         Tenant {
             vm: number as u32,
@@ -66,10 +66,10 @@ impl Vm {
         }
     }
 
-    /// Listens for it.
+    /// Binds the VM's socket.
     ///
     /// # Errors
-    /// The socket cannot be listened at, or the host is out of memory.
+    /// The socket cannot be bound, or the host is out of memory.
     pub fn new(policy: VmPolicy, cache: Option<&Cache>, context_costs: &[u64]) -> io::Result<Self> {
         let path = &policy.socket;
         let socket = Socket::bind(path)?;
@@ -103,7 +103,7 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Whether the supervisor may log a line now that the VM has caused.
+    /// Whether the supervisor may now log a line that the VM has caused.
     pub fn may_log(&mut self) -> bool {
         if !self.log.allow() {
             return false;
@@ -119,7 +119,7 @@ impl Vm {
         true
     }
 
-    /// Makes the policy known to the VM's workers.
+    /// Passes the policy to the VM's workers.
     pub fn apply(&self) {
         let limit = self.policy.memory;
         self.terms.set_limit(limit);
@@ -140,7 +140,8 @@ impl Vm {
         }
     }
 
-    /// A place for one more client, if it may have one; `process` is its process in the guest, as the guest says.
+    /// A slot for one more client, if the VM may have one; `process` is its process in the guest, as the guest reports
+    /// it.
     pub fn take_slot(&mut self, process: u32) -> Option<u32> {
         let taken = self.slots.iter().filter(|taken| **taken).count();
         if taken >= self.policy.max_clients {
@@ -152,7 +153,7 @@ impl Vm {
         Some(slot as u32)
     }
 
-    /// The client that had the place is gone.
+    /// Frees the slot of a client that has ended.
     pub fn give_slot(&mut self, slot: u32) {
         self.ledger.clear(slot as usize);
         if let Some(taken) = self.slots.get_mut(slot as usize) {

@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The times at which workers are started ahead of need.
+//! The times at which workers are started in advance.
 //!
-//! One pool for all sockets: such a worker knows nothing of any VM. A worker that leaves the pool for a client never
-//! comes back. The next one is started a little later, so that it does not compete with the client's own start; if
-//! workers die in the pool, later and later.
+//! All sockets share one pool, because such a worker does not depend on a VM. A worker that leaves the pool for a
+//! client never returns. The next one is started a little later, so that it does not compete with the client's own
+//! start. If workers die in the pool, the delays grow.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// A program that gets a warm worker has loaded its first modules and libraries within this. A driver that starts
-/// meanwhile holds locks that they need: on an H200, 64 MiB took 1 to 2 ms to map and unmap beside one, and 0.2
-/// without.
+/// The delay after a program got a warm worker. Within it, the program has loaded its first modules and libraries. A
+/// driver that starts at that time holds locks that they need: on an H200, 64 MiB took 1 to 2 ms to map and unmap
+/// beside one, and 0.2 ms without.
 const AFTER_WARM: Duration = Duration::from_secs(1);
-/// The same for a program that follows another closely: more are likely to come.
+/// The delay after a program that follows another closely: more programs are likely to follow.
 const IN_A_SERIES: Duration = Duration::from_millis(100);
-/// The longest time from one program to another that follows it closely: before the next worker is warm.
+/// The maximum time between two programs that follow each other closely: less than the next worker needs to become
+/// warm.
 const CLOSELY: Duration = Duration::from_millis(1500);
-/// The needs of a client that found the pool empty: its worker is starting.
+/// The delay after a client that found the pool empty, so that its worker can start.
 const AFTER_COLD: Duration = Duration::from_millis(500);
-/// From one start to the next: a driver comes up under locks of the whole host.
+/// The interval between two starts: a driver takes locks of the whole host when it starts.
 const SPACING: Duration = Duration::from_millis(300);
-/// The wait after the first death, doubled by each further one.
+/// The delay after the first death. Each further death doubles it.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-/// The longest such wait.
+/// The maximum of that delay.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
 
-/// The workers that wait, oldest first, and when there is to be another.
+/// The workers that wait, oldest first, and the time of the next start.
 #[derive(Debug)]
 pub struct Pool<W> {
     wanted: usize,
     waiting: VecDeque<W>,
     due: Option<Instant>,
-    /// The time at which the last client came.
+    /// The time at which the last client took a worker.
     last: Option<Instant>,
     deaths: u32,
 }
 
 impl<W> Pool<W> {
-    /// A pool that is to have `wanted` workers, from `now` on.
+    /// A pool of `wanted` workers. The first is due at `now`.
     pub fn new(wanted: usize, now: Instant) -> Self {
         Self {
             wanted,
@@ -50,7 +51,7 @@ impl<W> Pool<W> {
         }
     }
 
-    /// The worker that waits longest, for a client.
+    /// Takes the worker that has waited longest, for a client.
     pub fn take(&mut self, now: Instant) -> Option<W> {
         let worker = self.waiting.pop_front();
         if self.wanted == 0 {
@@ -66,8 +67,8 @@ impl<W> Pool<W> {
             (Some(_), true) => IN_A_SERIES,
             (Some(_), false) => AFTER_WARM,
         };
-        // More programs do not put it off, and a second one soon after the first brings it forward; but not one that is
-        // put off because workers die.
+        // Further programs do not delay the next start, and a second one soon after the first advances it, unless it is
+        // delayed because workers die.
         let due = *self.due.get_or_insert(now + delay);
         if is_series && self.deaths == 0 {
             self.due = Some(due.min(now + delay));
@@ -75,7 +76,7 @@ impl<W> Pool<W> {
         worker
     }
 
-    /// All that wait, to be replaced.
+    /// Takes all waiting workers, which have to be replaced.
     pub fn take_all(&mut self, now: Instant) -> Vec<W> {
         if !self.waiting.is_empty() {
             self.due = Some(now);
@@ -83,23 +84,24 @@ impl<W> Pool<W> {
         self.waiting.drain(..).collect()
     }
 
-    /// Whether one is to be started now.
+    /// Whether a worker has to be started now.
     pub fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// The time at which the next one is to be started.
+    /// The time of the next start.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// One was started.
+    /// Adds a started worker.
     pub fn add(&mut self, worker: W, now: Instant) {
         self.waiting.push_back(worker);
         self.due = (self.waiting.len() < self.wanted).then_some(now + SPACING);
     }
 
-    /// The first worker of which `is_it` holds has died, or none could be started. Says how long to wait.
+    /// Records that the first worker for which `is_it` holds has died, or that none could be started. Returns the
+    /// delay.
     pub fn died(&mut self, is_it: impl Fn(&W) -> bool, now: Instant) -> (Option<W>, Duration) {
         let worker = self
             .waiting
@@ -114,12 +116,12 @@ impl<W> Pool<W> {
         (worker, wait)
     }
 
-    /// Those that wait.
+    /// The waiting workers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut W> {
         self.waiting.iter_mut()
     }
 
-    /// Forgets all, and wants none.
+    /// Removes all workers, and starts no others.
     pub fn clear(&mut self) {
         self.waiting.clear();
         self.wanted = 0;
@@ -200,7 +202,7 @@ mod tests {
         assert!(pool.is_due(now));
         pool.add(3, now);
         assert_eq!(pool.take(now), Some(3));
-        // A worker that is not ready yet is not replaced early: it may be one that keeps dying.
+        // A worker that is not ready yet is not replaced early, because it may be one of a series that dies.
         let due = pool.due();
         assert!(pool.take_all(now).is_empty());
         assert_eq!(pool.due(), due);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers: one for each client, and some for clients to come.
+//! Workers: one for each client, and some in advance for later clients.
 
 use std::{
     fs::File,
@@ -27,7 +27,7 @@ use crate::{
     ipc::{self, device::ToDevice, peers::SupervisorEnd},
 };
 
-/// The VM is at its limit of clients.
+/// The VM has its maximum number of clients.
 #[derive(Debug, thiserror::Error)]
 #[error("worker limit reached (max-clients)")]
 struct TooMany;
@@ -38,17 +38,17 @@ impl From<TooMany> for io::Error {
     }
 }
 
-/// A worker that has been given a client.
+/// A worker with a client.
 struct Served {
     worker: Warm,
     account: Arc<Shared<Account>>,
-    /// The GPU that its client sees first, if that is known.
+    /// The GPU that its client sees first, if known.
     first: Option<u32>,
     peers: Peers,
 }
 
 impl Supervisor {
-    /// Starts a worker ahead of need, if one is due.
+    /// Starts a warm worker if one is due.
     pub(super) fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
         let label = match &self.vms[..] {
             [only] => only.socket.path().as_os_str(),
@@ -78,7 +78,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker for a client of a device: a warm one, or a fresh one. It is told to serve.
+    /// Finds a worker for a client of a device process, a warm one or a new one, and sends it the order to serve.
     fn find_worker(
         &mut self,
         path: &Path,
@@ -87,7 +87,7 @@ impl Supervisor {
     ) -> io::Result<Warm> {
         let message = ipc::Message::serve(serving);
         while let Some(mut worker) = self.warm.take(Instant::now()) {
-            // One that has died is noticed here or by its event, whichever comes first.
+            // Its death is noticed here or by its event, whichever comes first.
             if worker.process.ended().is_none() && tell(&worker.channel, &message).is_ok() {
                 return Ok(worker);
             }
@@ -105,15 +105,15 @@ impl Supervisor {
             })
     }
 
-    /// Ends the workers that have no client yet, because those that are started from now on see other files.
+    /// Ends the workers without a client, because workers that are started from now on see other files.
     pub(super) fn replace_warm(&mut self, ops: &mut EventOps<'_>) {
         for worker in self.warm.take_all(Instant::now()) {
-            // It ends with this.
+            // Dropping it ends the process.
             self.forget_warm(&worker, ops);
         }
     }
 
-    /// A worker that has no client is not watched any more.
+    /// Stops watching a worker without a client.
     fn forget_warm(&mut self, worker: &Warm, ops: &mut EventOps<'_>) {
         self.outputs.forget(worker.process.id());
         self.sources.remove(&worker.token);
@@ -121,7 +121,8 @@ impl Supervisor {
         let _ = ops.remove(events);
     }
 
-    /// A worker for the client in a slot of a VM's ledger, and the memory that it shares with the supervisor.
+    /// Describes the client in a slot of a VM's ledger for its worker, and makes the memory that the worker shares with
+    /// the supervisor.
     fn serve(
         &mut self,
         vm: usize,
@@ -133,7 +134,7 @@ impl Supervisor {
         let gpus = self.gpus_for(vm);
         let (first, leased) = (gpus.first().copied(), gpus.clone());
         let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
-        // No thread reads it: the event alone matters.
+        // No thread reads it: only the event matters.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
         let (peers, theirs) = ipc::pair()?;
@@ -165,7 +166,7 @@ impl Supervisor {
         })
     }
 
-    /// The GPUs for a new client of a VM, in the order in which it sees them: as the VM's other clients do.
+    /// The GPUs for a new client of a VM, in its order: the same as for the VM's other clients.
     fn gpus_for(&mut self, vm: usize) -> Vec<u32> {
         let there = self.workers.values().filter(|worker| !worker.closed);
         if there.clone().any(|worker| worker.vm == vm) {
@@ -191,8 +192,9 @@ impl Supervisor {
         gpus
     }
 
-    /// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that
-    /// says so as it starts: it must not take itself for one that has none, which ends where it has no GPU.
+    /// Starts a worker, and returns the device's end of its channel. If it has a client, the message about it is in the
+    /// channel before the start: a worker without a client ends if there is no GPU, and must not mistake itself for
+    /// one.
     fn start_process(
         &self,
         path: &Path,
@@ -263,7 +265,7 @@ impl Supervisor {
         }
     }
 
-    /// Records a client's worker, whose start `began` then; returns the message for its device process.
+    /// Records a client's worker and the start time; returns the message for its device process.
     fn worker_started(
         &mut self,
         (key, vm, slot): (u32, usize, u32),
@@ -347,7 +349,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker that no client had yet is gone, if it was one.
+    /// Handles the end of a worker without a client, if it was one.
     fn warm_ended(&mut self, token: u32, ops: &mut EventOps<'_>) {
         let found = self.warm.iter_mut().find(|worker| worker.token == token);
         let Some(ended) = found.and_then(|worker| worker.process.ended()) else {
@@ -404,7 +406,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the workers of clients that kept a GPU for longer than they may.
+    /// Ends the workers of clients that kept a GPU for longer than allowed.
     pub(super) fn end_expired(&mut self) {
         for (token, late) in self.leases.take_expired() {
             if let Some(worker) = self.workers.get_mut(&token) {
@@ -417,7 +419,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills workers that had their time, and says of which it cannot; when the next has had its own.
+    /// Kills workers whose deadline has passed, and logs those that cannot be killed; returns the next deadline.
     pub(super) fn kill_late(&mut self, now: Instant) -> Option<Instant> {
         for worker in self.workers.values_mut() {
             if worker.deadline.is_some_and(|deadline| deadline <= now) {

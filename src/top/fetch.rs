@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Asking the service how everything is.
+//! Requests the status of the service.
 
 use std::{io, time::Duration};
 
@@ -17,33 +17,33 @@ use crate::supervisor::metrics::{Address, Status};
 
 /// The time limit for an answer.
 const TIME: Duration = Duration::from_secs(5);
-/// The longest answer: a thousand VMs with a thousand clients each are less.
+/// The maximum size of an answer in bytes: a thousand VMs with a thousand clients each need less.
 const MAX_BYTES: usize = 1 << 30;
 
-/// The reason that there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No server listens, or the connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It does not speak HTTP.
+    /// The server does not speak HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// It speaks HTTP, but not of VMs.
+    /// The server answered with an error, so it is another service.
     #[error("it answers {0}")]
     Status(StatusCode),
     /// The answer is too long, or ends too early.
     #[error("{0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    /// The service is of another version.
+    /// The service has another version.
     #[error("malformed answer: {0}")]
     Json(#[from] serde_json::Error),
-    /// It takes too long.
+    /// The answer takes too long.
     #[error("no answer in {TIME:?}")]
     Late,
 }
 
-/// The client's name in the request.
+/// An HTTP client for the status page.
 #[derive(Debug)]
 pub struct Fetcher {
     runtime: Runtime,
@@ -51,7 +51,7 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// For the service that serves metrics there.
+    /// A client for the service with metrics at this address.
     ///
     /// # Errors
     /// The host is out of descriptors.

@@ -27,7 +27,7 @@ use state::{Key, State};
 /// The first word of the command line.
 pub const COMMAND: &str = "top";
 
-/// The interval at which the terminal is asked for keys.
+/// The interval at which the keyboard is polled.
 const KEYS: Duration = Duration::from_millis(50);
 
 /// Shows the VMs of a running service, live in the terminal
@@ -63,16 +63,16 @@ fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The reason that there is nothing to show.
+/// The reason why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The service cannot be asked.
+    /// The service does not answer.
     #[error("{0}: {1}. Is the service running, with --metrics {0}?")]
     Fetch(Address, #[source] fetch::Error),
-    /// The terminal fails, or there can be no thread.
+    /// The terminal failed, or a thread could not be started.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The numbers cannot be written.
+    /// The values cannot be written.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Numbers as people read them, and the table that is printed once.
+//! Numbers in readable form, and the table that is printed once.
 
 use std::fmt::Write;
 
 use super::rates::{Client, Rates, Vm};
 
-/// The columns' names and widths; the first takes the rest.
+/// The columns' names and widths. The first column takes the remaining width.
 pub const COLUMNS: [(&str, usize); 9] = [
     ("VM", 24),
     ("CLIENTS", 7),
@@ -18,11 +18,11 @@ pub const COLUMNS: [(&str, usize); 9] = [
     ("WAITING", 7),
 ];
 
-/// Text of others, with characters escaped that control a terminal.
+/// Text of other processes, with the characters escaped that could control a terminal.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
-        // Marks such as those of direction change the look of the rest of the line.
+        // Format characters, such as those of direction, change the appearance of the rest of the line.
         let is_format = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
         if character.is_control() || is_format {
             printable.extend(character.escape_unicode());
@@ -33,7 +33,8 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Bytes with the binary unit in which they are a small number: bytesize shows a byte less than a GiB as 1024.0 MiB.
+/// A size in the binary unit that gives a small number. The crate bytesize shows one byte less than a GiB as 1024.0
+/// MiB.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1 << 10 {
@@ -49,7 +50,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", unit.unwrap_or(&"PiB"))
 }
 
-/// A rate, with a suffix where it is large.
+/// A rate, with a suffix if it is large.
 pub fn rate(rate: f64) -> String {
     match rate {
         rate if rate >= 999.95e9 => format!("{:.1}T", rate / 1e12),
@@ -60,12 +61,12 @@ pub fn rate(rate: f64) -> String {
     }
 }
 
-/// A share: 1 is 100 %.
+/// A share in percent: 1 is 100 %.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-/// Device memory, and the limit if there is one.
+/// The device memory in use, and its limit if there is one.
 pub fn memory(vm: &Vm) -> String {
     match vm.memory_limit_bytes {
         Some(limit) => format!("{} / {}", bytes(vm.work.memory_bytes), bytes(limit)),
@@ -129,7 +130,7 @@ fn uptime(seconds: f64) -> String {
     }
 }
 
-/// All of it, with every client.
+/// The whole table, with every client.
 pub fn table(rates: &Rates) -> String {
     let mut lines = vec![COLUMNS.map(|(name, _)| name.to_owned())];
     for vm in &rates.vms {

@@ -5,14 +5,14 @@ use serde::Serialize;
 
 use crate::supervisor::metrics::{ClientStatus, Status, Totals, VmStatus};
 
-/// All VMs, those first that had most of the GPUs.
+/// All VMs, in descending order of their GPU time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// The service's version.
     pub version: String,
-    /// For how long it has been running.
+    /// The time since its start.
     pub uptime_seconds: f64,
-    /// The time between the looks; 0 if there was no earlier one, and then all rates are 0.
+    /// The time between the samples; 0 if there was no earlier one, in which case all rates are 0.
     pub interval_seconds: f64,
     /// By VM.
     pub vms: Vec<Vm>,
@@ -25,31 +25,31 @@ pub struct Vm {
     pub name: String,
     /// Its weight.
     pub weight: u32,
-    /// Its share of the GPUs: 1 is all of one.
+    /// Its share of GPU time: 1 is all of one GPU.
     pub gpu_share: f64,
     /// The same by GPU.
     pub gpus: Vec<Gpu>,
     /// The work of its clients.
     #[serde(flatten)]
     pub work: Work,
-    /// The most device memory that it may have on each GPU.
+    /// The limit of device memory on each GPU.
     pub memory_limit_bytes: Option<u64>,
-    /// The part of the time in which clients waited for their VM's turn: 1 is one of them all the time.
+    /// The average number of clients that waited for their VM's turn: 1 is one client all the time.
     pub waiting: f64,
-    /// The number of these waits in a second.
+    /// The number of these waits per second.
     pub waits_per_second: f64,
-    /// Its clients, those first that launch most.
+    /// Its clients, in descending order of their launches.
     pub clients: Vec<Client>,
 }
 
 /// A VM's use of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gpu {
-    /// The GPU, as the host's driver numbers it.
+    /// The GPU, by the host driver's number.
     pub gpu: u32,
-    /// Its share of the GPU: 1 is all.
+    /// Its share of the GPU: 1 is all of it.
     pub share: f64,
-    /// Bytes of its memory.
+    /// The charged bytes of the GPU's memory.
     pub memory_bytes: u64,
 }
 
@@ -72,9 +72,9 @@ pub struct Client {
 /// Amounts of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Work {
-    /// Kernels launched in a second.
+    /// Kernels launched per second.
     pub launches_per_second: f64,
-    /// Bytes copied in a second, in all directions.
+    /// Bytes copied per second, in all directions.
     pub copied_bytes_per_second: f64,
     /// Commands that wait in rings.
     pub queued_commands: u64,
@@ -82,7 +82,7 @@ pub struct Work {
     pub memory_bytes: u64,
 }
 
-/// A value for each second, if there was an interval.
+/// The value per second, if the interval is not 0.
 fn rate(value: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { value / seconds } else { 0.0 }
 }
@@ -99,10 +99,10 @@ impl Work {
 }
 
 impl Rates {
-    /// The rates between two samples. Entries that the first lacks have begun since.
+    /// The rates between two samples. Entries that the first one lacks began at 0.
     pub fn between(first: &Status, second: &Status) -> Self {
         let seconds = second.uptime_seconds - first.uptime_seconds;
-        // It does not grow if the service was started anew.
+        // The time does not grow if the service was restarted.
         let seconds = seconds.max(0.0);
         let mut vms: Vec<Vm> = second
             .vms

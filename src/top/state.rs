@@ -14,22 +14,22 @@ use crate::supervisor::metrics::{Address, Status};
 /// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// To end.
+    /// Ends the program.
     Quit,
-    /// The line above.
+    /// Selects the line above.
     Up,
-    /// The line below.
+    /// Selects the line below.
     Down,
-    /// To see the clients of the VM, or not any more.
+    /// Shows or hides the clients of the VM.
     Clients,
-    /// To see all clients, or none.
+    /// Shows or hides all clients.
     AllClients,
-    /// To have nothing change, or to go on.
+    /// Stops or continues the updates.
     Pause,
 }
 
 impl Key {
-    /// Of an event of the terminal.
+    /// The key of a terminal's event.
     pub fn of(event: KeyEvent) -> Option<Self> {
         if event.kind == KeyEventKind::Release {
             return None;
@@ -65,18 +65,18 @@ impl Line<'_> {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct State {
-    /// The address of its source.
+    /// The address of the service.
     pub address: Address,
     /// The latest rates.
     pub rates: Rates,
-    /// The reason that there are no newer rates.
+    /// The reason why there are no newer rates.
     pub error: Option<String>,
-    /// Whether nothing is to change.
+    /// Whether updates are ignored.
     pub is_paused: bool,
-    /// The line that is chosen, and the first that fits.
+    /// The selected line, and the first visible line.
     pub table: TableState,
     last: Status,
     /// VMs whose clients are shown.
@@ -85,7 +85,7 @@ pub struct State {
 }
 
 impl State {
-    /// After a first look.
+    /// The state after the first sample.
     pub fn new(address: Address, first: Status) -> Self {
         Self {
             address,
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// The next look. The chosen VM stays chosen, wherever it is now.
+    /// Takes the next sample. The selected VM stays selected in its new place.
     pub fn update(&mut self, status: Status) {
         self.error = None;
         if self.is_paused {
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// No server was available.
+    /// Records that the service did not answer.
     pub fn fail(&mut self, error: &impl fmt::Display) {
         self.error = Some(error.to_string());
     }
@@ -163,7 +163,7 @@ impl State {
         self.table.select(Some(line.min(last)));
     }
 
-    /// The name of the VM that is chosen, or whose client is.
+    /// The name of the selected VM, or of the VM of the selected client.
     fn chosen(&self) -> Option<String> {
         let line = self.table.selected()?;
         self.lines().get(line).map(|line| line.vm().to_owned())
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn clients_are_shown_by_vm_or_all() {
         let mut state = state();
-        // It was chosen before there was a share, and is the second now.
+        // It was selected before it had a share, and is the second one now.
         assert_eq!(state.chosen().as_deref(), Some("a"));
         assert_eq!(lines(&state), ["b", "a"]);
         state.press(Key::Clients);

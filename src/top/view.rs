@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The appearance.
+//! The layout of the screen.
 
 use ratatui::{
     Frame,
@@ -19,7 +19,7 @@ use super::{
 const BAR: usize = 20;
 const KEYS: &str = "q quit  ↑↓ choose  enter clients  c all clients  p pause";
 
-/// Draws all of it.
+/// Draws the screen.
 pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
     let [top, middle, bottom] = Layout::vertical([
         Constraint::Length(2),
@@ -91,7 +91,7 @@ fn row(line: &Line<'_>) -> Row<'static> {
     Row::new(cells).style(style)
 }
 
-/// The share as a bar, of all GPUs that the VM may use, and in numbers, of one.
+/// The share as a bar, relative to all GPUs that the VM may use, and as a number, relative to one GPU.
 fn share(vm: &Vm, text: &str) -> Text<'static> {
     let whole = vm.gpus.len().max(1) as f64;
     let filled = (vm.gpu_share / whole * BAR as f64).round();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The way of an argument of the API table from a request into a call of the driver, and into the reply.
+//! The path of an argument of the API table: from a request into a call of the driver, and into the reply.
 
 use gpgpu_protocol::{
     api::{
@@ -17,14 +17,14 @@ use crate::cuda::driver;
 
 /// An argument in the worker.
 pub trait WorkerArg: Arg {
-    /// The argument while the driver is called.
+    /// The argument during the driver's call.
     type Held;
 
     /// Looks up the object of the request.
     fn hold(session: &Session, request: Self::Request) -> Result<Self::Held, CUresult>;
-    /// The argument as the driver takes it; a pointer lives as long as `held`.
+    /// The argument in the driver's form. A pointer is valid as long as `held`.
     fn pass(held: &mut Self::Held) -> Self::C;
-    /// After success: records objects made or ended, and returns the reply's part.
+    /// After success: records objects that were made or ended, and returns the argument's part of the reply.
     fn settle(session: &Session, held: Self::Held) -> Self::Reply;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays, and the texture and surface objects of a client.
+//! A client's arrays, texture objects and surface objects.
 //!
-//! An array is an object with an id. A texture or surface object is a value of the driver's own, for kernels get it in
-//! their parameters: the worker keeps each with its context, and the driver hears of none that is not there. Its values
-//! are counted anew in each context.
+//! An array is an object with an id. Kernels get a texture or surface object in their parameters, so the guest gets the
+//! driver's own value. The worker records each value with its context, and passes only recorded ones to the driver,
+//! because the driver counts its values separately in each context.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,10 +23,10 @@ use crate::account::Charge;
 use crate::cuda::driver;
 
 /// The unit of the driver's memory for arrays: on an H100 (driver 580) each array begins at a multiple of 64 KiB, in
-/// pieces of 2 MiB that it shares with others. So no array takes more of the GPU than its size, rounded up to this.
+/// pieces of 2 MiB that it shares with others. So an array takes at most its size, rounded up to this unit.
 const PIECE: u64 = 2 << 20;
 
-/// The most texture and surface objects of a client.
+/// The maximum number of a client's texture and surface objects.
 const MOST: usize = 1 << 20;
 
 /// `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.
@@ -41,7 +41,7 @@ const FLAGS: u32 = CUDA_ARRAY3D_LAYERED
     | CUDA_ARRAY3D_COLOR_ATTACHMENT
     | VIDEO;
 
-/// The two kinds of objects that kernels get.
+/// The two kinds of objects that kernels get as values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A texture object.
@@ -71,23 +71,23 @@ impl Textures {
         Ok(())
     }
 
-    /// Notes one that the driver has made.
+    /// Records an object that the driver has made.
     pub fn insert(&self, context: u64, kind: Kind, object: u64) {
         self.lock().insert((context, kind, object));
     }
 
-    /// Removes one, if it exists: the caller that gets it ends it.
+    /// Removes an object, if it exists. The caller that gets it destroys it.
     pub fn take(&self, context: u64, kind: Kind, object: u64) -> bool {
         self.lock().remove(&(context, kind, object))
     }
 
-    /// A context has ended, and those in it.
+    /// Forgets the objects of a context that has ended.
     pub fn forget_context(&self, context: u64) {
         self.lock().retain(|(of, ..)| *of != context);
     }
 }
 
-/// The state of arrays beside their handles.
+/// The state of arrays, apart from their handles.
 #[derive(Debug, Default)]
 struct Table {
     /// The devices of arrays, by the driver's numbers.
@@ -105,12 +105,12 @@ impl Arrays {
         self.0.lock()
     }
 
-    /// Notes an array's device.
+    /// Records an array's device.
     pub fn note(&self, array: u64, device: CUdevice) {
         self.lock().devices.insert(array, device);
     }
 
-    /// Notes a part of an array or a mipmapped one, before it is an object.
+    /// Records a part of an array or of a mipmapped array, before it becomes an object.
     pub fn note_part(&self, part: u64, parent: u64) {
         let mut table = self.lock();
         if let Some(&device) = table.devices.get(&parent) {
@@ -119,7 +119,7 @@ impl Arrays {
         table.parts.entry(parent).or_default().push(part);
     }
 
-    /// Whether there are parts of one.
+    /// Whether an array has parts.
     pub fn has_parts(&self, array: u64) -> bool {
         self.lock().parts.contains_key(&array)
     }
@@ -129,7 +129,7 @@ impl Arrays {
         self.lock().devices.get(&array).copied()
     }
 
-    /// An array has ended, with its parts.
+    /// Forgets an array that has ended, with its parts.
     pub fn forget(&self, array: u64) {
         let mut table = self.lock();
         table.devices.remove(&array);
@@ -138,7 +138,7 @@ impl Arrays {
         }
     }
 
-    /// Forgets those that are no objects any more.
+    /// Forgets arrays that are no longer objects.
     pub fn forget_ended(&self, session: &Session) {
         let objects = &session.objects;
         let is_there = |id: u64| {
@@ -150,7 +150,7 @@ impl Arrays {
     }
 }
 
-/// A form as the driver takes it.
+/// An array's description in the driver's form.
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub fn native(form: &ArrayForm) -> Result<CUDA_ARRAY3D_DESCRIPTOR, CUresult> {
     })
 }
 
-/// A form as it travels.
+/// An array's description in the protocol's form.
 pub fn form(native: &CUDA_ARRAY3D_DESCRIPTOR) -> ArrayForm {
     ArrayForm {
         width: native.Width,
@@ -184,10 +184,11 @@ pub fn form(native: &CUDA_ARRAY3D_DESCRIPTOR) -> ArrayForm {
     }
 }
 
-/// No less than an array takes, for a device that does not report it: rows of whole blocks, which hold eight rows or
-/// more, and slices of as many as a block is deep. `levels` is their number, or `None`.
+/// An upper bound of an array's memory, for a device that does not report it: rows of whole blocks, which hold at least
+/// eight rows, and slices in multiples of a block's depth. `levels` is the number of levels of a mipmapped array, or
+/// `None`.
 fn estimate(native: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> u64 {
-    // No element is longer.
+    // The size of the largest element.
     let row = (native.Width as u64).saturating_mul(16);
     let row = row.checked_next_multiple_of(512).unwrap_or(u64::MAX);
     let up = |size: usize, most: u64| {
@@ -201,7 +202,7 @@ fn estimate(native: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> u64 {
     let slice = row.saturating_mul(up(native.Height, 256));
     let all = slice.saturating_mul(up(native.Depth, 32));
     match levels {
-        // Each level is half of the one before, or nearly as large where it is a single block.
+        // Each level is half of the previous one, or nearly as large if it is a single block.
         Some(levels) => all
             .saturating_mul(2)
             .saturating_add(u64::from(levels.min(32)) << 20),
@@ -255,11 +256,11 @@ fn needs(
 }
 
 impl DeviceMemory {
-    /// Charges an array before it is made; `levels` is how many a mipmapped one has.
+    /// Charges an array before it is made; `levels` is the number of levels of a mipmapped one.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit, or the driver's error for such an array.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the VM's limit, or the driver's error for such an array.
     pub fn reserve_array(
         &self,
         native: &CUDA_ARRAY3D_DESCRIPTOR,
@@ -272,7 +273,7 @@ impl DeviceMemory {
     }
 }
 
-/// Notes an array that was made.
+/// Records an array that was made.
 pub fn keep(
     session: &Session,
     begun: Begun<'_>,

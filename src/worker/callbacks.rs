@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Host callbacks on their way to the guest and back, and the streams that wait for them.
+//! Passes host callbacks to the guest, and tracks the streams that wait for them.
 //!
-//! A paused guest runs no callback, so the GPU cannot finish its work. At [`rest`] the worker must nevertheless know
-//! that the GPU does nothing else. For that it marks the points at which streams stop: before a callback, and before a
-//! wait for an event that was recorded behind one. A stream is blocked if the GPU has passed such a mark and the
-//! callback has not run. Other streams must be idle.
+//! A paused guest runs no callbacks, so the GPU cannot finish its work. At [`rest`] the worker must nevertheless know
+//! that the GPU does nothing else. So it records an event at each point at which streams stop: before a callback, and
+//! before a wait for an event that was recorded behind one. A stream is blocked if the GPU has passed such an event and
+//! the callback has not run. Other streams must be idle.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,7 +20,7 @@ use super::{
     rest,
 };
 
-/// A stream: the id of its context, and its own; 0 is the context's legacy stream.
+/// A stream, by the id of its context and its own id; 0 is the context's legacy stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The context.
@@ -29,20 +29,20 @@ pub struct Place {
     pub stream: u64,
 }
 
-/// A point of a stream that it does not pass before a callback has run.
+/// A point of a stream at which it stops until a callback has run.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     place: Place,
     /// The serial number of the callback.
     serial: u64,
-    /// The GPU passes it once the stream has done all that comes before the point.
+    /// The GPU reaches it once the stream has done all earlier work.
     mark: Behind,
 }
 
-/// A callback that a stream has reached, and that has not run.
+/// A callback that a stream has reached and that has not run.
 #[derive(Debug)]
 struct Running {
-    /// A number of its own: launches of a graph may reach the same callback in several streams at once.
+    /// A number of this entry: launches of a graph may reach the same callback in several streams at once.
     own: u64,
     callback: u64,
     /// The serial number of the stream's callback; 0 for a graph's.
@@ -52,14 +52,14 @@ struct Running {
 #[derive(Debug, Default)]
 struct State {
     due: VecDeque<(u64, CUresult)>,
-    /// Those that are due or that the guest runs, oldest first.
+    /// Callbacks that are due or that the guest is running, oldest first.
     running: Vec<Running>,
     last_own: u64,
-    /// By their serial numbers, the streams' callbacks that have not run.
+    /// The streams' callbacks that have not run, by their serial numbers.
     pending: HashMap<u64, Place>,
     last_serial: u64,
     blocks: Vec<Block>,
-    /// Whether a callback that the guest has run is not over yet.
+    /// Whether callbacks that the guest has run must stay pending for now.
     held: bool,
 }
 
@@ -68,31 +68,32 @@ struct State {
 pub struct Callbacks {
     state: Mutex<State>,
     changed: Condvar,
-    /// By the ids of events that were recorded behind a callback, its serial number. Held while an event is recorded or
-    /// waited for.
+    /// By the ids of events that were recorded behind a callback, the callback's serial number. Locked while an event
+    /// is recorded or waited for.
     events: Mutex<HashMap<u64, u64>>,
-    /// Whether events are recorded in ways that are not seen here.
+    /// Whether events are recorded in ways that this module does not see.
     distrusts_events: AtomicBool,
     /// Whether the client may have callbacks.
     are_used: AtomicBool,
 }
 
 impl State {
-    /// The stream's last callback.
+    /// The last callback of the stream.
     fn last_in(&self, place: Place) -> Option<u64> {
         let mut blocks = self.blocks.iter().rev();
         let block = blocks.find(|block| block.place == place)?;
         Some(block.serial)
     }
 
-    /// A stream's callback has run, or will not: returns the marks that are no longer needed.
+    /// Forgets a callback of a stream that has run or will not run; returns the marks that are no longer needed.
     fn forget(&mut self, serial: u64) -> Vec<Behind> {
         self.pending.remove(&serial);
         let over = self.blocks.extract_if(.., |block| block.serial == serial);
         over.map(|block| block.mark).collect()
     }
 
-    /// Notes a point of a stream, unless the callback has run meanwhile. Without a mark nothing is known of the stream.
+    /// Records a point at which a stream stops, unless the callback has run in the meantime. Without a mark the
+    /// stream's state is unknown.
     fn block(&mut self, place: Place, serial: u64, mark: Option<Behind>) -> Option<Behind> {
         let mark = mark?;
         if !self.pending.contains_key(&serial) {
@@ -108,11 +109,11 @@ impl State {
 }
 
 impl Callbacks {
-    /// Gives a stream a callback by `launch`, which takes its serial number.
+    /// Submits a callback to a stream by `launch`, which gets its serial number.
     ///
     /// # Errors
     ///
-    /// Those of `launch`: the stream then has no callback.
+    /// Those of `launch`; the stream then gets no callback.
     pub fn launch(
         &self,
         gates: &Gates,
@@ -153,14 +154,14 @@ impl Callbacks {
         record: impl FnOnce() -> Result<(), CUresult>,
     ) -> Result<(), CUresult> {
         let mut events = self.events.lock();
-        // Looked up first: the present entry is from before the event.
+        // Looked up first: the present entry was made before the event.
         let serial = place.and_then(|place| self.state.lock().last_in(place));
         match serial {
             Some(serial) => events.insert(event, serial),
             None if events.is_empty() => None,
             None => events.remove(&event),
         };
-        // An event that was not recorded is where it was before, and that may be behind nothing.
+        // If the recording fails, the event stays where it was, possibly behind nothing.
         let recorded = record();
         if recorded.is_err() {
             events.remove(&event);
@@ -168,7 +169,7 @@ impl Callbacks {
         recorded
     }
 
-    /// Has a stream wait for an event by `wait`.
+    /// Makes a stream wait for an event by `wait`.
     ///
     /// # Errors
     ///
@@ -199,24 +200,24 @@ impl Callbacks {
         waited
     }
 
-    /// The client may have callbacks.
+    /// Records that the client may have callbacks.
     pub fn set_used(&self) {
         self.are_used.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the client may have callbacks: work in a stream may then have to wait for one.
+    /// Whether the client may have callbacks, in which case work in a stream may have to wait for one.
     pub fn are_used(&self) -> bool {
         self.are_used.load(Ordering::SeqCst)
     }
 
-    /// Events are recorded in ways that are not seen here, such as by graphs: from now on none shows the dependencies
-    /// of a stream.
+    /// Records that events are recorded in ways that this module does not see, such as by graphs. From now on events do
+    /// not show the dependencies of streams.
     pub fn distrust_events(&self) {
         self.distrusts_events.store(true, Ordering::SeqCst);
     }
 
-    /// The stream has reached a callback: passes it to the guest and waits until it has run. `serial` is the number
-    /// from [`Self::launch`]; 0 for a callback of a graph.
+    /// Handles a callback that a stream has reached: passes it to the guest and waits until it has run. `serial` is the
+    /// number from [`Self::launch`]; 0 for a callback of a graph.
     pub fn run(&self, callback: u64, serial: u64, status: CUresult) {
         let mut state = self.state.lock();
         state.last_own += 1;
@@ -244,13 +245,12 @@ impl Callbacks {
         }
     }
 
-    /// The guest has run a callback: the one that it was given first, of several with this number. While they are held,
-    /// waits.
+    /// Handles a callback that the guest has run: the oldest one with this number. Waits while callbacks are held.
     pub fn done(&self, callback: u64) {
         let mut state = self.state.lock();
         while state.held {
             drop(state);
-            // Dropped without the lock: they may have to wait.
+            // Dropped without the lock, because the drop may have to wait.
             let _outside = grace::pause();
             let _resting = rest::pause();
             let held = |state: &mut State| state.held;
@@ -267,19 +267,19 @@ impl Callbacks {
         over.into_iter().for_each(Behind::release);
     }
 
-    /// Lets no callback be over until [`Self::let_go`].
+    /// Keeps all callbacks pending until [`Self::let_go`].
     pub fn hold(&self) {
         self.state.lock().held = true;
     }
 
-    /// Callbacks may be over again.
+    /// Lets callbacks complete again.
     pub fn let_go(&self) {
         self.state.lock().held = false;
         self.changed.notify_all();
     }
 
-    /// The streams that do nothing before the guest has run a callback that it was given; `None` if it was given none.
-    /// They stay as they are while callbacks are held and nothing passes the gates.
+    /// The streams that do nothing until the guest has run a callback that it got; `None` if it got none. They do not
+    /// change while callbacks are held and nothing passes the gates.
     pub fn blocked(&self) -> Option<Blocked> {
         let (blocks, mut blocked) = {
             let state = self.state.lock();
@@ -293,7 +293,7 @@ impl Callbacks {
             };
             (state.blocks.clone(), blocked)
         };
-        // The driver is asked without the lock: it may hold one of its own while it calls here.
+        // The driver is called without the lock: it may hold one of its own while it calls this module.
         let trusts_events = !self.distrusts_events.load(Ordering::SeqCst);
         let passed = blocks.iter().filter(|block| {
             let is_own = || self.state.lock().pending.get(&block.serial) == Some(&block.place);
@@ -303,7 +303,7 @@ impl Callbacks {
         Some(blocked)
     }
 
-    /// A context has ended, and everything in it.
+    /// Forgets a context that has ended, with everything in it.
     pub fn forget_context(&self, context: u64) {
         let mut state = self.state.lock();
         state.pending.retain(|_, place| place.context != context);
@@ -319,18 +319,18 @@ impl Callbacks {
 /// The streams that wait for callbacks.
 #[derive(Debug, Default)]
 pub struct Blocked {
-    /// Those that have reached one.
+    /// Streams that have reached a callback.
     reached: Vec<Place>,
-    /// Those that have done all before one, or before an event behind one.
+    /// Streams that have done all work before a callback, or before an event behind one.
     passed: Vec<Place>,
 }
 
 impl Blocked {
-    /// Whether a stream of a context does nothing; `apart` are the streams of the context that its legacy stream does
-    /// not wait for.
+    /// Whether a stream of a context is blocked; `apart` are the streams of the context for which its legacy stream
+    /// does not wait.
     ///
-    /// A stream that the legacy stream waits for is behind a callback of that one: work that it was given before comes
-    /// before the callback, and the rest behind it. The same is true the other way round.
+    /// A stream for which the legacy stream waits is blocked by a callback of the legacy stream: its earlier work comes
+    /// before the callback, and its later work behind it. The reverse is also true.
     pub fn has(&self, place: Place, apart: &[u64]) -> bool {
         let is_joined = |stream| stream != 0 && !apart.contains(&stream);
         let here = |of: &&Place| of.context == place.context;

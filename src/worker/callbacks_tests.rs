@@ -80,7 +80,7 @@ fn pitfall_88_the_legacy_stream_and_those_that_it_waits_for_wait_for_each_others
     let by_apart = reached(9);
     assert!(has(&by_apart, 1, 9));
     assert!(!has(&by_apart, 1, 0) && !has(&by_apart, 1, 5));
-    // A mark says nothing of other streams: they may have been given something between it and the callback.
+    // A mark does not show the state of other streams: they may have got work between it and the callback.
     let passed = Blocked {
         reached: Vec::new(),
         passed: vec![Place {

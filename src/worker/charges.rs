@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory that is charged for the guest's contexts and the images in them.
+//! The charges for the guest's contexts and for the code and objects in them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::account::Charge;
 /// The owner of a charge, by the guest's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A context itself.
+    /// The context itself.
     Context(u64),
     /// A raised limit of a context.
     Limit(u64, CUlimit),
@@ -22,7 +22,7 @@ pub enum Owner {
     Handle(u64),
     /// An array, or a mipmapped one.
     Array(u64),
-    /// Memory that a library allocates by a function of the worker's, by its address.
+    /// Memory that a library allocates through a function of the worker, by its address.
     Allocation(u64),
 }
 
@@ -32,7 +32,7 @@ struct Held {
     charge: Charge,
 }
 
-/// The charges, by owner. Those of libraries are with their [`Places`].
+/// The charges, by owner. Those of library handles are in their [`Places`].
 #[derive(Debug, Default)]
 pub struct Charges {
     held: Mutex<HashMap<Owner, Vec<Held>>>,
@@ -40,7 +40,7 @@ pub struct Charges {
 }
 
 impl Charges {
-    /// Keeps a charge until its owner is gone, or the context that the owner is or is in.
+    /// Keeps a charge until its owner ends, or the context that the owner is or belongs to.
     pub fn keep(&self, owner: Owner, context: u64, charge: Option<Charge>) {
         if let Some(charge) = charge {
             let held = Held { context, charge };
@@ -55,34 +55,34 @@ impl Charges {
         held.map(|held| held.charge.bytes()).sum()
     }
 
-    /// The owner is gone.
+    /// Drops the charges of an owner that has ended.
     pub fn forget(&self, owner: Owner) {
         drop(self.take(owner));
     }
 
-    /// The owner is about to go: its charges, which end when they are dropped.
+    /// Takes the charges of an owner that is about to end. Dropping them ends them.
     pub fn take(&self, owner: Owner) -> Vec<Charge> {
         let held = self.held.lock().remove(&owner);
         held.into_iter().flatten().map(|held| held.charge).collect()
     }
 
-    /// Records the charge of a library where it is used.
+    /// Stores the charges of a library for the contexts in which it is used.
     pub fn keep_library(&self, library: u64, places: Arc<Places>) {
         self.libraries.lock().insert(library, places);
     }
 
-    /// The charge of a library where it is used; `None` if there is none.
+    /// The charges of a library for the contexts in which it is used; `None` if there are none.
     pub fn library(&self, library: u64) -> Option<Arc<Places>> {
         self.libraries.lock().get(&library).cloned()
     }
 
-    /// The library is gone.
+    /// Drops the charges of a library that has ended.
     pub fn forget_library(&self, library: u64) {
         let gone = self.libraries.lock().remove(&library);
         drop(gone);
     }
 
-    /// A context is gone, and all that was in it.
+    /// Drops the charges of a context that has ended, with everything in it.
     pub fn forget_context(&self, context: u64) {
         let mut gone = Vec::new();
         let mut all = self.held.lock();
@@ -99,12 +99,12 @@ impl Charges {
 }
 
 impl DeviceMemory {
-    /// Charges device memory; `None` if there is nothing to charge, or no limit. Memory that workers of the VM only
-    /// keep is returned first, if needed.
+    /// Charges device memory; `None` if there is nothing to charge, or no limit. If necessary, memory that the VM's
+    /// workers only keep is returned first.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` if the VM would have more than its limit.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the VM would exceed its limit.
     pub fn reserve(&self, device: CUdevice, bytes: u64) -> Result<Option<Charge>, CUresult> {
         let Some(shares) = self.common.shares.get().filter(|_| bytes > 0) else {
             return Ok(None);
@@ -159,7 +159,7 @@ mod tests {
             charges.keep(owner, one, charge());
         }
         charges.keep(Owner::Context(other), other, charge());
-        // Once a limit's charge was under such a number.
+        // An earlier version kept a limit's charge under such a number.
         charges.forget_context(one | 1 << 56);
         charges.forget(Owner::Context(one | 1 << 56));
         assert_eq!(all.map(|owner| charges.bytes(owner)), [1 << 20; 3]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The common part of a session's parts: the client's objects, each thread's current context, and the memory shared
-//! with the supervisor. A part gets these when the session is made, and does not know the session.
+//! The common state of the components of a session: the client's objects, each thread's current context, and the memory
+//! shared with the supervisor. Components get it when the session is made, and do not know the session.
 
 use std::{
     cell::Cell,
@@ -19,23 +19,23 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Common {
     /// The client's objects.
     pub objects: Objects,
     /// The memory shared with the supervisor, once there is a client.
     pub shares: OnceLock<Shares>,
-    /// The GPUs that it has selected of those, if it has.
+    /// The GPUs of those that it has selected, if it has.
     selected: OnceLock<Vec<u32>>,
     /// The number of contexts that have ended.
     changes: AtomicU64,
-    /// Whether there was ever a green context.
+    /// Whether a green context was ever made.
     pub any_green: AtomicBool,
 }
 
 thread_local! {
-    /// The thread's current context, and [`Common::changes`] when it was seen to live.
+    /// The thread's current context, and the value of [`Common::changes`] when it was last known to exist.
     static CURRENT: Cell<(Entered, u64)> = const { Cell::new((Entered { context: 0, home: 0 }, 0)) };
 }
 
@@ -48,7 +48,7 @@ struct Entered {
     home: u64,
 }
 
-/// The driver's own current context may be another.
+/// The current context is unknown; the driver's may be any.
 const UNKNOWN: Entered = Entered {
     context: u64::MAX,
     home: 0,
@@ -59,7 +59,7 @@ impl Common {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest thread can have such a context.
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest's thread can have such a current context.
     pub fn enter(&self, context: u64) -> Result<(), CUresult> {
         let changes = self.changes();
         let (entered, when) = CURRENT.get();
@@ -80,19 +80,20 @@ impl Common {
         Ok(())
     }
 
-    /// The driver's own idea of the current context changed behind [`Self::enter`].
+    /// Records that the driver's current context was changed without [`Self::enter`].
     pub fn forget_current(&self) {
         CURRENT.set((UNKNOWN, 0));
     }
 
     /// The id of the context that owns the objects that this thread's command makes: its current context, or a green
-    /// one's primary context. Memory, modules, functions and events belong to it; streams do not ([`Self::entered`]).
+    /// context's primary context. Memory, modules, functions and events belong to it; streams do not
+    /// ([`Self::entered`]).
     pub fn current(&self) -> u64 {
         CURRENT.get().0.home
     }
 
-    /// The id of this thread's current context, which may be a green one: streams go with it, and the default stream is
-    /// its own.
+    /// The id of this thread's current context, which may be a green one: streams belong to it, and it has its own
+    /// default stream.
     pub fn entered(&self) -> u64 {
         match CURRENT.get().0 {
             UNKNOWN => 0,
@@ -100,7 +101,7 @@ impl Common {
         }
     }
 
-    /// The current context, for a command that waits and goes on using it.
+    /// The names of the current context, for a command that waits and uses it afterwards.
     pub fn used(&self) -> [Name; 2] {
         [self.current(), self.entered()].map(Name::Object)
     }
@@ -115,34 +116,34 @@ impl Common {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// A context is about to end: from now on no thread takes it for its current one without a look, and nothing in it
-    /// is found.
+    /// Begins the end of a context: from now on each thread checks that its current context exists, and nothing in the
+    /// context is found.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, or it ends already.
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, or if it is already ending.
     pub(super) fn end_context(&self, context: u64) -> Result<Entry, CUresult> {
         let entry = self.objects.end_context(context)?;
         self.changes.fetch_add(1, Ordering::SeqCst);
         Ok(entry)
     }
 
-    /// It does not end after all.
+    /// Cancels the end of a context.
     pub(super) fn keep_context(&self, context: u64) {
         self.objects.keep_context(context);
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The GPU that the client means by a number, as the driver numbers it.
+    /// The driver's number of the client's GPU with this number.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_DEVICE` if it may not use it, or there is none.
+    /// `CUDA_ERROR_INVALID_DEVICE` if there is none, or the client may not use it.
     pub fn gpu(&self, dev: CUdevice) -> Result<CUdevice, CUresult> {
         host_gpu(self.gpus(), dev)
     }
 
-    /// The GPUs that the client uses, in its order; empty for all in the driver's.
+    /// The GPUs that the client uses, in its order; empty for all GPUs in the driver's order.
     pub fn gpus(&self) -> &[u32] {
         match self.selected.get() {
             Some(selected) => selected,
@@ -150,12 +151,12 @@ impl Common {
         }
     }
 
-    /// From now on the client uses these of its GPUs alone, in this order.
+    /// Restricts the client to these of its GPUs, in this order.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for none, for one twice, or if it has selected some before;
-    /// `CUDA_ERROR_INVALID_DEVICE` for one that it may not use.
+    /// `CUDA_ERROR_INVALID_VALUE` for an empty list or a repeated GPU, or if the client has already selected;
+    /// `CUDA_ERROR_INVALID_DEVICE` for a GPU that it may not use.
     pub fn select(&self, devices: &[u32]) -> Result<(), CUresult> {
         let mut selected = Vec::new();
         for &device in devices {
@@ -175,7 +176,7 @@ impl Common {
     }
 }
 
-/// Fills a secret.
+/// Fills a secret with random bytes.
 ///
 /// # Errors
 ///

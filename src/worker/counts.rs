@@ -15,9 +15,9 @@ use crate::account::{self, Counters};
 /// The owner of a range of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// A GPU's.
+    /// GPU memory.
     Device,
-    /// The guest's, registered with CUDA.
+    /// Guest memory, registered with CUDA.
     Host,
 }
 
@@ -71,22 +71,22 @@ fn more(cell: &Cell<u64>, amount: u64) {
     cell.set(cell.get().wrapping_add(amount));
 }
 
-/// A kernel was launched.
+/// Counts a launched kernel.
 pub fn launch() {
     TALLY.with(|tally| more(&tally.launches, 1));
 }
 
-/// A launch, or a crowd of them, went to the driver as a graph.
+/// Counts a launch, or a group of launches, that was submitted as a graph.
 pub fn launch_graph() {
     TALLY.with(|tally| more(&tally.launch_graphs, 1));
 }
 
-/// A command is carried out.
+/// Counts an executed command.
 pub fn command() {
     TALLY.with(|tally| more(&tally.commands, 1));
 }
 
-/// Bytes were copied, or are being copied.
+/// Counts copied bytes, at the start or the end of the copy.
 pub fn copy(to: Memory, from: Memory, bytes: u64) {
     TALLY.with(|tally| {
         more(&tally.copies, 1);
@@ -94,7 +94,7 @@ pub fn copy(to: Memory, from: Memory, bytes: u64) {
     });
 }
 
-/// The same of a part of a copy that travels in several; the one at offset 0 is counted as the copy.
+/// The same for a part of a copy. The part at offset 0 also counts as one copy.
 pub fn copy_part(to: Memory, from: Memory, bytes: u64, offset: u64) {
     TALLY.with(|tally| {
         more(&tally.copies, u64::from(offset == 0));
@@ -118,19 +118,19 @@ pub fn flush(common: &Common) {
     }
 }
 
-/// Says how much something is that comes and goes.
+/// Sets a gauge.
 pub fn set(common: &Common, which: impl FnOnce(&Counters) -> &AtomicU64, amount: u64) {
     if let Some(shares) = common.shares.get() {
         which(&shares.account.counters).store(amount, Ordering::Relaxed);
     }
 }
 
-/// The number of records in `bytes` bytes of a ring, if they are as long as those before: `records` of `read` bytes
-/// together. To count them, the guest's memory would have to be read twice.
+/// The estimated number of records in `bytes` bytes of a ring, if they are as long as those before: `records` records
+/// in `read` bytes. An exact count would have to read the guest's memory twice.
 pub fn estimate(bytes: u64, records: u64, read: u64) -> u64 {
     let records = u128::from(bytes) * u128::from(records.max(1));
     let estimate = records.div_ceil(u128::from(read.max(1)));
-    // A record is 16 bytes long at least.
+    // A record has at least 16 bytes.
     u64::try_from(estimate).unwrap_or(u64::MAX).min(bytes / 16)
 }
 

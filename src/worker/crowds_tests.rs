@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tests of the launches that go to the driver as a graph, on [`crate::cuda::double`].
+//! Tests of launches that are submitted as graphs, on [`crate::cuda::double`].
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -68,7 +68,7 @@ fn launch(rig: &Rig, word: u64) -> request::cuLaunchKernelEx {
     }
 }
 
-/// So many launches, each with its own word from `from` on.
+/// This many launches with successive words, beginning at `from`.
 fn crowd(rig: &Rig, launches: usize, from: u64) -> Waiting {
     let mut waiting = Waiting::default();
     for index in 0..launches as u64 {
@@ -78,7 +78,7 @@ fn crowd(rig: &Rig, launches: usize, from: u64) -> Waiting {
     waiting
 }
 
-/// Has a graph made, of a crowd that has come often enough.
+/// Repeats a crowd until a graph is made of it.
 fn make(rig: &Rig, crowds: &mut Crowds) {
     let crowd = crowd(rig, CROWD, 0);
     while !crowds.issue(rig.session, &crowd) {}
@@ -94,14 +94,14 @@ fn a_crowd_that_comes_back_becomes_a_graph_whose_parameters_follow() {
     while !crowds.issue(rig.session, &first) {
         refused += 1;
     }
-    // One that came once is nothing to make a graph of.
+    // No graph is made of a crowd that occurs once.
     assert!(refused > 1);
     assert_eq!(double::calls("cuGraphAddKernelNode_v2"), CROWD);
     assert_eq!(double::calls("cuGraphLaunch"), 1);
     let set = || double::calls("cuGraphExecKernelNodeSetParams_v2");
     assert!(crowds.issue(rig.session, &first));
     assert_eq!((double::calls("cuGraphLaunch"), set()), (2, 0));
-    // Each launch's word is another than before.
+    // Each launch has another word than before.
     assert!(crowds.issue(rig.session, &crowd(&rig, CROWD, 1)));
     assert_eq!((double::calls("cuGraphLaunch"), set()), (3, CROWD));
     assert_eq!(double::calls("cuGraphAddKernelNode_v2"), CROWD);
@@ -156,13 +156,13 @@ fn a_graph_ends_with_what_it_was_made_of() {
     let [context, other] = rig.contexts;
     let mut crowds = Crowds::default();
     make(&rig, &mut crowds);
-    // A function that is gone is not launched, though the graph has it still.
+    // A function that has ended is not launched, although the graph still contains it.
     rig.works(request::cuModuleUnload { hmod: rig.module }, context);
     assert!(!crowds.issue(rig.session, &crowd(&rig, CROWD, 0)));
     assert_eq!(double::calls("cuGraphLaunch"), 1);
     crowds.forget();
     assert_eq!(double::calls("cuGraphExecDestroy"), 1);
-    // Nothing of a context is left when it ends: neither graphs nor events.
+    // When a context ends, neither graphs nor events of it are left.
     crowds.end_context(context);
     assert_eq!(double::calls("cuEventDestroy_v2"), 1);
     rig.works(request::cuCtxDestroy_v2 { ctx: context }, other);
@@ -179,12 +179,12 @@ fn a_context_that_is_about_to_end_gets_no_graph() {
     for _ in 0..100 {
         assert!(!crowds.issue(rig.session, &crowd(&rig, CROWD, 0)));
     }
-    // It did not end.
+    // The end of the context was cancelled.
     crowds.settle_context(rig.contexts[0]);
     let crowd = crowd(&rig, CROWD, 0);
     while !crowds.issue(rig.session, &crowd) {}
     assert_eq!(double::calls("cuGraphAddKernelNode_v2"), 2 * CROWD);
-    // Streams with attributes would give them to launches, but not to nodes.
+    // Attributes of streams apply to launches, but not to nodes.
     crowds.switch_off();
     for _ in 0..100 {
         assert!(!crowds.issue(rig.session, &crowd));
@@ -200,7 +200,7 @@ fn a_graph_that_cannot_be_launched_leaves_it_to_the_launches() {
     let crowd = crowd(&rig, CROWD, 0);
     assert!(!crowds.issue(rig.session, &crowd));
     double::set_graph_launch(CUDA_SUCCESS);
-    // Nothing is kept for the client, and nothing of the graph.
+    // No error is stored for the client, and the graph was removed.
     assert_eq!(rig.session.take_deferred(), CUDA_SUCCESS);
     assert_eq!(double::calls("cuGraphExecDestroy"), 1);
     while !crowds.issue(rig.session, &crowd) {}
@@ -217,7 +217,7 @@ fn graphs_that_are_not_over_keep_others_back() {
     while crowds.issue(rig.session, &crowd) {
         given += 1;
     }
-    // No more launches are in flight than the driver's own queue has room for: 1024.
+    // The number of launches in flight does not exceed the room of the driver's own queue: 1024.
     assert!(given > 1 && given * CROWD <= 1024, "{given}");
     double::set_over(true);
     assert!(crowds.issue(rig.session, &crowd));
@@ -263,7 +263,7 @@ fn a_ring_with_a_backlog_gives_the_driver_graphs_and_every_launch() {
     // SAFETY: the regions keep the memory mapped from now on.
     let area = unsafe { Area::new(base as *mut u8) };
     let mut producer = Producer::new(area, 0);
-    // More than a whole number of crowds, and something else in between.
+    // More than a whole number of crowds, with other commands in between.
     let (launches, queries) = (21 * CROWD + 5, 2);
     let query = request::cuStreamQuery {
         hStream: rig.streams[0],
@@ -285,7 +285,7 @@ fn a_ring_with_a_backlog_gives_the_driver_graphs_and_every_launch() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Launches, of which each is an own command; how many went as graphs.
+/// Executes launches, each as a separate command; returns the number of those submitted as graphs.
 fn launched(rig: &Rig, launches: impl IntoIterator<Item = request::cuLaunchKernelEx>) -> usize {
     let graphs = double::calls("cuGraphLaunch");
     let plain = double::calls("cuLaunchKernel");
@@ -319,7 +319,8 @@ fn a_launch_that_recurs_goes_as_a_graph_whose_parameters_follow() {
     // The same parameters as before.
     assert_eq!(launched(&rig, [launch(&rig, 9)]), 1);
     assert_eq!(set() - before, 10);
-    // Another shape is another launch, and so is the same in another stream: its graph would wait for the first one's.
+    // Another shape is another launch, and so is the same launch in another stream: its graph would wait for the first
+    // one's.
     let mut other = launch(&rig, 0);
     other.config.grid_x = 2;
     assert_eq!(launched(&rig, [other.clone()]), 0);
@@ -337,7 +338,7 @@ fn the_graph_of_a_launch_ends_with_what_it_was_made_of() {
     let [context, other] = rig.contexts;
     let destroyed = || double::calls("cuGraphExecDestroy");
     launched(&rig, recurring(&rig, 100));
-    // This driver does not know it. A change that fails may still be one.
+    // This driver does not know the function. A failed change may still have an effect.
     run(
         rig.session,
         request::cuCtxSetLimit { limit: 0, value: 1 },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Streams and events that end as soon as they are no longer in use: see [`super::grace`].
+//! Streams and events that are destroyed when they are no longer in use: see [`super::grace`].
 //!
-//! Their destruction is a post, so its caller waits for nothing. If another thread's command may use one, a thread of
-//! the worker's own destroys it when that has ended.
+//! Their destruction is a post, so its caller does not wait. If another thread's command may use the object, a separate
+//! thread destroys it after the end of that command.
 
 use std::{sync::OnceLock, thread, time::Duration};
 
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// The pause of the thread between two looks at first. As long as nothing can be destroyed, it gets ever longer.
+/// The first interval between two checks of the thread. It grows as long as nothing can be destroyed.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Hidden objects that are about to end.
+/// Hidden objects that wait for their destruction.
 #[derive(Debug, Clone, Copy)]
 struct Doomed {
     id: u64,
@@ -41,7 +41,7 @@ impl Doomed {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Deferred {
     common: &'static Common,
@@ -50,13 +50,13 @@ pub struct Deferred {
     started: OnceLock<bool>,
 }
 
-/// An object that ends by a post.
+/// A kind of object that is destroyed by a post.
 pub trait Posted: Object {
     /// The driver's function that destroys it.
     ///
     /// # Safety
     ///
-    /// The handle is the driver's, lives, and is no longer in use.
+    /// The handle comes from the driver, exists, and is no longer in use.
     unsafe fn destroy(raw: u64) -> Result<(), CUresult>;
 }
 
@@ -75,7 +75,7 @@ impl Posted for Event {
 }
 
 impl Deferred {
-    /// Nothing yet.
+    /// Without any objects.
     pub fn new(common: &'static Common) -> Self {
         Self {
             common,
@@ -89,11 +89,11 @@ impl Deferred {
         self.doomed.lock()
     }
 
-    /// Destroys an object of which [`super::objects::Objects::end`] gave the entry: now, or later.
+    /// Destroys an object whose entry [`super::objects::Objects::end`] returned, now or later.
     ///
     /// # Errors
     ///
-    /// The driver's code, where it is known by now; then the object is still there.
+    /// The driver's error code, if it is already known; the object then still exists.
     pub fn destroy<K: Posted>(&'static self, id: u64, entry: &Entry) -> Result<(), CUresult> {
         let doomed = Doomed {
             id,
@@ -122,7 +122,7 @@ impl Deferred {
         Ok(())
     }
 
-    /// Whether there is a thread. Without one, the next destruction looks.
+    /// Whether the thread runs. Without it, the next destruction checks.
     fn starts(&'static self) -> bool {
         *self.started.get_or_init(|| {
             let thread = thread::Builder::new().name("later".into());
@@ -152,7 +152,7 @@ impl Deferred {
         let common = self.common;
         let mut any = false;
         loop {
-            // A context does not end between the look at it and the driver's call.
+            // A context does not end between this check and the driver's call.
             let _uses = grace::enter(0, false);
             let next = {
                 let mut doomed = self.doomed();
@@ -173,14 +173,14 @@ impl Deferred {
             } else if common.objects.home(doomed.context) == doomed.context {
                 common.objects.remove(doomed.id);
             }
-            // Objects that a green context has at its end are destroyed with it.
+            // The end of a green context also destroys objects in it.
             if common.entered() != entered {
                 let _ = common.enter(entered);
             }
         }
     }
 
-    /// A context has ended, with everything in it.
+    /// Forgets a context that has ended, with everything in it.
     pub fn forget_context(&self, context: u64) {
         self.doomed().retain(|doomed| doomed.context != context);
     }

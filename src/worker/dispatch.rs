@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! From a command's bytes to a call of the driver, by the API table.
+//! Decodes commands and calls the driver, by the API table.
 
 use gpgpu_protocol::{
     api::{Request, request, *},
@@ -35,7 +35,7 @@ impl<R> From<CUresult> for Failed<R> {
     }
 }
 
-/// The result of a command, and its reply's bytes; a reply that says nothing takes no memory.
+/// The result of a command, and its encoded reply; an empty reply takes no memory.
 #[derive(Debug)]
 pub struct Answer {
     /// The code.
@@ -44,7 +44,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer that is a code alone.
+    /// An answer without a reply.
     pub const fn code(result: CUresult) -> Self {
         Self {
             result,
@@ -72,7 +72,7 @@ impl Answer {
         Self { result, reply }
     }
 
-    /// The head as it travels to the client.
+    /// The encoded header for the client.
     pub fn head(&self, session: &Session) -> [u8; size_of::<StreamAnswer>()] {
         zerocopy::transmute!(StreamAnswer {
             result: self.result.into(),
@@ -80,17 +80,17 @@ impl Answer {
         })
     }
 
-    /// The bytes behind the head.
+    /// The bytes behind the header.
     pub fn reply(&self) -> &[u8] {
         &self.reply
     }
 
-    /// The same, without the answer.
+    /// The same, consuming the answer.
     pub fn into_reply(self) -> Vec<u8> {
         self.reply
     }
 
-    /// Bytes of both.
+    /// The total size in bytes.
     pub fn len(&self) -> usize {
         size_of::<StreamAnswer>() + self.reply.len()
     }
@@ -103,12 +103,12 @@ fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
     Ok(request)
 }
 
-/// The streams that the caller of a `fence` operation waits for, once it was issued.
+/// The work for which the caller of a `fence` operation waits, after the operation was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// All that the stream with this id was given.
+    /// All work of the stream with this id.
     Stream(u64),
-    /// All that the current context was given.
+    /// All work of the current context.
     Context,
 }
 
@@ -117,7 +117,7 @@ impl Until {
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     pub fn wait(self, session: &Session) -> Result<(), CUresult> {
         match self {
             Self::Stream(stream) => {
@@ -140,12 +140,12 @@ impl Until {
 pub enum Carried {
     /// It is done, or failed.
     Done(Answer),
-    /// It was issued, and succeeds once this is over; its reply has nothing to say. With it comes the passage that it
-    /// was issued with.
+    /// It was issued, and succeeds once this wait is over; its reply is empty. It comes with the passage under which it
+    /// was issued.
     Issued(Until, Option<Passage>),
 }
 
-/// Enters the context of a command, and passes the gates of the GPUs that it uses.
+/// Enters the context of a command, and passes the gates of its GPUs.
 fn enter<R: Request + Naming>(
     session: &Session,
     context: u64,
@@ -154,7 +154,7 @@ fn enter<R: Request + Naming>(
     if R::GIVES != Gives::Nothing {
         let mut named = request.named();
         if named.graph != 0 && session.gates.spans() {
-            // The operation refuses a graph that is not there.
+            // If the graph does not exist, the operation refuses it.
             let graph = session.executables.graphs.find(named.graph);
             named.gpus = graph.map_or(0, |graph| graph.gpus());
         }
@@ -164,7 +164,7 @@ fn enter<R: Request + Naming>(
     match session.enter(context) {
         Ok(()) => Ok(None),
         Err(code) if R::OPERATION.needs_context() => Err(code),
-        // Rather none than that of an earlier command.
+        // With the context of an earlier command, the call could succeed.
         Err(_) => session.enter(0).map(|()| None),
     }
 }
@@ -224,11 +224,11 @@ macro_rules! table {
             }
         })*
 
-        /// Carries out one command, whose header names a context.
+        /// Executes one command, whose header names a context.
         ///
         /// # Errors
         ///
-        /// The operation is unknown, came by the ring though it does not travel so, or the arguments are not its own.
+        /// The operation is unknown, came by the ring although it must not, or has invalid arguments.
         #[allow(non_snake_case)]
         pub fn dispatch(session: &Session, op: u16, context: u64, arguments: &[u8], data: Data) -> Result<Carried, Malformed> {
             let _ = data;
@@ -249,7 +249,7 @@ macro_rules! table {
         ///
         /// # Panics
         ///
-        /// If a request that is written again says something else about where it runs.
+        /// If the re-encoded request runs in another place than the original.
         #[cfg(any(test, fuzzing))]
         pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
             fn again<T: Wire>(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {

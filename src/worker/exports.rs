@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The part of the client's device memory that the device process knows, so that a mover can reach it.
+//! The part of the client's device memory that the device process knows, so that a mover can access it.
 
 use std::{collections::HashMap, os::fd::AsFd};
 
@@ -11,7 +11,7 @@ use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
 /// The exports that the device process knows.
 #[derive(Debug)]
 pub struct Exports {
-    /// The channel to it; none in tests of parts of a worker.
+    /// The channel to the device process; `None` in unit tests.
     end: Option<&'static WorkerEnd>,
     state: Mutex<State>,
 }
@@ -19,13 +19,13 @@ pub struct Exports {
 #[derive(Debug, Default)]
 struct State {
     clock: u64,
-    /// By number, when each was used last.
+    /// The time of the last use of each export, by number.
     told: HashMap<u32, u64>,
 }
 
 /// A command's answer, once its data is moved.
 pub struct Moved<'a> {
-    /// The command's.
+    /// The number of the command.
     pub seq: u64,
     /// The number of bytes of its stream before the command of the data.
     pub carried_out: u32,
@@ -34,7 +34,7 @@ pub struct Moved<'a> {
 }
 
 impl Exports {
-    /// None yet.
+    /// An empty set.
     pub fn new(end: Option<&'static WorkerEnd>) -> Self {
         Self {
             end,
@@ -46,7 +46,8 @@ impl Exports {
         self.state.lock()
     }
 
-    /// Names a place for a command's data, and its export where that is new; `None` if it is no place any more.
+    /// Reports the place of a command's data, and its export if the device process does not know it yet; `None` if the
+    /// place no longer exists.
     ///
     /// # Errors
     /// The channel's.
@@ -59,7 +60,7 @@ impl Exports {
         let Some(end) = self.end else {
             return Ok(None);
         };
-        // No message about a number follows its withdrawal.
+        // No message about a number may follow its withdrawal.
         let mut state = self.state();
         state.clock += 1;
         let now = state.clock;
@@ -89,7 +90,7 @@ impl Holders for Exports {
         let mut state = self.state();
         for number in numbers {
             if state.told.remove(number).is_some() && end.unexport((*number).into()).is_err() {
-                // A channel that fails has ended the receiving thread too.
+                // A failed channel also ends the receiving thread.
                 return;
             }
         }

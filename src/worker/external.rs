@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Commands whose data is not in the staging area: a mover moves it.
+//! Commands with data outside the staging area, which a mover moves.
 //!
-//! This executes the stream's commands before the copy, and all of the copy but its bytes: the check of its range, and
-//! the wait for the earlier work of the copy's stream. Then the device process gets the export and the offset of the
-//! bytes. The worker never names guest memory here.
+//! This module executes the stream's commands before the copy, and everything of the copy except the transfer: it
+//! checks the range, and waits for the earlier work of the copy's stream. Then it reports the export and the offset of
+//! the bytes to the device process. The worker never names guest memory here.
 
 use gpgpu_protocol::{
     api::{Gives, Property, Request, Stream, is, request},
@@ -27,7 +27,7 @@ use super::{
 use crate::cuda::driver;
 use crate::ipc;
 
-/// The copy that a stream ends with.
+/// The copy at the end of a stream.
 struct Copy {
     context: u64,
     address: CUdeviceptr,
@@ -36,18 +36,18 @@ struct Copy {
     op: u16,
 }
 
-/// The way of a copy.
+/// The next step for a copy.
 enum Fate {
     /// Its bytes can be moved.
     At(Place),
     /// They have to be staged.
     Staged,
-    /// There is nothing to move.
+    /// The copy failed.
     Failed(CUresult),
 }
 
 impl Job {
-    /// Carries the stream out but for the data.
+    /// Executes the stream, except for the transfer of its data.
     pub(super) fn execute_external(&self) -> Result<(), ipc::Error> {
         let malformed = || self.end.answer(self.seq, status::MALFORMED, &[], 0);
         let copy = match last_copy(self) {
@@ -103,13 +103,13 @@ impl Job {
                 copy.count(self.data_offset);
                 Ok(())
             }
-            // It was freed meanwhile.
+            // It was freed in the meantime.
             None => self.end.not_movable(self.seq, before as u32),
         }
     }
 }
 
-/// The copy that the stream ends with, and how many bytes come before it; `None` if it ends with something else.
+/// The copy at the end of the stream, and the number of bytes before it; `None` if the last command is not a copy.
 fn last_copy(job: &Job) -> Result<Option<(Copy, usize)>, Malformed> {
     let mut commands = Commands(&job.stream);
     let mut last = None;
@@ -159,7 +159,7 @@ fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
 }
 
 impl Copy {
-    /// Counts it: from here on the bytes are a mover's.
+    /// Counts the copy, whose bytes a mover moves from here on.
     fn count(&self, offset: u64) {
         let (to, from) = match self.op {
             request::gpgpuCopyIn::OP => (Memory::Device, Memory::Host),
@@ -169,7 +169,7 @@ impl Copy {
         counts::copy_part(to, from, self.bytes, offset);
     }
 
-    /// Sees to all but the bytes.
+    /// Executes everything except the transfer.
     fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
         let _uses = grace::enter(self.context, true);
         let named = Named {
@@ -189,7 +189,7 @@ impl Copy {
             return Ok(Fate::Staged);
         };
         wait_for(stream, || {
-            // Others may have the GPU meanwhile.
+            // Other VMs may have the GPU in the meantime.
             drop(passage);
             session.wait_in(id, &[(self.address, self.bytes)]);
         })?;
@@ -197,12 +197,12 @@ impl Copy {
     }
 }
 
-/// Waits until a copy that was issued to the stream now would begin; calls `begin` before it waits.
+/// Waits until a copy that is now issued to the stream would begin; calls `begin` before it waits.
 fn wait_for(stream: CUstream, begin: impl FnOnce()) -> Result<(), CUresult> {
     let mut event = std::ptr::null_mut();
-    // Waiting for the stream itself does not do: one on which nothing was issued since still comes after the legacy
-    // stream's work, and that one after every other's. SAFETY: the stream is the driver's and lives; the event is made
-    // and ended here.
+    // Synchronizing the stream is not enough: a stream without later work still comes after the legacy stream's work,
+    // and that comes after the work of all others.
+    // SAFETY: the stream is the driver's and lives; the event is made and ended here.
     unsafe {
         driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)?;
         let recorded = driver::cuEventRecord(event, stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! With the grant held back, nothing that a client sends reaches the GPU, on [`super::double`].
+//! Without a grant, no command of a client reaches the GPU, on [`super::double`].
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ use crate::{
     ipc::{MapRun, sealed_memfd},
 };
 
-/// Bytes of a row, rows, and bytes from row to row, of whatever has such.
+/// The size of a row, the number of rows, and the pitch, for all commands that need them.
 const WIDTH: usize = 16;
 const HEIGHT: usize = 16;
 const PITCH: usize = 64;
@@ -47,7 +47,7 @@ const NUMBER: u32 = 4;
 /// The address of the ring in the guest.
 const RING: u64 = 0x1234_5690_0000;
 
-/// A valid argument for an operation that gives the GPU something.
+/// A valid argument for an operation that submits work to the GPU.
 trait Good: Arg {
     /// The argument of this name.
     fn good(rig: &Rig, argument: &str) -> Self::Request;
@@ -169,12 +169,12 @@ impl Good for LaunchConfig {
     }
 }
 
-/// A good command of an operation, but for its head.
+/// Makes a valid command of an operation, without its header.
 type Make = fn(&Rig) -> Vec<u8>;
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
-        /// The operations of the table that give the GPU something.
+        /// The operations of the table that submit work to the GPU.
         fn operations() -> Vec<(u16, &'static str, Make)> {
             let mut all = Vec::<(u16, &'static str, Make)>::new();
             $(operations!(@ all $op $name ($($arg : $ty),*) $($is)*);)*
@@ -211,7 +211,7 @@ fn command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
-/// Executes a command with as many bytes beside it as its rows have. No one waits for its GPU work.
+/// Executes a command with as much data as its rows have. It does not wait for the GPU.
 fn run(session: &Session, command: &[u8]) -> CUresult {
     let (input, mut output) = ([5_u8; WIDTH * HEIGHT], [0_u8; WIDTH * HEIGHT]);
     let data = Data {
@@ -225,7 +225,7 @@ fn run(session: &Session, command: &[u8]) -> CUresult {
     answer.result
 }
 
-/// Has the client share its GPU, of which it has no grant.
+/// Makes the client share its GPU, without a grant.
 fn share(session: &Session) -> &Lease {
     let terms = TermsView::map(Arc::clone(Terms::new().unwrap().file())).unwrap();
     let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
@@ -254,7 +254,7 @@ fn set_ring_up(rig: &Rig) {
     rig.works(request::gpgpuRingSetup { address: RING }, rig.contexts[0]);
 }
 
-/// Whatever context the command's head names: none, another one, or the one that its stream is in.
+/// This holds for any context in the command's header: none, another one, or that of its stream.
 #[test]
 fn without_a_grant_no_command_reaches_the_gpu() {
     let rig = Rig::new();
@@ -299,7 +299,7 @@ fn without_a_grant_no_command_reaches_the_gpu() {
     grant(grant::OPEN);
     for (thread, (name, context, _)) in threads.into_iter().zip(&commands) {
         let result = thread.join().unwrap();
-        // A command without a stream and a context runs nowhere.
+        // A command without a stream and a context cannot run.
         let is_fine = [CUDA_SUCCESS, CUDA_ERROR_INVALID_CONTEXT].contains(&result)
             || names_no_event(name) && result == CUDA_ERROR_INVALID_HANDLE;
         assert!(is_fine, "{name} in context {context:#x}: {result}");
@@ -314,7 +314,7 @@ fn without_a_grant_no_command_reaches_the_gpu() {
         assert_eq!(run(session, &command), CUDA_SUCCESS, "{name}");
         assert!(double::calls_here() > before, "{name} does nothing");
     }
-    // Nothing of this session calls the driver after its test.
+    // No thread of this session may call the driver after its test.
     grant(grant::CLOSED);
     while lease.returned.load(SeqCst) != NUMBER {
         thread::yield_now();
@@ -322,13 +322,12 @@ fn without_a_grant_no_command_reaches_the_gpu() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Whether a command is about a shared event, of which the client here has none: it passes the gate, and finds none
-/// behind it.
+/// Whether a command needs a shared event, of which the client here has none: it passes the gate, and then fails.
 fn names_no_event(name: &str) -> bool {
     matches!(name, "gpgpuIpcEventRecord" | "gpgpuIpcEventWait")
 }
 
-/// The content of a valid command of a composed function; `None` for functions that no code here composes.
+/// The content of a valid command of a composed function; `None` for functions that this test does not compose.
 fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     use libraries::cublaslt::{
         attributes::Class,
@@ -387,18 +386,18 @@ const PLANS: [(Class, &str); 8] = [
     (Class::NvjpegEncoderParams, "nvjpegEncoderParamsCreate"),
 ];
 
-/// The class of the plan that an argument is, and the function that makes it.
+/// The class of the plan that an argument names, and the function that makes it.
 fn plan(kind: &Kind) -> Option<(Class, &'static str)> {
     let is_of = |class| [Kind::New(class), Kind::Object(class), Kind::Gone(class)].contains(kind);
     PLANS.into_iter().find(|(class, _)| is_of(*class))
 }
 
-/// The id of the plan that goes with a handle.
+/// The id of the plan for a handle.
 fn plan_of(class: Class, handle: u64) -> u64 {
     handle & !0xff | u64::from(class.number())
 }
 
-/// A good command of a library's function on a handle of its own.
+/// A valid command of a library's function, on a handle of its own.
 fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u64) -> Vec<u8> {
     let words: Vec<u64> = of
         .kinds
@@ -423,7 +422,7 @@ fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u6
     command(of.operation.op, context, &writer.into_bytes())
 }
 
-/// Each on a handle with a stream, whatever context the command's head names.
+/// Each is called on a handle with a stream, with any context in the command's header.
 #[test]
 fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
     let rig = Rig::new();
@@ -438,13 +437,13 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
             let handle = class.id(serial);
             let makes = |of: &&libraries::Function| of.makes().is_some_and(|(_, of)| of == class);
             let creates = libraries::functions().find(makes).unwrap();
-            // Others name their streams.
+            // Other functions name their streams.
             let sets_stream = class.sets_stream();
             let sets_stream = sets_stream.map(|name| creates.library().find(name));
             let plans = of.kinds.iter().filter_map(plan);
             let plans = plans.map(|(_, name)| creates.library().find(name));
             let firsts = [Some(creates), sets_stream].into_iter().flatten();
-            // A stream is decoded once it was given a JPEG.
+            // A stream can be decoded once it has got a JPEG.
             let stream = Kind::Object(Class::NvjpegStream);
             let parses = of.kinds.contains(&stream);
             let parses = parses.then(|| Library::Nvjpeg.find("nvjpegJpegStreamParse"));
@@ -495,7 +494,7 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Another thread of the guest ends it: its descriptors are the library's to read until the call returns.
+/// Another thread of the guest destroys the plan, but the library may read its descriptors until the call returns.
 #[test]
 fn a_plan_is_ended_after_the_product_that_uses_it() {
     let rig = Rig::new();

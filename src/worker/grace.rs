@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Grace periods: nothing that a command has found is destroyed before the command ends.
+//! Grace periods: no object that a command has looked up is destroyed before the command ends.
 //!
 //! The guest's threads share their objects, and the driver uses a handle or an address after the lock of the look-up's
-//! table is released. So each thread announces the begin and the end of a command in a slot of its own ([`enter`]). A
+//! table was released. So each thread announces the begin and the end of a command in a slot of its own ([`enter`]). A
 //! thread that destroys an object first hides it from look-ups, then takes the time ([`Ticket::now`]), and destroys it
 //! once every command that had begun by then has ended. This is read-copy-update with the commands as readers.
 //!
 //! # Commands that wait
 //!
 //! A command that waits for the GPU must not delay the end of objects that it does not use. Before it waits it names
-//! the objects that it still uses, and counts for no others from then on ([`narrow`]). A command that waits before any
-//! look-up, for example for the gate, is outside meanwhile ([`pause`]). So a grace period lasts as long as a call of
-//! the driver that issues work. The longest of these is a launch into a full stream. It names no memory
+//! the objects that it still uses, and delays only their end from then on ([`narrow`]). A command that waits before any
+//! look-up, for example for the gate, is outside during that time ([`pause`]). So a grace period lasts as long as a
+//! call of the driver that issues work. The longest such call is a launch into a full stream. It names no memory
 //! ([`Property::Memory`](gpgpu_protocol::api::Property::Memory)), so it does not delay the end of memory.
 //!
 //! # What is protected, and how
@@ -37,7 +37,8 @@
 //! | the worker's own events: marks of gates, of frees | with their context, or under the lock by which they are used |
 //! | an export that a mover copies from | the mover has a reference of its own to the physical memory |
 //!
-//! A thread that waits for a grace period is not inside itself, and holds no lock that a thread inside could wait for.
+//! A thread that waits for a grace period must not be inside itself, and must hold no lock for which a thread inside
+//! could wait.
 
 use std::{
     cell::Cell,
@@ -56,9 +57,9 @@ use gpgpu_protocol::api::{Library, Module, Object, object_kind};
 /// The objects that a command continues to use while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
-    /// The object with this id, with all in it if it is a context; 0 is none.
+    /// The object with this id, with everything in it if it is a context; 0 for none.
     Object(u64),
-    /// The context with this id, whose work a thread of the worker itself waits for.
+    /// The context with this id, for whose work a thread of the worker itself waits.
     Watched(u64),
     /// All contexts.
     Contexts,
@@ -78,7 +79,7 @@ pub enum Name {
 pub enum Ending {
     /// The object with this id.
     Object(u64),
-    /// The context with this id, and all in it.
+    /// The context with this id, and everything in it.
     Context(u64),
     /// Memory.
     Memory {
@@ -110,18 +111,18 @@ impl Ending {
     }
 }
 
-/// The time, which goes on with each ticket. 0 is none.
+/// The time, which advances with each ticket. 0 is no time.
 static NOW: AtomicU64 = AtomicU64::new(1);
-/// The slot of each thread that has carried out a command.
+/// The slot of each thread that has executed a command.
 static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
 
 const USES_MEMORY: u64 = 1;
 
-/// The announcement of a thread. It has a cache line of its own, because the thread writes to it with each command.
+/// The announcement of a thread. It has a cache line of its own, because the thread writes it with each command.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot {
-    /// The start of its command by [`NOW`], doubled, with [`USES_MEMORY`]; 0 while it is outside.
+    /// The start of its command by [`NOW`], doubled, with [`USES_MEMORY`]; 0 while the thread is outside.
     since: AtomicU64,
     /// The context of its command.
     context: AtomicU64,
@@ -136,7 +137,7 @@ impl Slot {
 
 struct Mine {
     slot: Arc<Slot>,
-    /// The number of [`Inside`]s.
+    /// The nesting depth of [`Inside`]s.
     depth: Cell<u32>,
     /// The number of names.
     named: Cell<usize>,
@@ -159,8 +160,8 @@ impl Mine {
 
     fn begin(&self, flags: u64) {
         let now = NOW.load(Ordering::Relaxed) << 1;
-        // A thread that hides an object reads the slots afterwards, and this thread reads the tables: one of the two
-        // sees the other.
+        // The thread that hides an object reads the slots afterwards, and this thread reads the tables afterwards: at
+        // least one of the two sees the other.
         self.slot.since.swap(now | flags, Ordering::SeqCst);
     }
 }
@@ -175,17 +176,17 @@ thread_local! {
     static MINE: Mine = Mine::new();
 }
 
-/// A command under way, until it is dropped.
+/// A running command, until this is dropped.
 #[derive(Debug)]
 pub struct Inside {
     named: usize,
     is_nested: bool,
-    /// It is this thread's.
+    /// It must stay in this thread.
     _mine: PhantomData<*const ()>,
 }
 
-/// A command of this thread begins, in a context. Within another it is a part of that one, unless that one is
-/// [`narrow`]: then it may look things up until it is dropped.
+/// Begins a command of this thread, in a context. A nested command is a part of the outer one. If the outer one is
+/// [`narrow`], the nested one may look up objects until it is dropped.
 pub fn enter(context: u64, uses_memory: bool) -> Inside {
     MINE.with(|mine| {
         mine.depth.set(mine.depth.get() + 1);
@@ -202,7 +203,7 @@ pub fn enter(context: u64, uses_memory: bool) -> Inside {
     })
 }
 
-/// The command is in another context than was said.
+/// Corrects the context of the command.
 pub fn set_context(context: u64) {
     MINE.with(|mine| mine.slot.context.store(context, Ordering::Relaxed));
 }
@@ -223,7 +224,8 @@ impl Drop for Inside {
     }
 }
 
-/// From here to its end the command uses only this of the objects that it has found: it may wait.
+/// Declares that from here to its end the command uses only these of the objects that it has looked up. Afterwards it
+/// may wait.
 pub fn narrow(names: &[Name]) {
     MINE.with(|mine| {
         if mine.depth.get() == 0 {
@@ -237,14 +239,14 @@ pub fn narrow(names: &[Name]) {
     });
 }
 
-/// A wait of a command that uses nothing yet, until it is dropped.
+/// A wait of a command that uses no objects yet, until this is dropped.
 #[derive(Debug)]
 pub struct Paused {
     flags: Option<u64>,
     _mine: PhantomData<*const ()>,
 }
 
-/// The command waits. Earlier look-ups must be repeated afterwards.
+/// Begins a wait of the command. Look-ups before it must be repeated afterwards.
 pub fn pause() -> Paused {
     let since = MINE.with(|mine| mine.slot.since.swap(0, Ordering::Release));
     Paused {
@@ -253,8 +255,8 @@ pub fn pause() -> Paused {
     }
 }
 
-/// Locks state that a command uses exclusively. Its holder may be waiting for the GPU, so a command that waits for the
-/// lock is outside.
+/// Locks state that a command uses exclusively. The holder may be waiting for the GPU, so a command is outside while it
+/// waits for the lock.
 pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     match state.try_lock() {
         Some(state) => state,
@@ -273,7 +275,7 @@ impl Drop for Paused {
     }
 }
 
-/// The end of modules, a library or a context, whose globals may be in no table but the driver's; until it is dropped.
+/// The end of modules, a library or a context, whose globals may be known only to the driver; until this is dropped.
 #[derive(Debug)]
 pub struct Unload(Ticket);
 
@@ -284,7 +286,7 @@ fn unloads() -> MutexGuard<'static, Vec<u64>> {
 }
 
 impl Unload {
-    /// It begins: its objects were hidden.
+    /// Begins it, after its objects were hidden.
     pub fn begin() -> Self {
         let mut unloads = unloads();
         let ticket = Ticket::now();
@@ -306,13 +308,13 @@ impl Drop for Unload {
 }
 
 thread_local! {
-    /// Whether this thread's command is to be carried out anew, once no unload is under way.
+    /// Whether this thread's command has to be repeated once no unload is in progress.
     static AGAIN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether the driver's answer about an address holds until the command ends: no unload is in progress that does not
-/// wait for it. Otherwise the command fails, and is repeated once the unload is over ([`again`]). It cannot wait here,
-/// because the unload waits for objects that it may have found already.
+/// wait for the command. Otherwise the command fails, and is repeated after the unload ([`again`]). It cannot wait
+/// here, because the unload may wait for objects that the command has already looked up.
 pub fn unloads_are_settled() -> bool {
     let since = MINE.with(|mine| mine.slot.since.load(Ordering::Relaxed)) >> 1;
     let are_settled = !unloads().iter().any(|ticket| *ticket < since);
@@ -320,8 +322,8 @@ pub fn unloads_are_settled() -> bool {
     are_settled
 }
 
-/// Whether the command that has just ended is to be carried out anew; waits until that may bring something else. The
-/// thread is outside.
+/// Whether the command that has just ended has to be repeated; waits until the result may differ. The thread must be
+/// outside.
 pub fn again() -> bool {
     let again = AGAIN.take();
     if again {
@@ -334,21 +336,21 @@ pub fn again() -> bool {
     again
 }
 
-/// The pause between two looks at a grace period at first. It gets ever longer.
+/// The first interval between two checks of a grace period. It grows.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// A point in time, after something was hidden.
+/// A point in time after an object was hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// Now.
+    /// The present time.
     pub fn now() -> Self {
         Self(NOW.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// The ended objects that commands of other threads that had begun by then may use.
+    /// The commands of other threads that had begun by then and may use what is ending.
     fn users(self, ending: Ending) -> Users {
         let mut users = Users::default();
         let own = MINE.with(|mine| Arc::as_ptr(&mine.slot));
@@ -381,7 +383,7 @@ impl Ticket {
         !users.others && !users.watchers
     }
 
-    /// Waits until that is so. The calling thread's command is outside or [`narrow`].
+    /// Waits until that is so. The calling thread's command must be outside or [`narrow`].
     pub fn wait(self, ending: Ending) {
         let mut pause = SHORTEST_PAUSE;
         while !self.has_passed(ending) {
@@ -389,8 +391,8 @@ impl Ticket {
         }
     }
 
-    /// The same for a context. Watchers are waited for as long as `patience` says, commands in the context as long as
-    /// `limit` says, others without a limit.
+    /// The same for a context. Waits for watchers until `patience` is over, for commands in the context until `limit`
+    /// is over, and for others without a limit.
     ///
     /// # Errors
     ///
@@ -417,17 +419,17 @@ impl Ticket {
     }
 }
 
-/// A command goes on using a context that another is to end.
+/// A command still uses a context that is about to end.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StillUsed;
 
 #[derive(Debug, Default)]
 struct Users {
-    /// A command, whatever its context.
+    /// A command in any other context.
     others: bool,
-    /// A command in the context that ends, or one that has named it.
+    /// A command in the ending context, or one that has named it.
     same: bool,
-    /// A thread of the worker's own.
+    /// A thread of the worker itself.
     watchers: bool,
 }
 

@@ -7,7 +7,7 @@ use gpgpu_protocol::api::{Event, Stream, object_id};
 
 use super::*;
 
-/// A command of another thread, which goes on step by step.
+/// A command of another thread, which the test executes step by step.
 struct Command {
     step: Sender<fn()>,
     done: Receiver<()>,
@@ -55,7 +55,7 @@ const MEMORY: Ending = Ending::Memory {
     bytes: 0x1000,
 };
 
-/// Waits until all of these may end. Commands of other tests, which began before and use memory too, end by themselves.
+/// Waits until all of these may end. Commands of other tests that began before and use memory too end by themselves.
 fn pass(ticket: Ticket, endings: &[Ending]) {
     let end = Instant::now() + Duration::from_secs(60);
     while !endings.iter().all(|ending| ticket.has_passed(*ending)) {
@@ -64,7 +64,7 @@ fn pass(ticket: Ticket, endings: &[Ending]) {
     }
 }
 
-/// The slots are the whole process's.
+/// The slots belong to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -171,7 +171,7 @@ fn a_context_waits_for_commands_in_it_for_so_long_and_for_others_without_a_limit
     inside.go_on(|| narrow(&[Name::Object(7)]));
     assert_eq!(wait(Ticket::now()), Err(StillUsed));
     inside.end();
-    // A gate's thread, which waits for work that only the context's end may end.
+    // A gate's thread, which waits for work that only the end of the context may end.
     let watcher = Command::begin(7, false);
     watcher.go_on(|| narrow(&[Name::Watched(7)]));
     assert!(!Ticket::now().has_passed(Ending::Context(7)));
@@ -185,8 +185,8 @@ fn a_context_waits_for_commands_in_it_for_so_long_and_for_others_without_a_limit
     assert_eq!(waits.join().unwrap(), Ok(()));
 }
 
-/// A command that reaches an address that only the driver knows; repeated until it may ask. Reports the first time that
-/// it may not.
+/// A command that uses an address that only the driver knows. It is repeated until the driver may be asked. Reports the
+/// first refusal.
 fn ask(not_yet: std::sync::mpsc::Sender<()>) {
     loop {
         let uses = enter(7, true);
@@ -206,14 +206,14 @@ fn the_driver_is_asked_about_no_address_during_an_unload() {
     let _alone = alone();
     let before = Command::begin(7, true);
     let unload = Unload::begin();
-    // The unload waits for this one, so this one may ask.
+    // The unload waits for this command, so it may ask the driver.
     before.go_on(|| assert!(unloads_are_settled()));
     let (tell, told) = channel();
     let asks = thread::spawn(move || ask(tell));
     told.recv().unwrap();
     before.end();
     unload.ticket().wait(stream());
-    // It looks again for objects found meanwhile, and its own waiters do not delay it.
+    // It checks again for objects found in the meantime, and its own waiters do not delay it.
     Ticket::now().wait(stream());
     assert!(!asks.is_finished(), "it asked before the unload was over");
     drop(unload);

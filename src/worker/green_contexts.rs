@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Green contexts: parts of a GPU's multiprocessors.
 //!
-//! The driver's resource of multiprocessors is a structure with addresses of its own in it. So none leaves the worker,
-//! and none comes from the guest: the guest names a split by its numbers, and the worker has its own driver repeat it.
-//! The driver gives the same groups for the same split, on which a program that combines groups of one split relies.
+//! The driver's resource of multiprocessors is a structure that contains addresses. So no resource leaves the worker or
+//! comes from the guest: the guest names a split by its numbers, and the worker repeats it in its own driver. The
+//! driver returns the same groups for the same split, on which programs rely that combine groups of one split.
 //!
-//! A green context is a context of the client's table whose entry is in the primary context. Its streams are in it; all
-//! else that is made while it is current goes with the primary context
+//! A green context is a context of the client's table whose entry is in the primary context. Its streams belong to it;
+//! everything else that is made while it is current belongs to the primary context
 //! ([`Common::current`](super::common::Common::current)), as with the driver.
 
 use std::collections::HashMap;
@@ -20,10 +20,10 @@ use gpgpu_protocol::{
 use super::objects::Objects;
 use crate::cuda::driver;
 
-/// The most descriptors that are made for a client. The driver has no function that ends one.
+/// The maximum number of a client's descriptors. The driver has no function that destroys one.
 const MOST_DESCRIPTORS: usize = 4096;
 
-/// A resource of the driver's; its addresses lie at multiples of 8 bytes.
+/// A resource of the driver; its addresses are aligned to 8 bytes.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Resource(CUdevResource);
@@ -31,7 +31,7 @@ pub struct Resource(CUdevResource);
 const _: () = assert!(size_of::<Resource>() == size_of::<CUdevResource>());
 
 impl Resource {
-    /// The counts that the guest receives.
+    /// The counts for the guest.
     pub fn told(&self) -> Multiprocessors {
         let is_one = self.0.type_ == CU_DEV_RESOURCE_TYPE_SM;
         let of = if is_one {
@@ -52,7 +52,7 @@ impl Resource {
 struct Green {
     /// The driver's handle.
     raw: u64,
-    /// The GPU, as the driver numbers it.
+    /// The GPU, by the driver's number.
     device: CUdevice,
 }
 
@@ -82,13 +82,13 @@ impl Greens {
         self.0.lock()
     }
 
-    /// Notes a green context of a GPU.
+    /// Records a green context of a GPU.
     pub fn note(&self, id: u64, raw: CUgreenCtx, device: CUdevice) {
         let raw = raw as u64;
         self.lock().greens.insert(id, Green { raw, device });
     }
 
-    /// The driver's handle of a green context that does not end before this command does.
+    /// The driver's handle of a green context, which does not end before this command.
     ///
     /// # Errors
     ///
@@ -105,25 +105,25 @@ impl Greens {
         found.ok_or(CUDA_ERROR_INVALID_CONTEXT)
     }
 
-    /// The driver's handle of a green context that ends, and that is no longer in use; `None` if there is none.
+    /// The driver's handle of a green context that is ending and is no longer in use; `None` if there is none.
     pub fn ending(&self, id: u64) -> Option<CUgreenCtx> {
         let found = self.lock().greens.get(&id).copied();
         found.map(|green| green.raw as CUgreenCtx)
     }
 
-    /// A context has ended: its splits are gone.
+    /// Forgets the splits of a context that has ended.
     pub fn forget(&self, id: u64) {
         let mut table = self.lock();
         table.greens.remove(&id);
         table.descriptors.retain(|of, _| of.split.green != id);
     }
 
-    /// The multiprocessors of a GPU, or those of a green context on it that does not end before this command does.
+    /// The multiprocessors of a GPU, or of a green context on it that does not end before this command.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, `CUDA_ERROR_INVALID_VALUE` if it is on another GPU;
-    /// the driver's.
+    /// the driver's error code.
     pub fn whole(
         &self,
         objects: &Objects,
@@ -151,7 +151,7 @@ impl Greens {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for no groups; as [`Self::whole`]; the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` for no groups; as [`Self::whole`]; the driver's error code.
     pub fn split(
         &self,
         objects: &Objects,
@@ -159,7 +159,7 @@ impl Greens {
         split: &MultiprocessorSplit,
     ) -> Result<(Vec<Resource>, Resource), CUresult> {
         let all = self.whole(objects, device, split.green)?;
-        // There is no group without a multiprocessor, so a guest that asks for more gets the same.
+        // Every group has a multiprocessor, so a larger request gets the same result.
         let mut count = split.groups.min(all.0.sm.smCount);
         if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -183,12 +183,12 @@ impl Greens {
         Ok((groups, remaining))
     }
 
-    /// The driver's descriptor of groups of a split, or of all that would be split.
+    /// The driver's descriptor of groups of a split, or of the whole resource of the split.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for a group that there is not; `CUDA_ERROR_OUT_OF_MEMORY` past the
-    /// limit; as [`Self::split`].
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for a group that does not exist; `CUDA_ERROR_OUT_OF_MEMORY` above
+    /// the limit; as [`Self::split`].
     pub fn descriptor(
         &self,
         objects: &Objects,
@@ -229,7 +229,7 @@ impl Greens {
         Ok(descriptor)
     }
 
-    /// The resources that a descriptor is of.
+    /// The resources of a descriptor.
     fn chosen(&self, objects: &Objects, wanted: &Wanted) -> Result<Vec<Resource>, CUresult> {
         let bad = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         if wanted.split.groups == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Green contexts on [`crate::cuda::double`]: the objects that end with them, the others, and that none ends in use.
+//! Green contexts on [`crate::cuda::double`]: which objects end with them, and that none ends while it is in use.
 
 use std::{thread, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::cuda::double;
 const GREEN: u64 = 10 << 8 | Context::KIND as u64;
 const OTHER: u64 = 11 << 8 | Context::KIND as u64;
 
-/// The time for which the tests wait for something that must not happen.
+/// The time for which the tests wait for an event that must not happen.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// Two groups of 4 of the device's 16.
@@ -152,13 +152,13 @@ fn objects_of_a_green_context_go_with_the_primary_except_streams() {
     );
     rig.works(launch(&rig, own), home);
     assert_eq!(session.entered(), GREEN);
-    // It is ended as its own kind.
+    // It is destroyed by the function for green contexts.
     let destroy = request::cuCtxDestroy_v2 { ctx: GREEN };
     assert_eq!(run(session, destroy, 0), CUDA_ERROR_INVALID_CONTEXT);
     let destroy = request::gpgpuGreenCtxDestroy { green: home };
     assert_eq!(run(session, destroy, 0), CUDA_ERROR_INVALID_CONTEXT);
     rig.works(request::gpgpuGreenCtxDestroy { green: GREEN }, GREEN);
-    // Its streams have gone, and were not left to the driver.
+    // Its streams were destroyed, and not left to the driver.
     assert_eq!([own, made].map(of), [None; 2]);
     assert_eq!(of(event), Some(home));
     assert!(double::calls("cuStreamDestroy_v2") >= 2);
@@ -195,7 +195,7 @@ fn a_green_context_does_not_end_under_a_command_that_uses_it() {
         stream_again(&rig, own);
         double::forget_calls();
     }
-    // A wait for something of the primary context's, with the green one current.
+    // A wait for an event of the primary context, while the green one is current.
     let held = double::hold("cuEventSynchronize");
     let wait = request::cuEventSynchronize {
         hEvent: rig.events[0],

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Module images of the client: on their way, arrived, and kept for the next load of the same.
+//! Module images of the client: being transferred, complete, and kept for the next load of the same image.
 //!
-//! A program may load one image many times: into one context after the other, on one GPU after the other, or again
-//! after a reset. It is sent once, as long as the worker still has it. Nothing of this is shared between workers.
+//! A program may load one image many times: into several contexts, on several GPUs, or again after a reset. It is
+//! transferred once, as long as the worker still has it. Workers share no images.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,25 +13,25 @@ use std::{
 use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
-/// The most bytes of images on their way, or arrived and not yet loaded, at a time.
+/// The maximum size of images that are incomplete or not loaded yet, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// The most such images.
+/// The maximum number of such images.
 const MAX_IMAGES: usize = 1024;
 
-/// The most bytes of images that were loaded and are kept.
+/// The maximum size of kept images, in bytes.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
-/// The most such images: each is held against a new one of its length.
+/// The maximum number of kept images: each is compared with a new one of its length.
 const MAX_KEPT: usize = 4096;
 
-/// The most loads at a time. Compiling costs a core each, and hundreds of megabytes.
+/// The maximum number of loads at a time. A compilation occupies a core, and hundreds of megabytes.
 const MAX_LOADING: usize = 8;
 
 /// An image's BLAKE3 hash.
 pub type Hash = [u8; 32];
 
-/// An image as the driver takes it: with a NUL behind it, in case it is text.
+/// An image in the driver's form: with a NUL at the end, because it may be text.
 pub struct Image {
     bytes: Vec<u8>,
     hash: OnceLock<Hash>,
@@ -44,7 +44,7 @@ impl fmt::Debug for Image {
 }
 
 impl Image {
-    /// An image that came as a whole.
+    /// An image that was transferred as a whole.
     pub fn new(mut whole: Vec<u8>) -> Self {
         whole.push(0);
         Self::with_its_nul(whole)
@@ -62,7 +62,7 @@ impl Image {
         &self.bytes
     }
 
-    /// The bytes as they came.
+    /// The original bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.bytes.len() - 1]
     }
@@ -71,14 +71,14 @@ impl Image {
         self.bytes.len() as u64 - 1
     }
 
-    /// Computed only where another image may be the same.
+    /// The hash, which is computed only if another image may be the same.
     fn hash(&self) -> &Hash {
         self.hash
             .get_or_init(|| *blake3::hash(&self.bytes[..self.bytes.len() - 1]).as_bytes())
     }
 }
 
-/// An image of which parts are missing.
+/// An incomplete image.
 #[derive(Debug)]
 struct Arriving {
     bytes: Vec<u8>,
@@ -89,7 +89,7 @@ struct Arriving {
 struct State {
     arriving: HashMap<u64, Arriving>,
     arrived: HashMap<u64, Arc<Image>>,
-    /// The one that was used last comes last.
+    /// The most recently used image is the last.
     kept: VecDeque<Arc<Image>>,
 }
 
@@ -106,7 +106,7 @@ impl State {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Images {
     state: Mutex<State>,
@@ -114,7 +114,7 @@ pub struct Images {
     loaded: Condvar,
 }
 
-/// A load that is under way.
+/// A load in progress.
 #[derive(Debug)]
 pub struct Loading<'a>(&'a Images);
 
@@ -148,7 +148,7 @@ impl Images {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it is not a part of such an image, `CUDA_ERROR_OUT_OF_MEMORY` past the limits.
+    /// `CUDA_ERROR_INVALID_VALUE` if it is not a part of such an image, `CUDA_ERROR_OUT_OF_MEMORY` above the limits.
     pub fn write(
         &self,
         id: u64,
@@ -177,7 +177,7 @@ impl Images {
             .filter(|image| image.bytes.len() as u64 == bytes + 1)
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
         copy(&mut image.bytes[offset as usize..][..length]);
-        // A client that sends a part twice has an image with zeros in it: its own affair.
+        // A client that sends a part twice gets an image with zeros in it, which affects only itself.
         image.missing = image.missing.saturating_sub(length as u64);
         if image.missing == 0
             && let Some(image) = state.arriving.remove(&id)
@@ -189,11 +189,11 @@ impl Images {
         Ok(())
     }
 
-    /// Whether an image like this was loaded and is still here; it then is as if it had arrived as `id`.
+    /// Whether the same image is kept from an earlier load; it then counts as transferred with the number `id`.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limits.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limits.
     pub fn find(&self, id: u64, bytes: u64, hash: &[u8]) -> Result<bool, CUresult> {
         let candidates: Vec<_> = self
             .lock()
@@ -202,7 +202,7 @@ impl Images {
             .filter(|image| image.len() == bytes)
             .cloned()
             .collect();
-        // Hashing takes its time, so not under the lock.
+        // Hashing takes long, so it is done without the lock.
         let Some(image) = candidates.into_iter().find(|image| image.hash() == hash) else {
             return Ok(false);
         };
@@ -212,11 +212,11 @@ impl Images {
         Ok(true)
     }
 
-    /// Takes an image that has arrived; it arrives again before it can be taken again.
+    /// Takes a complete image. It must be transferred again before it can be taken again.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if none has arrived under this number.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no complete image with this number.
     pub fn take(&self, id: u64) -> Result<Arc<Image>, CUresult> {
         self.lock()
             .arrived
@@ -224,7 +224,7 @@ impl Images {
             .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Keeps an image that was loaded, if it is not too large, in place of those that were used longest ago.
+    /// Keeps a loaded image, if it is not too large, in place of the least recently used ones.
     pub fn keep(&self, image: Arc<Image>) {
         if image.len() > MAX_KEPT_BYTES {
             return;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Output of the client's kernels, and the driver's and NVIDIA's libraries' messages for them: text for the guest's
+//! The output of the client's kernels, and the messages of the driver and of NVIDIA's libraries: text for the guest's
 //! program.
 //!
 //! libcuda writes the output of kernels to the standard output of its process, and the message of a failed assertion to
-//! its standard error, when it waits for work. Both are pipes of this worker's own once it has a client; the worker's
-//! log goes to its former standard error. A thread reads the pipes, so the driver never waits for them, and keeps text
-//! up to a bound. Each answer says whether there is text, and `gpgpuOutput` takes it. Before an answer the worker reads
-//! the pipes to their end if anything may have been printed, so the text of a wait is there with its answer.
+//! its standard error, when it waits for work. For a worker with a client both are pipes of the worker itself; its log
+//! goes to its former standard error. A thread reads the pipes, so that the driver never blocks on them, and keeps text
+//! up to a limit. Each answer reports whether there is text, and `gpgpuOutput` takes it. If anything may have been
+//! printed, the worker reads the pipes to their end before an answer, so the text of a wait is available with its
+//! answer.
 
 use std::{
     fs::File,
@@ -31,11 +32,11 @@ use nix::{
 
 use crate::{cuda::driver, log};
 
-/// The maximum number of bytes of text that are kept for the guest; further text is lost.
+/// The maximum number of bytes of text that are kept for the guest. Further text is dropped.
 const MOST_BYTES: usize = 16 << 20;
-/// The most bytes that one answer takes of each: both fit the longest answer.
+/// The maximum number of bytes that one answer takes of each stream: both fit into the longest answer.
 const AT_ONCE: usize = 24 << 10;
-/// The capacity of a pipe: a reader of as many bytes has read all that was there.
+/// The capacity of a pipe: reading this many bytes empties it.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Standard output, and standard error.
@@ -45,18 +46,18 @@ const STREAMS: [RawFd; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
 #[derive(Debug, Default)]
 struct Text([Vec<u8>; 2]);
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Printed {
     pipes: OnceLock<[File; 2]>,
     text: Mutex<Text>,
     is_there: AtomicBool,
-    /// An image of the client's may print, or an assertion of it has failed.
+    /// Whether an image of the client may print, or an assertion has failed.
     is_expected: AtomicBool,
     has_asserted: AtomicBool,
 }
 
-/// The ends of the pipes, before they are put in place.
+/// The ends of the pipes, before they replace the standard streams.
 #[derive(Debug)]
 pub struct Pipes {
     read: [File; 2],
@@ -64,10 +65,10 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Makes the pipes, and has the log go on where it goes now.
+    /// Makes the pipes, and keeps the log's present destination.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// The process has no free descriptors.
     pub fn new() -> io::Result<Self> {
         log::keep()?;
         let [output, error] = [io::pipe()?, io::pipe()?];
@@ -81,10 +82,10 @@ impl Pipes {
 }
 
 impl Printed {
-    /// From now on this process's standard output and standard error are the guest's.
+    /// Redirects this process's standard output and standard error to the guest.
     ///
     /// # Errors
-    /// The descriptors cannot be put in place, or there is no thread available.
+    /// The descriptors cannot be replaced, or no thread can be started.
     pub fn capture(&'static self, pipes: Pipes) -> io::Result<()> {
         for (end, place) in pipes.write.iter().zip(STREAMS) {
             // SAFETY: takes numbers alone. The standard streams are to be the pipes from now on.
@@ -92,7 +93,7 @@ impl Printed {
                 return Err(io::Error::last_os_error());
             }
         }
-        // Messages about a defect of this program are the operator's.
+        // Messages about a defect of this program are for the operator.
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         let _ = self.pipes.set(pipes.read);
         let read = || self.read_on();
@@ -100,7 +101,7 @@ impl Printed {
         thread.spawn(read).map(drop)
     }
 
-    /// Reads the pipes.
+    /// Reads the pipes continuously.
     fn read_on(&self) {
         let Some(pipes) = self.pipes.get() else {
             return;
@@ -109,13 +110,13 @@ impl Printed {
             let mut ends = pipes
                 .each_ref()
                 .map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
-            // It fails only when it is interrupted.
+            // It fails only if it is interrupted.
             let _ = poll(&mut ends, PollTimeout::NONE);
             self.read();
         }
     }
 
-    /// Reads all that was in the pipes when it was called.
+    /// Reads everything that was in the pipes at the call.
     fn read(&self) {
         let Some(pipes) = self.pipes.get() else {
             return;
@@ -124,7 +125,7 @@ impl Printed {
         let mut text = self.text.lock();
         for (index, mut pipe) in pipes.iter().enumerate() {
             let mut seen = 0;
-            // A kernel that prints without end must not keep others from their answers.
+            // A kernel that prints without end must not delay the answers to other threads.
             while seen < PIPE_BYTES {
                 let count = match pipe.read(&mut buffer) {
                     Ok(0) | Err(_) => break,
@@ -139,7 +140,7 @@ impl Printed {
         self.is_there.store(is_there, Ordering::Release);
     }
 
-    /// An image of the client may print.
+    /// Records that an image of the client may print.
     pub fn expect(&self) {
         self.is_expected.store(true, Ordering::Relaxed);
     }
@@ -147,7 +148,7 @@ impl Printed {
     /// [`StreamAnswer::flags`](gpgpu_protocol::layout::StreamAnswer::flags) of an answer with this result.
     pub fn flags(&self, result: CUresult) -> u32 {
         if result == CUDA_ERROR_ASSERT && !self.has_asserted.swap(true, Ordering::Relaxed) {
-            // The driver says which assertion has failed when it is waited for, and not when it is asked.
+            // The driver prints the failed assertion when it waits, not when it is queried.
             // SAFETY: no arguments. In a context that has failed it does not wait.
             let _ = unsafe { driver::cuCtxSynchronize() };
             self.expect();
@@ -163,7 +164,7 @@ impl Printed {
         }
     }
 
-    /// Takes text, of standard output and of standard error; returns whether there is more.
+    /// Takes text of standard output and of standard error; returns whether there is more.
     pub fn take(&self) -> ([Vec<u8>; 2], bool) {
         let mut text = self.text.lock();
         let taken = text.0.each_mut().map(|text| {

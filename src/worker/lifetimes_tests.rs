@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A command's objects stay until the command ends: two threads of a guest at once, on [`crate::cuda::double`].
+//! A command's objects exist until the command ends. The tests run two threads of a guest at once, on
+//! [`crate::cuda::double`].
 
 use std::{
     num::NonZeroUsize,
@@ -37,10 +38,10 @@ use super::{
 use crate::cuda::double;
 use crate::ipc::{MapRun, sealed_memfd};
 
-/// The time for which the tests wait for something that must not happen.
+/// The time for which the tests wait for an event that must not happen.
 pub(super) const A_WHILE: Duration = Duration::from_millis(300);
 
-/// A client with two contexts, of which each has a stream and an event, and the first a module with a function.
+/// A client with two contexts. Each has a stream and an event, and the first has a module with a function.
 pub(super) struct Rig {
     pub session: &'static Session,
     pub contexts: [u64; 2],
@@ -48,7 +49,7 @@ pub(super) struct Rig {
     pub events: [u64; 2],
     pub module: u64,
     pub function: u64,
-    /// The driver is the whole process's.
+    /// The driver belongs to the whole process.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -262,7 +263,7 @@ pub(super) fn run<R: Request>(session: &Session, request: R, context: u64) -> CU
     answer.result
 }
 
-/// Puts something of the worker's own at an address of the guest's, if it is free, and gives its first byte.
+/// Maps memory of the worker at an address of the guest, if that is free, and returns its first byte.
 fn fill_hole(at: u64) -> Option<*mut u8> {
     let (wish, bytes) = (
         NonZeroUsize::new(at as usize),
@@ -280,7 +281,7 @@ fn unmap(at: u64) {
     unsafe { munmap(NonNull::new(at as *mut _).unwrap(), BYTES as usize).unwrap() };
 }
 
-/// Waits until another thread has come so far that something is so.
+/// Waits until a condition holds that another thread causes.
 fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         thread::yield_now();
@@ -291,7 +292,7 @@ fn until(is_so: impl Fn() -> bool) {
 fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
     let rig = Rig::new();
     let [context, _] = rig.contexts;
-    // A record into a stream that is full waits inside the driver, as a wait for the stream does.
+    // A record into a full stream blocks inside the driver, like a wait for the stream.
     type Begin = fn(&Rig) -> JoinHandle<CUresult>;
     let waits: [(&str, Begin); 3] = [
         ("cuEventRecord", |rig| {
@@ -312,7 +313,7 @@ fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
         held.wait();
         (held, thread)
     });
-    // The guest does not wait for it.
+    // The guest does not wait for the destruction.
     for (hStream, hEvent) in rig.streams.into_iter().zip(rig.events) {
         rig.works(request::cuStreamDestroy_v2 { hStream }, context);
         rig.works(request::cuEventDestroy_v2 { hEvent }, context);
@@ -328,7 +329,7 @@ fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
         assert_eq!(thread.join().unwrap(), CUDA_SUCCESS);
     }
     until(|| double::calls("cuStreamDestroy_v2") == 2 && double::calls("cuEventDestroy_v2") == 2);
-    // Their ids are free once they are gone.
+    // Their ids are free once they have ended.
     let again = |phStream| {
         run(
             rig.session,
@@ -344,7 +345,7 @@ fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
 fn objects_that_no_other_thread_can_use_are_destroyed_at_once() {
     let rig = Rig::new();
     let [context, other] = rig.contexts;
-    // It is delayed neither by a wait for something else nor by a wait for a callback.
+    // A wait for another object or for a callback does not delay it.
     let held = double::hold("cuStreamSynchronize");
     let hStream = rig.streams[1];
     let waits = rig.begin(request::cuStreamSynchronize { hStream }, other);
@@ -380,7 +381,7 @@ fn a_module_is_unloaded_after_the_launch_that_has_found_its_function() {
     held.wait();
     let unload = rig.begin(request::cuModuleUnload { hmod: rig.module }, context);
     assert!(!double::is_called("cuModuleUnload", A_WHILE));
-    // Nothing new begins to use it meanwhile.
+    // No new command begins to use it in the meantime.
     assert_eq!(
         run(rig.session, rig.launch(), context),
         CUDA_ERROR_INVALID_HANDLE
@@ -403,7 +404,7 @@ fn pitfall_63_two_creations_under_one_id_make_one_object() {
     let first = rig.begin(create(), context);
     held.wait();
     let second = rig.begin(create(), context);
-    // It is refused while the first is on its way; if not, the driver makes both.
+    // It is refused while the first is in progress; otherwise the driver would make both.
     until(|| second.is_finished() || double::calls("cuStreamCreate") == before + 2);
     drop(held);
     assert_eq!(first.join().unwrap(), CUDA_SUCCESS);
@@ -447,7 +448,7 @@ fn a_context_is_destroyed_after_the_calls_that_use_its_objects() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// The driver refuses to wait for a context in which a stream is captured, and invalidates the capture.
+/// The driver refuses to wait for a context in which a stream is being captured, and invalidates the capture.
 #[test]
 fn no_context_is_waited_for_while_a_call_is_recorded() {
     let rig = Rig::new();
@@ -495,7 +496,7 @@ fn memory_of_the_guest_is_not_unmapped_under_a_copy_that_has_found_it() {
     let session = rig.session;
     let unmapped = thread::spawn(move || session.regions.unmap(session, 1));
     until(|| !session.regions.holds(HERE, 1));
-    // The worker's own mappings would get the addresses of the guest's memory.
+    // Mappings of the worker could get the addresses of the guest's memory.
     thread::sleep(A_WHILE);
     let early = fill_hole(HERE);
     assert!(!unmapped.is_finished(), "the guest has its memory back");
@@ -528,7 +529,7 @@ fn memory_is_unregistered_after_the_copy_that_has_found_it_and_other_memory_at_o
     };
     let fill = rig.begin(fill, context);
     held.wait();
-    // A launch that waits for room holds no memory up.
+    // A launch that waits for room delays no memory.
     let launches = double::hold("cuLaunchKernel");
     let launch = rig.begin(rig.launch(), context);
     launches.wait();
@@ -578,7 +579,7 @@ fn memory_of_the_drivers_own_is_freed_after_the_copy_that_has_found_it() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Memory freed in a stream's order is reused by requests of at most its units.
+/// Memory that was freed in stream order is reused by requests for at most its units.
 #[test]
 fn memory_of_the_drivers_own_that_a_stream_hands_on_has_whole_units() {
     let rig = Rig::new();
@@ -637,7 +638,7 @@ fn memory_is_unmapped_after_the_fill_that_has_found_it_and_released_after_both()
     let unmap = rig.begin(request::cuMemUnmap { ptr, size }, 0);
     until(|| memory.access(ptr, 0).is_err());
     assert_eq!(run(rig.session, fill(), context), CUDA_ERROR_INVALID_VALUE);
-    // Other memory is not held up, and the handle goes when its last mapping has gone.
+    // Other memory is not delayed, and the handle ends with its last mapping.
     rig.works(request::cuMemRelease { handle }, 0);
     rig.works(request::cuMemUnmap { ptr: other, size }, 0);
     thread::sleep(A_WHILE);
@@ -651,7 +652,7 @@ fn memory_is_unmapped_after_the_fill_that_has_found_it_and_released_after_both()
     assert_eq!(unmap.join().unwrap(), CUDA_SUCCESS);
     assert_eq!((unmaps(), double::calls("cuMemRelease")), (2, 1));
     rig.works(free(), 0);
-    // The addresses stay the driver's: it is not asked about memory that is gone.
+    // The addresses remain reserved. The driver is not asked about memory that no longer exists.
     let fills = double::calls("cuMemsetD8_v2");
     assert_eq!(run(rig.session, fill(), context), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(double::calls("cuMemsetD8_v2"), fills);

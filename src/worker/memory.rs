@@ -26,7 +26,7 @@ use super::{
 use crate::cuda::driver;
 use crate::ipc::{MapRun, REST_BYTES, Rest, Span};
 
-/// The staging area: data on its way between guest pages and the driver.
+/// The staging area for data between guest pages and the driver.
 #[derive(Debug)]
 pub struct Staging {
     base: NonNull<c_void>,
@@ -64,13 +64,13 @@ impl Staging {
         Ok(Self { base, size })
     }
 
-    /// The words by which the device process requests a rest.
+    /// The shared words by which the device process requests a rest.
     pub fn rest(&self) -> &'static Rest {
         // SAFETY: the page lies behind the area, which is whole pages, and stays mapped until the process ends.
         unsafe { Rest::at(self.base.as_ptr().cast::<u8>().add(self.size as usize)) }
     }
 
-    /// The address of a span; `None` if it is not all inside.
+    /// The address of a span; `None` if it exceeds the area.
     pub fn address(&self, span: Span) -> Option<*mut c_void> {
         let end = span.offset.checked_add(span.len)?;
         (end <= self.size).then(|| self.base.as_ptr().wrapping_byte_add(span.offset as usize))
@@ -82,19 +82,19 @@ impl Staging {
 struct Region {
     /// Its address in the guest process.
     guest: u64,
-    /// Its address here: the same, unless something else was there.
+    /// Its address here: the same, unless that was not free.
     here: u64,
     bytes: u64,
 }
 
-/// Memory that CUDA has pinned: a part of one region, or of several that follow each other.
+/// Memory that CUDA has pinned: a part of one region, or of several adjoining ones.
 #[derive(Debug, Clone, Copy)]
 struct Registration {
     here: u64,
     device: u64,
     bytes: u64,
     context: u64,
-    /// A thread is about to let it go, and nothing begins to use it any more.
+    /// Whether a thread is about to unpin it. No command begins to use it any more.
     is_ending: bool,
 }
 
@@ -123,9 +123,9 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub struct Regions {
     state: Mutex<State>,
-    /// A registration was let go.
+    /// Signalled when a registration has ended.
     changed: Condvar,
-    /// The pinned memory, by the device's address: for queries, which must not wait while memory is pinned.
+    /// The pinned memory, by device address: for queries, which must not wait while memory is being pinned.
     pinned: RwLock<BTreeMap<u64, Pinned>>,
 }
 
@@ -140,12 +140,12 @@ struct State {
     regions: HashMap<u32, Region>,
     /// By the address in the guest.
     registered: HashMap<u64, Registration>,
-    /// The ring's addresses in the guest: mapped until the process ends.
+    /// The ring's addresses in the guest, which stay mapped until the process ends.
     kept: Vec<(u64, u64)>,
 }
 
 impl State {
-    /// The address here of a range of the guest's, if all of it is here, and in one piece.
+    /// The address here of a range of the guest, if all of it is mapped contiguously.
     fn place(&self, guest: u64, bytes: u64) -> Option<u64> {
         let end = guest.checked_add(bytes)?;
         let containing = |address: u64| {
@@ -196,7 +196,7 @@ impl Regions {
         }
     }
 
-    /// The address here of a range of the guest's; its regions stay mapped from now on.
+    /// The address here of a range of the guest. Its regions stay mapped from now on.
     pub fn keep(&self, guest: u64, bytes: u64) -> Option<u64> {
         let mut state = self.state();
         let here = state.place(guest, bytes)?;
@@ -204,11 +204,10 @@ impl Regions {
         Some(here)
     }
 
-    /// Unmaps a region, when no command can use it any more; its memory is first unpinned from CUDA. Returns a
-    /// [`status`].
+    /// Unmaps a region once no command can use it any more, after its memory was unpinned. Returns a [`status`].
     ///
-    /// No earlier command writes to a later mapping at the same addresses: commands have ended, and
-    /// `cuMemHostUnregister` returns when the GPU does not reach the memory any more.
+    /// No earlier command writes to a later mapping at the same addresses: the commands have ended, and
+    /// `cuMemHostUnregister` returns when the GPU does not access the memory any more.
     pub fn unmap(&self, common: &Common, number: u32) -> u32 {
         let mut state = self.state();
         let Some(&region) = state.regions.get(&number) else {
@@ -218,7 +217,7 @@ impl Regions {
         if (state.kept.iter()).any(|(from, to)| *from < end && start < *to) {
             return status::BAD_ADDRESS;
         }
-        // From now on none of it is registered, and look-ups do not find it.
+        // From now on no part of it is registered, and look-ups do not find it.
         state.regions.remove(&number);
         let mut ended = true;
         loop {
@@ -229,7 +228,7 @@ impl Regions {
             };
             let is_there = common.objects.entry::<Context>(registration.context);
             if registration.is_ending || is_there.is_none() {
-                // Another thread lets it go, or ends its context.
+                // Another thread unpins it, or ends its context.
                 (state, _) = self.changed.wait_timeout(state, LOOK);
                 continue;
             }
@@ -237,13 +236,13 @@ impl Regions {
             let let_go = self.let_go(common, guest);
             state = self.state();
             if let_go.is_err() && state.registered.remove(&guest).is_some() {
-                // For example that of a context that has failed: it ends with the process.
+                // For example the error of a failed context. The pin then ends with the process.
                 self.pinned().remove(&registration.device);
                 ended = false;
             }
         }
         drop(state);
-        // It may be used without being registered: by a command that has found it registered.
+        // A command that has found it registered may still use it.
         let ticket = Ticket::now();
         ticket.wait(Ending::Memory {
             start: region.here,
@@ -252,17 +251,17 @@ impl Regions {
         if ended {
             unmap_range(region.here, region.bytes);
         } else {
-            // CUDA still takes the addresses for the old memory: they are not reused.
+            // CUDA still associates the addresses with the old memory, so they are not reused.
             reserve_range(region.here, region.bytes);
         }
         status::OK
     }
 
-    /// `cuMemHostRegister` of a part of a region; returns the device's address for it.
+    /// `cuMemHostRegister` of a part of a region; returns its device address.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no region holds it, or the driver's own code.
+    /// `CUDA_ERROR_INVALID_VALUE` if no region contains it, or the driver's own error code.
     pub fn register(
         &self,
         context: u64,
@@ -299,7 +298,7 @@ impl Regions {
         Ok(device)
     }
 
-    /// Whether all `bytes` bytes at a device's address are registered memory.
+    /// Whether all `bytes` bytes at a device address are registered memory.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let pinned = self.pinned.read();
         let before = pinned.range(..=address).next_back();
@@ -317,18 +316,18 @@ impl Regions {
             .fold(0, |sum, range| sum.saturating_add(range.bytes))
     }
 
-    /// The context that registered memory goes with, if the address is in such memory.
+    /// The context with which registered memory ends, if the address is in such memory.
     pub fn context_of(&self, address: u64) -> Option<u64> {
         let pinned = self.pinned.read();
         let (start, range) = pinned.range(..=address).next_back()?;
         (address - start < range.bytes).then_some(range.context)
     }
 
-    /// `cuMemHostUnregister`, when no command uses the memory any more.
+    /// `cuMemHostUnregister`, once no command uses the memory any more.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own code.
+    /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own error code.
     pub fn unregister(&self, common: &Common, guest: u64) -> Result<(), CUresult> {
         self.let_go(common, guest)
     }
@@ -346,7 +345,7 @@ impl Regions {
         self.pinned().remove(&registration.device);
         let ticket = Ticket::now();
         let result = {
-            // The context that it was made in does not end meanwhile.
+            // The context in which it was made does not end in the meantime.
             let _uses = grace::enter(registration.context, false);
             let entered = common.enter(registration.context);
             grace::narrow(&[Name::Object(registration.context)]);
@@ -364,7 +363,7 @@ impl Regions {
             }
             (Err(code), Some(registration)) => {
                 registration.is_ending = false;
-                // Otherwise it goes with its context.
+                // Otherwise it ends with its context.
                 if code.is_some() {
                     let pinned = registration.pinned();
                     self.pinned().insert(registration.device, pinned);
@@ -377,12 +376,12 @@ impl Regions {
         result.map_err(|code| code.unwrap_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED))
     }
 
-    /// A context is about to end, and with it the pins that were made in it: nothing begins to use them any more.
+    /// Prepares for the end of a context, with which its pins end: no command begins to use them any more.
     pub fn end_context(&self, context: u64) {
         self.pinned().retain(|_, pinned| pinned.context != context);
     }
 
-    /// It does not end after all.
+    /// Cancels the end of a context.
     pub fn keep_context(&self, context: u64) {
         let state = self.state();
         let kept = |of: &&Registration| of.context == context && !of.is_ending;
@@ -391,7 +390,7 @@ impl Regions {
         pinned.extend(kept.map(|of| (of.device, of.pinned())));
     }
 
-    /// A context is gone, and with it the pins that were made in it.
+    /// Forgets the pins of a context that has ended.
     pub fn forget_context(&self, context: u64) {
         self.state()
             .registered
@@ -457,7 +456,7 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
         }
         at += run.length;
     }
-    // For memory that comes into being when it is pinned here; if the host refuses, it comes in small pages.
+    // For memory that is allocated when it is pinned here. If the host refuses, it is allocated in small pages.
     // SAFETY: advice about the range just mapped.
     let _ = unsafe { madvise(base, bytes as usize, MmapAdvise::MADV_HUGEPAGE) };
     Ok(start)
@@ -470,7 +469,7 @@ fn unmap_range(start: u64, bytes: u64) {
     }
 }
 
-/// Puts addresses that lead nowhere in the place of a range.
+/// Replaces a range by an inaccessible mapping.
 fn reserve_range(start: u64, bytes: u64) {
     let (Some(start), Some(bytes)) = (
         NonZeroUsize::new(start as usize),
@@ -481,7 +480,7 @@ fn reserve_range(start: u64, bytes: u64) {
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED;
     // SAFETY: the range is a region's, which nothing refers to any longer but the driver by its address.
     if let Err(error) = unsafe { mmap_anonymous(Some(start), bytes, ProtFlags::PROT_NONE, flags) } {
-        // Memory that stays mapped is the guest's own.
+        // If the memory stays mapped, it is still the guest's own.
         tracing::debug!("A region stays mapped: {error}");
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker: one process for one CUDA process of a guest.
 //!
-//! It takes command streams from its device process, executes them on the host's driver API and answers. Commands run
-//! in the order in which they come. A command that may block (`wait` in the API table) runs on a thread of its own
+//! It receives command streams from its device process, executes them on the host's driver API and answers. Commands
+//! run in the order in which they arrive. A command that may block (`wait` in the API table) runs on a separate thread
 //! ([`threads`]) while the stream continues: the guest thread that made it waits for it, and commands of other guest
-//! threads do not depend on it. Commands of a client that has host callbacks run on such a thread too, one after the
-//! other, because the driver may block any of them until a callback is over. Once the guest has set up a ring
-//! ([`ring`]), most commands come that way.
+//! threads do not depend on it. Commands of a client with host callbacks also run on such a thread, one after the
+//! other, because the driver may block any of them until a callback has run. Once the guest has set up a ring
+//! ([`ring`]), most commands come through the ring.
 //!
-//! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
-//! that the guest process registered.
+//! The process has no data that its guest process could not access: the stream, the staging area and the memory that
+//! the guest process registered.
 
 mod argument;
 mod arrays;
@@ -84,12 +84,12 @@ use crate::{
 /// The supervisor's settings for a worker.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Serve although the GPU can reach pageable memory: the operator accepts that a guest's kernels can then read and
+    /// Serve even if the GPU can access pageable memory: the operator accepts that a guest's kernels can then read and
     /// rewrite the worker itself.
     pub allow_pageable_access: bool,
     /// Make the primary context of device 0 before there is a client.
     pub warm_contexts: bool,
-    /// Give the driver crowds of launches as graphs.
+    /// Submit groups of launches as graphs.
     pub crowds: bool,
     /// NVIDIA's libraries that it can open, and those that it opens before there is a client.
     pub libraries: Libraries,
@@ -97,7 +97,7 @@ pub struct Options {
     pub sandbox: sandbox::Settings,
 }
 
-/// The reason for a worker's end before its client's.
+/// The reason why a worker ends before its client.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The device process sent an invalid message, or the channel failed.
@@ -106,7 +106,7 @@ pub enum Error {
     /// The staging area cannot be mapped.
     #[error("Cannot map the staging area: {0}")]
     Staging(#[source] std::io::Error),
-    /// The driver does not work, and there is no client to tell.
+    /// The driver does not work, and there is no client to which this could be reported.
     #[error("{0}")]
     Refused(Refusal),
     /// The VMM's connection cannot be kept open.
@@ -121,16 +121,16 @@ pub enum Error {
     /// The memory shared with the supervisor cannot be mapped.
     #[error("Cannot map the memory shared with the supervisor: {0}")]
     Shares(#[source] std::io::Error),
-    /// The ring can have no thread.
+    /// The ring's thread cannot be started.
     #[error("Cannot start the ring's thread: {0}")]
     Ring(#[source] std::io::Error),
     /// The thread for rests cannot be started.
     #[error("Cannot start the thread for pauses: {0}")]
     Rest(#[source] std::io::Error),
-    /// A worker that has to start anew cannot.
+    /// A worker that has to execute itself again cannot.
     #[error("Cannot restart the worker: {0}")]
     Again(#[source] std::io::Error),
-    /// The sandbox cannot be closed.
+    /// The sandbox cannot be tightened.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
 }
@@ -150,7 +150,7 @@ fn may_log() -> bool {
 ///
 /// The channel to the device process fails.
 pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
-    // Threads that wait in the driver may outlive this function; the process ends them. So nothing here is freed.
+    // Threads that wait in the driver may outlive this function, until the process ends. So nothing here is freed.
     let end: &'static WorkerEnd = Box::leak(Box::new(end));
     let session: &'static Session = Box::leak(Box::new(Session::new(Some(end))));
     if !start::start(end, &options, session)? {
@@ -213,13 +213,13 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// One command stream to carry out.
+/// A command stream to execute.
 struct Job {
     session: &'static Session,
     end: &'static WorkerEnd,
     seq: u64,
     answer_bytes: u32,
-    /// Whether the spans are lengths alone: see [`external`].
+    /// Whether the spans have only lengths: see [`external`].
     external: bool,
     input: Span,
     output: Span,
@@ -228,11 +228,11 @@ struct Job {
 }
 
 impl Job {
-    /// Carries the stream out, here or, if a command of it may block, on a thread of the pool.
+    /// Executes the stream, here or, if a command of it may block, on a thread of the pool.
     ///
-    /// The driver blocks too if a stream's queue is full, and that may be so until a host callback has run. A client
-    /// with callbacks says so by this channel. So its commands go through `ordered`, and only those that are about the
-    /// client itself are carried out here.
+    /// The driver also blocks if a stream's queue is full, possibly until a host callback has run, and a client reports
+    /// that a callback has run through this channel. So the commands of a client with callbacks go through `ordered`,
+    /// and only commands that concern the client itself are executed here.
     fn carry_out(self, pool: &Pool, ordered: &Ordered) -> Result<(), ipc::Error> {
         if Commands::check(&self.stream).is_err() {
             return self.end.answer(self.seq, status::MALFORMED, &[], 0);
@@ -259,9 +259,9 @@ impl Job {
         Ok(())
     }
 
-    /// Carries out a stream that may block, if this thread may.
+    /// Executes a stream that may block, if this thread may.
     fn carry_out_aside(self, is_aside: bool) {
-        // A channel that fails has ended the receiving thread too.
+        // A failed channel also ends the receiving thread.
         let _ = if !is_aside {
             self.end.answer(self.seq, status::NO_RESOURCES, &[], 0)
         } else if self.external {
@@ -278,7 +278,7 @@ impl Job {
 
     fn may_block(&self, command: &Command<'_>) -> bool {
         if command.op == request::gpgpuRingAfter::OP {
-            // Not if its condition holds already, as it mostly does.
+            // It does not block if its condition already holds, which is the usual case.
             let mut arguments = Reader::new(command.arguments);
             return match (arguments.word(), self.session.ring.get()) {
                 (Ok(position), Some(ring)) => !ring.has_reached(position),
@@ -307,8 +307,8 @@ impl Job {
         self.answer(&answer, written)
     }
 
-    /// Answers the command, if an answer is wanted. An error without an answer is kept; data is written whether an
-    /// answer is wanted or not.
+    /// Answers the command, if an answer is wanted. An error without an answer is stored; data is written whether or
+    /// not an answer is wanted.
     fn answer(&self, answer: &Answer, written: u64) -> Result<(), ipc::Error> {
         if self.answer_bytes == 0 {
             if answer.result != CUDA_SUCCESS {
@@ -355,7 +355,7 @@ struct Command<'a> {
 struct Commands<'a>(&'a [u8]);
 
 impl<'a> Commands<'a> {
-    /// Checks that a stream is made of whole commands, and of one at least.
+    /// Checks that a stream consists of whole commands, at least one.
     fn check(stream: &'a [u8]) -> Result<(), Malformed> {
         let mut commands = Self(stream);
         let mut count = 0;
@@ -389,8 +389,7 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Waits for the streams of a `fence` operation, if a later answer is impossible. Others may have the GPU when that is
-/// over.
+/// Waits for the streams of a `fence` operation, if a later answer is impossible. Others may get the GPU afterwards.
 fn wait(session: &Session, until: &Until, passage: Option<Passage>) -> Result<u32, CUresult> {
     drop(passage);
     until.wait(session).map(|()| 0)
@@ -401,7 +400,7 @@ fn wait(session: &Session, until: &Until, passage: Option<Passage>) -> Result<u3
 ///
 /// # Errors
 ///
-/// The stream is not made of commands of the table.
+/// The stream does not consist of commands of the table.
 fn execute(
     session: &Session,
     stream: &[u8],
@@ -426,7 +425,7 @@ fn execute(
             if crowds::changes(op) || crowds::sets_launches_apart(op) {
                 session.forget_crowds(crowds::sets_launches_apart(op));
             }
-            // Objects that the command finds stay until it ends.
+            // Objects that the command looks up exist until it ends.
             let uses = grace::enter(context, is(op, Property::Memory));
             let carried = match dispatch(session, op, context, arguments, data)? {
                 Carried::Done(answer) => (answer, 0),
@@ -441,10 +440,10 @@ fn execute(
             }
         };
         if crowds::changes(op) {
-            // An earlier one may have been made meanwhile.
+            // An earlier command may have made a callback in the meantime.
             session.forget_crowds(false);
         }
-        // The unfinished ones are checked again later.
+        // The incomplete ones are checked again later.
         if fences == 0 && is(op, Property::Observes) && answer.result == CUDA_SUCCESS {
             let deferred = session.take_deferred();
             if deferred != CUDA_SUCCESS {
@@ -460,12 +459,12 @@ fn execute(
     last.ok_or(Malformed::Truncated)
 }
 
-/// Decodes every command of a stream as for execution, and encodes it again: for fuzzing, which has no driver. If
+/// Decodes every command of a stream as for execution, and encodes it again: for fuzzing, which has no driver. With
 /// `are_replies`, it decodes a stream of answers as the guest's library does.
 ///
 /// # Errors
 ///
-/// The stream is not made of commands of the table.
+/// The stream does not consist of commands of the table.
 #[cfg(any(test, fuzzing))]
 pub fn read_again(stream: &[u8], are_replies: bool) -> Result<Vec<Vec<u8>>, Malformed> {
     Commands::check(stream)?;

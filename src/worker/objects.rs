@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The client's objects: ids that the guest chose, and the driver's handles for them.
+//! The client's objects: ids that the guest has chosen, and the driver's handles for them.
 //!
-//! A handle comes from here or not at all: a garbage handle would crash the driver. The kind is a
-//! part of the id, and an id has one object at a time, from the moment when a command begins to make it.
+//! The driver gets only handles from this table, because an invalid handle would crash it. The kind is a part of the
+//! id, and an id has one object at a time, from the moment when a command begins to make it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,11 +32,11 @@ use super::{
 pub struct Entry {
     /// The driver's handle.
     pub raw: u64,
-    /// The id of the context that it goes with, or 0.
+    /// The id of the context with which it ends, or 0.
     pub context: u64,
-    /// The id of the module or library that it goes with, or 0.
+    /// The id of the module or library with which it ends, or 0.
     pub parent: u64,
-    /// The bytes that each thread of a function or kernel has of the device's memory.
+    /// The bytes of local device memory of each thread of a function or kernel.
     pub local: u32,
     /// The parameters, of a function or kernel.
     pub params: Option<Arc<Params>>,
@@ -47,7 +47,8 @@ pub struct Entry {
 pub struct Params {
     /// The parameters.
     pub list: Vec<ParamInfo>,
-    /// The places at which its library is charged, if it is a kernel: a kernel is in whatever context it is used in.
+    /// The places at which its library is charged, if it is a kernel: a kernel exists in every context in which it is
+    /// used.
     pub places: Option<Arc<Places>>,
 }
 
@@ -63,30 +64,30 @@ impl Entry {
         }
     }
 
-    /// The parameters, of a function or kernel.
+    /// The parameters of a function or kernel.
     pub fn params(&self) -> &[ParamInfo] {
         self.params.as_ref().map_or(&[], |params| &params.list)
     }
 
-    /// The bytes of the parameters of a function or kernel: CUDA lays them out in their order.
+    /// The size of the parameters of a function or kernel in bytes: CUDA lays them out in order.
     pub fn param_bytes(&self) -> usize {
         let last = self.params().last();
         last.map_or(0, |of| of.offset as usize + of.size as usize)
     }
 
-    /// The places at which the library of a kernel is charged; `None` if nothing is.
+    /// The places at which the library of a kernel is charged; `None` if it is not charged.
     pub fn places(&self) -> Option<&Places> {
         self.params.as_ref()?.places.as_deref()
     }
 }
 
-/// No object that is made has an id from here on: devices' own pools and special handles do.
+/// Ids from here on are never assigned: devices' default pools and special handles have them.
 const RESERVED: u64 = 1 << 56;
 
 /// The maximum number of objects of a kind of one client: the driver's cost of each is host memory.
 fn most(kind: u8) -> usize {
     match kind {
-        // A hundred megabytes and more, of the GPU's memory too.
+        // A hundred megabytes and more, including GPU memory.
         Context::KIND => 64,
         Stream::KIND => 16 << 10,
         Module::KIND | Library::KIND => 16 << 10,
@@ -94,7 +95,7 @@ fn most(kind: u8) -> usize {
         Array::KIND | MipmappedArray::KIND => 64 << 10,
         // Some hundred bytes.
         Event::KIND => 256 << 10,
-        // An entry here: the driver has them with their module.
+        // An entry in this table: in the driver they belong to their module.
         Function::KIND | Kernel::KIND | MemPool::KIND => 1 << 20,
         _ => match Class::from_number(kind) {
             Some(class) => class.most(),
@@ -103,19 +104,20 @@ fn most(kind: u8) -> usize {
     }
 }
 
-/// An object, and why it cannot be found any more.
+/// An object, and the reasons why look-ups do not find it.
 #[derive(Debug)]
 struct Place {
     entry: Entry,
-    /// Objects that are about to end: bits of [`OWN`], [`PARENTS`] and [`CONTEXTS`]. They still exist, and count.
+    /// The reasons why it is about to end: bits of [`OWN`], [`PARENTS`] and [`CONTEXTS`]. Such objects still exist, and
+    /// are counted.
     ending: u8,
 }
 
-/// The object ends.
+/// The object itself is being destroyed.
 const OWN: u8 = 1;
-/// Its module or library ends.
+/// Its module or library is being unloaded.
 const PARENTS: u8 = 2;
-/// Its context ends.
+/// Its context is being destroyed.
 const CONTEXTS: u8 = 4;
 
 /// The objects, and their number by kind.
@@ -137,7 +139,7 @@ impl Table {
     }
 
     fn insert(&mut self, id: u64, entry: Entry) {
-        // An object made in one that ends meanwhile ends with it.
+        // An object that is made in an ending context ends with it.
         let mut ending = 0;
         if self.is_ending(entry.context) {
             ending |= CONTEXTS;
@@ -176,13 +178,13 @@ impl Table {
     }
 }
 
-/// The id of the context that owns objects made in the context `id`, whose entry is in the context `of`: a green one is
-/// in its primary context.
+/// The id of the context that owns objects made in the context `id`, whose entry is in the context `of`: for a green
+/// context, its primary context.
 pub fn home(id: u64, of: u64) -> u64 {
     if of == 0 { id } else { of }
 }
 
-/// The error for an object that does not exist.
+/// The error code for an object that does not exist.
 fn missing<K: Object>() -> CUresult {
     if K::KIND == Context::KIND {
         CUDA_ERROR_INVALID_CONTEXT
@@ -194,19 +196,19 @@ fn missing<K: Object>() -> CUresult {
 /// The table.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// A guest that chose colliding ids would slow down only itself.
+    /// Not keyed: a guest that chooses colliding ids slows down only itself.
     table: RwLock<Table>,
     /// The number of streams and functions that have ended.
     ends: AtomicU64,
-    /// The streams that the legacy stream does not wait for, with their contexts.
+    /// The streams for which the legacy stream does not wait, with their contexts.
     apart: Mutex<Vec<(u64, u64)>>,
-    /// Contexts in which a stream was destroyed that had work left.
+    /// Contexts in which a stream with unfinished work was destroyed.
     unfinished: Mutex<Vec<u64>>,
     /// See [`Self::has_threads_streams`].
     threads_streams: AtomicBool,
 }
 
-/// An id that is an object's soon, or free again.
+/// An id that becomes an object's, or free again if this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Begun<'a> {
@@ -220,7 +222,7 @@ impl Begun<'_> {
         self.id
     }
 
-    /// The object exists.
+    /// Records that the object exists.
     pub fn finish(self, entry: Entry) {
         self.objects.write(|table| {
             table.begun.remove(&self.id);
@@ -241,12 +243,12 @@ impl Objects {
         change(&mut self.table.write())
     }
 
-    /// Begins to make an object of kind `K`: until then, no other thread makes one with this id.
+    /// Begins to make an object of kind `K`. Until it is finished, no other thread makes one with this id.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or one of 2⁵⁶ and up, which are reserved;
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or a reserved one (2⁵⁶ and above);
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
     pub fn begin<K: Object>(&self, id: u64) -> Result<Begun<'_>, CUresult> {
         if K::SPECIAL.contains(&id) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -282,17 +284,17 @@ impl Objects {
         Ok(Begun { objects: self, id })
     }
 
-    /// Notes an object that no command has begun.
+    /// Records an object without a preceding [`Self::begin`].
     #[cfg(test)]
     pub fn insert(&self, id: u64, entry: Entry) {
         self.write(|table| table.insert(id, entry));
     }
 
-    /// An object is about to end: look-ups no longer find it.
+    /// Begins the end of an object: look-ups no longer find it.
     ///
     /// # Errors
     ///
-    /// As [`Objects::raw`]; one that ends already is not there.
+    /// As [`Objects::raw`], also for an object that is already ending.
     pub fn end<K: Object>(&self, id: u64) -> Result<Entry, CUresult> {
         if K::SPECIAL.contains(&id) || object_kind(id) != K::KIND {
             return Err(missing::<K>());
@@ -321,7 +323,7 @@ impl Objects {
         entry
     }
 
-    /// An object does not end after all.
+    /// Cancels the end of an object.
     pub fn keep(&self, id: u64) {
         self.write(|table| {
             if let Some(of) = table.entries.get_mut(&id) {
@@ -330,7 +332,7 @@ impl Objects {
         });
     }
 
-    /// The number of ends of objects: an object found before the last one may be gone.
+    /// The number of ends of objects: an object that was looked up before the last one may have ended.
     pub fn ends(&self) -> u64 {
         self.ends.load(Ordering::Acquire)
     }
@@ -344,7 +346,7 @@ impl Objects {
         });
     }
 
-    /// A module or library is about to end, with its functions, and with its modules and theirs: look-ups no longer
+    /// Begins the end of a module or library with its functions, and with its modules and theirs: look-ups no longer
     /// find them.
     ///
     /// # Errors
@@ -356,13 +358,13 @@ impl Objects {
         Ok(entry)
     }
 
-    /// Objects that belong to one that is about to end are hidden too. Objects made of it from then on are hidden
+    /// Also hides objects that belong to one that is about to end. Objects that are made from it later are hidden
     /// anyway.
     pub fn hide_children(&self, id: u64) {
         self.mark(id, |ending| ending | PARENTS);
     }
 
-    /// It does not end after all.
+    /// Cancels it.
     pub fn keep_with_children(&self, id: u64) {
         self.mark(id, |ending| ending & !PARENTS);
         self.keep(id);
@@ -388,7 +390,7 @@ impl Objects {
         });
     }
 
-    /// A context is about to end: look-ups find neither it nor anything in it.
+    /// Begins the end of a context: look-ups find neither it nor anything in it.
     ///
     /// # Errors
     ///
@@ -399,7 +401,7 @@ impl Objects {
         Ok(entry)
     }
 
-    /// It does not end after all.
+    /// Cancels it.
     pub fn keep_context(&self, context: u64) {
         self.mark_context(context, |ending| ending & !CONTEXTS);
         self.keep(context);
@@ -431,7 +433,7 @@ impl Objects {
             .flatten()
     }
 
-    /// The object of a library with this id, if a function takes it for one of a class.
+    /// The object of a library with this id, if a function accepts it for a class.
     pub fn entry_of(&self, class: Class, id: u64) -> Option<Entry> {
         class.takes(id).then(|| self.find(id)).flatten()
     }
@@ -442,15 +444,15 @@ impl Objects {
         Some(of.entry.clone())
     }
 
-    /// The id of the context that an object is in, or 0; `None` if there is no such object, or it is about to end.
+    /// The id of the context of an object, or 0; `None` if there is no such object, or it is about to end.
     pub fn live_context_of(&self, id: u64) -> Option<u64> {
         let table = self.table.read();
         let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
         Some(of.entry.context)
     }
 
-    /// Whether objects, given by their ids, live and have these handles of the driver's: a client may have ended one
-    /// and made another under its id.
+    /// Whether objects, given by their ids, exist and have these handles of the driver: a client may have destroyed one
+    /// and made another with its id.
     pub fn are_still<'a>(&self, mut objects: impl Iterator<Item = &'a (u64, u64)>) -> bool {
         let table = self.table.read();
         objects.all(|(id, raw)| {
@@ -459,18 +461,19 @@ impl Objects {
         })
     }
 
-    /// The context of an object, even of one that is about to end; 0 if it is in none.
+    /// The context of an object, even of one that is about to end; 0 if it has none.
     pub fn context_of(&self, id: u64) -> u64 {
         let table = self.table.read();
         table.entries.get(&id).map_or(0, |of| of.entry.context)
     }
 
-    /// The id of the context that owns objects made in a context: its own, or that of a green one's primary context.
+    /// The id of the context that owns objects made in a context: the context itself, or a green context's primary
+    /// context.
     pub fn home(&self, context: u64) -> u64 {
         home(context, self.context_of(context))
     }
 
-    /// The driver's handles of the streams of a context that ends, of those too that end by themselves.
+    /// The driver's handles of the streams of a context that is ending, including those that are ending by themselves.
     pub fn streams(&self, context: u64) -> Vec<u64> {
         let streams = self.streams_of(context).into_iter();
         streams.map(|(_, raw)| raw).collect()
@@ -486,8 +489,8 @@ impl Objects {
         streams.map(|(id, of)| (*id, of.entry.raw)).collect()
     }
 
-    /// Whether the client has used the streams that belong to threads of this process. Our libraries don't: they make a
-    /// stream for each thread.
+    /// Whether the client has used the default streams of this process's threads. The guest's own library does not: it
+    /// makes a stream for each thread.
     pub fn has_threads_streams(&self) -> bool {
         self.threads_streams.load(Ordering::SeqCst)
     }
@@ -507,11 +510,12 @@ impl Objects {
         self.context_of(context) != 0 || !self.greens(context).is_empty()
     }
 
-    /// The driver's handle for an id of kind `K`; special handles stand for themselves.
+    /// The driver's handle for an id of kind `K`. Special handles are passed unchanged.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` for a context, `CUDA_ERROR_INVALID_HANDLE` for anything else that is not there.
+    /// `CUDA_ERROR_INVALID_CONTEXT` for a context that does not exist, `CUDA_ERROR_INVALID_HANDLE` for any other
+    /// object.
     pub fn raw<K: Object>(&self, id: u64) -> Result<u64, CUresult> {
         if K::SPECIAL.contains(&id) {
             if K::KIND == Stream::KIND {
@@ -530,7 +534,7 @@ impl Objects {
     }
 
     /// The driver's handle of a stream, and the id of its context: 0 for a special handle, which stands for a stream of
-    /// the current one.
+    /// the current context.
     ///
     /// # Errors
     ///
@@ -544,13 +548,13 @@ impl Objects {
         Ok((entry.raw, entry.context))
     }
 
-    /// Notes a stream that the legacy stream does not wait for.
+    /// Records a stream for which the legacy stream does not wait.
     pub fn set_apart(&self, stream: u64, context: u64) {
         self.apart.lock().push((stream, context));
     }
 
-    /// The streams of a context that the legacy stream does not wait for; `None` if there is work of streams that
-    /// have no name any more.
+    /// The streams of a context for which the legacy stream does not wait; `None` if destroyed streams may have work
+    /// left.
     pub fn streams_apart(&self, context: u64) -> Option<Vec<u64>> {
         if self.unfinished.lock().contains(&context) {
             return None;
@@ -560,7 +564,7 @@ impl Objects {
         Some(here.map(|(id, _)| *id).collect())
     }
 
-    /// A stream of a context is destroyed before its work is done.
+    /// Records that a stream of a context was destroyed before its work was done.
     pub fn set_unfinished(&self, context: u64) {
         let mut unfinished = self.unfinished.lock();
         if !unfinished.contains(&context) {
@@ -568,7 +572,7 @@ impl Objects {
         }
     }
 
-    /// All work of a context is done.
+    /// Records that all work of a context is done.
     pub fn set_finished(&self, context: u64) {
         self.unfinished.lock().retain(|other| *other != context);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects that look-ups find, and hidden ones.
+//! Visible and hidden objects.
 
 use gpgpu_protocol::api::object_id;
 
@@ -43,7 +43,7 @@ fn pitfall_63_an_id_is_one_objects_from_the_time_when_it_is_made() {
         objects.raw::<Context>(id(1)).is_err(),
         "it is not there yet"
     );
-    // What ends meanwhile is not this one.
+    // An end in the meantime does not affect this one.
     objects.remove_context(id(1));
     assert!(taken(id(1)));
     drop(begun);
@@ -53,7 +53,7 @@ fn pitfall_63_an_id_is_one_objects_from_the_time_when_it_is_made() {
     begun.finish(Entry::new(5, 0));
     assert!(taken(id(1)));
     assert_eq!(objects.raw::<Context>(id(1)), Ok(5));
-    // Those that are being made count.
+    // Objects that are being made are counted.
     let most = most(Context::KIND) as u64;
     let all: Vec<_> = (2..=most)
         .map(|serial| objects.begin::<Context>(id(serial)).unwrap())
@@ -92,7 +92,7 @@ fn objects_of_a_library_are_hidden_when_it_ends() {
     }
     let found = || functions.map(|id| objects.function(id).is_ok());
     objects.end_with_children::<Library>(library).unwrap();
-    // Objects in it that an earlier command still finds end as well.
+    // Objects in it that an earlier command still uses end as well.
     let late = object_id::<Function>(4);
     objects.insert(late, of(5, module));
     assert!(objects.function(late).is_err());
@@ -116,7 +116,7 @@ fn objects_made_in_a_context_that_ends_are_hidden() {
     objects.insert(streams[1], Entry::new(3, context));
     assert!(objects.raw::<Context>(context).is_err());
     assert!(streams.iter().all(|id| objects.raw::<Stream>(*id).is_err()));
-    // A stream that ended by itself stays so.
+    // A stream that ended by itself stays ended.
     objects.keep_context(context);
     assert!(streams.iter().all(|id| objects.raw::<Stream>(*id).is_ok()));
     objects.end::<Stream>(streams[0]).unwrap();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The contexts in which libraries are placed, and the charges for that.
+//! The contexts into which libraries are loaded, and the charges for that.
 //!
-//! A loaded library is in no context yet. The driver places it in each context at the library's first use there, and
-//! takes memory for its variables and code each time. Each use that can be the first calls this module before the
-//! driver.
+//! A library is at first in no context. The driver loads it into each context at its first use there, and each time
+//! allocates memory for its variables and code. Each use that may be the first calls this module before the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,10 +13,10 @@ use super::{common::Common, device_memory::DeviceMemory, ops::image::Needs};
 use crate::account::Charge;
 use crate::cuda::driver;
 
-/// The number of contexts that are found without a lock.
+/// The number of contexts that can be looked up without a lock.
 const QUICK: usize = 8;
 
-/// The contexts that a library is charged for.
+/// The contexts in which a library is charged.
 #[derive(Debug)]
 pub struct Places {
     needs: Needs,
@@ -40,11 +39,11 @@ impl Places {
         self.charged.lock()
     }
 
-    /// Charges the library in a context before it is used there; nothing if it was before.
+    /// Charges the library in a context before it is used there, unless it is charged already.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_CONTEXT` without a context.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limit, `CUDA_ERROR_INVALID_CONTEXT` without a context.
     pub fn enter(&self, memory: &DeviceMemory, context: u64) -> Result<(), CUresult> {
         let is_quick = |place: &AtomicU64| place.load(Ordering::Acquire) == context;
         if context != 0 && self.quick.iter().any(is_quick) {
@@ -63,10 +62,10 @@ impl Places {
             return Ok(());
         }
         let device = device_of(memory.common, context)?;
-        // Not under the lock: it may take a while, until others have returned kept memory.
+        // Without the lock: it may take long, until other processes have returned kept memory.
         let charge = memory.reserve(device, self.needs.bytes(device)?)?;
         let mut all = self.charged();
-        // Another thread may have been as fast. This one's reservation is then dropped.
+        // Another thread may have charged it in the meantime. This thread's reservation is then dropped.
         if !is_charged(&all) {
             all.push((context, charge));
             let is_free = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
@@ -77,7 +76,7 @@ impl Places {
         Ok(())
     }
 
-    /// A context is gone, and the library in it.
+    /// Drops the charge in a context that has ended.
     pub fn leave(&self, context: u64) {
         let mut all = self.charged();
         for place in &self.quick {

@@ -2,9 +2,9 @@
 //! The early context: the primary context of the client's first device, made before the guest's first request; without
 //! a client, that of the host's first device.
 //!
-//! It is invisible: until the guest retains it, the primary context counts as inactive. The guest's first retain takes
-//! this retention over. If a guest begins with something else, or does nothing for some seconds, the worker releases
-//! it.
+//! It is invisible to the guest: until the guest retains it, the primary context counts as inactive. The guest's first
+//! retain takes over this retention. If a guest begins with another context, or does nothing for some seconds, the
+//! worker releases it.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use crate::account::Charge;
 use crate::cuda::{driver, event_thread::with_slack};
 
 /// The time for which a client may leave the context unused. A program that only queries devices should not hold device
-/// memory, half a gigabyte on an H100, as long as it runs.
+/// memory (half a gigabyte on an H100) as long as it runs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The driver's part of it; tests have their own.
+/// The calls of the driver; tests have their own implementation.
 pub trait Contexts: Send + Sync + 'static {
     /// Retains the primary context of a device.
     fn retain(&self, device: CUdevice) -> Result<u64, CUresult>;
@@ -55,9 +55,9 @@ enum State {
     None,
     /// Its thread is making it.
     Making,
-    /// It exists, for the first retain.
+    /// It exists, and waits for the first retain.
     Held(u64),
-    /// Its thread is to release it, or is doing so.
+    /// Its thread has to release it, or is releasing it.
     Unwanted,
     /// It was taken over or released, or could not be made.
     Over,
@@ -66,15 +66,15 @@ enum State {
 #[derive(Debug)]
 struct Shared {
     state: State,
-    /// The device: the one that programs use unless they say otherwise.
+    /// The device that programs use by default.
     device: CUdevice,
-    /// The time at which it is given up.
+    /// The time at which it is released if it is unused.
     deadline: Option<Instant>,
     /// The client's charge for it.
     charge: Option<Charge>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Prewarm<C = Driver> {
     shared: Mutex<Shared>,
@@ -116,12 +116,12 @@ impl<C: Contexts> Prewarm<C> {
         self.changed.notify_all();
     }
 
-    /// The device, as the driver numbers it.
+    /// The device, by the driver's number.
     pub fn device(&self) -> CUdevice {
         self.lock().device
     }
 
-    /// The client's first device is this one. A context of another is of no use then: it goes.
+    /// Sets the client's first device. The context of another device is useless then, and is released.
     pub fn choose(&self, device: CUdevice) {
         let mut shared = self.lock();
         if shared.device == device {
@@ -136,8 +136,8 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Starts to make it, on a thread of its own, unless that was done before. A failure is not reported: the guest's
-    /// own retain will meet it too.
+    /// Starts to make it, on a thread of its own, unless that was done before. A failure is not reported, because the
+    /// guest's own retain will fail too.
     pub fn make(&'static self) {
         let mut shared = self.lock();
         if shared.state != State::None {
@@ -151,7 +151,7 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Makes it, and sees to it until it is taken over or released.
+    /// Makes it, and manages it until it is taken over or released.
     fn live(&self) {
         let began = Instant::now();
         let device = self.device();
@@ -194,16 +194,16 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// A client is there: from now on the context does not wait for ever.
+    /// Starts the time limit of the context, because there is a client now.
     pub fn serve(&self) {
         self.lock().deadline = Some(Instant::now() + PATIENCE);
         self.changed.notify_all();
     }
 
-    /// The client is charged for it, from before it is made, or from when the client came, until it is gone.
+    /// Sets the client's charge for it: from before it is made, or from the client's arrival, until it has ended.
     pub fn set_charge(&self, charge: Option<Charge>) {
         let mut shared = self.lock();
-        // One that goes, or is gone, would keep it.
+        // Otherwise a context that is ending or has ended would keep the charge.
         if !matches!(shared.state, State::Unwanted | State::Over) {
             shared.charge = charge;
         }
@@ -214,7 +214,7 @@ impl<C: Contexts> Prewarm<C> {
         self.lock().charge.take()
     }
 
-    /// The context, if it exists now; it stays here.
+    /// The context, if it exists now; it is not taken over.
     pub fn peek(&self) -> Option<u64> {
         match self.lock().state {
             State::Held(context) => Some(context),
@@ -222,7 +222,7 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Takes the retention over; `None` if there is none, and then the driver has none of it either.
+    /// Takes over the retention; `None` if there is none, in which case the driver has none of it either.
     pub fn take(&self) -> Option<u64> {
         let mut shared = self.lock();
         loop {
@@ -240,7 +240,7 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Gives it up: its thread releases it, now or when it is made. [`Prewarm::wait_over`] waits for that.
+    /// Gives it up: its thread releases it, now or once it was made. [`Prewarm::wait_over`] waits for that.
     pub fn give_up(&self) {
         let mut shared = self.lock();
         match shared.state {
@@ -250,7 +250,7 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Waits until the driver has none of it, after [`Prewarm::give_up`].
+    /// Waits until the driver has no such retention, after [`Prewarm::give_up`].
     pub fn wait_over(&self) {
         let mut shared = self.lock();
         while shared.state != State::Over {
@@ -258,12 +258,12 @@ impl<C: Contexts> Prewarm<C> {
         }
     }
 
-    /// Whether the driver's primary context is, or may be, this one, and not the guest's.
+    /// Whether the driver's primary context is or may be retained here and not by the guest.
     pub fn is_hidden(&self) -> bool {
         !matches!(self.lock().state, State::None | State::Over)
     }
 
-    /// Waits while it is being made or released; returns whether it exists then.
+    /// Waits while it is being made or released; returns whether it exists afterwards.
     pub fn wait_made(&self) -> bool {
         let mut shared = self.lock();
         loop {
@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// A driver whose retain ends when the test says how, and that tells of its releases.
+    /// A driver whose retain ends as the test determines, and which reports its releases.
     struct Scripted {
         outcome: Mutex<Receiver<Result<u64, CUresult>>>,
         released: Mutex<Sender<()>>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The kernels of the client that may print: a thread looks through each image, beside the driver that loads it.
+//! The kernels of the client that may print. A thread analyses each image while the driver loads it.
 //!
-//! A program whose kernels do not print never waits for the driver where a word of the GPU's tells it enough. So its
-//! library asks for each function once, at its first launch.
+//! A program whose kernels do not print need not wait for the driver if a word that the GPU writes is enough. So the
+//! guest's library asks for each function once, at its first launch.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,9 +15,9 @@ use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 
 use super::images::Image;
 
-/// The most images that wait to be looked through. They are bytes that the client would not have here otherwise.
+/// The maximum number of images that wait for the analysis, because their memory would not be needed otherwise.
 const MOST_WAITING: usize = 64;
-/// The most bytes of them.
+/// The maximum size of these images in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
 /// The state of an image.
@@ -41,7 +41,7 @@ struct State {
     has_thread: bool,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Printing {
     state: Mutex<State>,
@@ -53,8 +53,8 @@ impl Printing {
         self.state.lock()
     }
 
-    /// The module or library `object` was loaded from an image, for devices of these compute capabilities. If too many
-    /// wait, or there is no thread available, it counts as one that prints.
+    /// Records that the module or library `object` was loaded from an image, for devices of these compute capabilities.
+    /// If too many images wait, or no thread can be started, it counts as one that prints.
     pub fn note(&'static self, object: u64, image: &Arc<Image>, capabilities: Vec<u32>) {
         let mut state = self.lock();
         if !state.has_thread {
@@ -93,7 +93,7 @@ impl Printing {
             let prints = Prints::of(&image[..image.len() - 1], &next.capabilities);
             drop(next.image);
             state = self.lock();
-            // It may be gone by now.
+            // The object may have ended by now.
             if let Some(known) = state.known.get_mut(&next.object) {
                 *known = Known::Prints(prints);
             }
@@ -101,8 +101,8 @@ impl Printing {
         }
     }
 
-    /// Whether `of` holds for the printing kernels of an object's image, once they are known. An unknown object prints
-    /// nothing.
+    /// Whether `of` holds for the printing kernels of an object's image, once they are known. An unknown object does
+    /// not print.
     fn ask(&self, object: u64, of: impl FnOnce(&Prints) -> bool) -> bool {
         let is_open = |state: &mut State| matches!(state.known.get(&object), Some(Known::NotYet));
         let state = self.changed.wait_while(self.lock(), is_open);
@@ -119,7 +119,7 @@ impl Printing {
         self.ask(object, |prints| prints.kernel(name))
     }
 
-    /// The module or library is gone.
+    /// Forgets a module or library that has ended.
     pub fn forget(&self, object: u64) {
         self.lock().known.remove(&object);
         self.changed.notify_all();

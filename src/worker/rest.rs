@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Rest: while the VMM has stopped the VM, nothing of this worker writes to the guest's memory.
 //!
-//! These write there: the GPU, at the addresses that the guest process registered; threads that give the GPU work, as
-//! the driver may make a copy itself; and threads that write to the ring, which are its own thread, those that execute
-//! its waits, and those that wake it. So the gates close, the ring's thread stops between two commands or at a gate,
-//! other writes to the ring wait, and the GPU does its pending work. Everything else continues: it reaches the staging
-//! area at most.
+//! The following write there: the GPU, at the addresses that the guest process registered; threads that submit work to
+//! the GPU, because the driver may do a copy itself; and threads that write to the ring, which are the ring's own
+//! thread, those that execute its waits, and those that wake it. So the gates close, the ring's thread stops between
+//! two commands or at a gate, other writes to the ring wait, and the GPU completes its pending work. Everything else
+//! continues, because it accesses at most the staging area.
 //!
 //! A host callback runs in the guest. The GPU may be waiting for one until the VM continues. So callbacks are held, and
 //! the worker is at rest as soon as every stream is idle or [waits for one](super::callbacks). The device process does
-//! not wait for ever: it ends a worker that does not come to rest.
+//! not wait for ever: it kills a worker that does not come to rest.
 
 use std::{
     cell::Cell,
@@ -24,10 +24,10 @@ use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use super::session::Session;
 use crate::ipc;
 
-/// The interval between two checks that the rest is still wanted.
+/// The interval between two checks whether the rest is still requested.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The ring's thread, as far as it writes to the guest's memory.
+/// The state of the ring's thread as a writer to the guest's memory.
 #[derive(Debug, Default)]
 pub struct Writer {
     is_to_stop: AtomicBool,
@@ -35,10 +35,10 @@ pub struct Writer {
     changed: Condvar,
 }
 
-/// Writes to the ring of threads that are not the ring's: answers, and the flag of the ring's sleep.
+/// Writes of other threads to the ring: answers, and the flag of the ring's sleep.
 #[derive(Debug, Default)]
 pub struct RingWrites {
-    /// Whether they wait. Held during each of them.
+    /// Whether they must wait. Locked during each of them.
     wait: Mutex<bool>,
     changed: Condvar,
 }
@@ -54,7 +54,7 @@ impl RingWrites {
         write();
     }
 
-    /// Nothing is written any more.
+    /// Blocks writes.
     pub(super) fn stop(&self) {
         *self.lock() = true;
     }
@@ -66,16 +66,16 @@ impl RingWrites {
     }
 }
 
-/// The ring's thread writes nothing until this is dropped, which waits until it may.
+/// A pause in which the ring's thread writes nothing. Dropping it waits until the thread may write.
 #[derive(Debug)]
 pub struct Paused<'a>(&'a Writer);
 
 thread_local! {
-    /// Of the ring's thread: itself.
+    /// In the ring's thread, its own writer.
     static WRITER: Cell<Option<&'static Writer>> = const { Cell::new(None) };
 }
 
-/// If this is the ring's thread: it waits at a gate, and writes nothing.
+/// Begins a pause if this is the ring's thread, because it waits at a gate and writes nothing.
 pub fn pause() -> Option<Paused<'static>> {
     WRITER.get().map(Writer::pause)
 }
@@ -85,40 +85,40 @@ impl Writer {
         self.writes.lock()
     }
 
-    /// This thread is the ring's.
+    /// Registers this thread as the ring's.
     pub fn begin(&'static self) {
         WRITER.set(Some(self));
         drop(Paused(self));
     }
 
-    /// The thread writes nothing just now.
+    /// Begins a pause of the thread, which writes nothing until its end.
     pub fn pause(&self) -> Paused<'_> {
         *self.lock() = false;
         self.changed.notify_all();
         Paused(self)
     }
 
-    /// Between two commands: waits while the thread is to write nothing.
+    /// To be called between two commands: waits while the thread must not write.
     pub fn look(&self) {
         if self.is_to_stop.load(Relaxed) {
             drop(self.pause());
         }
     }
 
-    /// The thread is to write nothing any more.
+    /// Forbids the thread to write.
     fn stop(&self) {
         let _writes = self.lock();
         self.is_to_stop.store(true, Relaxed);
     }
 
-    /// The thread may write.
+    /// Allows the thread to write.
     fn go_on(&self) {
         let _writes = self.lock();
         self.is_to_stop.store(false, Relaxed);
         self.changed.notify_all();
     }
 
-    /// Waits until the thread has stopped, for a while.
+    /// Waits until the thread has stopped, at most for `limit`.
     fn has_stopped(&self, limit: Duration) -> bool {
         let stops = |writes: &mut bool| *writes;
         let (writes, _) = self.changed.wait_timeout_while(self.lock(), limit, stops);
@@ -134,11 +134,11 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Comes to rest and continues as the device process requests it, on a thread of its own.
+/// Comes to rest and continues as the device process requests, on a thread of its own.
 ///
 /// # Errors
 ///
-/// There can be no thread.
+/// The thread cannot be started.
 pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result<()> {
     let serve = move || {
         let mut drain = None;
@@ -172,21 +172,21 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
         .map(drop)
 }
 
-/// Waits until nothing writes to the guest's memory, and returns whether that was reached while it was wanted. `drain`
-/// is the thread that has waited for the GPU last.
+/// Waits until nothing writes to the guest's memory. Returns whether that was reached while it was requested. `drain`
+/// is the thread that has last waited for the GPU.
 fn comes_to_rest(
     session: &'static Session,
     drain: &mut Option<JoinHandle<()>>,
     is_wanted: impl Fn() -> bool,
 ) -> bool {
     while !session.writer.has_stopped(LOOK) {
-        // It may have gone to sleep at a gate just before that was held.
+        // It may have begun to wait at a gate just before that was held.
         session.gates.nudge();
         if !is_wanted() {
             return false;
         }
     }
-    // The driver's wait has no time limit. One from an earlier rest says nothing about later work.
+    // The driver's wait has no time limit. A wait that began in an earlier rest does not cover later work.
     for is_last in [false, true] {
         if is_last {
             let started = thread::Builder::new()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The GPUs' sensors, as the supervisor shows them to the client's VM.
+//! The GPUs' sensors, as the supervisor provides them to the client's VM.
 //!
-//! This process does not ask the driver: it reads the supervisor's values in the VM's terms, and has the supervisor
-//! take a sample if those are too old.
+//! This process does not call NVML: it reads the supervisor's values in the VM's terms, and requests a sample from the
+//! supervisor if those are too old.
 
 use std::{
     thread,
@@ -20,15 +20,15 @@ use crate::{
     pace::Pace,
 };
 
-/// The longest wait of a guest for a sample. After that the values are unknown.
+/// The maximum time for which a guest waits for a sample. After that the values are unknown.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Samples that are asked for at once, and how long until one more may be: a quarter of the messages that the
-/// supervisor takes.
+/// The number of samples that are requested at once, and the interval for one more: a quarter of the messages that the
+/// supervisor accepts.
 const BURST: u32 = 16;
 /// See [`BURST`].
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// The client's questions.
+/// The rate limit of the client's requests.
 #[derive(Debug)]
 pub struct Sensors(Mutex<Pace>);
 
@@ -39,13 +39,13 @@ impl Default for Sensors {
 }
 
 impl Sensors {
-    /// The values of a GPU's sensors that are known, by the host's number of the GPU. `ask` has the supervisor take a
-    /// sample.
+    /// The known values of a GPU's sensors, by the host's number of the GPU. `ask` requests a sample from the
+    /// supervisor.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if the VM may not read sensors, `CUDA_ERROR_INVALID_DEVICE` for a GPU that no host
-    /// has.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the VM may not read sensors, `CUDA_ERROR_INVALID_DEVICE` for an invalid number of
+    /// a GPU.
     pub fn read(
         &self,
         terms: &TermsView,
@@ -60,7 +60,7 @@ impl Sensors {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (seen, sample) = terms.sample(gpu);
-            // Looked at last: values that were read while the permission ended are not given.
+            // Checked last: values that were read while the permission ended are not returned.
             if !terms.may_sense() {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
@@ -186,7 +186,7 @@ mod tests {
         let (terms, view) = terms();
         terms.allow_sensors(true);
         let asked = Cell::new(0);
-        // Each one is too old already, so the next look asks again.
+        // Each sample is too old already, so the next check requests another.
         let ask = |gpu| {
             asked.set(asked.get() + 1);
             terms.show(gpu, &sample(1, 5));

@@ -48,11 +48,11 @@ use super::{
 };
 use crate::ipc::WorkerEnd;
 
-/// The client: the common part of its parts, which it dereferences to, and the parts.
+/// The client: the common state, to which it dereferences, and the components.
 #[derive(Debug)]
 pub struct Session {
     common: &'static Common,
-    /// Objects that end when they are no longer in use.
+    /// Objects that are destroyed when they are no longer in use.
     pub later: &'static Deferred,
     /// Its registered memory.
     pub regions: Regions,
@@ -68,19 +68,19 @@ pub struct Session {
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.
     pub ring: OnceLock<Ring>,
-    /// The thread that serves it.
+    /// The state of the ring's thread as a writer.
     pub writer: &'static Writer,
     /// Writes of other threads to the ring.
     pub ring_writes: RingWrites,
-    /// The gates that hold its work back while other VMs have the GPU.
+    /// The gates that delay its work while other VMs have the GPU.
     pub gates: Gates,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
     /// Its green contexts.
     pub greens: Greens,
-    /// The primary context that is made before it is asked for.
+    /// The primary context that is made before it is requested.
     pub prewarm: Prewarm,
-    /// Its questions for sensors.
+    /// Its requests for sensors.
     pub sensors: Sensors,
     /// The description of the host, once it was requested.
     pub hello: OnceLock<Hello>,
@@ -88,27 +88,27 @@ pub struct Session {
     pub callbacks: &'static Callbacks,
     /// Its executable graphs.
     pub executables: Executables,
-    /// The graphs of launches that recur.
+    /// The graphs of recurring launches.
     pub singles: Singles,
-    /// The handles of libraries that it has made.
+    /// Its handles of libraries.
     pub handles: Handles,
-    /// The descriptors of cuDNN's backend that it has made.
+    /// Its descriptors of cuDNN's backend.
     pub graphs: Graphs,
-    /// The objects of nvJPEG that it has made.
+    /// Its objects of nvJPEG.
     pub jpegs: Jpegs,
     /// Its arrays.
     pub arrays: Arrays,
     /// Its texture and surface objects.
     pub textures: Textures,
-    /// The charges beside its device memory.
+    /// The charges other than those of its device memory.
     pub charges: &'static Charges,
     /// Its module images.
     pub images: Images,
-    /// The record of the kernels that may print.
+    /// The kernels that may print.
     pub printing: &'static Printing,
     /// Its linkers.
     pub links: Links,
-    /// The output for it.
+    /// The text that its kernels have printed.
     pub printed: &'static Printed,
     deferred: AtomicU32,
 }
@@ -121,19 +121,19 @@ impl Deref for Session {
     }
 }
 
-/// The way by which a command came.
+/// The path of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// By the command queue.
+    /// The command queue.
     Queue,
-    /// By the ring, to its thread.
+    /// The ring, executed by its thread.
     Ring,
-    /// By a wide ring.
+    /// A wide ring.
     WideRing,
 }
 
 impl Way {
-    /// Whether an operation travels in this way: our libraries use no other.
+    /// Whether the guest's own libraries send an operation on this path.
     pub fn takes(self, operation: &Operation) -> bool {
         match self {
             Self::Queue => true,
@@ -156,7 +156,7 @@ pub struct Data {
     pub output_bytes: usize,
     /// The offset of the data in the whole transfer, in bytes.
     pub offset: u64,
-    /// The way by which the command came.
+    /// The path of the command.
     pub way: Way,
 }
 
@@ -187,7 +187,7 @@ impl Data {
         }
     }
 
-    /// The context of a command that came in this way: none.
+    /// No data, for a command on this path.
     pub const fn of(way: Way) -> Self {
         Self {
             way,
@@ -195,8 +195,8 @@ impl Data {
         }
     }
 
-    /// The data from the guest, copied, for the guest's device process may write to the staging area again; with room
-    /// for `more` bytes behind it.
+    /// A copy of the data from the guest, because the guest's device process may write to the staging area again; with
+    /// room for `more` bytes behind it.
     pub fn copied(&self, more: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.input_bytes + more);
         if self.input_bytes > 0 {
@@ -208,7 +208,7 @@ impl Data {
         bytes
     }
 
-    /// Gives the guest data, with zeros behind it: the staging area may have another command's there.
+    /// Returns data to the guest, followed by zeros: the staging area may contain data of another command there.
     ///
     /// # Errors
     ///
@@ -244,10 +244,10 @@ impl Data {
 }
 
 impl Session {
-    /// A client with nothing; `end` is the channel to its device process, if there is one.
+    /// A new client; `end` is the channel to its device process, if there is one.
     pub fn new(end: Option<&'static WorkerEnd>) -> Self {
-        // State that threads of the parts and of the driver use lives as long as the process: they may still wait at
-        // the end.
+        // State that threads of the components and of the driver use must exist as long as the process: they may still
+        // wait at the end.
         let common: &'static Common = Box::leak(Box::default());
         let exports: &'static Exports = Box::leak(Box::new(Exports::new(end)));
         let device_memory: &'static DeviceMemory =
@@ -291,24 +291,24 @@ impl Session {
         }
     }
 
-    /// Records the error of a command without an answer; the first one is kept.
+    /// Stores the error of a command without an answer; the first one is kept.
     pub fn defer(&self, code: CUresult) {
         let _ =
             self.deferred
                 .compare_exchange(CUDA_SUCCESS, code, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether an error is noted.
+    /// Whether an error is stored.
     pub fn has_deferred(&self) -> bool {
         self.deferred.load(Ordering::Acquire) != CUDA_SUCCESS
     }
 
-    /// The noted error, which is then forgotten.
+    /// Takes the stored error.
     pub fn take_deferred(&self) -> CUresult {
         self.deferred.swap(CUDA_SUCCESS, Ordering::AcqRel)
     }
 
-    /// Tells the supervisor how much of the guest's memory is pinned.
+    /// Reports to the supervisor how much of the guest's memory is pinned.
     pub fn count_pinned(&self) {
         counts::set(
             self,
@@ -317,13 +317,13 @@ impl Session {
         );
     }
 
-    /// The command is about to wait for a stream of this id, and uses nothing else from here on but the current context
-    /// and memory, as addresses and bytes, that it has found.
+    /// Declares that the command is about to wait for the stream with this id. From here on it uses only the current
+    /// context, and memory that it has looked up, given as addresses and sizes.
     pub fn wait_in(&self, stream: u64, memory: &[(u64, u64)]) {
         self.wait_with(stream, memory, &[]);
     }
 
-    /// As [`Self::wait_in`], and it goes on using these objects; 0 is none.
+    /// As [`Self::wait_in`], but the command also continues to use these objects; 0 is none.
     pub fn wait_with(&self, stream: u64, memory: &[(u64, u64)], objects: &[u64]) {
         let mut names: SmallVec<[Name; 8]> = SmallVec::new();
         names.extend(objects.iter().copied().map(Name::Object));
@@ -332,7 +332,7 @@ impl Session {
         names.push(Name::Object(self.objects.context_of(stream)));
         for &(start, bytes) in memory {
             names.push(Name::Memory { start, bytes });
-            // Its owner: a context, a module or library; or only the driver knows it.
+            // Its owner is a context, a module or library, or known only to the driver.
             match self.device_memory.find(start) {
                 Some(range) => {
                     names.push(Name::Object(range.context));
@@ -379,19 +379,19 @@ impl Session {
         self.common.objects.begin::<K>(id)
     }
 
-    /// A context is about to end: from now on no command finds it, or the objects that it contains or owns.
+    /// Begins the end of a context: from now on no command finds it, or the objects that it contains or owns.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, or it ends already.
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, or it is already ending.
     pub fn end_context(&self, context: u64) -> Result<Entry, CUresult> {
         let entry = self.common.end_context(context)?;
         self.hide(context);
         Ok(entry)
     }
 
-    /// Nothing that goes with a context is found any more, beside its objects. Commands that began before it was about
-    /// to end may make more of that until they have ended.
+    /// Hides everything else that belongs to an ending context. Commands that began before may still make more of it
+    /// until they end.
     pub fn hide(&self, context: u64) {
         self.executables.end_context(context);
         self.singles.end_context(context);
@@ -404,7 +404,7 @@ impl Session {
         }
     }
 
-    /// The objects of the graphs of crowds have changed; or, if they are `over`, launches stay launches from now on.
+    /// Forgets the graphs of launches, because their objects have changed; with `over`, disables them.
     #[cold]
     pub fn forget_crowds(&self, over: bool) {
         if over {
@@ -422,7 +422,7 @@ impl Session {
         }
     }
 
-    /// It does not end after all.
+    /// Cancels the end of a context.
     pub fn keep_context(&self, context: u64) {
         self.regions.keep_context(context);
         self.device_memory.keep_context(context);
@@ -434,7 +434,7 @@ impl Session {
         self.common.keep_context(context);
     }
 
-    /// A context has ended: so has everything in it.
+    /// Handles the end of a context, with everything in it.
     pub fn forget_context(&self, context: u64) {
         self.later.forget_context(context);
         self.regions.forget_context(context);
@@ -449,7 +449,7 @@ impl Session {
             ring.forget_context(context);
         }
         self.greens.forget(context);
-        // From now on its id may be another's.
+        // From now on its id may be assigned to another context.
         self.objects.remove_context(context);
         self.handles.forget_ended(self);
         self.jpegs.forget_context(context);

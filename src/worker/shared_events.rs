@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Events that processes of a VM share.
 //!
-//! The driver's own shared events are not used, because any process of the host could open them. Such an event is a
+//! The driver's own shared events are not used, because any process of the host could open them. A shared event is a
 //! page of words that the workers have mapped and registered with CUDA. Each worker has a few pairs of words there. A
-//! record takes a pair, puts the next number into its first word and into the page's *latest*, and has the stream write
-//! the number into the second word. A wait has its stream wait for the number of the latest record, unless it is there;
-//! a query is a read.
+//! record takes a pair, puts the next number into its first word and into the page's *latest*, and makes the stream
+//! write the number into the second word. A wait makes its stream wait for the number of the latest record, unless it
+//! is already there; a query is a read.
 //!
-//! A process that can write to the page can put any number there: a wait for a number that never comes is like one for
-//! a kernel that never ends, and concerns only the VM of such processes.
+//! A process that can write to the page can store any number there. A wait for a number that never comes is like a wait
+//! for a kernel that never ends, and concerns only the VM of such processes.
 //!
-//! **A worker that dies leaves its records open**, where the driver would leave waiters waiting for ever. Here they
-//! end, as its work has ended: each worker holds a lock on a byte of the page's file for its pairs, which the kernel
-//! gives up when its process ends, and those that wait for a record look at the lock now and then. As such locks go
-//! when the process closes any descriptor of the file, a worker has one descriptor of a page, and closes it last.
+//! **A worker that dies leaves its records incomplete.** With the driver's events, waiters would wait for ever. Here
+//! the records are completed, because the dead worker's work has ended: each worker holds a lock on a byte of the
+//! page's file for its pairs, which the kernel releases when its process ends, and waiters for a record check the lock
+//! from time to time. Because such locks are released when the process closes any descriptor of the file, a worker has
+//! one descriptor of a page, and closes it last.
 
 use std::{
     collections::HashMap,
@@ -41,15 +42,15 @@ use crate::{
 
 /// `CU_STREAM_WAIT_VALUE_GEQ`.
 const CU_STREAM_WAIT_VALUE_GEQ: u32 = 0;
-/// Shared events of a client at most.
+/// The maximum number of a client's shared events.
 const MOST: usize = 4096;
-/// Pairs of words that a process has.
+/// The number of pairs of a process.
 const PAIRS: usize = 8;
-/// Processes that have an event at a time, at most.
+/// The maximum number of processes with an event at a time.
 const SLOTS: usize = 63;
-/// The interval between two checks for the records that are waited for.
+/// The interval between two checks of pending records.
 const LOOK: Duration = Duration::from_millis(20);
-/// The first pause between two looks of a synchronisation, and the longest.
+/// The first interval between two checks of a synchronisation, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
 /// A record's words.
@@ -58,7 +59,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 struct Pair {
     /// The number of the last record that took the pair.
     given: AtomicU32,
-    /// The number of the last record that is over.
+    /// The number of the last complete record.
     done: AtomicU32,
 }
 
@@ -66,7 +67,7 @@ struct Pair {
 #[derive(Debug)]
 #[repr(C, align(4096))]
 struct Board {
-    /// The latest record: its pair plus 1, times 2³², and its number. 0 if there is none.
+    /// The latest record: the index of its pair plus 1, times 2³², and its number. 0 if there is none.
     latest: AtomicU64,
     unused: [u64; 7],
     pairs: [Pair; PAIRS * SLOTS],
@@ -77,12 +78,12 @@ const _: () = assert!(size_of::<Board>() == 4096);
 // SAFETY: atomic words, which any bytes are.
 unsafe impl Words for Board {}
 
-/// Whether a number has come, as the GPU compares.
+/// Whether a number has arrived, compared as by the GPU.
 fn has_come(word: u32, number: u32) -> bool {
     word.wrapping_sub(number) as i32 >= 0
 }
 
-/// A page as this worker has it.
+/// This worker's mapping of a page.
 #[derive(Debug)]
 pub struct Page {
     common: &'static Common,
@@ -103,7 +104,7 @@ struct Registered {
     is_ending: bool,
 }
 
-/// A record that is waited for.
+/// A pending record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     pair: usize,
@@ -128,7 +129,7 @@ fn take_slot(file: &File, slot: usize) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) == 0 }
 }
 
-/// Whether another process has a slot. Of one that cannot be asked about it is taken for granted.
+/// Whether another process has a slot. If that cannot be determined, it is assumed.
 fn is_held(file: &File, slot: usize) -> bool {
     let mut lock = lock_of(slot);
     // SAFETY: as above.
@@ -148,12 +149,12 @@ impl Page {
             recording: Mutex::default(),
             registered: Mutex::default(),
         };
-        // Of a process that had it before.
+        // Complete the records of the previous process.
         page.complete(slot);
         Ok(page)
     }
 
-    /// The descriptor from another worker.
+    /// Maps a page from a descriptor of another worker.
     fn map(common: &'static Common, file: OwnedFd) -> Result<Self, CUresult> {
         // SAFETY: takes numbers alone.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -168,12 +169,12 @@ impl Page {
         self.board.as_ref().expect("there until it is dropped")
     }
 
-    /// The file, to be passed on.
+    /// The file, to be passed to other workers.
     pub fn file(&self) -> &Arc<File> {
         self.board().file()
     }
 
-    /// Ends the records of a slot's pairs: no other worker does.
+    /// Completes the records of a slot's pairs. Only the slot's worker writes them otherwise.
     fn complete(&self, slot: usize) {
         for pair in &self.board().pairs[slot * PAIRS..][..PAIRS] {
             pair.done
@@ -181,7 +182,7 @@ impl Page {
         }
     }
 
-    /// The latest record, if it is not over.
+    /// The latest record, unless it is complete.
     fn latest(&self) -> Option<Record> {
         let latest = self.board().latest.load(Ordering::Acquire);
         let pair = (latest >> 32).checked_sub(1)? as usize;
@@ -189,12 +190,12 @@ impl Page {
             pair,
             number: latest as u32,
         };
-        // An invalid pair is never written to.
+        // An invalid pair is never written.
         let words = self.board().pairs.get(pair)?;
         (!has_come(words.done.load(Ordering::Acquire), record.number)).then_some(record)
     }
 
-    /// Whether a record is over, or its maker is gone: then it is ended.
+    /// Whether a record is complete. If its worker has ended, it is completed.
     fn is_over(&self, record: Record) -> bool {
         let words = &self.board().pairs[record.pair];
         if has_come(words.done.load(Ordering::Acquire), record.number) {
@@ -210,7 +211,7 @@ impl Page {
         true
     }
 
-    /// The device's address of a word, registered with CUDA in a context that lives.
+    /// The device address of a word, registered with CUDA in an existing context.
     fn address(&self, context: u64, word: &AtomicU32) -> Result<u64, CUresult> {
         let start = std::ptr::from_ref::<Board>(self.board()).addr();
         let offset = (word.as_ptr().addr() - start) as u64;
@@ -252,7 +253,7 @@ impl Page {
         let address = self.address(context, &pair.done)?;
         let given = pair.given.load(Ordering::Relaxed);
         if free.is_none() {
-            // All are under way. So that the word goes up, this record comes behind the one that has it.
+            // All pairs are in use. The word must increase, so this record waits for the one that has the pair.
             let flags = CU_STREAM_WAIT_VALUE_GEQ;
             // SAFETY: the stream is the driver's and lives; the address is of registered memory.
             unsafe { driver::cuStreamWaitValue32_v2(stream, address, given, flags)? };
@@ -271,7 +272,7 @@ impl Page {
         Ok(Record { pair, number })
     }
 
-    /// Has a stream wait for a record.
+    /// Makes a stream wait for a record.
     fn wait(&self, stream: CUstream, record: Record) -> Result<(), CUresult> {
         let context = self.common.current();
         let address = self.address(context, &self.board().pairs[record.pair].done)?;
@@ -294,7 +295,7 @@ impl Drop for Page {
             });
             if let Err(code) = ended {
                 tracing::debug!("cuMemHostUnregister: {code}");
-                // The GPU may still reach the page, so it stays mapped.
+                // The GPU may still access the page, so it stays mapped.
                 std::mem::forget(board);
             }
         }
@@ -303,19 +304,19 @@ impl Drop for Page {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// The records in flight.
+    /// The pending records.
     records: Vec<(Arc<Page>, Record)>,
-    /// Pages that no event has any more.
+    /// Pages without an event.
     retired: Vec<Arc<Page>>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct SharedEvents {
     common: &'static Common,
     /// By the guest's ids.
     events: Mutex<HashMap<u64, Arc<Page>>>,
-    /// Pages of others, by their events' names.
+    /// Pages of other workers, by their events' names.
     opened: Mutex<HashMap<Name, Weak<Page>>>,
     watched: Mutex<Watched>,
     changed: Condvar,
@@ -323,7 +324,7 @@ pub struct SharedEvents {
 }
 
 impl SharedEvents {
-    /// None.
+    /// Without events.
     pub fn new(common: &'static Common) -> Self {
         Self {
             common,
@@ -360,12 +361,12 @@ impl SharedEvents {
         found.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// Whether an event is one that the client has made.
+    /// Whether the client has made an event.
     pub fn is_own(&self, id: u64) -> bool {
         self.events.lock().get(&id).is_some_and(|page| page.is_own)
     }
 
-    /// Makes an event under the guest's id.
+    /// Makes an event with the guest's id.
     ///
     /// # Errors
     ///
@@ -378,7 +379,7 @@ impl SharedEvents {
         self.insert(id, Arc::new(Page::new(self.common, board, true)?))
     }
 
-    /// Opens an event of another process under the guest's id; `ask` asks its worker for the page.
+    /// Opens an event of another process with the guest's id; `ask` requests the page from its worker.
     ///
     /// # Errors
     ///
@@ -397,7 +398,7 @@ impl SharedEvents {
         let page = match known {
             Some(page) => page,
             None => {
-                // One descriptor of a page at a time: so under the lock.
+                // Under the lock, so that there is one descriptor of a page at a time.
                 let page = Arc::new(Page::map(self.common, ask()?)?);
                 opened.retain(|_, page| page.strong_count() > 0);
                 opened.insert(*name, Arc::downgrade(&page));
@@ -424,7 +425,7 @@ impl SharedEvents {
     ///
     /// # Errors
     ///
-    /// As [`Self::page`]; the driver's.
+    /// As [`Self::page`]; the driver's error code.
     pub fn record(&self, id: u64, stream: CUstream) -> Result<(), CUresult> {
         let page = self.page(id)?;
         let record = page.record(stream)?;
@@ -432,7 +433,7 @@ impl SharedEvents {
         Ok(())
     }
 
-    /// Has a stream of the current context wait for an event's latest record.
+    /// Makes a stream of the current context wait for an event's latest record.
     ///
     /// # Errors
     ///
@@ -447,7 +448,7 @@ impl SharedEvents {
         Ok(())
     }
 
-    /// Whether an event's latest record is over.
+    /// Whether an event's latest record is complete.
     ///
     /// # Errors
     ///
@@ -457,7 +458,8 @@ impl SharedEvents {
         Ok(page.latest().is_none_or(|record| page.is_over(record)))
     }
 
-    /// Waits until an event's record that is the latest now is over, or `has_failed` says that it will not be.
+    /// Waits until the record that is now the event's latest is complete, or until `has_failed` reports that it will
+    /// not be.
     ///
     /// # Errors
     ///
@@ -482,14 +484,15 @@ impl SharedEvents {
         Ok(())
     }
 
-    /// From now on the worker checks whether a record is over, and whether its maker lives. The page stays until it is.
+    /// From now on the worker checks whether a record is complete, and whether its worker exists. The page is kept
+    /// until then.
     fn watch(&self, page: Arc<Page>, record: Record) {
         let mut watched = self.watched.lock();
         let same = |(other, of): &(Arc<Page>, Record)| Arc::ptr_eq(other, &page) && *of == record;
         if watched.records.iter().rev().take(8).any(same) {
             return;
         }
-        // If there is something to look at already, the thread looks again by itself.
+        // Otherwise the thread checks again by itself.
         let is_idle = watched.records.is_empty() && watched.retired.is_empty();
         watched.records.push((page, record));
         if is_idle {
@@ -511,14 +514,15 @@ impl SharedEvents {
             watched
                 .records
                 .retain(|(page, record)| !page.is_over(*record));
-            // Not under the lock: the driver may take its time.
+            // Without the lock: the driver may take long.
             let gone: Vec<_> = watched
                 .retired
                 .extract_if(.., |page| Arc::strong_count(page) == 1)
                 .collect();
             if !gone.is_empty() {
                 drop(watched);
-                // While no page is opened: the descriptor of a page is closed before there is another one.
+                // No page may be opened during this: the descriptor of a page must be closed before there is another
+                // one.
                 let opened = self.opened.lock();
                 drop(gone);
                 drop(opened);
@@ -553,7 +557,7 @@ impl SharedEvents {
         }
     }
 
-    /// A context is about to end, with the memory registered in it; or it does not end after all.
+    /// Sets whether a context is about to end, and with it the memory registered in it.
     pub fn set_ending(&self, context: u64, is_ending: bool) {
         self.each_registered(context, |registered| {
             if let Some(registered) = registered {
@@ -562,7 +566,7 @@ impl SharedEvents {
         });
     }
 
-    /// A context is gone, and with it the memory registered in it.
+    /// Forgets the memory that was registered in a context that has ended.
     pub fn forget_context(&self, context: u64) {
         self.each_registered(context, |registered| *registered = None);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Events that other processes of the VM have.
+//! Events that are shared with other processes of the VM.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn an_event_that_was_never_recorded_or_is_invalid_is_over() {
 fn records_of_an_ended_process_end_and_others_do_not() {
     let common: &'static Common = Box::leak(Box::default());
     let (page, _) = page(common);
-    // This process's own is under way.
+    // This process's own record is pending.
     let own = &page.board().pairs[page.slot * PAIRS];
     own.given.store(1, Ordering::Release);
     set_latest(&page, (page.slot * PAIRS) as u64, 1);
@@ -39,7 +39,7 @@ fn records_of_an_ended_process_end_and_others_do_not() {
     assert!(!page.is_over(record));
     own.done.store(1, Ordering::Release);
     assert!(page.is_over(record) && page.latest().is_none());
-    // The next slot has no holder: the maker of this record is gone.
+    // The next slot has no holder: the worker of this record has ended.
     let other = (page.slot + 1) * PAIRS;
     page.board().pairs[other]
         .given

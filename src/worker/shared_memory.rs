@@ -10,20 +10,20 @@ use crate::{
     ipc::{Serving, peers::WorkerEnd},
 };
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Shares {
     /// Leases and counters.
     pub account: Shared<Account>,
     /// The client's charges, in the ledger of its VM.
     pub quota: Quota,
-    /// By which the supervisor looks at the account.
+    /// An eventfd that makes the supervisor read the account.
     pub doorbell: File,
-    /// The channel by which it meets other workers of its VM.
+    /// The channel for connections to other workers of its VM.
     pub peers: WorkerEnd,
-    /// Its number for these.
+    /// The worker's number for those.
     pub number: u64,
-    /// The GPUs that the client may use, as the driver numbers them, in the order in which the guest sees them; empty
+    /// The GPUs that the client may use, by the host driver's numbers, in the order in which the guest sees them; empty
     /// for all, in the driver's own order.
     pub gpus: Vec<u32>,
 }
@@ -32,7 +32,7 @@ impl Shares {
     /// Maps the supervisor's memory.
     ///
     /// # Errors
-    /// It is invalid, or the host is out of memory.
+    /// The memory is invalid, or the host is out of memory.
     pub fn new(serving: Serving) -> io::Result<Self> {
         let ledger = Arc::new(Shared::map(Arc::new(serving.ledger.into()))?);
         let terms = TermsView::map(Arc::new(serving.terms.into()))?;
@@ -46,19 +46,19 @@ impl Shares {
         })
     }
 
-    /// The GPU that the client sees first, as the driver numbers it.
+    /// The GPU that the client sees first, by the driver's number.
     pub fn first_gpu(&self) -> CUdevice {
         self.gpus.first().map_or(0, |gpu| *gpu as CUdevice)
     }
 }
 
-/// The GPU that a client whose GPUs these are means by a number.
+/// The driver's number of the GPU with this number of a client with these GPUs.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_DEVICE`.
 pub fn host_gpu(gpus: &[u32], dev: CUdevice) -> Result<CUdevice, CUresult> {
     if gpus.is_empty() {
-        // All of them in the driver's order; it knows which there are.
+        // All GPUs, in the driver's order. The driver checks the number.
         return Ok(dev);
     }
     let dev = usize::try_from(dev).ok();

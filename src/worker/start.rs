@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker's start: the driver, its description of the host, and the wait for a client.
+//! The start of a worker: the driver, the description of the host, and the wait for a client.
 //!
-//! A worker that was started ahead of need has done the first two, and holds nothing of any guest, when its client
-//! comes; one that was started for a client finds it waiting.
+//! A worker that was started in advance has done the first two, and has no data of any guest, when its client comes.
+//! For a worker that was started for a client, the client is already waiting.
 
 use std::{
     fs::File,
@@ -34,15 +34,15 @@ use crate::{
     sandbox::{self, Role},
 };
 
-/// The descriptor whose `/proc` entry is the driver's directory of compiled code: the driver looks there whenever it
-/// compiles, so the directory can be chosen when the client is known. See [`cache_variables`].
+/// The descriptor whose `/proc` entry is the driver's directory of compiled code: the driver opens that path whenever
+/// it compiles, so the directory can be chosen when the client is known. See [`cache_variables`].
 const CACHE: RawFd = 100;
 
-/// The most bytes of compiled code that are kept for one VM.
+/// The maximum size of compiled code that is kept for one VM, in bytes.
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// The variables that make a worker's driver keep compiled code where [`ToWorker::Serve`] says, or nowhere. A size that
-/// the operator has set stays.
+/// The variables that make a worker's driver store compiled code in the directory of [`ToWorker::Serve`], or nowhere. A
+/// size that the operator has set is kept.
 pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
     if !keep {
         return vec![("CUDA_CACHE_DISABLE", "1".to_owned())];
@@ -54,13 +54,13 @@ pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// The reason that a worker will not serve.
+/// The reason why a worker does not serve.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no driver.
     #[error("Cannot load libcuda.so.1")]
     NoLibrary,
-    /// The driver does not come up.
+    /// The driver cannot be initialised.
     #[error("cuInit fails with {0} ({1})")]
     Init(CUresult, &'static str),
     /// The driver has no device.
@@ -74,10 +74,10 @@ pub enum Refusal {
     PageableAccess(CUdevice),
 }
 
-/// Loads the driver, waits for a client, and says to it that the worker is ready; `false` says that none will come.
+/// Loads the driver, waits for a client, and reports that the worker is ready; `false` means that no client will come.
 ///
 /// # Errors
-/// The channel fails; [`Error::Refused`] if there is no client yet to tell.
+/// The channel fails; [`Error::Refused`] if there is no client yet to which the reason could be reported.
 pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> Result<bool, Error> {
     let began = Instant::now();
     hold_place()?;
@@ -87,7 +87,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     }
     let waiting = end.wait(PollTimeout::ZERO)?;
     let refusal = load(options, session).err();
-    // A client that waits says which device it will want.
+    // If a client is waiting, its first device is known soon.
     if refusal.is_none() && !waiting && options.warm_contexts {
         session.prewarm.make();
     }
@@ -97,7 +97,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             && !end.wait(PollTimeout::ZERO)?
             && !end.turn_away()?
         {
-            // The supervisor starts another in its place, later.
+            // The supervisor starts another worker in its place later.
             return Err(Error::Refused(refusal.clone()));
         }
         if refusal.is_none() {
@@ -105,14 +105,14 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
         }
         end.wait(PollTimeout::NONE)?;
         if let Err(code) = check(session) {
-            // The GPU failed meanwhile. A new process may find it working, or reports the error.
+            // The GPU has failed in the meantime. A new process may work, or reports the error.
             tracing::warn!("The early context has failed with {code}: restarting");
             return Err(again(end));
         }
     }
     let pipes = Pipes::new().map_err(Error::Printed)?;
     let taken = Instant::now();
-    // From here on, messages may be of a guest's making.
+    // From here on, messages may depend on a guest.
     sandbox::tighten(Role::Worker, options.sandbox)?;
     match end.recv()? {
         None => return Ok(false),
@@ -121,7 +121,8 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
                 place(cache)?;
             }
             if let Some(hold) = serving.hold.take() {
-                // Linux closes a process's files from the last number to the first, so the GPU's before this one.
+                // Linux closes a process's files from the last number to the first, so it closes the GPU's before this
+                // one.
                 nix::unistd::dup2_stdin(hold).map_err(|error| Error::Hold(error.into()))?;
             }
             session.printed.capture(pipes).map_err(Error::Printed)?;
@@ -152,7 +153,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     Ok(true)
 }
 
-/// Opens libraries until a client comes: it may need none of them.
+/// Opens libraries until a client comes, because the client may need none of them.
 fn open_ahead(end: &WorkerEnd, libraries: &[Library]) -> Result<(), Error> {
     let began = Instant::now();
     let mut open = 0;
@@ -173,7 +174,8 @@ fn open_ahead(end: &WorkerEnd, libraries: &[Library]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Charges the client for the context made ahead of it; without room for it, there is to be none.
+/// Charges the client for the context that was made in advance. If its limit does not allow it, the context is
+/// released.
 fn charge_ahead(session: &Session) {
     match session
         .device_memory
@@ -206,7 +208,8 @@ fn load(options: &Options, session: &Session) -> Result<(), Refusal> {
         unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, dev) }.is_err() || value != 0
     };
     check_reach(count, reaches, options)?;
-    // Before a context is made beside it, which would hold it up. If it fails, the client's own attempt says how.
+    // Before a context is made on another thread, which would delay this. If it fails, the client's own request reports
+    // the error.
     if let Ok(hello) = ops::hello() {
         let _ = session.hello.set(hello);
     }
@@ -229,7 +232,7 @@ fn check_reach(
     }
 }
 
-/// Checks that the context made ahead, if there is one, still works.
+/// Checks that the context that was made in advance, if any, still works.
 fn check(session: &Session) -> Result<(), CUresult> {
     let Some(context) = session.prewarm.peek() else {
         return Ok(());
@@ -242,12 +245,12 @@ fn check(session: &Session) -> Result<(), CUresult> {
     }
 }
 
-/// Replaces this process by a fresh one with the same channel, where the client waits.
+/// Replaces this process by a new one with the same channel, on which the client waits.
 fn again(end: &WorkerEnd) -> Error {
     let failed = |error: std::io::Error| Error::Again(error);
     let prepare = || {
         nix::unistd::dup2_stdin(end.as_fd())?;
-        // As it was started: by its own file even where another is at its path, or by a loader.
+        // Started in the same way: by its own file, even if another one is at its path, or by a loader.
         let arguments = std::fs::read("/proc/self/cmdline")?;
         Ok::<_, std::io::Error>(arguments)
     };
@@ -269,14 +272,14 @@ fn again(end: &WorkerEnd) -> Error {
     )
 }
 
-/// Takes the place of the cache's descriptor, so that no other file gets it.
+/// Reserves the number of the cache's descriptor, so that no other file gets it.
 fn hold_place() -> Result<(), Error> {
     let file = File::open("/proc/self").map_err(Error::Cache)?;
     place(file.into())
 }
 
-/// The path of a file that a worker keeps beside its VM's compiled code, and that other workers of the VM find there.
-/// Without a cache there is no such directory.
+/// The path of a file beside the VM's compiled code, which all workers of the VM share. Without a cache there is no
+/// such directory.
 pub fn beside_cache(name: &str) -> PathBuf {
     Path::new("/proc/self/fd")
         .join(CACHE.to_string())

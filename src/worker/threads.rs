@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Threads for the calls that may block: as many as there are such calls at a time.
+//! Threads for calls that may block: as many as there are such calls at a time.
 //!
-//! The guest thread that made such a call waits for it, so nothing of that thread comes after; other
-//! guest threads' commands go on in the meantime.
+//! The guest thread that made such a call waits for it, so no command of that thread follows; commands of other guest
+//! threads continue in the meantime.
 //!
-//! Such calls often follow each other closely, and to wake a thread takes longer than many of them. So one thread that
-//! has nothing to do polls for a moment before it sleeps.
+//! Such calls often follow each other closely, and waking a thread takes longer than many of them. So one idle thread
+//! polls for a moment before it sleeps.
 
 use std::{
     collections::VecDeque,
@@ -20,15 +20,15 @@ use std::{
 use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::{layout::MAX_QUEUE_SIZE, ring::SLOTS};
 
-/// Told whether it runs on a thread of the pool; if not, it must not block.
+/// A job. Its argument says whether it runs on a thread of the pool; if not, it must not block.
 type Job = Box<dyn FnOnce(bool) + Send>;
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Threads that sleep.
+    /// The number of sleeping threads.
     idle: usize,
-    /// A thread polls.
+    /// Whether a thread polls.
     is_polling: bool,
     threads: usize,
 }
@@ -37,7 +37,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
-    /// There may be a job, for threads that poll.
+    /// Whether there may be a job, for threads that poll.
     has_jobs: AtomicBool,
 }
 
@@ -47,23 +47,23 @@ pub struct Pool {
     shared: Arc<Shared>,
 }
 
-/// The time for which a thread polls: a few times as long as it takes to wake one.
+/// The time for which a thread polls: a few times the time that it takes to wake one.
 const POLL: Duration = Duration::from_micros(50);
 
-/// Bytes of a thread's stack, as many as a program's threads have: the just-in-time compiler goes deep.
+/// The stack size of a thread in bytes, as for a program's threads: the just-in-time compiler uses deep recursion.
 const STACK_BYTES: usize = 8 << 20;
 
-/// More idle threads than this end.
+/// The maximum number of idle threads. Further ones end.
 const MAX_IDLE: usize = 8;
 
 /// The maximum number of threads. A VM has no more chains in flight on its control and its command queue together, and
-/// a client no more requests in its ring, so a job never waits for another one to end, which may wait for it. One more
-/// is for [`Ordered`].
+/// a client no more requests in its ring. So a job never waits for the end of another one, which might wait for it. One
+/// more is for [`Ordered`].
 const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE + SLOTS + 1;
 
 impl Pool {
-    /// Runs a job on an idle thread, or on a new one. If the host has no thread, it runs here and now, and is told so:
-    /// it must not block then.
+    /// Runs a job on an idle thread, or on a new one. If no thread can be started, the job runs here and now, and must
+    /// not block.
     pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
         let mut locked = self.lock();
         locked.jobs.push_back(Box::new(job));
@@ -86,7 +86,7 @@ impl Pool {
             if super::may_log() {
                 tracing::warn!("Cannot start a thread: {error}");
             }
-            // A thread that has become free may have taken it. Waiting for one to become free might be for ever.
+            // A thread that has become idle may have taken the job. Waiting for one to become idle might take for ever.
             let mut locked = self.lock();
             locked.threads -= 1;
             let job = locked.jobs.pop_back();
@@ -118,7 +118,7 @@ impl Pool {
                 drop(locked);
                 self.poll();
                 locked = self.lock();
-                // A thread that has added a job since relies on this thread, which looks for it next.
+                // A thread that has added a job in the meantime relies on this thread, which checks for it next.
                 (locked.is_polling, may_poll) = (false, false);
             } else if locked.idle >= MAX_IDLE {
                 locked.threads -= 1;
@@ -131,7 +131,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a job, for a moment.
+    /// Polls for a job for a moment.
     fn poll(&self) {
         let start = Instant::now();
         while !self.shared.has_jobs.load(Ordering::Relaxed) && start.elapsed() < POLL {
@@ -146,7 +146,7 @@ struct Line {
     is_running: bool,
 }
 
-/// Jobs that are done one after the other, in the order in which they came, by a thread of a pool.
+/// Jobs that are executed one after the other, in their order, by a thread of a pool.
 #[derive(Clone)]
 pub struct Ordered {
     pool: Pool,
@@ -154,7 +154,7 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// None yet.
+    /// Without jobs.
     pub fn new(pool: Pool) -> Self {
         Self {
             pool,
@@ -166,12 +166,12 @@ impl Ordered {
         self.line.lock()
     }
 
-    /// Whether one is not done.
+    /// Whether a job is unfinished.
     pub fn is_busy(&self) -> bool {
         self.lock().is_running
     }
 
-    /// Runs a job behind unfinished ones. As with [`Pool::run`], it is told whether it may block.
+    /// Runs a job after unfinished ones. As with [`Pool::run`], its argument says whether it may block.
     pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
         let mut line = self.lock();
         line.jobs.push_back(Box::new(job));
@@ -207,7 +207,7 @@ mod tests {
         let pool = Pool::default();
         let (finished, finish) = channel();
         for round in 0..2000_u32 {
-            // Some rounds find a thread that polls, some one that is about to sleep, and some none.
+            // Some rounds find a polling thread, some a thread that is about to sleep, and some none.
             let jobs = 1 + round % 3;
             for _ in 0..jobs {
                 let finished = finished.clone();
@@ -231,7 +231,7 @@ mod tests {
             pool.run(move |_| gate.recv().unwrap());
         }
         pool.run(move |_| finished.send(()).unwrap());
-        // Arrives though every job before it still waits.
+        // Arrives although every job before it still waits.
         finish.recv().unwrap();
         for gate in gates {
             gate.send(()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The life of a mover: when it is asked for, and when nothing of it reaches guest memory any more.
+//! The life of a mover: when it is requested, and when it can no longer access guest memory.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Vm {
-    /// Asks for the mover of a GPU, now and whenever it is gone and there is use for it.
+    /// Requests the mover of a GPU, now and again whenever it has ended and is needed.
     pub(in crate::backend) fn want_mover(&mut self, gpu: u32) {
         if self.movers.wanted.insert(gpu) {
             self.movers.asked = None;
@@ -25,7 +25,7 @@ impl Vm {
         self.ask_for_movers();
     }
 
-    /// Asks for the movers that are not there, unless it was asked lately.
+    /// Requests the missing movers, unless they were requested recently.
     pub(in crate::backend) fn ask_for_movers(&mut self) {
         let movers = &mut self.movers;
         if movers.wanted.len() == movers.by_gpu.len()
@@ -76,18 +76,18 @@ impl Vm {
         self.movers.by_gpu.remove(&gpu);
     }
 
-    /// Takes note of the end of a mover's process: it writes nothing any more.
+    /// Handles the end of a mover's process, which writes nothing any more.
     pub(in crate::backend) fn mover_exited(&mut self, gpu: u32) {
-        // Its earlier messages still count.
+        // Its earlier messages are still valid.
         while self.receive_from_mover(gpu) {}
         let mover = self.movers.by_gpu.get(&gpu);
-        // It had left, and the next was asked for: an answer to that is on its way.
+        // The mover had left, and the next one was requested: that answer is still to come.
         if mover.is_some_and(|mover| !matches!(mover.state, State::Asked)) {
             self.end_mover(gpu);
         }
     }
 
-    /// Cancels the moves of a mover, which writes nothing for them from then on.
+    /// Cancels the moves of a mover. Afterwards it writes nothing for them.
     pub(super) fn end_mover(&mut self, gpu: u32) {
         self.close_mover(gpu);
         self.movers.by_gpu.remove(&gpu);
@@ -106,7 +106,7 @@ impl Vm {
         self.ask_for_movers();
     }
 
-    /// Closes the channel of a mover. Its moves wait for the end of its process.
+    /// Closes the channel to a mover. Its moves wait for the end of its process.
     pub(super) fn close_mover(&mut self, gpu: u32) {
         let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
             return;
@@ -119,7 +119,7 @@ impl Vm {
         self.stage_waiting(gpu);
     }
 
-    /// Stages the data that no mover has a request for yet.
+    /// Stages the data of moves that were not sent to a mover yet.
     pub(super) fn stage_waiting(&mut self, gpu: u32) {
         let mover = self.movers.by_gpu.get_mut(&gpu);
         let waiting = mover.map(|mover| std::mem::take(&mut mover.waiting));
@@ -128,8 +128,8 @@ impl Vm {
         }
     }
 
-    /// Asks a mover that sent an invalid message to leave. Its moves wait until it reports that it has left, or for the
-    /// end of its process. Other VMs may use the mover, so this process does not end it.
+    /// Asks a mover that sent an invalid message to leave. Its moves wait until it reports that it has left, or until
+    /// its process ends. Other VMs may use the mover, so this process does not end it.
     pub(super) fn give_up_mover(&mut self, gpu: u32) {
         let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
             return;
@@ -140,21 +140,21 @@ impl Vm {
         link.end.leave();
         link.wants_room = false;
         if let Err(error) = self.watch.set_room(link.end.as_fd(), link.slot, false) {
-            // The clock checks for its messages.
+            // The timer polls its channel instead.
             tracing::error!("GPU {gpu}: cannot watch its mover: {error}");
         }
         mover.state = State::Leaving(link);
         self.stage_waiting(gpu);
     }
 
-    /// Has the supervisor look whether a mover is stuck, which ends it then.
+    /// Asks the supervisor to check whether a mover is stuck, and to end it in that case.
     fn tell_that_late(&self, gpu: u32) {
         if let Err(error) = self.link.send(&ToSupervisor::MoverLate { gpu }) {
             tracing::error!("GPU {gpu}: cannot report its mover to the supervisor: {error}");
         }
     }
 
-    /// Tells of movers that take long; `true` says that the clock is still wanted.
+    /// Reports moves that take long; `true` means that the timer is still needed.
     pub(in crate::backend) fn tick_movers(&mut self, now: Instant) -> bool {
         let is_late = |moving: &&Moving| now.saturating_duration_since(moving.since) > MOVE_LIMIT;
         let late: BTreeSet<u32> = self

@@ -2,12 +2,11 @@
 //! The device's side of the movers: large data goes between the guest's pages and device memory without
 //! passing through this process or the worker.
 //!
-//! A command whose data is external is carried out by its worker but for the data. The worker says which
-//! part of which export the data belongs to; this resolves the chain's buffers into runs of files and asks the
-//! mover of that GPU. The chain comes back when the mover says that nothing of the move is under way any
-//! more, or the supervisor that the mover's process is gone: until then its pages may be written. Data that
-//! was not moved, or not all of it, goes through the staging area instead; that it was moved in part does no harm,
-//! as the same bytes go to the same places.
+//! The worker executes a command with external data except for the data, and reports to which part of which export the
+//! data belongs. This module resolves the chain's buffers into runs of files and sends them to the mover of that GPU.
+//! The chain is returned when the mover reports that the move has ended, or the supervisor reports the end of the
+//! mover's process: until then the chain's pages may be written. Data that was not moved completely goes through the
+//! staging area. A partial move does no harm, because the same bytes go to the same places.
 
 mod lifetime;
 mod moves;
@@ -36,9 +35,9 @@ use crate::{
     },
 };
 
-/// The interval between two requests for a mover that is not there.
+/// The interval between two requests for a missing mover.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// The number of messages of a mover that are handled before others get a turn.
+/// The number of messages of a mover that are handled in a row.
 const BATCH: usize = 64;
 
 /// A command whose data is to be moved, or is being moved.
@@ -49,7 +48,7 @@ struct Moving {
     command: InFlight,
     export: u64,
     offset: u64,
-    /// The number of executed bytes of the worker's input.
+    /// The number of bytes of its stream that the worker has executed.
     carried_out: u32,
     answer: Vec<u8>,
     since: Instant,
@@ -73,7 +72,7 @@ struct Link {
     wants_room: bool,
     ready: bool,
     outbox: VecDeque<Message>,
-    /// The guest memory that the mover knows; the index is the number.
+    /// The guest memory that the mover knows. The index is the number.
     files: Vec<Option<Part>>,
     /// The device memory that the mover knows: its number there, by client and the worker's number.
     exports: HashMap<(u32, u64), u64>,
@@ -81,7 +80,7 @@ struct Link {
 }
 
 impl Link {
-    /// The number of a part of guest memory. A new part is sent to the mover first.
+    /// The number of a part of guest memory. A part that the mover does not know is sent to it first.
     fn number(&mut self, part: Part) -> Option<u32> {
         if let Some(known) = self
             .files
@@ -106,7 +105,7 @@ impl Link {
         Some(number as u32)
     }
 
-    /// Withdraws files that are no longer those of a region.
+    /// Withdraws files that no longer back a region.
     fn forget_unused(&mut self) {
         for (number, known) in self.files.iter_mut().enumerate() {
             if known
@@ -118,7 +117,7 @@ impl Link {
         }
     }
 
-    /// The number of an export. A new export is sent to the mover first.
+    /// The number of an export. One that the mover does not know is sent to it first.
     fn export(&mut self, key: (u32, u64), export: &Export, last: &mut u64) -> u64 {
         *self.exports.entry(key).or_insert_with(|| {
             *last += 1;
@@ -132,21 +131,21 @@ impl Link {
 
 #[derive(Debug, Default)]
 enum State {
-    /// The supervisor was asked for it.
+    /// It was requested from the supervisor.
     #[default]
     Asked,
-    /// The export is known.
+    /// It serves moves.
     Open(Link),
-    /// It is not spoken to any more, and may still reach guest memory until it says that it has left.
+    /// It gets no more messages, but may access guest memory until it reports that it has left.
     Leaving(Link),
-    /// Its channel is closed, but its process may still be there and reach guest memory.
+    /// Its channel is closed, but its process may still exist and access guest memory.
     Closed,
 }
 
 #[derive(Debug, Default)]
 struct Mover {
     state: State,
-    /// The moves that were not requested yet.
+    /// The moves that were not sent yet.
     waiting: VecDeque<(u64, Moving)>,
 }
 
@@ -158,7 +157,7 @@ impl Mover {
         }
     }
 
-    /// The channel, on which it may still say something.
+    /// The channel, if messages of the mover may still arrive.
     fn heard(&self) -> Option<&Link> {
         match &self.state {
             State::Open(link) | State::Leaving(link) => Some(link),
@@ -167,20 +166,20 @@ impl Mover {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Movers {
     by_gpu: HashMap<u32, Mover>,
-    /// The GPUs of which a mover is wanted.
+    /// The GPUs whose movers are needed.
     wanted: BTreeSet<u32>,
     asked: Option<Instant>,
-    /// The moves in flight, by the number of the command.
+    /// The moves in flight, by the command's number.
     under_way: HashMap<u64, Moving>,
     last_export: u64,
-    /// Clients whose workers are gone and that have moves under way, and the signals.
+    /// Clients whose workers have ended while moves are in flight, and the workers' signals.
     late: HashMap<u32, u32>,
     ticking: bool,
-    /// Whether movers may know of memory that the VMM has removed.
+    /// Whether movers may know memory that the VMM has removed.
     know_removed: bool,
 }
 
@@ -191,17 +190,17 @@ impl Movers {
         self.by_gpu.values().any(ready)
     }
 
-    /// Whether moves are under way.
+    /// Whether moves are in flight.
     pub fn busy(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Forgets that a client's end waits for its moves; `true` says that it did: its worker is gone.
+    /// Cancels the wait of a client's end for its moves; `true` if it waited, which means that its worker has ended.
     pub fn forget_late(&mut self, client: u32) -> bool {
         self.late.remove(&client).is_some()
     }
 
-    /// Whether moves of a client are under way.
+    /// Whether moves of a client are in flight.
     fn busy_for(&self, client: u32) -> bool {
         self.under_way
             .values()
@@ -209,14 +208,14 @@ impl Movers {
     }
 }
 impl Vm {
-    /// Notes that the VMM has added or removed memory.
+    /// Records that the VMM has added or removed memory.
     pub(super) fn memory_changed(&mut self, memory: Memory) {
         self.memory = memory;
         self.movers.know_removed = true;
     }
 
-    /// Has movers let go of memory that was removed, once no chain lies in it any more: an idle mover has it mapped,
-    /// and pinned for its GPU.
+    /// Makes movers forget removed memory once no chain lies in it any more: an idle mover keeps it mapped, and pinned
+    /// for its GPU.
     pub(super) fn forget_removed_memory(&mut self) {
         if !std::mem::take(&mut self.movers.know_removed) {
             return;
@@ -236,7 +235,7 @@ impl Vm {
         self.pump_movers();
     }
 
-    /// Notes device memory of a client.
+    /// Records exported device memory of a client.
     pub(super) fn exported(
         &mut self,
         id: u32,
@@ -259,7 +258,7 @@ impl Vm {
         Ok(Heard::More)
     }
 
-    /// Forgets device memory of a client.
+    /// Removes exported device memory of a client.
     pub(super) fn unexported(&mut self, id: u32, number: u64) -> Result<Heard, ProtocolViolation> {
         let client = self.clients.get_mut(&id).ok_or(ProtocolViolation)?;
         let export = client.exports.remove(&number).ok_or(ProtocolViolation)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Moves: from a worker's word of where a command's data belongs to the answer of that command.
+//! Moves: from a worker's report of where a command's data belongs to the answer of that command.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Vm {
-    /// Ends a client: withdraws its device memory, and drops moves that were not requested yet.
+    /// Ends a client: withdraws its device memory, and drops moves that were not sent yet.
     pub(in crate::backend) fn forget_moves(&mut self, id: u32, exports: HashMap<u64, Export>) {
         for (number, export) in exports {
             self.forget_export((id, number), export.gpu);
@@ -49,8 +49,8 @@ impl Vm {
         }
     }
 
-    /// Waits with the end of a client whose worker is gone until none of its data moves any more; `false`
-    /// if it need not.
+    /// Delays the end of a client whose worker has ended until none of its data is in flight; `false` if there is
+    /// nothing to wait for.
     pub(in crate::backend) fn wait_for_moves(&mut self, id: u32, signal: u32) -> bool {
         let busy = self.movers.busy_for(id);
         if busy {
@@ -59,7 +59,7 @@ impl Vm {
         busy
     }
 
-    /// Takes up a worker's word of where a command's data belongs.
+    /// Handles a worker's report of where a command's data belongs.
     pub(in crate::backend) fn move_asked(
         &mut self,
         id: u32,
@@ -102,7 +102,7 @@ impl Vm {
         Ok(Heard::More)
     }
 
-    /// Takes up a worker's word that a command's data has to be staged.
+    /// Handles a worker's report that a command's data has to be staged.
     pub(in crate::backend) fn not_movable(
         &mut self,
         id: u32,
@@ -123,7 +123,7 @@ impl Vm {
         Ok(Heard::More)
     }
 
-    /// A move has ended, or was not begun: its command is answered, or goes on by way of the staging area.
+    /// Ends a move, or one that was not begun: its command is answered, or continues with staged data.
     pub(super) fn moved(&mut self, moving: Moving, done: bool) {
         let id = moving.client;
         let to_guest = moving.direction() == Direction::ToGuest;
@@ -159,7 +159,7 @@ impl Vm {
         }
     }
 
-    /// Requests the moves that waited for the ring.
+    /// Sends the moves that waited for the ring to run.
     pub(in crate::backend) fn pump_movers(&mut self) {
         let gpus: Vec<u32> = self.movers.by_gpu.keys().copied().collect();
         for gpu in gpus {
@@ -186,7 +186,7 @@ impl Vm {
         }
     }
 
-    /// Sends until nothing is left (`true`) or the channel is full. Moves that a mover cannot make go to `refused`.
+    /// Sends until nothing is left (`true`) or the channel is full. Moves that a mover cannot do go to `refused`.
     fn send_to_mover(&mut self, gpu: u32, refused: &mut Vec<Moving>) -> bool {
         let may_write = self.queues[COMMAND_QUEUE].may_write();
         let movers = &mut self.movers;
@@ -201,7 +201,7 @@ impl Vm {
                 match link.end.send(message) {
                     Ok(true) => drop(link.outbox.pop_front()),
                     Ok(false) => return true,
-                    // Its end is handled where its messages are received, after the last one.
+                    // The receiver handles the end of the channel after the last message.
                     Err(_) => return false,
                 }
             }
@@ -231,7 +231,7 @@ impl Vm {
                     (&chain.writable, before, header.out_bytes.get())
                 }
             };
-            // The chain's memory may be from before a change, and new to the mover.
+            // The chain may hold an earlier memory map whose files the mover does not know.
             movers.know_removed |= !std::ptr::eq(&*chain.memory, &*self.memory.memory());
             let resolved =
                 runs::resolve(&chain.memory, segments, at, bytes, |part| link.number(part));
@@ -281,7 +281,7 @@ impl Vm {
                     self.close_mover(gpu);
                     return false;
                 }
-                // Nothing but its last word counts.
+                // Only the report that it has left still counts.
                 _ if is_leaving => {}
                 Ok(Some(FromMover::Ready)) => link.ready = true,
                 Ok(Some(FromMover::Moved { seq, done })) => {
@@ -306,8 +306,8 @@ impl Vm {
         true
     }
 
-    /// Ends all moves: those that have not begun do not begin, and those that have begun end within milliseconds.
-    /// [`super::Movers::busy`] says when.
+    /// Cancels all moves: those that have not begun do not begin, and the others end within milliseconds.
+    /// [`super::Movers::busy`] reports when all have ended.
     pub fn cancel_moves(&mut self) {
         let busy: BTreeSet<u32> = self
             .movers
@@ -316,7 +316,7 @@ impl Vm {
             .map(|moving| moving.gpu)
             .collect();
         for gpu in busy {
-            // One that leaves, or whose channel is closed, begins none either.
+            // A mover that leaves, or whose channel is closed, begins no moves either.
             let mover = self.movers.by_gpu.get_mut(&gpu);
             if let Some(State::Open(link)) = mover.map(|mover| &mut mover.state) {
                 link.outbox.push_back(Message::cancel());
@@ -325,7 +325,7 @@ impl Vm {
         }
     }
 
-    /// Waits for a message of a mover or the supervisor, or until the time is up, and handles messages of movers.
+    /// Waits for a message of a mover or the supervisor, at most for `limit`, and handles messages of movers.
     pub fn wait_for_movers(&mut self, limit: Duration) {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let movers = self.movers.by_gpu.iter();
@@ -341,7 +341,7 @@ impl Vm {
             })
             .chain([PollFd::new(self.link.as_fd(), PollFlags::POLLIN)])
             .collect();
-        // An interrupted wait is a short one.
+        // A signal only shortens the wait.
         let _ = poll(&mut fds, timeout);
         let gpus: Vec<u32> = open.iter().map(|&(gpu, _)| gpu).collect();
         for gpu in gpus {
@@ -350,7 +350,7 @@ impl Vm {
     }
 }
 
-/// Whether a worker can have executed so much of its input and still want data.
+/// Whether a worker that has executed this much of its stream can still need data.
 fn may_be_carried_out(command: &InFlight, carried_out: u32) -> bool {
     let sent = command.header.stream_bytes.get() - command.carried_out;
     command.external && carried_out < sent

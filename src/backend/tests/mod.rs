@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The state machine without a VMM: rings in memory, and a supervisor, workers and movers under a test's control.
+//! The state machine without a VMM: the test provides rings in memory, a supervisor, workers and movers.
 
 use std::{
     collections::BTreeSet,
@@ -44,16 +44,16 @@ use crate::ipc::{
     mover::{FromMover, MOVE_LIMIT, MoverEnd, ToMover},
 };
 
-/// Each ring: its descriptors, then the available ring, then the used ring.
+/// The size of each ring: its descriptors, then the available ring, then the used ring.
 const RING_BYTES: u64 = 0x5000;
 const AVAIL: u64 = 0x2000;
 const USED: u64 = 0x3000;
 const ENTRIES: u16 = 512;
-/// The guest address of requests and answers, which lie one after the other.
+/// The guest address of requests and answers, one after the other.
 const HEAP: u64 = NUM_QUEUES as u64 * RING_BYTES;
 const GUEST_BYTES: u64 = 0x10_0000;
 
-/// A file, as memory of a guest or of a GPU.
+/// A file that stands for memory of a guest or of a GPU.
 fn file(bytes: u64) -> File {
     let file = tempfile::tempfile().unwrap();
     file.set_len(bytes).unwrap();
@@ -104,7 +104,7 @@ impl Watch for Arc<Mutex<Asked>> {
     fn again(&self) {}
 }
 
-/// A device and all that it talks to.
+/// A device and all its peers.
 struct Rig {
     memory: Memory,
     rings: [Ring; NUM_QUEUES],
@@ -158,7 +158,7 @@ impl Rig {
         value
     }
 
-    /// Makes a chain available, with the head of its readable part and room for an answer; `more` bytes of each follow.
+    /// Makes a chain available: the header, `more` readable bytes, and room for an answer and `more` writable bytes.
     /// Returns the address of the answer.
     fn send(
         &mut self,
@@ -191,7 +191,7 @@ impl Rig {
         answer
     }
 
-    /// Makes so many more entries of the ring available, whatever their content, and kicks.
+    /// Makes this many more entries of the ring available, whatever their content, and kicks.
     fn make_available(&mut self, queue: usize, entries: u16) {
         self.made_available[queue] += entries;
         let base = queue as u64 * RING_BYTES;
@@ -199,12 +199,12 @@ impl Rig {
         self.vm.process(queue);
     }
 
-    /// The number of chains of a queue that were given back.
+    /// The number of returned chains of a queue.
     fn used(&self, queue: usize) -> u16 {
         self.read(queue as u64 * RING_BYTES + USED + 2)
     }
 
-    /// The status that a request was answered with.
+    /// The status of a request's answer.
     fn status(&self, answer: u64) -> u32 {
         self.read::<ControlAnswer>(answer).status.get()
     }
@@ -220,7 +220,7 @@ impl Rig {
         self.send(CONTROL_QUEUE, &open, 0)
     }
 
-    /// A client that is served, and the end of its worker.
+    /// A served client, and its worker's end of the channel.
     fn served(&mut self) -> (u32, WorkerEnd) {
         let answer = self.open();
         let (client, worker) = self.start_worker();
@@ -231,7 +231,7 @@ impl Rig {
         (client, worker)
     }
 
-    /// Starts the worker that was asked for.
+    /// Starts the requested worker.
     fn start_worker(&mut self) -> (u32, WorkerEnd) {
         let Some(ToSupervisor::StartWorker { client, .. }) = self.next() else {
             panic!("no worker was asked for");
@@ -251,7 +251,7 @@ impl Rig {
         });
     }
 
-    /// The next thing that the supervisor is asked for.
+    /// The next request to the supervisor.
     fn next(&self) -> Option<ToSupervisor> {
         self.supervisor.recv().unwrap()
     }
@@ -272,7 +272,7 @@ fn header(kind: u32, client: u32) -> ControlHeader {
     }
 }
 
-/// A worker that never says that it is ready is given up, and its client answered.
+/// A worker that never reports that it is ready is given up, and its client's `OPEN` is answered.
 #[test]
 fn pitfall_83_opening_has_an_end() {
     let mut rig = Rig::new();
@@ -295,7 +295,8 @@ fn pitfall_83_opening_has_an_end() {
     assert_eq!(rig.status(answer), status::NO_RESOURCES);
 }
 
-/// A worker that talks nonsense before it is ready is ended, and its client answered and forgotten.
+/// A worker that sends an invalid message before it is ready is ended, and its client's `OPEN` is answered and
+/// forgotten.
 #[test]
 fn an_open_whose_worker_makes_no_sense_is_answered() {
     let mut rig = Rig::new();
@@ -315,8 +316,8 @@ fn an_open_whose_worker_makes_no_sense_is_answered() {
     assert_eq!(rig.status(answer), status::NO_CLIENT);
 }
 
-/// A chain that comes between the look at an empty ring and the request for kicks is taken: its driver was told not to
-/// kick.
+/// A chain that arrives between the check of an empty ring and the request for kicks is taken, although its driver was
+/// told not to kick.
 #[test]
 fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
     struct Device {
@@ -336,7 +337,7 @@ fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
         device.queue.attach(&ring);
         let available: u16 = guest.read_obj(GuestAddress(AVAIL + 2)).unwrap();
         let mut taken = 0;
-        // Whenever the device turns to the queue, the driver may have been faster.
+        // The driver adds a chain whenever the device is about to check the queue.
         let append = || {
             let tail = GuestAddress(AVAIL + 2);
             guest.write_obj(available + 1, tail).unwrap();
@@ -364,13 +365,13 @@ fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
     }
 }
 
-/// Clients of a guest that opens them as fast as it can are started at a bounded rate, in order, and no more than the
+/// If a guest opens clients as fast as it can, their workers are started at a bounded rate, in order, and up to the
 /// limit.
 #[test]
 fn workers_are_started_at_a_rate() {
     let mut rig = Rig::new();
     rig.open();
-    // The same chain, again and again.
+    // The same chain, repeatedly.
     let opens = 300;
     rig.make_available(CONTROL_QUEUE, opens - 1);
 
@@ -399,7 +400,7 @@ fn workers_are_started_at_a_rate() {
         all += more;
     }
     assert_eq!(all, MAX_CLIENTS, "each has its turn");
-    // Those that were not asked for have nothing that a reset would wait for.
+    // A reset need not wait for workers that were not requested.
     rig.vm.reset();
     assert_eq!(rig.vm.leaving.len(), MAX_CLIENTS);
 }
@@ -424,7 +425,7 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
     };
     let request = [register(0).as_bytes(), runs.as_bytes()].concat();
     let answer = rig.send(CONTROL_QUEUE, &request[..], 0);
-    // The same chain, of another address each time.
+    // The same chain with another address each time.
     let head = rig.descriptors[CONTROL_QUEUE] - 2;
     let again = |rig: &mut Rig, number: usize| {
         rig.write(&register(number), answer - request.len() as u64);
@@ -441,7 +442,7 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
     again(&mut rig, most);
     assert_eq!(rig.used(CONTROL_QUEUE), 2);
     assert_eq!(rig.status(answer), status::NO_RESOURCES);
-    // One that is mapped makes room for one.
+    // A registration that is mapped makes room for another.
     let Ok(Some(ToWorker::Map { seq, .. })) = worker.recv() else {
         panic!("no registration came");
     };
@@ -454,7 +455,7 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
     assert_eq!(rig.used(CONTROL_QUEUE), 4);
 }
 
-/// A client whose worker is gone while a mover copies for it.
+/// A client whose worker has ended while a mover copies for it.
 struct Copying {
     rig: Rig,
     client: u32,
@@ -471,7 +472,7 @@ impl Copying {
         let device = file(MOVER_BYTES);
         worker.export(1, MOVER_BYTES, 0, device.as_fd()).unwrap();
         let (ours, channel) = ipc::pair().unwrap();
-        // A missing event is a failure, and not a wait.
+        // A missing event fails the test, and does not hang it.
         setsockopt(&ours, ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
         let mover = MoverEnd::new(ours);
         rig.vm
@@ -516,7 +517,7 @@ impl Copying {
         self.rig.send(CONTROL_QUEUE, &close, 0)
     }
 
-    /// The mover has done its moves, or is gone.
+    /// Ends the moves: the mover reports that they are done, or its process ends.
     fn moves_end(&mut self, done: bool) {
         if done {
             let seq = self.seq;
@@ -530,7 +531,7 @@ impl Copying {
     }
 }
 
-/// The device process cannot tell why a move takes long: it reports that to the supervisor, and the move continues.
+/// The device process cannot tell why a move takes long: it reports this to the supervisor, and the move continues.
 #[test]
 fn a_slow_move_is_reported_and_still_ends() {
     let mut copying = Copying::new();
@@ -550,12 +551,12 @@ fn a_slow_move_is_reported_and_still_ends() {
     assert_eq!(copying.rig.next(), None);
 }
 
-/// The end of a client whose worker is gone waits for its moves, and then comes.
+/// The end of a client whose worker has ended waits for its moves, and then completes.
 #[test]
 fn the_end_of_a_client_waits_for_its_moves() {
     for (close_first, done) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut copying = Copying::new();
-        // Before its worker is gone, or after.
+        // Before or after the worker's end.
         let mut close = close_first.then(|| copying.close());
         copying.rig.worker_exits(copying.client);
         close = close.or_else(|| Some(copying.close()));

@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// A reset waits for moves, and for existing workers: one that is gone sends nothing more.
+/// A reset waits for moves and for running workers. A worker that has ended sends nothing more.
 #[test]
 fn a_reset_waits_for_moves_but_not_for_an_ended_worker() {
     for (gone, closed, done) in [
@@ -57,23 +57,23 @@ fn a_reset_waits_for_moves_but_not_for_an_ended_worker() {
     }
 }
 
-/// Longer than a device that does not wait for the end would take to answer all the same. A machine under load makes
-/// the answer come later, never earlier.
+/// Longer than a device takes that answers without waiting. A loaded machine delays an answer, so it cannot make the
+/// test fail.
 const NO_ANSWER: Duration = Duration::from_secs(6);
 /// A watchdog for events that never come, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// The VMM's requests that end writes to the guest's memory.
+/// The VMM's requests after which nothing may write to the guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Reset,
     StopOfTheRing,
-    /// As Cloud Hypervisor does where a VM is paused.
+    /// As Cloud Hypervisor does when it pauses a VM.
     RingsDisabled,
     EndOfTheConnection,
 }
 
-/// A VMM with a request, in a thread of its own; it returns the answer.
+/// Makes the request in a thread of its own, which returns the answer.
 fn ask(vm: Vm, rings: &[Ring; NUM_QUEUES], what: Asks) -> mpsc::Receiver<Backend> {
     let (answered, answer) = mpsc::channel();
     let rings = rings.clone();
@@ -94,7 +94,7 @@ fn ask(vm: Vm, rings: &[Ring; NUM_QUEUES], what: Asks) -> mpsc::Receiver<Backend
     answer
 }
 
-/// Kicks all rings, or has the library tell that they were enabled.
+/// Kicks all rings, or reports as the library does that they were enabled.
 fn kick(backend: &Backend, rings: &[Ring; NUM_QUEUES]) {
     for queue in 0..NUM_QUEUES as u16 {
         let event = backend.handle_event(queue, EventSet::IN, rings, 0);
@@ -109,7 +109,7 @@ const ALL: [Asks; 4] = [
     Asks::EndOfTheConnection,
 ];
 
-/// Does the same for each of them, beside each other: each takes a while.
+/// Runs the test for all of them in parallel, because each takes a while.
 fn at_once(all: &[Asks], test: impl Fn(Asks) + Sync) {
     thread::scope(|scope| {
         for &what in all {
@@ -126,9 +126,8 @@ fn close(client: u32, kill: bool) -> ToSupervisor {
 
 const LAST_WRITE: u64 = GUEST_BYTES - 8;
 
-/// A reset, the stop of a ring or its being disabled after a client was closed, and the end of a connection are
-/// answered once the worker has ended, however long that takes: until then it may write to the guest's memory.
-/// GPGPU-DEV-8.
+/// A reset, the stop or disabling of a ring after a client was closed, and the end of a connection are answered once
+/// the worker has ended, however long that takes: until then it may write to the guest's memory. GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_after_the_last_write_of_a_worker() {
     at_once(&ALL, |what| {
@@ -144,7 +143,7 @@ fn a_reset_is_answered_after_the_last_write_of_a_worker() {
             .is_some_and(|asked| asked != close(client, false))
         {}
         let answer = ask(rig.vm, &rig.rings, what);
-        // The device lets go of the channel, and the supervisor ends the worker.
+        // The device closes the channel, and the supervisor ends the worker.
         assert!(matches!(worker.recv(), Ok(None) | Err(ipc::Error::Closed)));
         let early = answer.recv_timeout(NO_ANSWER);
         assert!(early.is_err(), "{what:?} is answered while the worker runs");
@@ -167,8 +166,8 @@ fn a_reset_is_answered_after_the_last_write_of_a_worker() {
     });
 }
 
-/// A reset, the stop or the disabling of a ring and the end of a connection are answered once the mover has ended the
-/// move in flight, and the mover is told to begin no others. GPGPU-DEV-8.
+/// A reset, the stop or disabling of a ring and the end of a connection are answered once the mover has ended the move
+/// in flight, and the mover is told to begin no others. GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_after_the_last_write_of_a_mover() {
     at_once(&ALL, |what| {
@@ -202,8 +201,8 @@ fn a_reset_is_answered_after_the_last_write_of_a_mover() {
 }
 
 /// A mover that sends an invalid message, or that leaves by itself, continues to serve others. Its report that it has
-/// left promises that it writes no more; the end of its channel without that report may be the end of a process whose
-/// copies still run. GPGPU-DEV-8.
+/// left promises that it writes no more. If its channel closes without that report, the process may have ended with
+/// copies in flight. GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_once_an_abandoned_mover_has_left() {
     type End = fn(&MoverEnd);
@@ -264,7 +263,7 @@ fn a_mover_that_has_left_is_asked_for_again() {
     let again = [0, 1].map(|gpu| ToSupervisor::StartMover { gpu });
     assert_eq!(asked, again);
     let rig = &mut copying.rig;
-    // The end of the process that it left says nothing of the next.
+    // The end of the process that has left does not affect its successor.
     rig.vm.supervisor_says(ToDevice::MoverExited { gpu: 0 });
     let (ours, channel) = ipc::pair().unwrap();
     rig.vm
@@ -275,8 +274,8 @@ fn a_mover_that_has_left_is_asked_for_again() {
     assert!(rig.vm.movers.serve());
 }
 
-/// A driver that starts anew without an announcement by its VMM gets no answer until its predecessor's requests have
-/// ended, and then gets all of them. The VMM never waits for this. GPGPU-DEV-8.
+/// If a driver starts again without an announcement by its VMM, it gets no answers until its predecessor's requests
+/// have ended, and then gets all of them. The VMM never waits for this. GPGPU-DEV-8.
 #[test]
 fn a_new_driver_is_answered_once_the_old_ones_workers_have_ended() {
     let mut rig = Rig::new();

@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// The guest address of room for an event.
+/// The guest address of the buffer for an event.
 const HEAP_OF_EVENTS: u64 = GUEST_BYTES - 4096;
 /// A watchdog for events that never come, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -42,8 +42,8 @@ fn kick(backend: &Backend, rings: &[Ring; NUM_QUEUES], queue: usize) {
     event.unwrap();
 }
 
-/// A ring whose indices wrap just as it is stopped, with a chain in flight: one that continues at 0 differs from one
-/// that a new driver has set up.
+/// A ring whose indices wrap to 0 just as it is stopped, with a chain in flight: the device tells a ring that continues
+/// at 0 from one that a new driver has set up.
 #[test]
 fn a_ring_that_is_stopped_at_index_0_goes_on() {
     for goes_on in [true, false] {
@@ -79,7 +79,8 @@ fn a_ring_that_is_stopped_at_index_0_goes_on() {
     }
 }
 
-/// A VMM that makes a ring begin elsewhere than it was stopped has a new ring: the chains in flight would come twice.
+/// If a VMM starts a ring at another index than it was stopped at, the ring is a new one: otherwise the chains in
+/// flight would be returned twice.
 #[test]
 fn a_ring_that_goes_on_elsewhere_is_a_new_one() {
     let memory = guest_memory();
@@ -108,7 +109,7 @@ fn a_ring_that_goes_on_elsewhere_is_a_new_one() {
     }
 }
 
-/// While a ring is disabled no move begins, and finished moves are reported once it is enabled.
+/// While a ring is disabled no move begins. Finished moves are reported once it is enabled.
 #[test]
 fn chains_that_a_pause_has_held_come_after_it() {
     let Copying {
@@ -154,7 +155,7 @@ fn chains_that_a_pause_has_held_come_after_it() {
     assert_eq!(used(), 1);
 }
 
-/// Chains of another ring while one is being stopped are announced before the VMM is answered.
+/// Chains of another ring that complete while a ring is being stopped are announced before the VMM is answered.
 #[test]
 fn an_event_that_comes_while_a_ring_is_stopped_is_announced() {
     let mut rig = Rig::new();
@@ -186,7 +187,7 @@ fn an_event_that_comes_while_a_ring_is_stopped_is_announced() {
     assert!(called.consume().is_ok(), "no notification");
 }
 
-/// Once its connection has ended a device takes no chain, though its guest goes on and kicks.
+/// After the end of its connection a device takes no chains, even if its guest continues and kicks.
 #[test]
 fn a_connection_that_has_ended_takes_no_chain() {
     let mut rig = Rig::new();
@@ -212,7 +213,7 @@ fn a_connection_that_has_ended_takes_no_chain() {
     assert_eq!(rig.supervisor.recv().unwrap(), None::<ToSupervisor>);
 }
 
-/// An idle mover lets go of memory that the VMM has removed, once the last chain that lies in it has come back.
+/// An idle mover forgets memory that the VMM has removed, once the last chain that lies in it was returned.
 #[test]
 fn a_mover_lets_go_of_memory_that_was_removed() {
     let Copying {
@@ -222,7 +223,7 @@ fn a_mover_lets_go_of_memory_that_was_removed() {
         worker: _worker,
         ..
     } = Copying::new();
-    // All of it, as a VMM does that describes the same memory again: the rings are at the same addresses.
+    // All memory, as by a VMM that sends the same memory table again: the rings are at the same addresses.
     let other = GuestMemoryMmap::clone(&guest_memory().memory());
     rig.memory.lock().unwrap().replace(other);
     rig.vm.memory_changed(rig.memory.clone());
@@ -237,7 +238,7 @@ fn a_mover_lets_go_of_memory_that_was_removed() {
     mover.send(FromMover::Moved { seq, done: true });
     rig.hear();
     rig.vm.settle();
-    // All other requests come after.
+    // No other request precedes this one.
     rig.vm.finish();
     let told = mover.recv(&mut buffer);
     assert!(

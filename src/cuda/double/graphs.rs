@@ -117,7 +117,7 @@ pub extern "C" fn cuGraphConditionalHandleCreate(
     CUDA_SUCCESS
 }
 
-/// A conditional node, with as many bodies as it is to have: each is the graph itself, which this driver knows.
+/// Adds a conditional node with the wanted number of bodies. Each body is the graph itself, which this driver knows.
 pub extern "C" fn cuGraphAddNode_v2(
     node: *mut u64,
     graph: u64,

@@ -74,7 +74,7 @@ pub extern "C" fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at:
     CUDA_SUCCESS
 }
 
-/// Copies at the end of the call, to the memory at the address by then.
+/// Copies at the end of the call, so the memory may have changed by then.
 pub extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) -> CUresult {
     call("cuMemcpyAsync", &[to, from, stream]);
     // SAFETY: the caller says that both ranges are there.
@@ -113,7 +113,7 @@ pub extern "C" fn cuDeviceGet(device: *mut CUdevice, number: i32) -> CUresult {
     CUDA_SUCCESS
 }
 
-/// Every wish is granted.
+/// Grants every requested address.
 pub extern "C" fn cuMemAddressReserve(
     to: *mut u64,
     _: usize,

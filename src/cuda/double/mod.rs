@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A driver for tests. Its calls can be held inside. It records every use of an object that has ended and every end of
-//! an object in use: with a real driver, either is a use after free.
+//! A test double of the driver. Its calls can be blocked inside. It records every use of an object that has ended, and
+//! every end of an object in use: with a real driver, either is a use after free.
 
 mod graphs;
 mod memory;
@@ -27,15 +27,15 @@ struct State {
     alive: HashSet<u64>,
     /// The number of calls that use each object.
     in_use: HashMap<u64, usize>,
-    /// Functions that are held, and those that were reached.
+    /// Functions whose calls are blocked, and those that were reached.
     held: HashSet<&'static str>,
     reached: HashSet<&'static str>,
-    /// Every call that makes nothing.
+    /// Every call that makes no object.
     calls: Vec<&'static str>,
     wrong: Vec<String>,
-    /// Device memory, and its bytes.
+    /// Device memory, and its size in bytes.
     memory: HashMap<u64, usize>,
-    /// The devices of contexts and of device memory; 0 where none is said.
+    /// The devices of contexts and of device memory; 0 where none is given.
     devices: HashMap<u64, CUdevice>,
 }
 
@@ -51,7 +51,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock()
 }
 
-/// Excludes other tests of this process from the driver until this is dropped. Their calls are forgotten.
+/// Excludes other tests of this process from the driver until this is dropped, and forgets the recorded calls.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock();
@@ -62,10 +62,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// A watchdog for events that never come.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls of one function wait inside until this is dropped.
+/// Blocks calls of one function inside until this is dropped.
 pub struct Held(&'static str);
 
-/// Holds the calls of a function.
+/// Blocks the calls of a function.
 pub fn hold(name: &'static str) -> Held {
     state().held.insert(name);
     Held(name)
@@ -90,7 +90,7 @@ impl Drop for Held {
     }
 }
 
-/// Whether a function is called, now or in so long.
+/// Whether a function is called, now or within this time.
 pub fn is_called(name: &'static str, within: Duration) -> bool {
     let is_missing = |state: &mut State| !state.calls.contains(&name);
     let (state, _) = CHANGED.wait_timeout_while(state(), within, is_missing);
@@ -118,7 +118,7 @@ pub fn calls_here() -> usize {
     HERE.get()
 }
 
-/// Objects that were used after their end, or ended during their use.
+/// The recorded errors: objects that were used after their end, or ended during their use.
 pub fn wrong() -> Vec<String> {
     state().wrong.clone()
 }
@@ -128,7 +128,7 @@ pub fn bytes_at(start: u64) -> Option<usize> {
     state().memory.get(&start).copied()
 }
 
-/// Makes an object that tests have no call for.
+/// Makes an object that no test has to make by a call.
 pub fn make() -> u64 {
     let mut state = state();
     state.made += 1;
@@ -143,7 +143,7 @@ fn made(to: *mut u64) -> CUresult {
     CUDA_SUCCESS
 }
 
-/// A call that uses the given objects and the current context; NULL is no object.
+/// A call that uses the given objects and the current context; NULL is not an object.
 fn call(name: &'static str, uses: &[u64]) -> CUresult {
     let uses: Vec<u64> = uses.iter().copied().chain([CURRENT.get()]).collect();
     let mut state = state();
@@ -170,7 +170,7 @@ fn call(name: &'static str, uses: &[u64]) -> CUresult {
     CUDA_SUCCESS
 }
 
-/// The end of something.
+/// Ends an object.
 fn end(name: &'static str, handle: u64) -> CUresult {
     let mut state = state();
     state.calls.push(name);
@@ -188,7 +188,7 @@ fn end(name: &'static str, handle: u64) -> CUresult {
     CUDA_SUCCESS
 }
 
-/// The function with a name; `None` where tests need none.
+/// The function with this name; `None` if no test needs it.
 pub fn symbol(name: &str) -> Option<*const c_void> {
     macro_rules! find {
         ($($function:ident)*) => {
@@ -218,7 +218,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
 /// The name under which calls of a library's functions are recorded.
 pub const LIBRARY: &str = "a library's function";
 
-/// The function of a library with a name.
+/// The function of a library with this name.
 pub fn library_symbol(name: &str) -> *const c_void {
     extern "C" fn create(to: *mut u64) -> CUresult {
         made(to)
@@ -226,7 +226,7 @@ pub fn library_symbol(name: &str) -> *const c_void {
     extern "C" fn destroy(handle: u64) -> CUresult {
         end("destroy", handle)
     }
-    // Whatever the arguments are: the caller removes them again.
+    // Works with any arguments, because the caller removes them again.
     extern "C" fn other() -> CUresult {
         call(LIBRARY, &[])
     }
@@ -238,7 +238,7 @@ pub fn library_symbol(name: &str) -> *const c_void {
     }
 }
 
-/// Functions that use a stream, or none, and do nothing.
+/// Functions that take a stream or none, and do nothing.
 macro_rules! on_stream {
     ($(fn $function:ident($($before:ty),*; $stream:tt $(, $after:ty)*);)*) => {
         fn on_stream(name: &str) -> Option<*const c_void> {
@@ -336,10 +336,10 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(_: CUdevice) -> CUresult {
     call("cuDevicePrimaryCtxRelease_v2", &[])
 }
 
-/// The driver's own bytes in a resource, which no one else may have.
+/// The bytes of a resource that belong to the driver. Only the driver may write them.
 pub const INTERNAL: u32 = 0x5ec_2e70;
 
-/// A resource of so many multiprocessors; the first word names its source.
+/// A resource of this many multiprocessors. The first word names its source.
 fn resource(from: u32, count: u32) -> CUdevResource {
     let mut internal = [INTERNAL; 23];
     internal[0] = from;
@@ -354,7 +354,7 @@ fn resource(from: u32, count: u32) -> CUdevResource {
     }
 }
 
-/// Whether a resource is this driver's own, as it gave it.
+/// Whether this driver returned the resource, unchanged.
 fn is_own(resource: &CUdevResource) -> bool {
     resource.internal[1..].iter().all(|word| *word == INTERNAL)
 }
@@ -466,10 +466,10 @@ extern "C" fn cuEventRecord(event: u64, stream: u64) -> CUresult {
     call("cuEventRecord", &[event, stream])
 }
 
-/// A recorded event is over when the tests say so.
+/// Whether recorded events count as complete.
 static ARE_OVER: AtomicBool = AtomicBool::new(true);
 
-/// Sets whether events, recorded before or after this call, are over.
+/// Sets whether events, recorded before or after this call, count as complete.
 pub fn set_over(are_over: bool) {
     ARE_OVER.store(are_over, Ordering::SeqCst);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between a device process and a mover, and between the supervisor and a mover.
 //!
-//! The mover checks every number and range against the files and exports that this channel has named. The device
-//! process never waits for it.
+//! The mover checks every number and range against the files and exports of the channel. The device process never waits
+//! for it.
 
 use std::{
     fs::File,
@@ -24,13 +24,13 @@ use super::{
 };
 use crate::account::Words;
 
-/// The most runs of one move.
+/// The maximum number of runs of one move.
 pub const MAX_RUNS: usize = 4096;
-/// The most moves that one channel may have under way.
+/// The maximum number of moves in flight of one channel.
 pub const MAX_MOVES: usize = 32;
-/// The maximum number of files that one channel may have named at a time: vhost-user has no more memory slots.
+/// The maximum number of a channel's files at a time: vhost-user has no more memory slots.
 pub const MAX_FILES: usize = 512;
-/// The most exports that one channel may have named at a time.
+/// The maximum number of a channel's exports at a time.
 pub const MAX_EXPORTS: usize = 64 << 10;
 
 const MAX_BYTES: usize = size_of::<Head>() + MAX_RUNS * size_of::<Run>();
@@ -51,10 +51,10 @@ mod kind {
     pub const HOLD: u32 = 132;
 }
 
-/// The time limit for a move once the mover has begun it: far longer than any takes on a GPU that works.
+/// The time limit for a move that the mover has begun. A working GPU takes far less time.
 pub const MOVE_LIMIT: Duration = Duration::from_secs(30);
-/// The maximum number of moves of one direction that a mover has under way on the GPU: enough that one is always being
-/// copied while others are set up or answered, and few enough that a VM's turn comes soon.
+/// The maximum number of moves of one direction in flight on the GPU: enough that one is being copied while others are
+/// set up or answered, and few enough that a VM's turn comes soon.
 pub const DEPTH: usize = 4;
 
 /// The direction of data.
@@ -70,7 +70,7 @@ pub enum Direction {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Progress {
-    /// By direction: nanoseconds of the monotonic clock; 0 for no move.
+    /// By direction, in nanoseconds of the monotonic clock; 0 for no move.
     pub begun: [[AtomicU64; DEPTH]; 2],
 }
 
@@ -78,7 +78,7 @@ pub struct Progress {
 unsafe impl Words for Progress {}
 
 impl Progress {
-    /// Whether the mover has had a move under way for longer than [`MOVE_LIMIT`] at a time, in nanoseconds of the
+    /// Whether a move has been in flight for longer than [`MOVE_LIMIT`] at the time `now`, in nanoseconds of the
     /// monotonic clock.
     pub fn is_stuck(&self, now: u64) -> bool {
         let begun = self.begun.iter().flatten();
@@ -89,21 +89,21 @@ impl Progress {
     }
 }
 
-/// The head of every message; the meaning of a field depends on the kind.
+/// The header of every message. The meaning of a field depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
     kind: u32,
-    /// File of a file or forget, 1 for a move to the guest, 1 for a move that was done.
+    /// The file of `File` and `Forget`; 1 for a move to the guest; 1 for a move that was done.
     value: u32,
-    /// Names a move.
+    /// Identifies a move.
     seq: u64,
     export: u64,
-    /// Of a file's part, or of a move in its export.
+    /// The offset of a part in its file, or of a move in its export.
     offset: u64,
-    /// Of a file's part, an export or a move.
+    /// The size of a part, an export or a move.
     bytes: u64,
-    /// Runs that follow.
+    /// The number of runs that follow.
     count: u32,
     reserved: u32,
 }
@@ -114,7 +114,7 @@ impl frame::Head for Head {
     }
 }
 
-/// A run of guest memory: a part of a file that the channel has named.
+/// A run of guest memory: a part of a file of the channel.
 #[derive(
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -122,62 +122,62 @@ impl frame::Head for Head {
 pub struct Run {
     /// The file.
     pub file: u32,
-    /// Bytes, not 0.
+    /// Length in bytes, not 0.
     pub bytes: u32,
-    /// Bytes from the start of the part that was named.
+    /// Offset in the channel's part of the file, in bytes.
     pub offset: u64,
 }
 
 /// A message that a mover receives.
 #[derive(Debug)]
 pub enum ToMover {
-    /// A part of guest memory, from now on under this number.
+    /// Defines a part of guest memory under this number.
     File {
-        /// The number, which is free.
+        /// The number, which is not in use.
         number: u32,
         /// The offset of the part in the file, in bytes: a multiple of the page size.
         offset: u64,
-        /// The number of its bytes.
+        /// The size of the part in bytes.
         bytes: u64,
         /// The file.
         file: OwnedFd,
     },
-    /// A file that will not be named again.
+    /// Removes a file: no later message names it.
     Forget {
         /// Its number.
         number: u32,
     },
-    /// Device memory of a worker, from now on under this number.
+    /// Defines device memory of a worker under this number.
     Export {
-        /// The number, which was never used.
+        /// The number, which was never used before.
         number: u64,
-        /// The number of its bytes.
+        /// Its size in bytes.
         bytes: u64,
         /// The shareable handle.
         handle: OwnedFd,
     },
-    /// Device memory that will not be named again, and must not be kept.
+    /// Removes device memory: no later message names it, and the mover must not keep it.
     Unexport {
         /// Its number.
         number: u64,
     },
     /// Bytes to move.
     Move(Move),
-    /// Moves of this channel that have not begun are not to begin: each is answered as not done. Those that have begun
-    /// end as they would have.
+    /// Moves of this channel that have not begun must not begin; each is answered as not done. Moves that have begun
+    /// complete as usual.
     Cancel,
 }
 
 /// A request to move bytes between guest memory and device memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Names the answer.
+    /// Identifies the move in its answer.
     pub seq: u64,
     /// The direction.
     pub direction: Direction,
     /// The device memory.
     pub export: u64,
-    /// Bytes from the start of the export.
+    /// Offset in the export, in bytes.
     pub offset: u64,
     /// The guest's memory, in order.
     pub runs: Vec<Run>,
@@ -186,21 +186,21 @@ pub struct Move {
 /// A message that a device process receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromMover {
-    /// The mover takes moves from now on.
+    /// The mover accepts moves from now on.
     Ready,
-    /// A move has ended, and nothing of it is under way any more.
+    /// A move has ended, and accesses no memory any more.
     Moved {
-        /// The move's.
+        /// The number of the move.
         seq: u64,
-        /// Whether all bytes are where they belong. Otherwise any part of them may be.
+        /// Whether all bytes were moved. Otherwise any part of them may have been moved.
         done: bool,
     },
-    /// The last message: nothing that was asked for on this channel is under way any more, and nothing of it will be.
-    /// The end of the channel alone does not say so: it may be the end of a process whose copies still run.
+    /// The last message: none of the channel's moves is in flight any more, and none will begin. The end of the channel
+    /// alone does not imply this, because the process may have ended while its copies still run.
     Left,
 }
 
-/// A message to a mover, ready to be sent now or when the channel has room.
+/// An encoded message to a mover, to be sent when the channel has room.
 #[derive(Debug)]
 pub struct Message {
     bytes: Vec<u8>,
@@ -270,7 +270,7 @@ impl Message {
     /// [`ToMover::Move`].
     ///
     /// # Panics
-    /// If there are more than [`MAX_RUNS`] runs: the caller has checked it.
+    /// If there are more than [`MAX_RUNS`] runs. Callers check this.
     pub fn r#move(what: &Move) -> Self {
         assert!(what.runs.len() <= MAX_RUNS);
         let head = Head {
@@ -300,17 +300,17 @@ impl DeviceEnd {
         Self { socket }
     }
 
-    /// Sends a message; `false` says that the channel is full for now.
+    /// Sends a message; `false` means that the channel is full.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the mover is gone.
+    /// [`Error::Closed`] if the mover has ended.
     pub fn send(&self, message: &Message) -> Result<bool> {
         let fds: Vec<RawFd> = message.file.iter().map(AsRawFd::as_raw_fd).collect();
         let flags = MsgFlags::MSG_DONTWAIT;
         send(self.socket.as_fd(), &[&message.bytes], &fds, flags)
     }
 
-    /// The next message, if there is one.
+    /// Receives the next message, if there is one.
     ///
     /// # Errors
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
@@ -332,9 +332,9 @@ impl DeviceEnd {
         }
     }
 
-    /// Asks the mover for nothing more, and to say [`FromMover::Left`].
+    /// Ends the requests, so that the mover answers with [`FromMover::Left`].
     pub fn leave(&self) {
-        // This fails only for a channel whose other end is gone.
+        // This fails only if the other end is closed.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
     }
 }
@@ -402,8 +402,8 @@ impl MoverEnd {
         })
     }
 
-    /// Sends a message without waiting. A device process has fewer moves under way than its channel
-    /// has room for answers, so one that leaves none is not served any more.
+    /// Sends a message without waiting. A channel has room for the answers to all moves in flight, so a device process
+    /// that leaves no room is no longer served.
     pub fn send(&self, message: FromMover) {
         let flags = MsgFlags::MSG_DONTWAIT;
         if !matches!(self.send_now(message, flags), Ok(true)) {
@@ -431,23 +431,23 @@ impl MoverEnd {
         send(self.socket.as_fd(), &[head.as_bytes()], &[], flags)
     }
 
-    /// Takes nothing more: [`Self::recv`] ends once it has returned the messages received so far.
+    /// Stops receiving: [`Self::recv`] ends once it has returned the messages received so far.
     pub fn stop_hearing(&self) {
-        // This fails only for a channel whose other end is gone.
+        // This fails only if the other end is closed.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Read);
     }
 
-    /// Sends [`FromMover::Left`] and ends the channel. Waits for a device process that does not read, which only blocks
-    /// this channel's own thread.
+    /// Sends [`FromMover::Left`] and ends the channel. This waits for a device process that does not read, which blocks
+    /// only this channel's own thread.
     pub fn leave(&self) {
-        // A device process that is gone needs no message.
+        // A device process that has ended needs no message.
         let _ = self.send_now(FromMover::Left, MsgFlags::empty());
         self.close();
     }
 
-    /// Ends the channel without a message, as the end of the process does: the receiver sees it.
+    /// Ends the channel without a message, like the end of the process.
     pub fn close(&self) {
-        // This fails only for a channel whose other end is gone.
+        // This fails only if the other end is closed.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
     }
 }
@@ -458,29 +458,29 @@ impl AsFd for MoverEnd {
     }
 }
 
-/// A VM, as the supervisor tells movers of it.
+/// A VM, as the supervisor describes it to movers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its number.
+    /// The VM's number.
     pub vm: u32,
-    /// Its weight: more than 0.
+    /// The VM's weight, more than 0.
     pub weight: u32,
 }
 
 /// A message from the supervisor to a mover.
 #[derive(Debug)]
 pub enum Order {
-    /// To be kept until the next channel is left: the holder of the other end then sees it closed.
+    /// A descriptor to keep until the next channel was left: the holder of its other end then sees it closed.
     Hold(OwnedFd),
-    /// A device process's channel, and whose it is.
+    /// A device process's channel, and its VM.
     Serve(MoverEnd, Tenant),
     /// A VM's weight has changed.
     Weigh(Tenant),
-    /// The first: the memory of [`Progress`].
+    /// The memory of [`Progress`]. This is the first order.
     Report(OwnedFd),
 }
 
-/// An order; one for no VM has zeros for it.
+/// An order. It has zeros if it concerns no VM.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct OrderHead {
@@ -504,7 +504,7 @@ impl OrderHead {
 /// Sends [`Order::Serve`].
 ///
 /// # Errors
-/// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read its messages.
+/// [`Error::Closed`] if the mover has ended; [`Error::Malformed`] if it does not read its messages.
 pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_>) -> Result<()> {
     frame::send_head(link, &OrderHead::new(kind::CHANNEL, tenant), Some(channel))
 }
@@ -541,10 +541,10 @@ pub fn pass_progress(link: BorrowedFd<'_>, progress: BorrowedFd<'_>) -> Result<(
     frame::send_head(link, &head, Some(progress))
 }
 
-/// Waits for the supervisor's next word; `None` once it is gone.
+/// Waits for the supervisor's next order; `None` if the supervisor has ended.
 ///
 /// # Errors
-/// [`Error::Malformed`] if the supervisor is not of this build.
+/// [`Error::Malformed`] if the supervisor belongs to another build.
 pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
     let mut buffer = [0; size_of::<OrderHead>()];
     let Framed { head, files, .. } =

@@ -38,7 +38,7 @@ fn the_mover_accepts_the_supervisors_orders() {
     assert!(take_order(theirs.as_fd()).unwrap().is_none());
 }
 
-/// However long it waited for its turn before.
+/// The time for which it waited for its turn does not count.
 #[test]
 fn a_mover_is_stuck_by_a_move_that_it_has_begun_long_ago() {
     let progress = Shared::<Progress>::new(c"test").unwrap();
@@ -94,7 +94,7 @@ fn the_mover_receives_the_devices_messages() {
         mover.recv(&mut buffer).unwrap(),
         ToMover::Unexport { number: 9 }
     ));
-    // A message that lacks its file is none.
+    // A message without its file is invalid.
     let bare = Message {
         file: None,
         ..Message::export(1, 4096, file)
@@ -109,7 +109,7 @@ fn the_mover_receives_the_devices_messages() {
     assert_eq!(device.recv().unwrap(), None);
 }
 
-/// The mover serves other VMs meanwhile.
+/// The mover continues to serve other VMs.
 #[test]
 fn pitfall_82_a_device_process_that_does_not_read_is_not_waited_for() {
     let (ours, theirs) = pair().unwrap();

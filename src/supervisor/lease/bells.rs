@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers' doorbells: which of them have been rung.
+//! Workers' doorbells: detects which have been rung.
 //!
-//! A worker shares its doorbell, an eventfd, with this process as one object: it may read it, fill it, and change its
+//! A worker shares its doorbell, an eventfd, with this process as one object: it can read it, fill it, and change its
 //! blocking mode. So this process neither reads nor writes it. Each write by the worker is an event (`EPOLLET`),
-//! whatever its value. A full doorbell refuses its worker's writes, so it silences that worker alone.
+//! whatever its value. A full doorbell refuses its worker's writes, so it silences only that worker.
 //!
-//! Each event costs this process some microseconds, so a VM has a bound for them, whatever the number of its workers. A
-//! bell that is rung beyond it is *muffled*: it makes no events, and its worker's account is looked at every
-//! millisecond instead. Once the VM has been within its bound for a while, its events come again.
+//! Each event costs this process some microseconds, so a VM has a limit for events, whatever the number of its workers.
+//! A bell that is rung beyond the limit is *muffled*: it raises no events, and its worker's account is read every
+//! millisecond instead. When the VM has been within its limit for a while, its events are enabled again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,17 +21,17 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use super::Client;
 use crate::pace::Pace;
 
-/// Events that a VM's bells may make at once, and how long until they may make one more. A worker whose commands each
-/// need a grant rings some ten thousand times a second.
+/// The number of events that a VM's bells may raise at once, and the interval for one more. A worker whose commands
+/// each need a grant rings some ten thousand times a second.
 const BURST: u32 = 20_000;
 /// See [`BURST`].
 const PERIOD: Duration = Duration::from_micros(50);
-/// From one look at a muffled bell's account to the next.
+/// The interval between two reads of a muffled bell's account.
 pub const LOOK: Duration = Duration::from_millis(1);
 
 const RUNG: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
 
-/// The bounds of VMs, and the bells that are muffled.
+/// The limits of VMs, and the muffled bells.
 #[derive(Debug, Default)]
 pub struct Bells {
     paces: HashMap<usize, Pace>,
@@ -39,15 +39,15 @@ pub struct Bells {
 }
 
 impl Bells {
-    /// Listens to a client's bell.
+    /// Watches a client's bell.
     ///
     /// # Errors
-    /// The host is out of watches.
+    /// The host is out of epoll watches.
     pub fn add(epoll: &Epoll, client: Client, bell: &File) -> io::Result<()> {
         Ok(epoll.add(bell, EpollEvent::new(RUNG, client.into()))?)
     }
 
-    /// A client's bell was rung; muffles it if its VM's bells ring too often.
+    /// Handles a ring of a client's bell, and muffles the bell if its VM's bells ring too often.
     pub fn rung(&mut self, epoll: &Epoll, client: Client, vm: usize, bell: &File, now: Instant) {
         if self.pace(vm).take(now) || self.muffled.contains(&client) {
             return;
@@ -57,7 +57,7 @@ impl Bells {
         }
     }
 
-    /// Has a muffled bell make events again if its VM may have one. If it was rung meanwhile, that is one.
+    /// Enables the events of a muffled bell if its VM's limit allows one. A ring in the meantime raises an event.
     pub fn unmuffle(
         &mut self,
         epoll: &Epoll,
@@ -76,20 +76,20 @@ impl Bells {
         self.paces.entry(vm).or_insert_with(pace)
     }
 
-    /// The clients whose accounts are to be looked at every [`LOOK`].
+    /// The clients whose accounts have to be read every [`LOOK`].
     pub fn muffled(&self) -> &BTreeSet<Client> {
         &self.muffled
     }
 
-    /// A client is gone.
+    /// Removes a client that has ended.
     pub fn remove(&mut self, epoll: &Epoll, client: Client, bell: &File) {
         self.muffled.remove(&client);
-        // This fails only for one that is not watched.
+        // This fails only for a bell that is not watched.
         let _ = epoll.delete(bell);
     }
 }
 
-/// Changes the events of a bell; `false` says that this is impossible now.
+/// Changes the events of a bell; `false` means that this is impossible at present.
 fn set(epoll: &Epoll, client: Client, bell: &File, flags: EpollFlags) -> bool {
     let changed = epoll.modify(bell, &mut EpollEvent::new(flags, client.into()));
     changed.is_ok()
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// As a worker may have made it: a read blocks.
+    /// A bell in the worst state that a worker can cause: a read blocks.
     fn bell() -> File {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
         File::from(OwnedFd::from(bell))
@@ -142,7 +142,7 @@ mod tests {
         assert!(bells.muffled().contains(&1));
         ring(&bell);
         assert!(!heard(&epoll));
-        // Another worker of the VM has the same bound, another VM its own.
+        // Another worker of the same VM shares its limit; another VM has its own.
         let (second, third) = (self::bell(), self::bell());
         Bells::add(&epoll, 2, &second).unwrap();
         Bells::add(&epoll, 3, &third).unwrap();

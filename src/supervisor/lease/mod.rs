@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Leases: which worker may give a GPU work, and when.
+//! Leases: they determine which worker may submit work to a GPU, and when.
 //!
 //! A thread of the supervisor decides ([`schedule`]). Workers and this thread share words of memory
 //! ([`crate::account::Lease`]): a worker that waits rings its doorbell, an eventfd, and a grant wakes it by a futex. So
-//! a worker that has the GPU sends no request, and the supervisor's other work delays no worker.
+//! a worker that has the GPU sends no request, and other work of the supervisor delays no worker.
 
 mod bells;
 mod schedule;
@@ -36,22 +36,22 @@ use crate::{
 use bells::Bells;
 use schedule::{Action, Client, Schedule, Terms};
 
-/// The GPU time of the work that may be on its way at a time while several VMs want the GPU.
+/// The GPU time of submitted, unfinished work while several VMs want the GPU.
 const SLICE: Duration = Duration::from_millis(3);
-/// The maximum number of commands on their way at a time in a VM whose kernels have a limit: those that are under way
-/// together are judged together.
+/// The maximum number of submitted, unfinished commands in a VM whose kernels have a time limit: the limit applies to
+/// all commands in flight together.
 const MOST_WATCHED: u32 = 32;
-/// The longest interval between two records of the time that VMs had, while it is shared.
+/// The maximum interval between two updates of the VMs' GPU time while the GPU is shared.
 const NOTE: Duration = Duration::from_millis(100);
-/// The step from one grant's number to the next.
+/// The difference between the numbers of successive grants.
 const STEP: u32 = grant::MODE + 1;
-/// The number of the thread's own eventfd in its event loop: no client has this number.
+/// The number of the thread's own eventfd in its event loop. No client has this number.
 const ORDERS: u64 = u64::MAX;
 
-/// The reason for the end of a client.
+/// The reason to end a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Late {
-    /// A kernel of it ran for longer than its VM's kernels may.
+    /// A kernel ran for longer than the VM's limit.
     Kernel,
     /// Its work stayed on a GPU for too long after its turn.
     Overrun,
@@ -92,7 +92,7 @@ fn eventfd() -> io::Result<Arc<EventFd>> {
 }
 
 impl Leases {
-    /// Starts to decide for `vms` VMs, or lets everybody have everything if they are not to be scheduled.
+    /// Starts the thread for `vms` VMs. Without scheduling, all clients may use all GPUs at any time.
     ///
     /// # Errors
     /// The host is out of file descriptors or threads.
@@ -133,12 +133,12 @@ impl Leases {
         Ok(leases)
     }
 
-    /// The time that the VMs had on the GPUs by paced grants.
+    /// The time that the VMs had on the GPUs under paced grants.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.usage
     }
 
-    /// A VM's weight and limits, now or from now on.
+    /// Sets a VM's weight and limits.
     pub fn set_vm(&self, vm: usize, policy: &VmPolicy) {
         self.order(Order::Vm {
             vm,
@@ -151,7 +151,7 @@ impl Leases {
         });
     }
 
-    /// A client gets a worker, which may use these GPUs, or all if none is named.
+    /// Adds a client with a worker, which may use these GPUs; an empty list means all.
     pub fn join(
         &self,
         client: Client,
@@ -174,7 +174,7 @@ impl Leases {
         });
     }
 
-    /// A client's worker is gone.
+    /// Removes a client whose worker has ended.
     pub fn leave(&self, client: Client) {
         self.order(Order::Leave(client));
     }
@@ -187,8 +187,8 @@ impl Leases {
         }
     }
 
-    /// The clients that kept a GPU for longer than they may, since this was asked last. [`Self::as_fd`] can be read
-    /// when there are any.
+    /// The clients that kept a GPU for longer than allowed, since the last call. [`Self::as_fd`] is readable if there
+    /// are any.
     pub fn take_expired(&self) -> Vec<(Client, Late)> {
         let _ = self.expiry.read();
         self.expired.try_iter().collect()
@@ -217,7 +217,7 @@ impl Drop for Leases {
     }
 }
 
-/// GPUs as the bits of a word; all if none is named.
+/// GPUs as the bits of a word; an empty list means all.
 fn bits(gpus: &[u32]) -> u64 {
     match gpus {
         [] => u64::MAX,
@@ -227,12 +227,12 @@ fn bits(gpus: &[u32]) -> u64 {
     }
 }
 
-/// A client as the thread knows it.
+/// The thread's state of a client.
 struct Member {
     vm: usize,
     account: Arc<Shared<Account>>,
     doorbell: Arc<File>,
-    /// The GPUs that it may use, a bit for each. The worker itself may claim any.
+    /// The GPUs that it may use, a bit for each. The worker itself may claim to use any.
     gpus: u64,
     /// By GPU.
     grants: BTreeMap<usize, Granted>,
@@ -243,9 +243,9 @@ struct Member {
 /// A client's grants on one GPU.
 #[derive(Default)]
 struct Granted {
-    /// The number of the last.
+    /// The number of the last grant.
     number: u32,
-    /// The numbers of those that did not come back yet, oldest first.
+    /// The numbers of the grants that were not returned yet, oldest first.
     out: Vec<u32>,
 }
 
@@ -256,14 +256,14 @@ struct Scheduler {
     expire: Sender<(Client, Late)>,
     expiry: Arc<EventFd>,
     usage: Arc<Usage>,
-    /// The longest that each VM's kernels may run.
+    /// The maximum run time of each VM's kernels.
     vms: HashMap<usize, Option<Duration>>,
     clients: BTreeMap<Client, Member>,
     bells: Bells,
-    /// The next look at clients that ring too often.
+    /// The time of the next check of clients that ring too often.
     next_look: Instant,
     gpus: Vec<Schedule>,
-    /// The time of the next look at each GPU, in nanoseconds.
+    /// The time of the next check of each GPU, in nanoseconds.
     looks: Vec<Option<u64>>,
 }
 
@@ -307,7 +307,7 @@ impl Scheduler {
         }
     }
 
-    /// Until when there is nothing to do.
+    /// The time until the next action.
     fn timeout(&self) -> EpollTimeout {
         let now = monotonic();
         let watch = self.watch_interval().map(|watch| now + watch);
@@ -357,7 +357,7 @@ impl Scheduler {
                     is_expired: false,
                 };
                 self.clients.insert(client, member);
-                // It may have rung before.
+                // It may have rung before its bell was watched.
                 self.hear(client)
             }
             Order::Leave(client) => {
@@ -376,7 +376,7 @@ impl Scheduler {
         }
     }
 
-    /// A client has rung its doorbell.
+    /// Handles a ring of a client's doorbell; returns the GPUs that it affects, a bit for each.
     fn rung(&mut self, client: Client) -> u64 {
         if let Some(member) = self.clients.get(&client) {
             let now = Instant::now();
@@ -386,7 +386,7 @@ impl Scheduler {
         self.hear(client)
     }
 
-    /// Checks the accounts of clients that ring too often to be served by event.
+    /// Reads the accounts of clients that ring too often for events.
     fn hear_muffled(&mut self) -> u64 {
         let mut due = 0;
         let now = Instant::now();
@@ -404,7 +404,7 @@ impl Scheduler {
         due
     }
 
-    /// Looks at a client's account. Says on which GPUs something may have changed, a bit for each.
+    /// Reads a client's account. Returns the GPUs whose state may have changed, a bit for each.
     fn hear(&mut self, client: Client) -> u64 {
         let Some(member) = self.clients.get_mut(&client) else {
             return 0;
@@ -460,7 +460,7 @@ impl Scheduler {
         }
     }
 
-    /// The longest interval between two looks at the kernels under way, in nanoseconds; `None` if no kernel has a
+    /// The maximum interval between two checks of the kernels in flight, in nanoseconds; `None` if no kernel has a
     /// limit.
     fn watch_interval(&self) -> Option<u64> {
         let limits = self.clients.values().filter(|member| {
@@ -472,7 +472,7 @@ impl Scheduler {
         Some((shortest / 4).clamp(5_000_000, 250_000_000))
     }
 
-    /// Finds the clients that have a kernel under way for longer than it may be.
+    /// Finds the clients with a kernel in flight for longer than its limit.
     fn find_expired(&mut self, now: u64) {
         let mut expired = Vec::new();
         for (client, member) in &mut self.clients {
@@ -508,7 +508,8 @@ impl Scheduler {
     }
 }
 
-/// Whether commands that are under way together took longer than so many kernels may: then one of them did.
+/// Whether commands that are in flight together took longer than the limit of that many kernels: then one of them
+/// exceeded its own.
 fn is_late(lease: &Lease, limit: Duration, now: u64) -> bool {
     let since = lease.pass_since.load(SeqCst);
     let commands = lease.pass_commands.load(SeqCst).clamp(1, MOST_WATCHED);
@@ -516,16 +517,16 @@ fn is_late(lease: &Lease, limit: Duration, now: u64) -> bool {
 }
 
 impl Granted {
-    /// Tells the worker.
+    /// Passes the action to the worker.
     fn carry_out(&mut self, action: Action, lease: &Lease, is_watched: bool) {
         let mode = match action {
             Action::Open(_) => grant::OPEN,
             Action::Pace(_) => grant::PACED,
             Action::Revoke(_) => grant::CLOSED,
-            // A worker that has the GPU for a turn looks at this all the time.
+            // A worker that has the GPU for a turn reads this word continuously.
             Action::Until(_, until) => return lease.until.store(until.unwrap_or(0), SeqCst),
         };
-        // One that is widened or taken back keeps its number.
+        // A grant that is opened further or revoked keeps its number.
         let is_new = match action {
             Action::Open(_) => self.out.last() != Some(&self.number),
             Action::Pace(_) => true,

@@ -13,7 +13,7 @@ fn leases(vms: usize) -> Leases {
     leases
 }
 
-/// A worker shares the doorbell as one object, and has cleared O_NONBLOCK there.
+/// A worker shares the doorbell as one object, and has cleared O_NONBLOCK on it.
 #[test]
 fn a_doorbell_that_would_block_delays_no_other() {
     let leases = leases(2);
@@ -36,7 +36,7 @@ fn a_doorbell_that_would_block_delays_no_other() {
     }
 }
 
-/// GPUs that are not its VM's are none of its business, whatever it writes.
+/// A worker cannot affect GPUs that are not its VM's, whatever it writes.
 #[test]
 fn a_worker_has_no_lease_of_a_gpu_that_is_not_its_own() {
     let leases = leases(1);
@@ -54,7 +54,7 @@ fn a_worker_has_no_lease_of_a_gpu_that_is_not_its_own() {
         assert!(Instant::now() < end, "no grant");
         std::thread::yield_now();
     }
-    // Earlier decisions stand.
+    // Earlier grants remain.
     drop(leases);
     assert!((0..GPUS).all(|gpu| gpu == 2 || granted(gpu) == grant::CLOSED));
 }

@@ -6,10 +6,10 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 /// The default address of `top`.
 pub const DEFAULT: &str = "unix:/run/virtio-gpgpu/metrics.sock";
 
-/// The longest path that a socket can have, in bytes.
+/// The maximum length of a socket's path, in bytes.
 const MAX_PATH: usize = 107;
 
-/// A Unix socket, or a port of this machine that no other machine reaches.
+/// A Unix socket, or a port that other machines cannot reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -18,10 +18,10 @@ pub enum Address {
     Loopback(SocketAddr),
 }
 
-/// The reason that metrics cannot be served at an address.
+/// The reason why metrics cannot be served at an address.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is none at all.
+    /// It is not an address.
     #[error(
         "neither unix:/PATH nor a loopback address and port, such as 127.0.0.1:9400 or [::1]:9400"
     )]
@@ -29,7 +29,7 @@ pub enum Error {
     /// A path that cannot be a socket's.
     #[error("a socket's path must be absolute, and at most {MAX_PATH} bytes long")]
     Path,
-    /// Other machines would reach it.
+    /// Other machines could reach it.
     #[error(
         "{0} is not a loopback address: metrics have no password, so only this machine can read them; for remote \
          access, use a proxy with authentication"

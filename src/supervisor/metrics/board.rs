@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The VMs and clients: written by the supervisor's event loop, read by the metrics' thread.
+//! The VMs and clients. The supervisor's event loop writes them, and the metrics thread reads them.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use crate::{
     supervisor::{client::Who, usage::Usage},
 };
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Board {
     started: Instant,
     vms: Vec<Vm>,
@@ -39,13 +39,13 @@ struct Vm {
     gpus: Option<Vec<u32>>,
     weight: AtomicU32,
     max_clients: AtomicU64,
-    /// In nanoseconds; 0 for none.
+    /// In nanoseconds; 0 for no limit.
     longest_kernel: AtomicU64,
     connections: AtomicU64,
     clients: Mutex<Clients>,
 }
 
-/// Held by either side for as long as it takes to read all clients' counters, which is microseconds.
+/// Each side holds the lock for microseconds, as long as it takes to read all clients' counters.
 #[derive(Default)]
 struct Clients {
     there: Vec<Client>,
@@ -62,9 +62,9 @@ struct Client {
     slot: u32,
     since: Instant,
     account: Arc<Shared<Account>>,
-    /// The largest value seen: a worker may write any number, and no total decreases.
+    /// The largest values seen: a worker may write any number, but totals never decrease.
     seen: Totals,
-    /// The same of [`crate::account::Lease::busy_ns`], in the VM's order of GPUs.
+    /// The same for [`crate::account::Lease::busy_ns`], in the VM's order of GPUs.
     seen_alone: Vec<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Vm {
 }
 
 impl Board {
-    /// For VMs with their ledgers and limits, without clients, on a host with so many GPUs.
+    /// A board for VMs with these ledgers and limits, without clients, on a host with this many GPUs.
     pub fn new<'a>(
         vms: impl Iterator<Item = (&'a VmPolicy, &'a Arc<Shared<Ledger>>, &'a Arc<Terms>)>,
         gpus: u32,
@@ -125,7 +125,7 @@ impl Board {
         }
     }
 
-    /// A VM's current limits. Its limit of device memory is in its terms.
+    /// Sets a VM's limits. Its limit of device memory is in its terms.
     pub fn set_policy(&self, vm: usize, policy: &VmPolicy) {
         let Some(vm) = self.vms.get(vm) else { return };
         vm.weight.store(policy.weight, Relaxed);
@@ -143,13 +143,13 @@ impl Board {
         }
     }
 
-    /// Sets the number of workers that wait for a client, and of running movers.
+    /// Sets the numbers of warm workers and of running movers.
     pub fn set_processes(&self, warm_workers: usize, movers: usize) {
         self.warm_workers.store(warm_workers as u64, Relaxed);
         self.movers.store(movers as u64, Relaxed);
     }
 
-    /// A VM has a client more: the process `worker` serves it, at a place of the VM's ledger.
+    /// Adds a client of a VM: the process `worker` serves it, with this slot of the VM's ledger.
     pub fn opened(
         &self,
         vm: usize,
@@ -172,7 +172,7 @@ impl Board {
         });
     }
 
-    /// The process `worker` is gone, and its client with it.
+    /// Removes a client whose worker, the process `worker`, has ended.
     pub fn ended(&self, vm: usize, worker: u32, end: End) {
         let Some(vm) = self.vms.get(vm) else { return };
         let gpus = self.gpus(vm);
@@ -190,14 +190,14 @@ impl Board {
         clients.ends[end as usize] += 1;
     }
 
-    /// A client of a VM was turned away.
+    /// Records that a client of a VM was refused.
     pub fn refused(&self, vm: usize) {
         if let Some(vm) = self.vms.get(vm) {
             vm.clients().ends[End::Refused as usize] += 1;
         }
     }
 
-    /// Whether the kernel has lately killed processes for want of memory.
+    /// Whether the kernel has recently killed processes for lack of memory.
     pub fn out_of_memory(&self) -> bool {
         self.oom.look()
     }
@@ -231,7 +231,7 @@ impl Board {
         let (mut queued_commands, mut pinned_bytes) = (0_u64, 0_u64);
         let mut clients = Vec::with_capacity(state.there.len());
         for client in &mut state.there {
-            // Only used slots: the pages of the others may never have been touched.
+            // Only slots that were used: the pages of the others may never have been accessed.
             let charged = |gpu: &u32| {
                 let slots = vm.ledger.held.get(*gpu as usize);
                 let slot = slots.and_then(|slots| slots.get(client.slot as usize));
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(board.status().vms[0].totals.bytes_to_device, 100);
         board.ended(0, 1000, End::Closed);
         assert_eq!(board.status().vms[0].totals.bytes_to_device, 100);
-        // Nor does one that lies about how much make the sum wrap around.
+        // A worker that writes a wrong amount does not make the sum overflow either.
         for worker in 1..4 {
             board.opened(0, &who(1), worker, 0, &account);
         }

@@ -5,30 +5,30 @@ use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use nix::libc::{SIGKILL, SIGSYS};
 
-/// The reason that a client's worker is gone, or never was.
+/// The reason why a client's worker has ended, or was never started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The guest closed it, or was gone itself: a program's usual end.
+    /// The guest closed the client, or the guest itself ended: the usual end of a program.
     Closed,
     /// The worker was killed from outside.
     Killed,
-    /// The worker was killed by another signal: a crash of the driver, say.
+    /// The worker was killed by another signal, such as a crash of the driver.
     Crashed,
-    /// The worker made a system call that it may not make.
+    /// The worker made a system call that is not allowed.
     Sandbox,
-    /// The worker gave up: the guest sent malformed data, or the driver failed.
+    /// The worker failed: the guest sent malformed data, or the driver failed.
     Failed,
-    /// A kernel ran for longer than the VM's kernels may.
+    /// A kernel ran for longer than the VM's limit.
     LongestKernel,
     /// The host was out of memory.
     OutOfMemory,
-    /// There was no worker: the VM had as many clients as it may have, or the host was out of processes.
+    /// There was no worker: the VM had its maximum number of clients, or the host was out of processes.
     Refused,
     /// Its work stayed on a GPU for too long after its turn.
     Overrun,
 }
 
-/// All there are, in the order in which they are counted.
+/// All reasons, in the order in which they are counted.
 pub const ENDS: [End; 9] = [
     End::Closed,
     End::Killed,
@@ -57,8 +57,8 @@ impl End {
         }
     }
 
-    /// The reason for an end of a worker's process that the supervisor did not cause. `oom` says whether the kernel has
-    /// recently killed a process for lack of memory; it is called only if that matters.
+    /// The reason for the end of a worker's process that the supervisor did not cause. `oom` returns whether the kernel
+    /// has recently killed a process for lack of memory; it is called only if that matters.
     pub fn of(status: ExitStatus, oom: impl FnOnce() -> bool) -> Self {
         match status.signal() {
             Some(SIGKILL) if oom() => Self::OutOfMemory,

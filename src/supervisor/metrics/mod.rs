@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The public view of VMs and clients: metrics for Prometheus, and the page that `top` reads.
 //!
-//! The supervisor's event loop records arrivals and ends on the [`Board`]; a thread of its own serves the board and the
-//! accounts ([`Server`]). Neither waits for the other longer than it takes to read a VM's counters.
+//! The supervisor's event loop records starts and ends on the [`Board`]; a separate thread serves the board and the
+//! accounts ([`Server`]). Neither waits for the other for longer than it takes to read a VM's counters.
 
 mod address;
 mod board;

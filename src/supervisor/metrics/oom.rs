@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The detection of processes that the kernel kills for want of memory.
+//! Detects processes that the kernel has killed for lack of memory.
 
 use std::{
     fs,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The kernel's count of processes that it has killed for want of memory, as it was last looked at.
+/// The kernel's count of processes that it has killed for lack of memory, at the last check.
 ///
-/// Of a process that was killed nothing says by whom, so that this count has grown lately is the best there is. It is
-/// looked at with each metrics request and each worker that was killed.
+/// The kernel does not report why a process was killed, so a recent increase of this count is the best evidence. It is
+/// checked with each metrics request and after each kill of a worker.
 #[derive(Debug)]
 pub struct Oom(AtomicU64);
 
@@ -27,12 +27,12 @@ fn count(counters: &str) -> u64 {
 }
 
 impl Oom {
-    /// From now on.
+    /// Counts from now on.
     pub fn new() -> Self {
         Self(AtomicU64::new(kills()))
     }
 
-    /// Whether the kernel has killed any since this was last asked.
+    /// Whether the kernel has killed any process since the last call.
     pub fn look(&self) -> bool {
         let kills = kills();
         self.0.swap(kills, Ordering::Relaxed) < kills

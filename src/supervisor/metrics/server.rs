@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The HTTP server of the metrics.
 //!
-//! A thread of its own with bounds on all that a peer can cost: connections at a time, the time of each, and the bytes
-//! of its request. One request, one answer, and the connection is closed.
+//! A separate thread serves it, with limits on everything that a peer can cost: the number of connections, the time of
+//! each, and the bytes of its request. Each connection has one request and one answer.
 
 use std::{
     convert::Infallible,
@@ -34,20 +34,20 @@ use tokio::{
 use super::{Address, Board, text};
 use crate::supervisor::socket::Socket;
 
-/// Connections at a time; more wait.
+/// The maximum number of connections at a time; more wait.
 const MAX_CONNECTIONS: usize = 8;
-/// The time limit for one of them in all.
+/// The time limit for a connection.
 const TIME: Duration = Duration::from_secs(10);
 /// The time limit for a request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
-/// The longest request, and as much as is written at a time.
+/// The maximum size of a request, and of one write, in bytes.
 const BUFFER: usize = 16 << 10;
-/// The most lines of its head.
+/// The maximum number of header lines.
 const MAX_HEADERS: usize = 32;
-/// The pause after a connection could not be accepted: the host is out of descriptors, say.
+/// The pause after a connection could not be accepted, for example because the host is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A server; it ends, and its socket's file is removed, when this is dropped.
+/// A server. Dropping it ends the server and removes its socket's file.
 #[derive(Debug)]
 pub struct Server {
     stop: Option<oneshot::Sender<()>>,
@@ -61,10 +61,10 @@ enum Listener {
 }
 
 impl Server {
-    /// Serves a board at an address. A Unix socket is for its owner and group.
+    /// Serves a board at an address. A Unix socket is accessible to its owner and group.
     ///
     /// # Errors
-    /// Nothing can be listened at there, or the host is out of descriptors or threads.
+    /// The address cannot be bound, or the host is out of descriptors or threads.
     pub fn start(address: &Address, board: Arc<Board>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

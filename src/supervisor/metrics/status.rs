@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The status of VMs and clients at one moment; also the page that `top` reads, as JSON.
+//! The status of VMs and clients at one moment. As JSON, it is also the page that `top` reads.
 
 use std::{
     collections::BTreeMap,
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Counters;
 
-/// The service and all that it serves.
+/// The service with all its VMs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// This program's version.
     pub version: String,
-    /// For how long it has been running.
+    /// The time since its start.
     pub uptime_seconds: f64,
     /// Workers that wait for a client.
     pub warm_workers: u64,
     /// Movers that are running.
     pub movers: u64,
-    /// By VM, as they are configured.
+    /// The VMs, in the order of their configuration.
     pub vms: Vec<VmStatus>,
 }
 
@@ -34,45 +34,45 @@ pub struct VmStatus {
     pub socket: String,
     /// Its weight.
     pub weight: u32,
-    /// The most bytes of device memory that it may have on each GPU.
+    /// The limit of device memory on each GPU, in bytes.
     pub memory_limit_bytes: Option<u64>,
-    /// The most clients that it may have.
+    /// The maximum number of clients.
     pub max_clients: u64,
-    /// The longest that one kernel may run.
+    /// The maximum run time of one kernel.
     pub longest_kernel_seconds: Option<f64>,
     /// The number of its connections.
     pub connections: u64,
     /// Its use of each GPU.
     pub gpus: Vec<GpuStatus>,
-    /// The work of its clients, ended ones included.
+    /// The work of its clients, including ended ones.
     pub totals: Totals,
     /// Commands that wait in its clients' rings.
     pub queued_commands: u64,
     /// Bytes of its memory that are pinned for copies.
     pub pinned_bytes: u64,
-    /// The number of clients it has had, including those that it has.
+    /// The number of clients since the start, including the present ones.
     pub clients_opened: u64,
     /// The number of clients that have ended, by reason.
     pub client_ends: BTreeMap<String, u64>,
-    /// Those that it has.
+    /// The present clients.
     pub clients: Vec<ClientStatus>,
 }
 
 /// A VM's use of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuStatus {
-    /// The GPU, as the host's driver numbers it.
+    /// The GPU, by the host driver's number.
     pub gpu: u32,
-    /// For how long the VM has had it.
+    /// The GPU time of the VM.
     pub seconds: f64,
-    /// Bytes of its memory that the VM is charged.
+    /// The charged bytes of its memory.
     pub memory_bytes: u64,
 }
 
 /// A client: a process of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientStatus {
-    /// Its number, which is its connection's own; several connections of a VM can have the same.
+    /// Its number, which is unique only in its connection: several connections of a VM can use the same.
     pub client: u32,
     /// The process's name, escaped.
     pub name: String,
@@ -80,11 +80,11 @@ pub struct ClientStatus {
     pub guest_process: u32,
     /// Its worker's process id on the host.
     pub worker: u32,
-    /// The time since it came, in seconds.
+    /// The time since it was opened, in seconds.
     pub seconds: f64,
-    /// Bytes of device memory that it is charged, on all GPUs.
+    /// The charged bytes of device memory, on all GPUs.
     pub memory_bytes: u64,
-    /// For how long GPUs had work of it while no other VM wanted them; sampled.
+    /// The time for which GPUs had work of it while no other VM wanted them; sampled.
     pub alone_seconds: f64,
     /// Its work.
     pub totals: Totals,
@@ -94,12 +94,12 @@ pub struct ClientStatus {
     pub pinned_bytes: u64,
 }
 
-/// Amounts of work; they only grow.
+/// Amounts of work, which never decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Kernels launched.
     pub launches: u64,
-    /// Graphs that went to the driver in place of launches.
+    /// Graphs that were launched in place of single kernels.
     pub launch_graphs: u64,
     /// Copies made.
     pub copies: u64,
@@ -109,11 +109,11 @@ pub struct Totals {
     pub bytes_from_device: u64,
     /// Bytes copied within device memory.
     pub bytes_on_device: u64,
-    /// Commands carried out.
+    /// Commands executed.
     pub commands: u64,
     /// The number of waits of commands for the GPU's lease.
     pub waits: u64,
-    /// For how long in all, in nanoseconds.
+    /// The total time of these waits, in nanoseconds.
     pub wait_nanoseconds: u64,
 }
 
@@ -134,7 +134,7 @@ impl Totals {
         }
     }
 
-    /// Each of both, by `how`.
+    /// Combines each pair of values by `how`.
     fn with(self, other: Self, how: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             launches: how(self.launches, other.launches),
@@ -155,19 +155,19 @@ impl Totals {
         self.with(other, u64::saturating_add)
     }
 
-    /// The larger of both, each for itself.
+    /// The larger value of each pair.
     #[must_use]
     pub fn most(self, other: Self) -> Self {
         self.with(other, u64::max)
     }
 
-    /// The difference to another one.
+    /// The differences from another one.
     #[must_use]
     pub fn since(self, other: Self) -> Self {
         self.with(other, u64::saturating_sub)
     }
 
-    /// Bytes copied in all.
+    /// The sum of the copied bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes_to_device
             .saturating_add(self.bytes_from_device)

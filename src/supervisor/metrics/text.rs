@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Metrics as Prometheus reads them: the OpenMetrics text format.
+//! Metrics for Prometheus, in the OpenMetrics text format.
 
 use std::{fmt, sync::Arc};
 
@@ -19,17 +19,17 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct Metrics(Registry);
 
 impl Metrics {
-    /// Of this board.
+    /// The metrics of this board.
     pub fn new(board: Arc<Board>) -> Self {
         let mut registry = Registry::with_prefix("virtio_gpgpu");
         registry.register_collector(Box::new(Source(board)));
         Self(registry)
     }
 
-    /// As they are now.
+    /// The present metrics as text.
     ///
     /// # Errors
-    /// None of its own.
+    /// Those of the formatter; it has none of its own.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &self.0)?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The GPUs' sensors, for VMs that may read them.
 //!
-//! When a guest asks, its worker has the supervisor take a sample. A thread gets it from a process that has NVML open
-//! ([`nvml`]), and puts it into the memory of that worker's VM ([`Terms`]). NVML is not asked while no guest asks, and
-//! at most once in [`SAMPLE_AGE`] for each GPU. So an idle host does nothing here.
+//! When a guest reads a sensor, its worker asks the supervisor for a sample. A thread gets it from a process that has
+//! NVML open ([`nvml`]), and writes it to the memory of that worker's VM ([`Terms`]). NVML is called only when guests
+//! ask, and at most once in [`SAMPLE_AGE`] for each GPU. So an idle host does nothing here.
 
 pub mod nvml;
 
@@ -22,13 +22,13 @@ use crate::{
     policy::VmPolicy,
 };
 
-/// The time limit for the process's first answer. The driver takes its time to come up.
+/// The time limit for the process's first answer. The driver starts slowly.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The time limit for any other answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The pause after a failure. The log has a line for each failure.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The time that the process stays when no guest asks. It keeps the driver from letting idle GPUs sleep.
+/// The time for which the process is kept while no guest asks. It prevents the driver from powering down idle GPUs.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
 
 type Values = [Option<u64>; Sensor::COUNT];
@@ -36,7 +36,7 @@ type Values = [Option<u64>; Sensor::COUNT];
 /// The samples that the thread has to take.
 #[derive(Debug)]
 struct Orders {
-    /// By VM, the GPUs, a bit for each. So orders take no more memory, however often workers ask.
+    /// The GPUs of each VM, a bit for each. So orders need a fixed amount of memory, however often workers ask.
     gpus: Vec<u64>,
     /// Whether the thread has to end.
     end: bool,
@@ -55,12 +55,12 @@ impl Desk {
     }
 }
 
-/// The supervisor's handle of the thread, which ends with it.
+/// The supervisor's handle of the thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Sensors(Option<Arc<Desk>>);
 
 impl Sensors {
-    /// Starts the thread for VMs with these terms; without a program no GPU has sensors.
+    /// Starts the thread for VMs with these terms. Without a program no GPU has sensors.
     ///
     /// # Errors
     /// The host is out of threads.
@@ -96,7 +96,7 @@ impl Sensors {
         Ok(Self(Some(desk)))
     }
 
-    /// Has the thread show a VM a sample of a GPU, which is below [`GPUS`].
+    /// Orders a sample of a GPU, below [`GPUS`], for a VM.
     fn sample(&self, vm: usize, gpu: u32) {
         let Some(desk) = &self.0 else {
             return;
@@ -110,7 +110,7 @@ impl Sensors {
 
 impl Drop for Sensors {
     fn drop(&mut self) {
-        // It is not waited for: it may be in a driver that does not answer. Its process ends with the supervisor.
+        // Do not wait for the thread: it may be in a driver that does not answer. Its process ends with the supervisor.
         if let Some(desk) = &self.0 {
             desk.lock().end = true;
             desk.changed.notify_one();
@@ -119,7 +119,7 @@ impl Drop for Sensors {
 }
 
 impl Supervisor {
-    /// A worker of a VM has asked for a sample of a GPU. One that was taken over may ask for any.
+    /// Handles a worker's request for a sample of a GPU. A compromised worker may request any GPU.
     pub(super) fn sense(&mut self, vm: usize, gpu: u64) {
         let gpu = permitted(&self.vms[vm].policy, self.config.gpus, gpu);
         if let Some(gpu) = gpu {
@@ -128,8 +128,8 @@ impl Supervisor {
     }
 }
 
-/// The GPU with this number, if the host has it and the VM may read its sensors. A host whose GPUs are not known has 0
-/// of them.
+/// The GPU with this number, if the host has it and the VM may read its sensors. A host whose GPUs are unknown counts
+/// as one without GPUs.
 fn permitted(policy: &VmPolicy, host: u32, gpu: u64) -> Option<u32> {
     let gpu = u32::try_from(gpu).ok()?;
     let is_there = (gpu as usize) < GPUS && (host == 0 || gpu < host);
@@ -140,9 +140,9 @@ fn permitted(policy: &VmPolicy, host: u32, gpu: u64) -> Option<u32> {
 struct Sampler {
     desk: Arc<Desk>,
     vms: Vec<Arc<Terms>>,
-    /// The time that the process stays when no guest asks.
+    /// The time for which the process is kept while no guest asks.
     idle: Duration,
-    /// By GPU, the last sample, which may do for several VMs.
+    /// The last sample of each GPU, which several VMs may share.
     latest: [Option<Sample>; GPUS],
     source: Source,
 }
@@ -159,7 +159,7 @@ impl Sampler {
         }
     }
 
-    /// The GPUs to sample for each VM, once there are any; `None` at the end.
+    /// Waits for orders: the GPUs to sample for each VM; `None` at the end.
     fn next(&mut self) -> Option<Vec<u64>> {
         let mut orders = self.desk.lock();
         loop {
@@ -183,7 +183,7 @@ impl Sampler {
         }
     }
 
-    /// A sample of a GPU that is not too old.
+    /// A sample of a GPU that is recent enough.
     fn sample(&mut self, gpu: usize) -> Sample {
         let newest = u64::try_from(SAMPLE_AGE.as_nanos()).unwrap_or(u64::MAX);
         if let Some(sample) = self.latest[gpu]
@@ -209,13 +209,13 @@ struct Source {
 }
 
 impl Source {
-    /// The values of a GPU's sensors; `None` if there is no way to them at present.
+    /// The values of a GPU's sensors; `None` if they cannot be read at present.
     fn read(&mut self, gpu: usize) -> Option<Values> {
         let now = Instant::now();
         if self.not_before.is_some_and(|then| now < then) {
             return None;
         }
-        // A process that has failed ends here: a late answer would be taken for the answer to another question.
+        // A process that has failed is killed: a late answer would be taken for the answer to another question.
         let (helper, limit) = match self.helper.take() {
             Some(helper) => (Ok(helper), ANSWER_LIMIT),
             None => (Helper::start(&self.program), START_LIMIT),
@@ -240,10 +240,10 @@ impl Source {
     }
 }
 
-/// An answer of the process: a number for each sensor, or `-` if the value is not known.
+/// Parses an answer of the process: a number for each sensor, or `-` for an unknown value.
 ///
 /// # Errors
-/// The line, if it has another form: it then names the error.
+/// The line, if it has another form. It then describes an error.
 fn parse(line: &str) -> Result<Values, String> {
     let mut values = [None; Sensor::COUNT];
     let mut words = line.split(' ');
@@ -257,7 +257,7 @@ fn parse(line: &str) -> Result<Values, String> {
     words.next().map_or(Ok(values), |_| Err(line.to_owned()))
 }
 
-/// The process's output for [`parse`].
+/// Formats values for [`parse`].
 fn print(values: &Values) -> String {
     let words = values.map(|value| value.map_or("-".to_owned(), |value| value.to_string()));
     words.join(" ")
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::account::TermsView;
 
-    /// A process that answers each question with the same line, after it has noted the question in a file.
+    /// A process that records each question in a file and answers it with the same line.
     fn program(directory: &std::path::Path, line: &str) -> Program {
         let asked = directory.join("asked");
         let script = format!(
@@ -338,7 +338,7 @@ mod tests {
         vms[0].allow_sensors(true);
         vms[1].allow_sensors(true);
         let sensors = Sensors::start(Some(program), vms.clone()).unwrap();
-        // The policy of the last one has changed since it was looked at.
+        // The policy of the last VM has changed since it was checked.
         sensors.sample(2, 5);
         sensors.sample(0, 5);
         assert_eq!(wait_for(&views[0], 5).values, values());

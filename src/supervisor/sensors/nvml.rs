@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The process that reads sensors: NVIDIA's NVML, or the software GPU's stand-in for it.
+//! The process that reads sensors, by NVIDIA's NVML or the software GPU's stand-in for it.
 //!
-//! It is confined as a worker is, and has nothing of any guest. Its standard input has the number of a GPU in each
-//! line; it prints a line for each.
+//! It has the sandbox of a worker, and no access to any guest. It reads the number of a GPU from each line of its
+//! standard input, and prints a line for each.
 
 use std::{
     ffi::{CStr, CString, c_void},
@@ -20,25 +20,25 @@ use gpgpu_protocol::{
 
 use super::{Values, print};
 
-/// The library's name for the dynamic loader.
+/// The library's soname.
 const LIBRARY: &CStr = c"libnvidia-ml.so.1";
-/// The slowest performance state. A higher number says that the state is not known.
+/// The slowest performance state. A higher number means that the state is unknown.
 const LAST_STATE: u64 = 15;
 
 /// An `nvmlDevice_t`.
 type Device = *mut c_void;
 
-/// The function of NVML that gives a sensor's value.
+/// The NVML function that returns a sensor's value.
 enum Function {
-    /// It gives one number of 32 bits.
+    /// It returns one 32-bit number.
     Number(&'static CStr),
-    /// The same, of the part with a number.
+    /// The same, for the part with this index.
     NumberOf(&'static CStr, u32),
-    /// It gives the lower and the higher of two numbers of 32 bits.
+    /// The lower of two 32-bit numbers that it returns.
     Lower(&'static CStr),
-    /// See [`Self::Lower`].
+    /// The higher of two 32-bit numbers that it returns.
     Higher(&'static CStr),
-    /// It gives one number of 64 bits.
+    /// It returns one 64-bit number.
     Long(&'static CStr),
     /// `nvmlDeviceGetFieldValues`, for this field of the whole GPU.
     Field(u32),
@@ -80,8 +80,8 @@ fn function(sensor: Sensor) -> Function {
 /// NVML, which stays open as long as the process.
 struct Nvml(*mut c_void);
 
-/// Calls a function of NVML by its name, with arguments of its parameters' types; its code, or `None` if this version
-/// of NVML does not have the function.
+/// Calls a function of NVML by its name, with arguments of its parameters' types. Returns its code, or `None` if this
+/// version of NVML does not have the function.
 macro_rules! call {
     ($nvml:expr, $name:expr, ($($argument:expr => $type:ty),*)) => {
         $nvml.symbol($name).map(|address| {
@@ -98,10 +98,10 @@ macro_rules! call {
 }
 
 impl Nvml {
-    /// Loads the library and starts it.
+    /// Loads and initialises the library.
     ///
     /// # Errors
-    /// The reason that there is none.
+    /// The reason why it cannot be used.
     fn open() -> Result<Self, String> {
         // SAFETY: it loads the library that this process is for, whose initialisers are trusted.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -186,7 +186,7 @@ impl Nvml {
         ));
         let is_there = code == Some(SUCCESS) && asked.nvmlReturn == SUCCESS;
         match asked.valueType {
-            // The value is a union, whose other bytes may be anything.
+            // The value is a union, whose other bytes are undefined.
             TYPE_UNSIGNED => is_there.then_some(asked.value & u64::from(u32::MAX)),
             TYPE_UNSIGNED_LONG | TYPE_UNSIGNED_LONG_LONG => is_there.then_some(asked.value),
             _ => None,
@@ -202,8 +202,8 @@ impl Nvml {
     }
 }
 
-/// The process: answers until its standard input ends. `addresses` are the GPUs' on the PCI bus, by the driver's
-/// numbers.
+/// The main function of the process: answers until its standard input ends. `addresses` are the GPUs' addresses on the
+/// PCI bus, by the driver's numbers.
 pub fn serve(addresses: &[String]) -> ExitCode {
     let nvml = match Nvml::open() {
         Ok(nvml) => nvml,

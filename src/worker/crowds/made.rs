@@ -14,7 +14,7 @@ use crate::{
     worker::{objects::Entry, session::Session},
 };
 
-/// The properties that a launch shares with those before it. To give a node another one of these and to launch the graph
+/// The properties that a launch shares with the previous ones. Changing one of them in a node and launching the graph
 /// takes NVIDIA's driver as long as a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
@@ -55,7 +55,7 @@ struct Node {
 }
 
 impl Node {
-    /// The launch, of an existing function.
+    /// The node of a launch of an existing function.
     fn new(launch: &Launch, function: &Entry, context: CUcontext) -> Result<Self, CUresult> {
         let mut bytes: Box<[u8]> = launch.params.0.as_slice().into();
         if bytes.len() != function.param_bytes() {
@@ -92,7 +92,7 @@ impl Node {
     }
 }
 
-/// A graph that does launches one after the other, in one context.
+/// A graph that executes launches one after the other, in one context.
 pub(super) struct Made {
     graph: CUgraph,
     exec: CUgraphExec,
@@ -117,11 +117,11 @@ impl Drop for Made {
 }
 
 impl Made {
-    /// A graph of launches, each with its function, in the current context.
+    /// A graph of launches with their functions, in the current context.
     ///
     /// # Errors
     ///
-    /// The driver's; `CUDA_ERROR_INVALID_VALUE` for parameters that a function does not have.
+    /// The driver's error code; `CUDA_ERROR_INVALID_VALUE` for parameters that a function does not have.
     pub fn new<'a>(
         session: &Session,
         launches: impl IntoIterator<Item = (&'a Launch, &'a Entry)>,
@@ -153,12 +153,12 @@ impl Made {
         Ok(made)
     }
 
-    /// Gives the nodes the parameters of launches of their shapes, where they differ, and launches the graph. The
-    /// functions of the launches live.
+    /// Sets the parameters of nodes that differ from these launches, and launches the graph. The shapes are equal, and
+    /// the functions exist.
     ///
     /// # Errors
     ///
-    /// The driver's. Nothing was launched then, and the parameters of the nodes are unknown.
+    /// The driver's error code. Nothing was launched in that case, and the parameters of the nodes are unknown.
     pub fn launch<'a>(
         &mut self,
         launches: impl IntoIterator<Item = &'a Launch>,

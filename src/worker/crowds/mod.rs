@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Crowds of launches: if the ring holds a backlog of launches into one stream, and the same functions and shapes came
-//! before in that order, they are given to the driver as one executable graph whose parameters are set anew.
+//! Crowds: groups of launches. If the ring holds a backlog of launches into one stream, and the same functions and
+//! shapes came before in that order, they are submitted to the driver as one executable graph with updated parameters.
 //!
-//! A launch takes the driver more than twice as long as a node's parameters and the GPU's own start of a node together.
-//! The nodes form a chain, so order and visibility are those of the stream. Except for the time, a program cannot tell
-//! the difference:
+//! A launch takes the driver more than twice as long as the update of a node's parameters and the GPU's own start of a
+//! node together. The nodes form a chain, so order and visibility are those of the stream. Except for the time, a
+//! program cannot observe the difference:
 //!
 //! | | |
 //! |---|---|
@@ -45,25 +45,25 @@ pub use single::Singles;
 
 /// Launches of a crowd.
 pub const CROWD: usize = 32;
-/// Bytes of the ring that are a backlog.
+/// The number of bytes of the ring that count as a backlog.
 pub const BACKLOG: u64 = 2048;
-/// The number of times that a crowd has come when a graph is made of it.
+/// The number of occurrences of a crowd after which a graph is made of it.
 const OFTEN: u32 = 4;
-/// Crowds that are remembered without a graph.
+/// The maximum number of crowds that are remembered without a graph.
 const MOST_SEEN: usize = 64;
-/// Graphs of a client.
+/// The maximum number of a client's graphs.
 const MOST_GRAPHS: usize = 16;
-/// Graphs that may be on their way to the GPU.
+/// The maximum number of graphs in flight.
 const MOST_UNDER_WAY: usize = 16;
-/// The number of launches of graphs that pay for a graph that takes the place of another.
+/// The minimum number of launches of graphs before a new graph replaces another one.
 const PAYS: u32 = 64;
 
 type Launch = request::cuLaunchKernelEx;
 
-/// The operator wants none.
+/// Whether the operator has disabled them.
 static ARE_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Launches are only launches in this process.
+/// Disables graphs of launches in this process.
 pub fn switch_off() {
     ARE_OFF.store(true, Ordering::Relaxed);
 }
@@ -91,8 +91,8 @@ pub fn changes(op: u16) -> bool {
     OPS.contains(&op)
 }
 
-/// Whether an operation gives launches properties that the nodes of a graph don't have: attributes of streams, or
-/// references, which each launch reads anew.
+/// Whether an operation gives launches properties that graph nodes do not have: attributes of streams, or texture
+/// references, which each launch reads.
 pub fn sets_launches_apart(op: u16) -> bool {
     const OPS: &[u16] = &[
         request::cuStreamSetAttribute::OP,
@@ -104,16 +104,16 @@ pub fn sets_launches_apart(op: u16) -> bool {
     OPS.contains(&op)
 }
 
-/// Launches that were read from the ring and not given to the driver yet.
+/// Launches that were read from the ring and not submitted yet.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// The context that their commands name.
+    /// The context of their commands.
     context: u64,
     launches: Vec<Launch>,
 }
 
 impl Waiting {
-    /// Takes the launch that `commands` are, if they are one that goes with those that wait.
+    /// Takes the launch in `commands`, if it is one and can join the waiting ones.
     pub fn take(&mut self, commands: &[u8]) -> bool {
         let mut commands = Commands(commands);
         let (Some(command), []) = (commands.next(), commands.0) else {
@@ -140,7 +140,7 @@ impl Waiting {
         true
     }
 
-    /// Whether there are as many as a crowd has.
+    /// Whether there are enough for a crowd.
     pub fn is_crowd(&self) -> bool {
         self.launches.len() == CROWD
     }
@@ -150,7 +150,7 @@ impl Waiting {
         self.launches.is_empty()
     }
 
-    /// There are none any more.
+    /// Removes all.
     pub fn clear(&mut self) {
         self.launches.clear();
     }
@@ -176,7 +176,7 @@ struct Group {
 }
 
 impl Group {
-    /// Whether it is of these launches in a context.
+    /// Whether it consists of these launches in this context.
     fn is_of(&self, context: u64, launches: &[Launch]) -> bool {
         let mut both = self.shapes.iter().zip(launches);
         self.context == context
@@ -210,21 +210,21 @@ impl Mark {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Default)]
 pub struct Crowds {
     made: Vec<Group>,
-    /// Crowds without a graph, and how often they came; the newest last.
+    /// Crowds without a graph and the number of their occurrences; the newest last.
     seen: VecDeque<(u64, u32)>,
-    /// Behind the graphs that are on their way, the oldest first.
+    /// Marks behind the graphs in flight, the oldest first.
     under_way: VecDeque<Mark>,
     spare: Vec<Mark>,
     /// Contexts that are about to end.
     ending: Vec<u64>,
-    /// Launches of graphs, and how many there were when one last took another's place.
+    /// The number of launches of graphs, and its value when one last replaced another.
     launched: u64,
     replaced: u64,
-    /// The client has given a stream attributes.
+    /// Whether the client has set attributes of a stream.
     is_off: bool,
 }
 
@@ -238,19 +238,19 @@ impl std::fmt::Debug for Crowds {
 }
 
 impl Crowds {
-    /// The objects of graphs have changed.
+    /// Forgets all graphs, because objects that they use have changed.
     pub fn forget(&mut self) {
         self.made.clear();
         self.seen.clear();
     }
 
-    /// From now on launches are only launches.
+    /// Disables graphs of launches for this client.
     pub fn switch_off(&mut self) {
         self.is_off = true;
         self.forget();
     }
 
-    /// A context is about to end: nothing here is of it any more.
+    /// Prepares for the end of a context: removes everything that belongs to it.
     pub fn end_context(&mut self, context: u64) {
         self.made.retain(|of| of.context != context);
         self.under_way.retain(|of| of.context != context);
@@ -258,12 +258,12 @@ impl Crowds {
         self.ending.push(context);
     }
 
-    /// It does not end after all, or has ended: its id may be another's.
+    /// The context has ended, or its end was cancelled. Another context may get its id.
     pub fn settle_context(&mut self, context: u64) {
         self.ending.retain(|of| *of != context);
     }
 
-    /// Whether one more graph may be on its way.
+    /// Whether one more graph may be in flight.
     fn has_room(&mut self) -> Result<bool, CUresult> {
         while let Some(oldest) = self.under_way.front() {
             // SAFETY: the event is the driver's and lives.
@@ -276,7 +276,7 @@ impl Crowds {
         Ok(self.under_way.len() < MOST_UNDER_WAY)
     }
 
-    /// Whether a graph is to be made of a crowd, which has come once more.
+    /// Whether to make a graph of a crowd, which has occurred once more.
     fn is_worth_it(&mut self, context: u64, shapes: &[Shape]) -> bool {
         let mut hasher = DefaultHasher::new();
         (context, shapes).hash(&mut hasher);
@@ -297,7 +297,7 @@ impl Crowds {
         false
     }
 
-    /// The graph of a crowd in the current context; made if that is worth it.
+    /// The graph of a crowd in the current context. Makes it if that pays.
     fn graph(&mut self, session: &Session, launches: &[Launch]) -> Result<Option<usize>, CUresult> {
         let context = session.entered();
         let known = |group: &Group| group.is_of(context, launches);
@@ -331,11 +331,11 @@ impl Crowds {
         Ok(Some(self.made.len() - 1))
     }
 
-    /// Gives the driver the waiting launches as a graph; `Ok(false)` if nothing was given.
+    /// Submits the waiting launches as a graph; `Ok(false)` if nothing was submitted.
     ///
     /// # Errors
     ///
-    /// As for `Ok(false)`: the launches themselves will return the error.
+    /// Nothing was submitted either: the launches themselves will return the error.
     fn give(&mut self, session: &Session, waiting: &Waiting) -> Result<bool, CUresult> {
         let [first, ..] = waiting.launches.as_slice() else {
             return Ok(false);
@@ -347,7 +347,7 @@ impl Crowds {
             return Ok(false);
         }
         let (stream, context) = session.objects.stream(first.config.stream)?;
-        // A green context is another than the current one.
+        // A green context is not the driver's current context.
         let entered = session.entered();
         if entered != session.current() || (context != 0 && context != entered) {
             return Ok(false);
@@ -366,7 +366,7 @@ impl Crowds {
         self.launched += 1;
         made.used = self.launched;
         if let Err(code) = made.launch(&waiting.launches, stream as CUstream) {
-            // Its parameters are unknown, or it lacks resources that its launches do not need, such as memory.
+            // Its parameters are unknown, or it lacks resources that single launches do not need, such as memory.
             self.made.swap_remove(at);
             return Err(code);
         }
@@ -383,7 +383,7 @@ impl Crowds {
         Ok(true)
     }
 
-    /// Gives the driver the waiting launches as a graph, and returns whether it did. If not, nothing was given.
+    /// Submits the waiting launches as a graph, and returns whether it did. If not, nothing was submitted.
     pub fn issue(&mut self, session: &Session, waiting: &Waiting) -> bool {
         if self.is_off || are_off() || !waiting.is_crowd() {
             return false;
@@ -391,7 +391,7 @@ impl Crowds {
         let uses = grace::enter(waiting.context, false);
         let given = self.give(session, waiting).unwrap_or(false);
         drop(uses);
-        // A look-up that found a module in doubt is done anew by the launches themselves.
+        // The launches themselves repeat a look-up that could not be certain of a module.
         grace::again();
         given
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Launches that recur, each given to the driver as an executable graph with one node.
+//! Recurring launches, each submitted to the driver as an executable graph with one node.
 //!
 //! NVIDIA's driver takes 1.4 µs to set a node's parameters and to launch such a graph, and 3.4 µs for a launch (H200,
-//! driver 580). That holds as long as the function, the grid, the block and the shared memory remain the same: to set
-//! others takes the driver as long as a launch. Two launches of one executable graph never run at once. So each stream
-//! has graphs of its own.
+//! driver 580). This holds only while the function, the grid, the block and the shared memory remain the same: changing
+//! them takes the driver as long as a launch. Two launches of one executable graph never run at the same time, so each
+//! stream has its own graphs.
 //!
-//! The table in [`super`] says which launches stay launches. A graph here passes the gate as one launch, and no limit
-//! of graphs in flight is needed: the driver's queue holds as many of them as launches.
+//! The table in [`super`] lists the launches that are never submitted as graphs. A graph here passes the gate as one
+//! launch, and needs no limit of graphs in flight: the driver's queue holds as many of them as launches.
 
 use std::collections::HashMap;
 
@@ -18,16 +18,17 @@ use gpgpu_protocol::cuda::*;
 use super::{Launch, are_off, made::Made, made::Shape};
 use crate::worker::{counts, objects::Entry, session::Session};
 
-/// The number of times that a launch has come when a graph is made of it. That takes as long as 10 to 25 launches.
+/// The number of occurrences of a launch after which a graph is made of it. Making it takes as long as 10 to 25
+/// launches.
 const OFTEN: u32 = 32;
-/// Graphs of a client. NVIDIA's driver takes 112 KiB of device memory for each.
+/// The maximum number of a client's graphs. NVIDIA's driver takes 112 KiB of device memory for each.
 const MOST_GRAPHS: usize = 64;
-/// Launches that are counted without a graph.
+/// The maximum number of launches that are counted without a graph.
 const MOST_SEEN: usize = 512;
-/// The number of launches of graphs that pay for a graph that takes the place of another.
+/// The minimum number of launches of graphs before a new graph replaces another one.
 const PAYS: u64 = 64;
 
-/// The launches of a graph.
+/// Identifies the launches of one graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     context: u64,
@@ -42,14 +43,14 @@ struct State {
     seen: HashMap<Key, u32, RandomState>,
     /// Contexts that are about to end.
     ending: Vec<u64>,
-    /// Launches of graphs, and their number when one last took another's place.
+    /// The number of launches of graphs, and its value when one last replaced another.
     launched: u64,
     replaced: u64,
-    /// The client has given a stream attributes, or a module references.
+    /// Whether the client has set attributes of a stream or texture references of a module.
     is_off: bool,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Default)]
 pub struct Singles(Mutex<State>);
 
@@ -60,7 +61,7 @@ impl std::fmt::Debug for Singles {
 }
 
 impl State {
-    /// Whether a graph is to be made of a launch, which has come once more.
+    /// Whether to make a graph of a launch, which has occurred once more.
     fn is_worth_it(&mut self, key: &Key) -> bool {
         if let Some(count) = self.seen.get_mut(key) {
             *count = count.saturating_add(1);
@@ -78,7 +79,7 @@ impl State {
         false
     }
 
-    /// Keeps a graph, in the place of the one that was not used for the longest time if there are too many.
+    /// Stores a graph. If there are too many, it replaces the one that was unused for longest.
     fn keep(&mut self, key: Key, made: Made) {
         if self.made.len() == MOST_GRAPHS {
             let oldest = self.made.iter().min_by_key(|(_, made)| made.used);
@@ -117,7 +118,7 @@ impl State {
         };
         (made.used, self.launched) = (next, next);
         if let Err(code) = made.launch([launch], stream) {
-            // Its parameters are unknown, or it lacks resources that its launch does not need, such as memory.
+            // Its parameters are unknown, or it lacks resources that a launch does not need, such as memory.
             self.made.remove(&key);
             return Err(code);
         }
@@ -127,10 +128,10 @@ impl State {
 }
 
 impl Singles {
-    /// Gives the driver a launch as a graph, if it has recurred in this stream, and returns whether it did. If not,
-    /// nothing was given. `of` is the id of the stream's context, or 0 for a default stream's.
+    /// Submits a launch as a graph, if it has recurred in this stream, and returns whether it did. If not, nothing was
+    /// submitted. `of` is the id of the stream's context, or 0 for a default stream's.
     ///
-    /// The caller has found the function and the stream in this command, and has charged both.
+    /// The caller has looked up the function and the stream in this command, and has charged both.
     pub fn launch(
         &self,
         session: &Session,
@@ -139,8 +140,8 @@ impl Singles {
         (stream, of): (CUstream, u64),
     ) -> bool {
         let context = session.entered();
-        // A launch in a green context keeps to that one's share of the GPU. CUDA does not say so of a graph's nodes.
-        // The current context is not the entered one then.
+        // A launch in a green context is confined to that context's share of the GPU. CUDA does not promise this for a
+        // graph's nodes. In a green context, the current context differs from the entered one.
         let is_plain = context == session.current()
             && (of == 0 || of == context)
             && (function.context == 0 || function.context == context)
@@ -148,38 +149,38 @@ impl Singles {
         if !is_plain || are_off() {
             return false;
         }
-        // Another thread's launch may be waiting for room in the driver's queue.
+        // Another thread's launch may wait for room in the driver's queue while it holds the lock.
         let Some(mut state) = self.0.try_lock() else {
             return false;
         };
-        // The launch itself returns the error of a graph that cannot be made or launched.
+        // If the graph cannot be made or launched, the launch itself returns the error.
         !state.is_off
             && state
                 .launch(session, launch, function, stream)
                 .unwrap_or(false)
     }
 
-    /// The objects of graphs have changed.
+    /// Forgets all graphs, because objects that they use have changed.
     pub fn forget(&self) {
         let mut state = self.0.lock();
         state.made.clear();
         state.seen.clear();
     }
 
-    /// From now on launches are only launches.
+    /// Disables graphs of launches for this client.
     pub fn switch_off(&self) {
         self.0.lock().is_off = true;
         self.forget();
     }
 
-    /// A context is about to end: nothing here is of it any more.
+    /// Prepares for the end of a context: removes everything that belongs to it.
     pub fn end_context(&self, context: u64) {
         let mut state = self.0.lock();
         state.made.retain(|key, _| key.context != context);
         state.ending.push(context);
     }
 
-    /// It does not end after all, or has ended: its id may be another's.
+    /// The context has ended, or its end was cancelled. Another context may get its id.
     pub fn settle_context(&self, context: u64) {
         self.0.lock().ending.retain(|of| *of != context);
     }

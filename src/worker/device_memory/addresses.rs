@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The addresses that the guest has reserved, in windows that are the driver's for good.
+//! The addresses that the guest has reserved, in windows that are never returned to the driver.
 
 use std::collections::BTreeMap;
 
 /// The alignment of addresses and sizes of reservations, in bytes: the granularity of NVIDIA's driver.
 pub const GRANULARITY: u64 = 2 << 20;
-/// Reservations at most.
+/// The maximum number of reservations.
 const MOST: usize = 16 << 10;
 
 /// The windows and the reservations in them.
 #[derive(Debug, Default)]
 pub struct Addresses {
-    /// Starts and bytes.
+    /// Start and size in bytes.
     windows: Vec<(u64, u64)>,
-    /// The bytes of each reservation, by its start.
+    /// The size of each reservation in bytes, by its start.
     reserved: BTreeMap<u64, u64>,
 }
 
 impl Addresses {
-    /// Adds a window, which overlaps no other.
+    /// Adds a window, which must not overlap others.
     pub fn add(&mut self, start: u64, bytes: u64) {
         self.windows.push((start, bytes));
     }
 
-    /// Whether there are as many reservations as there may be.
+    /// Whether the maximum number of reservations is reached.
     pub fn has_many(&self) -> bool {
         self.reserved.len() >= MOST
     }
 
-    /// Reserves `bytes` bytes at a multiple of `alignment`, a power of two: at `wish` if they are free, else at the
-    /// first place of a window. `None` if no window has room.
+    /// Reserves `bytes` bytes at a multiple of `alignment`, a power of two: at `wish` if that is free, otherwise at the
+    /// first place of a window with room. `None` if there is none.
     pub fn reserve(&mut self, bytes: u64, alignment: u64, wish: u64) -> Option<u64> {
         let alignment = alignment.max(GRANULARITY);
         let start = if self.is_free(wish, bytes) && wish.is_multiple_of(alignment) {
@@ -68,19 +68,19 @@ impl Addresses {
         (at.checked_add(bytes)? <= end).then_some(at)
     }
 
-    /// The reservation in which an address lies: its start and bytes.
+    /// The reservation that contains an address: its start and size.
     pub fn around(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, &bytes) = self.reserved.range(..=address).next_back()?;
         (address - start < bytes).then_some((start, bytes))
     }
 
-    /// The start of the reservation in which all of a range lies.
+    /// The start of the reservation that contains the whole range.
     pub fn holds(&self, address: u64, bytes: u64) -> Option<u64> {
         let (start, length) = self.around(address)?;
         (bytes <= length - (address - start)).then_some(start)
     }
 
-    /// Gives a whole reservation back; `false` if there is none of that length there.
+    /// Frees a whole reservation; `false` if there is none of that size there.
     pub fn free(&mut self, start: u64, bytes: u64) -> bool {
         let is_there = self.reserved.get(&start) == Some(&bytes);
         if is_there {
@@ -107,7 +107,7 @@ mod tests {
     fn wishes_are_granted_where_they_can_be_and_nothing_overlaps() {
         let mut a = addresses();
         assert_eq!(a.reserve(4 * G, 0, START + 8 * G), Some(START + 8 * G));
-        // Directly behind it, to grow a buffer in place.
+        // Directly behind it, as a program does that grows a buffer in place.
         assert_eq!(a.reserve(G, 0, START + 12 * G), Some(START + 12 * G));
         for taken in [START + 7 * G, START + 8 * G, START + 11 * G, START + 12 * G] {
             let got = a.reserve(2 * G, 0, taken).unwrap();

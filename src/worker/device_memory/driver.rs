@@ -18,9 +18,9 @@ use crate::{
     worker::grace::{Ending, Ticket},
 };
 
-/// A device's part of the addresses: room for many times its memory.
+/// A device's window of addresses: room for many times its memory.
 const WINDOW_BYTES: u64 = 4 << 40;
-/// The first device's window: above the guest's pinned memory, below the addresses that Linux chooses itself, so that a
+/// The first device's window: above the guest's pinned memory, and below the addresses that Linux chooses, so that the
 /// guest's own addresses stay free here.
 const FIRST_WINDOW: u64 = 0x2000_0000_0000;
 /// Sizes of windows to try, in bytes.
@@ -33,7 +33,7 @@ const WINDOWS: u64 = 12;
 pub struct Chunks {
     device: CUdevice,
     gpu_direct: bool,
-    /// The charge for them.
+    /// The quota for their charges.
     quota: Option<Quota>,
     holders: &'static dyn Holders,
 }
@@ -70,8 +70,8 @@ fn attribute(attribute: CUdevice_attribute, device: CUdevice) -> i32 {
     asked.map_or(0, |()| value)
 }
 
-/// Whether every other device can be let use this one's memory: copies between devices need that where memory comes in
-/// chunks, and do not where it is `cuMemAlloc`'s.
+/// Whether all other devices can get access to this one's memory. Copies between devices need that for memory in
+/// chunks, but not for `cuMemAlloc`'s.
 fn is_reachable(device: CUdevice) -> bool {
     let mut count = 0;
     // SAFETY: the pointers are to values that live across the calls, here and below.
@@ -87,11 +87,11 @@ fn is_reachable(device: CUdevice) -> bool {
 }
 
 impl Chunks {
-    /// The device's chunks and their window.
+    /// The device's chunks in a new window.
     ///
     /// # Errors
     ///
-    /// Says why there can be none.
+    /// The reason why there can be none, as text.
     pub fn new(
         device: CUdevice,
         quota: Option<Quota>,
@@ -149,7 +149,7 @@ impl Chunks {
             requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             location: location(self.device),
             win32HandleMetaData: std::ptr::null_mut(),
-            // As `cuMemAlloc`'s memory is, where it can be.
+            // The same as for `cuMemAlloc`'s memory, if possible.
             allocFlags: CUmemAllocationFlags {
                 gpuDirectRDMACapable: u8::from(self.gpu_direct),
                 ..Default::default()
@@ -184,29 +184,29 @@ pub fn location(device: CUdevice) -> CUmemLocation {
     }
 }
 
-/// Reserves a window: in the device's own place, in a free one, or anywhere.
+/// Reserves a window: at the device's own place, at another free one, or anywhere.
 fn reserve(device: CUdevice) -> Option<(u64, u64)> {
     let own = u64::try_from(device).ok()? % WINDOWS;
     let place = |place| FIRST_WINDOW + (own + place) % WINDOWS * WINDOW_BYTES;
     reserve_in(&(0..WINDOWS).map(place).collect::<Vec<_>>())
 }
 
-/// Reserves a window for the guest's own mappings: where the windows of few devices leave room, or anywhere.
+/// Reserves a window for the guest's own mappings: at a place that few devices leave free, or anywhere.
 pub fn reserve_for_guest() -> Option<(u64, u64)> {
     let places = (0..WINDOWS).rev();
     let places = places.map(|place| FIRST_WINDOW + place * WINDOW_BYTES);
     reserve_in(&places.collect::<Vec<_>>())
 }
 
-/// Reserves a window in the first place that is free, or anywhere.
+/// Reserves a window at the first free place, or anywhere.
 fn reserve_in(places: &[u64]) -> Option<(u64, u64)> {
     for bytes in WINDOW_SIZES {
         for &wish in places {
             match reserve_at(bytes, wish) {
                 Some(start) if start == wish => return Some((start, bytes)),
-                // The driver takes a wish as that.
+                // The driver treats the address as a wish.
                 Some(elsewhere) => free(elsewhere, bytes),
-                // So many addresses are unavailable.
+                // This many addresses are not available.
                 None => break,
             }
         }
@@ -229,11 +229,11 @@ fn free(start: u64, bytes: u64) {
     }
 }
 
-/// A descriptor by which other processes get physical memory.
+/// A descriptor by which other processes import physical memory.
 ///
 /// # Errors
 ///
-/// The driver's code.
+/// The driver's error code.
 pub fn export(handle: CUmemGenericAllocationHandle) -> Result<OwnedFd, CUresult> {
     let mut fd: c_int = -1;
     let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -246,7 +246,7 @@ pub fn export(handle: CUmemGenericAllocationHandle) -> Result<OwnedFd, CUresult>
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Events by the host's driver.
+/// Events of the host's driver.
 #[derive(Debug, Default)]
 pub struct DriverEvents;
 

@@ -10,7 +10,7 @@ use super::{
 };
 
 impl DeviceMemory {
-    /// Notes a global of a module or library, in the thread's current context.
+    /// Records a global of a module or library, in the thread's current context.
     pub fn note_global(&self, owner: u64, context: u64, start: CUdeviceptr, bytes: u64) {
         if self.ranges.find(start).is_some() || self.ranges.len() >= MAX_ALLOCATIONS {
             return;
@@ -22,39 +22,39 @@ impl DeviceMemory {
         }
     }
 
-    /// A module or library is about to be unloaded.
+    /// Begins the end of the globals of a module or library that is about to be unloaded.
     pub fn end_globals(&self, owner: u64) {
         let which = |range: &Range| range.source == Source::Global(owner);
         self.ranges.set_ending(which, None, Some(EndsWith::Owner));
     }
 
-    /// It is not unloaded after all.
+    /// Cancels it.
     pub fn keep_globals(&self, owner: u64) {
         let which = |range: &Range| range.source == Source::Global(owner);
         self.ranges.set_ending(which, Some(EndsWith::Owner), None);
     }
 
-    /// A module or library is gone.
+    /// Forgets the globals of a module or library that was unloaded.
     pub fn forget_globals(&self, owner: u64) {
         self.ranges
             .extract(|range| range.source == Source::Global(owner));
     }
 
-    /// A context is about to end: nothing of this worker's own uses it any more, and nothing begins to use memory that
-    /// the driver frees with it.
+    /// Begins the end of a context: the worker itself no longer uses it, and no command begins to use memory that the
+    /// driver frees with it.
     pub fn end_context(&self, context: u64) {
         self.leave(context);
         let which = |range: &Range| goes_with(range, context);
         self.ranges.set_ending(which, None, Some(EndsWith::Context));
     }
 
-    /// It does not end after all.
+    /// Cancels it.
     pub fn keep_context(&self, context: u64) {
         let which = |range: &Range| goes_with(range, context);
         self.ranges.set_ending(which, Some(EndsWith::Context), None);
     }
 
-    /// A context is gone, and with it its allocations.
+    /// Handles the allocations of a context that has ended.
     pub fn forget_context(&self, context: u64) {
         self.forget_freed(context);
         let Some(device) = write(&self.contexts).remove(&context) else {
@@ -65,9 +65,9 @@ impl DeviceMemory {
             match range.source {
                 // It counts as freed.
                 Source::Driver if range.ending == Some(EndsWith::Free) => {}
-                // A pool's may be on another device.
+                // The memory of a pool may be on another device.
                 Source::Pool { taken } => drop(self.give_to_pool(&range, taken)),
-                // The driver's own memory ended with the context.
+                // The driver freed its own memory with the context.
                 Source::Driver => {
                     self.charges().remove(&range.start);
                     self.mempools.give_back(range.mempool, range.taken(), None);
@@ -91,7 +91,7 @@ impl DeviceMemory {
     }
 }
 
-/// Whether the driver frees it with a context.
+/// Whether the driver frees the memory with a context.
 fn goes_with(range: &Range, context: u64) -> bool {
     range.context == context && !matches!(range.source, Source::Pool { .. })
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory that was freed in a stream's order, until the stream has reached the free.
+//! Memory that was freed in stream order, until the stream has reached the free.
 //!
-//! Behind each free its stream has an event. Later work of the same stream may use the same bytes at once, because it
-//! comes later in the stream; all others may when the event is over. Frees without an event, because there are too
-//! many, are over when their context has done all its work.
+//! An event is recorded in the stream behind each free. Later work of the same stream may use the memory at once,
+//! because it comes later in the stream; all other work may when the event is complete. If there are too many events, a
+//! free has none, and counts as complete when its context has done all its work.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -15,41 +15,42 @@ use gpgpu_protocol::cuda::*;
 
 use super::{pool::WHOLE_BYTES, ranges::Source};
 
-/// The batches of a stream that have an event of their own; later frees share the last one's.
+/// The maximum number of batches of a stream with an event each. Later frees share the last batch's event.
 const BATCHES: usize = 32;
-/// Events of all streams together, from which on a stream has one batch only.
+/// The number of events of all streams from which on a stream has only one batch.
 const MANY_EVENTS: usize = 4 << 10;
-/// Events at most.
+/// The maximum number of events.
 const MOST_EVENTS: usize = 64 << 10;
-/// Events of a context that are kept for the next frees.
+/// The number of a context's events that are kept for the next frees.
 const SPARE_EVENTS: usize = 64;
 
-/// Marks for points in streams.
+/// Events that mark points in streams.
 pub trait Events {
     /// Makes an event in the thread's current context.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     fn make(&self) -> Result<u64, CUresult>;
     /// Records it in a stream of its context.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     fn record(&self, event: u64, stream: u64) -> Result<(), CUresult>;
-    /// Whether the stream has reached its last recording. The event's context is current.
+    /// Whether the stream has reached the last recording. The event's context must be current.
     ///
     /// # Errors
     ///
-    /// The driver's code: for example that of a kernel that failed.
+    /// The driver's error code, for example that of a failed kernel.
     fn is_over(&self, event: u64) -> Result<bool, CUresult>;
-    /// Ends it.
+    /// Destroys it.
     fn end(&self, event: u64);
 }
 
 /// A stream: its context's id and its own, which is 0 for the context's legacy stream. A stream of a green context is
-/// one of the primary context, in which its events are; the default stream of a green context has the id of that.
+/// one of the primary context, to which its events belong; the default stream of a green context has the green
+/// context's id.
 pub type StreamKey = (u64, u64);
 
 /// Memory pool, bytes, address and the batch's number.
@@ -60,24 +61,24 @@ type Size = (u64, u64, u64, u64);
 pub struct Block {
     /// The start address.
     pub start: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub taken: u64,
     /// Its device.
     pub device: CUdevice,
-    /// The id of the context that it was made in.
+    /// The id of the context in which it was allocated.
     pub context: u64,
-    /// The id of the memory pool that it counts in; 0 for none.
+    /// The id of its memory pool; 0 for none.
     pub mempool: u64,
     /// Its source.
     pub source: Source,
-    /// For memory that another process has open, or has lent, its number there; 0 for any other. Memory with a number
-    /// is not reused before it is over.
+    /// For memory that another process has opened or lent, its number; 0 for other memory. Memory with a number is not
+    /// reused before its free is complete.
     pub number: u64,
 }
 
 impl Block {
-    /// Whether `taken` bytes of it can be allocated for a context. The driver's own memory can be reused only in its
-    /// context, and only as a whole; so can a chunk.
+    /// Whether `taken` bytes of it can be allocated for a context. The driver's own memory, and a whole chunk, can be
+    /// reused only in its context, and only as a whole.
     fn is_for(&self, context: u64, taken: u64) -> bool {
         match self.source {
             Source::Pool { .. } => self.taken == taken || self.taken < WHOLE_BYTES,
@@ -85,7 +86,7 @@ impl Block {
         }
     }
 
-    /// Its place in [`Queue::sizes`], as one of a batch.
+    /// Its entry in [`Queue::sizes`], as a part of a batch.
     fn size(&self, batch: u64) -> Size {
         (self.mempool, self.taken, self.start, batch)
     }
@@ -104,7 +105,7 @@ impl Block {
     }
 }
 
-/// Frees that one event is behind.
+/// Frees before one event.
 #[derive(Debug)]
 struct Batch {
     number: u64,
@@ -121,7 +122,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Adds a block to a batch; `false` if it is there already, as memory is that was reopened meanwhile.
+    /// Adds a block to a batch; `false` if it is there already, because the memory was reopened in the meantime.
     fn insert(&mut self, index: usize, block: Block) -> bool {
         let batch = &mut self.batches[index];
         if block.number == 0 {
@@ -130,7 +131,7 @@ impl Queue {
         batch.blocks.insert(block.start, block).is_none()
     }
 
-    /// Takes a whole batch out.
+    /// Removes a whole batch.
     fn remove(&mut self, index: usize) -> Option<Batch> {
         let batch = self.batches.remove(index)?;
         for block in batch.blocks.values() {
@@ -150,11 +151,11 @@ struct State {
     events: usize,
     /// Events for the next frees, by context.
     spare: HashMap<u64, Vec<u64>>,
-    /// Contexts that are about to end: their events are the driver's to end.
+    /// Contexts that are about to end: the driver destroys their events.
     leaving: Vec<u64>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Freed<E> {
     events: E,
@@ -165,9 +166,9 @@ pub struct Freed<E> {
 /// The result of [`Freed::over`].
 #[derive(Debug, Default)]
 pub struct Over {
-    /// Memory that all may use again.
+    /// Memory that all work may use again.
     pub blocks: Vec<Block>,
-    /// The error of a context whose events are therefore not over.
+    /// The error of a context. Its events do not complete for that reason.
     pub failed: Option<CUresult>,
 }
 
@@ -181,12 +182,12 @@ impl<E: Events> Freed<E> {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Whether there are none.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An event is no batch's any more.
+    /// Keeps or destroys an event that belongs to no batch any more.
     fn keep(&self, state: &mut State, context: u64, event: Option<u64>) {
         let Some(event) = event else {
             return;
@@ -200,11 +201,12 @@ impl<E: Events> Freed<E> {
         }
     }
 
-    /// Frees memory when a stream, whose handle is `raw` and whose context is current, has done its earlier work.
+    /// Frees memory when a stream has done its earlier work. `raw` is the stream's handle, and its context must be
+    /// current.
     ///
     /// # Errors
     ///
-    /// The driver's code; then nothing was freed.
+    /// The driver's error code; nothing was freed in that case.
     pub fn push(&self, key: StreamKey, raw: u64, block: Block) -> Result<(), CUresult> {
         let (context, _) = key;
         let mut state = self.state();
@@ -213,7 +215,7 @@ impl<E: Events> Freed<E> {
             && let Some(last) = queue.batches.len().checked_sub(1)
             && (last + 1 >= BATCHES || is_full)
         {
-            // The batch is then over a little later than it would be.
+            // This batch then completes a little later than it could.
             if let Some(event) = queue.batches[last].event {
                 self.events.record(event, raw)?;
             }
@@ -227,7 +229,7 @@ impl<E: Events> Freed<E> {
             state.events += 1;
             let spare = state.spare.get_mut(&context).and_then(Vec::pop);
             drop(state);
-            // If the stream has no room the driver waits, so no other thread may wait for this one.
+            // If the stream has no room, the driver blocks, so no lock is held that another thread needs.
             let event = spare.map_or_else(|| self.events.make(), Ok);
             let recorded = event.and_then(|event| {
                 let recorded = self.events.record(event, raw);
@@ -261,7 +263,8 @@ impl<E: Events> Freed<E> {
         Ok(())
     }
 
-    /// Takes `taken` bytes of a memory pool that this very stream has freed: the smallest piece that has them.
+    /// Takes `taken` bytes of a memory pool that the same stream has freed: from the smallest piece that is large
+    /// enough.
     pub fn take(&self, key: StreamKey, mempool: u64, taken: u64) -> Option<Block> {
         if self.is_empty() {
             return None;
@@ -276,8 +279,8 @@ impl<E: Events> Freed<E> {
         let found = queue.batches.binary_search_by_key(&number, |of| of.number);
         let index = found.ok()?;
         let batch = &mut queue.batches[index];
-        // Later work of other streams comes after the stream's event if CUDA makes them wait for this stream: for
-        // example the legacy one.
+        // Later work of other streams comes after the stream's event if CUDA makes them wait for this stream, as the
+        // legacy stream does.
         if batch.event.is_none() || !batch.blocks.get(&start)?.is_for(key.0, taken) {
             return None;
         }
@@ -299,7 +302,8 @@ impl<E: Events> Freed<E> {
         Some(rest)
     }
 
-    /// Takes memory that is over: of one context, which is current, or of all those that `enter` makes current.
+    /// Takes memory whose free is complete: of one context, which is current, or of all contexts that `enter` can make
+    /// current.
     pub fn over(&self, only: Option<u64>, mut enter: impl FnMut(u64) -> bool) -> Over {
         let mut over = Over::default();
         if self.is_empty() {
@@ -352,7 +356,7 @@ impl<E: Events> Freed<E> {
         over
     }
 
-    /// The contexts with frees that have no event, and the number of the latest batch.
+    /// The contexts with frees without an event, and the number of the latest batch.
     pub fn unmarked(&self) -> (Vec<u64>, u64) {
         let state = self.state();
         let has_unmarked = |queue: &Queue| queue.batches.iter().any(|batch| batch.event.is_none());
@@ -362,8 +366,7 @@ impl<E: Events> Freed<E> {
         (contexts, state.batches)
     }
 
-    /// Takes the frees of a context that have no event, up to a batch: the context has done all that it was given
-    /// before.
+    /// Takes the frees of a context without an event, up to a batch: the context has done all its earlier work.
     pub fn take_unmarked(&self, context: u64, latest: u64) -> Vec<Block> {
         self.take_where(context, |batch| {
             batch.event.is_none() && batch.number <= latest
@@ -393,10 +396,10 @@ impl<E: Events> Freed<E> {
         blocks
     }
 
-    /// A context is about to end: nothing here uses its events any more.
+    /// Prepares for the end of a context: its events are no longer used.
     pub fn leave(&self, context: u64) {
         let mut state = self.state();
-        // Once, however often an end is tried that fails.
+        // Only once, even if the end fails and is tried again.
         if !state.leaving.contains(&context) {
             state.leaving.push(context);
         }
@@ -410,17 +413,17 @@ impl<E: Events> Freed<E> {
         state.events -= gone;
     }
 
-    /// A context is gone, and so is all work in it: takes the memory that was freed in its streams.
+    /// Takes the memory that was freed in the streams of a context that has ended, with all its work.
     pub fn forget_context(&self, context: u64) -> Vec<Block> {
         let blocks = self.take_where(context, |_| true);
         let mut state = self.state();
-        // The driver has ended them with it.
+        // The driver has destroyed them with the context.
         state.spare.remove(&context);
         state.leaving.retain(|other| *other != context);
         blocks
     }
 
-    /// Takes all that `which` says, whether it is over or not.
+    /// Takes all blocks for which `which` holds, complete or not.
     pub fn extract(&self, which: impl Fn(&Block) -> bool) -> Vec<Block> {
         let mut state = self.state();
         let mut blocks = Vec::new();

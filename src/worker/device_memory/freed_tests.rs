@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Frees in streams that move as the tests say.
+//! Frees in streams whose progress the tests control.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,7 +22,7 @@ const NONE: [u64; 0] = [];
 struct Streams {
     given: HashMap<u64, u64>,
     done: HashMap<u64, u64>,
-    /// The place at which each event was last recorded; events that live are here.
+    /// The place of each event's last recording; only existing events are here.
     events: HashMap<u64, Option<(u64, u64)>>,
     made: u64,
     refuses: Option<CUresult>,
@@ -37,7 +37,7 @@ impl Fake {
         self.0.lock()
     }
 
-    /// A stream does all that it was given.
+    /// Completes all work of a stream.
     fn finish(&self, stream: u64) {
         let mut streams = self.lock();
         let given = streams.given.get(&stream).copied().unwrap_or(0);
@@ -126,7 +126,7 @@ fn a_stream_alone_reuses_its_freed_memory_at_once() {
     assert_eq!(over(&freed), NONE);
     assert_eq!(freed.take(STREAM, POOL, 1024), None);
     assert_eq!(freed.take(STREAM, POOL, 512), Some(block(0x1000, 512)));
-    // It is in use: the end of the stream's earlier work does not end that.
+    // Another process uses it, and the end of the stream's earlier work does not end that.
     fake.finish(STREAM.1);
     assert_eq!(over(&freed), NONE);
     assert!(freed.is_empty());
@@ -169,7 +169,7 @@ fn memory_that_another_process_has_open_is_not_reused() {
     };
     freed.push(STREAM, STREAM.1, lent).unwrap();
     assert_eq!(freed.take(STREAM, POOL, MIB), None);
-    // Memory that was reopened and freed again meanwhile is there once, by its new number.
+    // Memory that was reopened and freed again in the meantime has one entry, with its new number.
     for number in 8..100 {
         let again = Block { number, ..lent };
         freed.push(STREAM, STREAM.1, again).unwrap();
@@ -209,19 +209,19 @@ fn pitfall_73_a_million_frees_behind_a_stream_take_few_events() {
     assert_eq!(freed.len(), 10_000);
     fake.lock().done.insert(STREAM.1, 1);
     assert_eq!(over(&freed), [0]);
-    // The last event is behind all that shares it.
+    // The last event is behind all frees that share it.
     fake.lock().done.insert(STREAM.1, 9_999);
     assert_eq!(over(&freed).len(), BATCHES - 2);
     fake.finish(STREAM.1);
     assert_eq!(over(&freed).len(), 10_000 - BATCHES + 1);
-    // A stream that is given the same bytes again and again leaves nothing behind.
+    // A stream that allocates and frees the same bytes repeatedly leaves nothing behind.
     for _ in 0..10_000 {
         push(&freed, STREAM, 0, 512);
         freed.take(STREAM, POOL, 512).unwrap();
     }
     assert!(freed.is_empty() && freed.state().queues.is_empty());
     assert!(fake.lock().made as usize <= BATCHES);
-    // Nor do many streams.
+    // The same holds for many streams.
     for stream in 0..2 * SPARE_EVENTS as u64 {
         push(&freed, (CONTEXT, stream), stream << 10, 512);
     }
@@ -275,7 +275,7 @@ fn the_events_of_a_context_that_ends_are_left_alone() {
     push(&freed, STREAM, 0x1000, 512);
     push(&freed, (OTHER_CONTEXT, 7), 0x2000, 512);
     freed.leave(CONTEXT);
-    // As the driver does with its context.
+    // The driver destroys it with its context.
     fake.lock()
         .events
         .retain(|_, place| place.is_none_or(|(stream, _)| stream != STREAM.1));
@@ -286,15 +286,15 @@ fn the_events_of_a_context_that_ends_are_left_alone() {
     let mut gone = freed.forget_context(CONTEXT);
     gone.sort_by_key(|block| block.start);
     assert_eq!(gone, [block(0x1000, 512), block(0x3000, 512)]);
-    // Another context can have the number, and its own events.
+    // Another context can have the same number, and has its own events.
     push(&freed, STREAM, 0x1000, 512);
     fake.finish(STREAM.1);
     assert_eq!(over(&freed), [0x1000]);
 }
 
 proptest! {
-    /// Whatever is freed and taken, no byte has two owners, no free is over before its stream has reached it, and all
-    /// of them are over in the end.
+    /// Whatever is freed and taken, no byte has two owners, no free completes before its stream has reached it, and all
+    /// complete in the end.
     #[test]
     fn every_byte_is_in_one_place(steps in prop::collection::vec((0_u8..4, 0_u64..3, 1_u64..6), 1..200)) {
         let (fake, freed) = freed();

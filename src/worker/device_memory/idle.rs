@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! One device's memory, and the return of its idle part.
+//! One device's memory, and the thread that returns its idle part.
 
 use std::{
     sync::{Arc, OnceLock, atomic::AtomicBool},
@@ -13,28 +13,28 @@ use crate::account::Quota;
 
 /// The time for which idle memory is kept.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The number of its bytes that are kept for longer: a chunk for small allocations.
+/// The number of idle bytes that are kept for longer: a chunk for small allocations.
 const KEEP_LONG: u64 = 16 << 20;
 
 /// One device's memory.
 #[derive(Debug)]
 pub(super) struct Device {
     pub pool: Pool<Chunks>,
-    /// The driver has refused to make chunks.
+    /// Whether the driver has refused to make chunks.
     pub is_refused: AtomicBool,
     pub trimmer: Trimmer,
 }
 
-/// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
+/// Returns a device's idle memory after a while, on a separate thread, because the driver may take long.
 #[derive(Debug, Default)]
 pub(super) struct Trimmer {
-    /// Whether memory became idle since the thread looked last.
+    /// Whether memory became idle since the last check.
     due: Arc<(Mutex<bool>, Condvar)>,
     started: OnceLock<bool>,
 }
 
 impl Trimmer {
-    /// Memory became idle: `idle` bytes are.
+    /// Records that memory became idle; `idle` bytes are idle now.
     pub fn notice(&self, device: &Arc<Device>, idle: u64) {
         if idle == 0 {
             return;
@@ -59,7 +59,7 @@ impl Trimmer {
             while !*now {
                 now = changed.wait(now);
             }
-            // While memory keeps becoming idle, it is in use.
+            // As long as memory keeps becoming idle, it is in use.
             while *now {
                 *now = false;
                 drop(now);
@@ -76,7 +76,7 @@ impl Trimmer {
 }
 
 impl Device {
-    /// Gives idle memory back whenever another process of the VM asks for it, on a thread of its own.
+    /// Returns idle memory whenever another process of the VM needs it, on a separate thread.
     pub fn listen(self: &Arc<Self>, quota: Quota) {
         let (this, device) = (Arc::clone(self), self.pool.device());
         let mut seen = quota.asked(device);

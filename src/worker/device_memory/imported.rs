@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory of other processes of the VM, which the client has opened.
+//! Memory of other processes of the VM that the client has opened.
 //!
-//! A chunk of another process is mapped once here, at addresses of a window that is for nothing else and is never given
-//! back, however many of the allocations in it are open. Each open allocation is noted among [the
-//! ranges](super::ranges), so copies, fills and questions about addresses find it there.
+//! A chunk of another process is mapped once, at addresses of a dedicated window that is never returned, however many
+//! of the allocations in it are open. Each open allocation is recorded in [the ranges](super::ranges), so copies, fills
+//! and queries of addresses find it there.
 //!
-//! The physical memory stays until its last holder releases it, so it is charged here as well as in the process that
-//! made it: a VM that shares memory is charged more than it has, and never less.
+//! The physical memory exists until its last holder releases it, so it is charged here as well as in the process that
+//! made it: a VM that shares memory is charged for more than it has, but never for less.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -40,16 +40,16 @@ use crate::{
 /// The maximum number of imported chunks, and of open allocations: the driver's cost of each is host memory.
 const MOST: usize = 64 << 10;
 
-/// The recipient of returned memory.
+/// The receiver of returned memory.
 pub trait Lender: std::fmt::Debug + Send + Sync {
-    /// The object of this name is returned, so many times.
+    /// The object with this name was returned, as often as `times` says.
     fn returned(&self, name: &peers::Name, times: u32);
 }
 
-/// A chunk, by its worker's number and by that which it has there.
+/// A chunk, by the number of its worker and its number there.
 type Key = (u64, u64);
 
-/// Physical memory that was imported, released when this is dropped.
+/// Imported physical memory, which is released when this is dropped.
 #[derive(Debug)]
 pub(super) struct Imported {
     pub handle: CUmemGenericAllocationHandle,
@@ -58,7 +58,7 @@ pub(super) struct Imported {
 }
 
 impl Imported {
-    /// The handle, which is then the caller's to release, and the charge.
+    /// The handle, which the caller then has to release, and the charge.
     pub(super) fn into_parts(mut self) -> (CUmemGenericAllocationHandle, Option<Charge>) {
         let charge = self.charge.take();
         let handle = self.handle;
@@ -83,7 +83,7 @@ struct Chunk {
     bytes: u64,
     /// The devices with access.
     devices: Vec<CUdevice>,
-    /// Open allocations in it.
+    /// The number of open allocations in it.
     users: usize,
 }
 
@@ -95,9 +95,9 @@ struct Open {
     context: u64,
     /// The number of opens.
     count: u32,
-    /// The imported memory pool that it was opened with; 0 for none.
+    /// The imported memory pool with which it was opened; 0 for none.
     mempool: u64,
-    /// The number of its closing, while it is being closed.
+    /// The number of its closing, if it is being closed.
     closing: Option<u64>,
 }
 
@@ -109,13 +109,13 @@ struct State {
     open: BTreeMap<u64, Open>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Imports {
-    /// Start and bytes.
+    /// Start and size in bytes.
     window: OnceLock<Option<(u64, u64)>>,
     state: Mutex<State>,
-    /// Held while the driver imports or releases. The command is narrow.
+    /// Held while the driver imports or releases memory. The command is narrow.
     turn: Mutex<()>,
 }
 
@@ -128,7 +128,7 @@ impl Imports {
         self.turn.lock()
     }
 
-    /// Whether memory of a pool is open, and not being closed.
+    /// Whether memory of a pool is open and not being closed.
     pub fn is_in_use(&self, mempool: u64) -> bool {
         let state = self.state();
         let mut open = state.open.values();
@@ -141,7 +141,7 @@ impl Imports {
         window.is_some_and(|(start, bytes)| address.wrapping_sub(start) < bytes)
     }
 
-    /// Addresses for so many bytes, with as many behind them that lead nowhere as the granularity has.
+    /// Addresses for this many bytes, followed by an unmapped granule.
     fn take(&self, bytes: u64) -> Option<u64> {
         self.window.get_or_init(|| {
             let (start, bytes) = reserve_for_guest()?;
@@ -163,11 +163,11 @@ fn is_open(range: &Range) -> bool {
 }
 
 impl DeviceMemory {
-    /// Imports physical memory that another process has given, and charges it.
+    /// Imports physical memory of another process, and charges it.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit; the driver's code.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the VM's limit; the driver's error code.
     pub(super) fn import(
         &self,
         device: CUdevice,
@@ -187,7 +187,7 @@ impl DeviceMemory {
             other => other?,
         };
         if self.known_device(device).is_none() {
-            // Of a GPU that the client has nothing else on, perhaps.
+            // It may belong to a GPU that the client does not use otherwise.
             self.spans_devices.store(true, Ordering::Relaxed);
         }
         let mut handle = 0;
@@ -199,7 +199,7 @@ impl DeviceMemory {
         Ok(Imported { handle, charge })
     }
 
-    /// The number by which the guest knows a device, and whether it may use it.
+    /// The guest's number of a device, if the guest may use it.
     ///
     /// # Errors
     ///
@@ -217,14 +217,14 @@ impl DeviceMemory {
         at.map(|at| at as CUdevice).ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// `cuIpcOpenMemHandle` in a context: opens an allocation that a worker has given. Says where it is, and whose
-    /// device's it is by the guest's number. The allocation that is open already in the context is the same, once more.
+    /// `cuIpcOpenMemHandle` in a context: opens an allocation that another worker has given. Returns its address and
+    /// the guest's number of its device. If the allocation is already open in the context, counts one more opening.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an invalid object; `CUDA_ERROR_INVALID_HANDLE` for one that is open in another
-    /// context; `CUDA_ERROR_INVALID_DEVICE` for a device that the guest does not have; `CUDA_ERROR_OUT_OF_MEMORY`, also
-    /// past the VM's limit; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an invalid object; `CUDA_ERROR_INVALID_HANDLE` if it is open in another context;
+    /// `CUDA_ERROR_INVALID_DEVICE` for a device that the guest does not have; `CUDA_ERROR_OUT_OF_MEMORY`, also above
+    /// the VM's limit; the driver's error code.
     pub fn open(
         &self,
         context: u64,
@@ -235,7 +235,7 @@ impl DeviceMemory {
         self.open_for(&[], (context, 0), name, (given, file))
     }
 
-    /// The same with an imported memory pool or 0, and for these other devices too.
+    /// The same with an imported memory pool or 0, and with access for these other devices.
     fn open_for(
         &self,
         others: &[CUdevice],
@@ -243,7 +243,7 @@ impl DeviceMemory {
         name: &peers::Name,
         (given, file): (&Given, &OwnedFd),
     ) -> Result<(CUdeviceptr, u64, CUdevice), CUresult> {
-        // Importing works on after a failure.
+        // Importing would succeed even after a failure of the context.
         driver_info()?;
         let guest_device = self.guest_device(given.gpu)?;
         let device = given.gpu as CUdevice;
@@ -271,11 +271,11 @@ impl DeviceMemory {
         Ok((at, given.length, guest_device))
     }
 
-    /// `cuMemPoolImportFromShareableHandle`: imports the pool with this name. Gives its device by the guest's number.
+    /// `cuMemPoolImportFromShareableHandle`: imports the pool with this name. Returns the guest's number of its device.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_DEVICE` for a device that the guest has not; as [`super::mempool::MemPools::create`].
+    /// `CUDA_ERROR_INVALID_DEVICE` for a device that the guest does not have; as [`super::mempool::MemPools::create`].
     pub fn import_pool(&self, mempool: u64, name: &peers::Name) -> Result<CUdevice, CUresult> {
         let gpu = u32::try_from(name.gpu()).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
         let guest_device = self.guest_device(gpu)?;
@@ -288,11 +288,11 @@ impl DeviceMemory {
         Ok(guest_device)
     }
 
-    /// Requires that an allocation with this name is of the pool that was imported.
+    /// Checks that an allocation with this name belongs to the imported pool.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it is not.
+    /// `CUDA_ERROR_INVALID_VALUE` if it does not.
     pub fn check_pool(&self, mempool: u64, name: &peers::Name) -> Result<(), CUresult> {
         let (foreign, _) = self.mempools.foreign(mempool)?;
         match (foreign.owner, foreign.id) == (name.owner(), name.pool()) {
@@ -301,12 +301,12 @@ impl DeviceMemory {
         }
     }
 
-    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool that a worker has given, as [`Self::open`]
-    /// does. Says where it is.
+    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool that another worker has given, as
+    /// [`Self::open`]. Returns its address.
     ///
     /// # Errors
     ///
-    /// As [`Self::open`]; `CUDA_ERROR_INVALID_VALUE` also for an allocation of another device than the pool's.
+    /// As [`Self::open`]; `CUDA_ERROR_INVALID_VALUE` also for an allocation on another device than the pool's.
     pub fn open_pooled(
         &self,
         home: (u64, u64),
@@ -334,7 +334,7 @@ impl DeviceMemory {
             .try_for_each(|key| self.share_chunk(key, device))
     }
 
-    /// Maps another process's chunk, if it is not mapped.
+    /// Maps another process's chunk, unless it is mapped already.
     fn reach_chunk(
         &self,
         key: Key,
@@ -377,7 +377,7 @@ impl DeviceMemory {
         Ok(start)
     }
 
-    /// Notes an allocation in a chunk as open.
+    /// Records an allocation in a chunk as open.
     fn open_in(
         &self,
         (name, chunk): (&peers::Name, Key),
@@ -387,7 +387,7 @@ impl DeviceMemory {
     ) -> Result<(), CUresult> {
         let mut state = self.imports.state();
         if let Some(open) = state.open.get_mut(&at) {
-            // Memory of a pool is the device's.
+            // Memory of a pool belongs to the device, not to a context.
             if open.mempool == 0 && open.context != context {
                 return Err(CUDA_ERROR_INVALID_HANDLE);
             }
@@ -395,7 +395,7 @@ impl DeviceMemory {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             if open.closing.take().is_some() || mempool != 0 {
-                // One is being closed, and this one is in its place; memory of a pool is closed once, however often it
+                // The new opening replaces one that is being closed. Memory of a pool is closed once, however often it
                 // was opened.
                 self.ranges.change(at, |range| range.ending = None);
                 let name = open.name;
@@ -425,11 +425,11 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Lets another device use the chunk that an open allocation lies in.
+    /// Gives another device access to the chunk of an open allocation.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     pub(super) fn share_imported(&self, address: u64, device: CUdevice) -> Result<(), CUresult> {
         let key = self
             .imports
@@ -448,18 +448,18 @@ impl DeviceMemory {
         if chunk.devices.contains(&device) {
             return Ok(());
         }
-        // The lock is held across the call, so that no thread releases the chunk.
+        // The lock is held during the call, so that no thread releases the chunk.
         grant(chunk.start, chunk.bytes, device)?;
         chunk.devices.push(device);
         Ok(())
     }
 
-    /// `cuIpcCloseMemHandle`, and `cuMemFree` of memory of an imported pool: waits for the context that it was opened
-    /// in, and for commands that use the memory.
+    /// `cuIpcCloseMemHandle`, and `cuMemFree` of memory of an imported pool: waits for the work of the context in which
+    /// it was opened, and for commands that use the memory.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no open allocation starts there; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` if no open allocation starts there; the driver's error code.
     pub fn close(&self, address: CUdeviceptr) -> Result<(), CUresult> {
         {
             let mut state = self.imports.state();
@@ -489,11 +489,11 @@ impl DeviceMemory {
         range.is_some_and(|range| is_open(&range) && range.mempool != 0)
     }
 
-    /// Begins to close an open allocation: no command uses it from now on. Gives the number of the closing.
+    /// Begins to close an open allocation: no further command uses it. Returns the number of the closing.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if none starts there that is open.
+    /// `CUDA_ERROR_INVALID_VALUE` if no open allocation starts there.
     pub(super) fn begin_close(&self, address: CUdeviceptr) -> Result<(Range, u64), CUresult> {
         let mut state = self.imports.state();
         let open = state.open.get_mut(&address);
@@ -506,7 +506,7 @@ impl DeviceMemory {
         Ok((range, number))
     }
 
-    /// It is not closed after all.
+    /// Cancels the closing.
     pub(super) fn stay_open(&self, address: CUdeviceptr, number: u64) {
         let mut state = self.imports.state();
         if let Some(open) = state.open.get_mut(&address)
@@ -517,8 +517,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Ends the closing with this number, if the allocation was not reopened and has not ended with its context. No
-    /// command uses it any more. If it was in a stream's order, the stream has reached it.
+    /// Ends the closing with this number, unless the allocation was reopened or has ended with its context. No command
+    /// uses it any more. If it was closed in stream order, the stream has reached the close.
     pub(super) fn finish_close(&self, address: CUdeviceptr, number: u64) {
         let _turn = self.imports.turn();
         let is_closing = {
@@ -532,13 +532,13 @@ impl DeviceMemory {
         }
     }
 
-    /// An open allocation has gone with its context.
+    /// Handles an open allocation that has ended with its context.
     pub(super) fn let_go(&self, address: u64) {
         let _turn = self.imports.turn();
         self.forget_open(address);
     }
 
-    /// Forgets an open allocation, which nothing uses any more. The caller has the turn.
+    /// Forgets an open allocation that nothing uses any more. The caller holds `turn`.
     fn forget_open(&self, address: u64) {
         let (key, name, times) = {
             let mut state = self.imports.state();
@@ -560,7 +560,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Unmaps a chunk in which nothing is open.
+    /// Unmaps a chunk without open allocations.
     fn leave_chunk(&self, key: Key) {
         let gone = {
             let mut state = self.imports.state();
@@ -583,7 +583,7 @@ impl DeviceMemory {
             }
             Err(code) => {
                 tracing::debug!("cuMemUnmap: {code}");
-                // It is still there, and so stays charged; its addresses are not used again.
+                // The memory still exists and so stays charged. Its addresses are not used again.
                 std::mem::forget(memory);
             }
         }

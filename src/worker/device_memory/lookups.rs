@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The queries of commands about addresses, before they use them.
+//! Queries of commands about the addresses that they are about to use.
 
 use std::sync::atomic::Ordering;
 
@@ -11,17 +11,18 @@ use super::{
 };
 
 impl DeviceMemory {
-    /// The state of an address.
+    /// The range that contains an address.
     pub fn find(&self, address: CUdeviceptr) -> Option<Range> {
         self.ranges.find(address)
     }
 
-    /// Checks that `bytes` bytes at an address are the guest's memory, and usable in the thread's current context;
-    /// `None` if only the driver can tell.
+    /// Checks that `bytes` bytes at an address are memory of the guest that the thread's current context can use;
+    /// `None` if only the driver can decide.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if they are not; the driver's code if it does not let the context's device use them.
+    /// `CUDA_ERROR_INVALID_VALUE` if they are not; the driver's error code if it refuses the context's device the
+    /// access.
     pub fn check(
         &self,
         context: u64,
@@ -40,7 +41,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Lets a context use memory of another device: copies do so natively, without being asked to.
+    /// Gives a context access to another device's memory: copies natively have it without a request.
     fn reach(&self, context: u64, range: &Range) -> Result<(), CUresult> {
         if range.context == context
             || !matches!(range.source, Source::Pool { .. } | Source::Imported)
@@ -63,12 +64,11 @@ impl DeviceMemory {
         }
     }
 
-    /// Lets a device use memory of the client's own on another device, with all that the client has there; whether it
-    /// can.
+    /// Gives a device access to the client's own memory on another device; returns whether that is possible.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no memory; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no memory; the driver's error code.
     pub fn let_reach(&self, address: CUdeviceptr, device: CUdevice) -> Result<bool, CUresult> {
         let range = self.ranges.find(address);
         let range = range.filter(|range| range.ending.is_none());
@@ -90,11 +90,12 @@ impl DeviceMemory {
         Ok(true)
     }
 
-    /// Lets the thread's current context use the memory of another one's device, as `cuCtxEnablePeerAccess` has it.
+    /// Gives the thread's current context access to the memory of another context's device, as `cuCtxEnablePeerAccess`
+    /// does.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     pub fn enable_peer(&self, peer: u64) -> Result<(), CUresult> {
         let common = self.common;
         let entered = common.entered();
@@ -109,7 +110,7 @@ impl DeviceMemory {
         }
     }
 
-    /// `cuMemGetAddressRange`: start and bytes; `None` if only the driver can tell.
+    /// `cuMemGetAddressRange`: start and size; `None` if only the driver can decide.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`; `None` if that is for the driver to do.
+    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`; `None` if the driver has to do it.
     ///
     /// # Errors
     ///
@@ -148,11 +149,11 @@ impl DeviceMemory {
     }
 
     /// Waits for a synchronous copy or fill that was just made, if the memory at one of these addresses has
-    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: CUDA's own return earlier.
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: CUDA's own calls return earlier.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     pub fn settle(&self, addresses: &[CUdeviceptr]) -> Result<(), CUresult> {
         if !self.any_synchronous.load(Ordering::Relaxed) {
             return Ok(());

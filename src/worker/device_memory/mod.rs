@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest's device memory: its allocations, their contexts and their places.
 //!
-//! It comes out of chunks that another process can import ([`pool`]), at addresses of a window that each device has. A
-//! device whose driver cannot do that has `cuMemAlloc`'s memory instead. Either way everything that was given out is
-//! noted ([`ranges`]), so questions about addresses need no driver.
+//! Allocations come from chunks that another process can import ([`pool`]), at addresses in a window of each device. A
+//! device whose driver cannot do that has `cuMemAlloc`'s memory instead. In both cases all allocations are recorded
+//! ([`ranges`]), so queries of addresses need no call of the driver.
 
 mod addresses;
 mod driver;
@@ -62,34 +62,34 @@ use crate::{
     cuda::driver as cuda,
 };
 
-/// Allocations at most: the notes on them are this process's memory.
+/// The maximum number of allocations: their records occupy this process's memory.
 const MAX_ALLOCATIONS: usize = 1 << 22;
-/// A buffer's id, from here on: the driver's own start at 1.
+/// The first id of a buffer. The driver's own ids begin at 1.
 const FIRST_ID: u64 = 1 << 48;
 /// The driver's alignment of the rows of `cuMemAllocPitch`, in bytes.
 const PITCH_ALIGNMENT: usize = 512;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct DeviceMemory {
     pub(super) common: &'static Common,
     /// Other holders of chunks.
     holders: &'static dyn Holders,
     ranges: Ranges,
-    /// By device; `None` where there are no chunks.
+    /// By device; `None` if it has no chunks.
     devices: RwLock<HashMap<CUdevice, Option<Arc<Device>>>>,
-    /// Whether there are several of them.
+    /// Whether there are several such devices.
     spans_devices: AtomicBool,
     /// The device of each context in which something was allocated.
     contexts: RwLock<HashMap<u64, CUdevice>>,
     ids: AtomicU64,
     /// Whether a range was ever made synchronous.
     any_synchronous: AtomicBool,
-    /// The charge for it, once there is a client.
+    /// The quota for its charges, once there is a client.
     quota: OnceLock<Quota>,
     /// The charges for the driver's own allocations, by address.
     charges: Mutex<HashMap<u64, Charge>>,
-    /// Memory that was freed in a stream's order and is not over.
+    /// Memory that was freed in stream order, until the free is complete.
     freed: Freed<DriverEvents>,
     reaper: Reaper,
     mempools: MemPools,
@@ -115,8 +115,8 @@ fn current_device() -> Result<CUdevice, CUresult> {
     Ok(device)
 }
 
-/// The driver's memory on the current context's device: free and all bytes. This reports the failure of an earlier
-/// kernel.
+/// The memory of the current context's device, from the driver: free and total bytes. This reports the failure of an
+/// earlier kernel.
 fn driver_info() -> Result<(usize, usize), CUresult> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the pointers are to values that live across the call.
@@ -125,7 +125,7 @@ fn driver_info() -> Result<(usize, usize), CUresult> {
 }
 
 impl DeviceMemory {
-    /// Empty; `holders` are told when they have to release chunks.
+    /// An empty set; `holders` are told when they have to release chunks.
     pub fn new(common: &'static Common, holders: &'static dyn Holders) -> Self {
         Self {
             common,
@@ -148,17 +148,17 @@ impl DeviceMemory {
         }
     }
 
-    /// The recipient of memory that others have lent.
+    /// Sets the receiver of memory that other processes have lent.
     pub fn give_back_to(&self, lender: &'static dyn Lender) {
         let _ = self.lender.set(lender);
     }
 
-    /// From now on all that is allocated is charged.
+    /// Charges all allocations from now on.
     pub fn limit_by(&self, quota: Quota) {
         let _ = self.quota.set(quota);
     }
 
-    /// Gives the memory of a device back that is only kept.
+    /// Returns the memory of a device that is only kept.
     pub fn give_kept(&self, device: CUdevice) {
         let found = self.known_device(device);
         if let Some(device) = found {
@@ -170,7 +170,7 @@ impl DeviceMemory {
         self.charges.lock()
     }
 
-    /// The device of a context, which is the thread's current one.
+    /// The device of a context, which must be the thread's current one.
     fn device_of(&self, context: u64) -> Result<CUdevice, CUresult> {
         if let Some(device) = read(&self.contexts).get(&context) {
             return Ok(*device);
@@ -218,7 +218,7 @@ impl DeviceMemory {
         made
     }
 
-    /// The device in whose window an address lies.
+    /// The device whose window contains an address.
     fn owner(&self, address: u64) -> Option<Arc<Device>> {
         let devices = read(&self.devices);
         let device = devices
@@ -228,7 +228,7 @@ impl DeviceMemory {
         Some(Arc::clone(device))
     }
 
-    /// Whether an address lies in a window: then it is memory that is noted here, or none.
+    /// Whether an address lies in a window. Then it belongs to recorded memory, or to none.
     fn is_ours(&self, address: u64) -> bool {
         let devices = read(&self.devices);
         let mut pools = devices.values().flatten();
@@ -241,7 +241,7 @@ impl DeviceMemory {
         self.note_in(start, bytes, (context, device), source, 0);
     }
 
-    /// Notes a range of a memory pool, or of none, with the context and the device that it goes with.
+    /// Records a range of a memory pool, or of none, with its context and device.
     fn note_in(
         &self,
         start: u64,
@@ -263,13 +263,13 @@ impl DeviceMemory {
         });
     }
 
-    /// A number that nothing else of this client has.
+    /// A number that is unique for this client.
     fn next_id(&self) -> u64 {
         FIRST_ID + self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// `cuMemAlloc` where there is memory at hand: it takes no driver, and never blocks. `None` says nothing but that
-    /// [`DeviceMemory::allocate`] has to be asked.
+    /// `cuMemAlloc` from memory at hand: this does not call the driver, and never blocks. `None` means that
+    /// [`DeviceMemory::allocate`] has to be called.
     pub fn try_alloc_cached(&self, context: u64, bytes: u64) -> Option<CUdeviceptr> {
         if bytes == 0 || cuda::has_failed() || self.has_many() {
             return None;
@@ -286,15 +286,15 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// The driver's code: `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`, that of an earlier
-    /// failure.
+    /// The driver's error code: `CUDA_ERROR_INVALID_VALUE` for a size of 0, `CUDA_ERROR_OUT_OF_MEMORY`, or that of an
+    /// earlier failure.
     pub fn allocate(&self, context: u64, bytes: u64) -> Result<CUdeviceptr, CUresult> {
         if let Some(address) = self.try_alloc_cached(context, bytes) {
             return Ok(address);
         }
-        // The driver may take its time, and so may others that are to give memory back.
+        // The driver may take long, and so may other processes that have to return memory.
         grace::narrow(&[Name::Object(context)]);
-        // Making chunks works on after a failure.
+        // Making chunks would succeed even after a failure of the context.
         let (_, total) = driver_info()?;
         if bytes == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -308,12 +308,12 @@ impl DeviceMemory {
         Ok(address)
     }
 
-    /// Whether there are as many allocations as there may be.
+    /// Whether the maximum number of allocations is reached.
     fn has_many(&self) -> bool {
         self.ranges.len() + self.freed.len() >= MAX_ALLOCATIONS
     }
 
-    /// Memory of the current context's device.
+    /// Allocates memory on the current context's device.
     fn make(&self, ordinal: CUdevice, bytes: u64) -> Result<(CUdeviceptr, Source), CUresult> {
         if let Some(device) = self.device(ordinal)
             && !device.is_refused.load(Ordering::Relaxed)
@@ -331,7 +331,7 @@ impl DeviceMemory {
             }
         }
         let charge = self.quota.get().map(|quota| {
-            // The driver gives large allocations whole pages; small ones share theirs, and are rounded together.
+            // The driver gives large allocations whole pages. Small ones share pages, and are rounded up together.
             let unit = if bytes >= crate::account::GRANULE / 2 {
                 crate::account::GRANULE
             } else {
@@ -350,11 +350,11 @@ impl DeviceMemory {
         Ok((address, Source::Driver))
     }
 
-    /// `cuMemFree`: waits for the work of the context that the memory belongs to, as the driver does.
+    /// `cuMemFree`: waits for the work of the context to which the memory belongs, as the driver does.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's error code.
     pub fn free(&self, address: CUdeviceptr) -> Result<(), CUresult> {
         let Some(range) = self.ranges.end(address, is_allocation) else {
             return match self.is_pooled_import(address) {
@@ -376,7 +376,7 @@ impl DeviceMemory {
         self.finish_free(range, result)
     }
 
-    /// Gives a range back that ends, if all went well until now.
+    /// Frees a range that is ending, if `result` is `Ok`.
     fn finish_free(&self, range: Range, result: Result<(), CUresult>) -> Result<(), CUresult> {
         let is_drivers = range.source == Source::Driver;
         // The driver still knows its own memory until it is freed.
@@ -392,8 +392,8 @@ impl DeviceMemory {
         result
     }
 
-    /// `cuMemFree` of memory that is no longer in use: the caller knows that the context has done its work. It does not
-    /// block for memory of a chunk.
+    /// `cuMemFree` of memory that is no longer in use, because the context has done its work. It does not block for
+    /// memory of a chunk.
     ///
     /// # Errors
     ///
@@ -448,7 +448,7 @@ impl DeviceMemory {
 
     /// Frees memory of `cuMemAlloc`.
     fn give_to_driver(&self, start: CUdeviceptr) -> Result<(), CUresult> {
-        // From the moment when it is freed another thread may have the same address.
+        // As soon as it is freed, another thread may get the same address.
         let charge = self.charges().remove(&start);
         // SAFETY: the address is the driver's, and was not freed: it was noted until now.
         let freed = unsafe { cuda::cuMemFree_v2(start) };
@@ -469,11 +469,11 @@ impl DeviceMemory {
         unsafe { cuda::cuMemFree_v2(address) }
     }
 
-    /// `cuMemGetInfo` of the thread's current context: free and all bytes.
+    /// `cuMemGetInfo` of the thread's current context: free and total bytes.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     pub fn info(&self) -> Result<(usize, usize), CUresult> {
         let device = current_device()?;
         let found = self.known_device(device);
@@ -486,7 +486,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Free and all bytes for the guest: the VM's limit, the GPU's memory, and the memory kept here.
+    /// Free and total bytes for the guest, from the VM's limit, the GPU's memory, and the memory kept here.
     fn within_limit(
         &self,
         device: CUdevice,
@@ -508,8 +508,8 @@ impl DeviceMemory {
         (free.min(room).min(total) as usize, total as usize)
     }
 
-    /// The place of the `bytes` bytes at an address for another process: a chunk, and the bytes from its start. `None`
-    /// if they are not of one chunk.
+    /// The place of the `bytes` bytes at an address for another process: a chunk, and the offset in it. `None` if they
+    /// do not belong to one chunk.
     pub fn place(&self, address: CUdeviceptr, bytes: u64) -> Option<Place> {
         match self.owner(address) {
             Some(owner) => owner.pool.place(address, bytes),
@@ -517,11 +517,11 @@ impl DeviceMemory {
         }
     }
 
-    /// A descriptor by which another process imports a chunk, the chunk's bytes and its device.
+    /// A descriptor by which another process imports a chunk, the size of the chunk and its device.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such chunk any more, or the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` if the chunk no longer exists, or the driver's error code.
     pub fn export(&self, number: u32) -> Result<(OwnedFd, u64, CUdevice), CUresult> {
         let devices: Vec<_> = read(&self.devices).values().flatten().cloned().collect();
         for device in devices {
@@ -535,7 +535,7 @@ impl DeviceMemory {
     }
 }
 
-/// Whether `cuMemFree` takes it.
+/// Whether `cuMemFree` accepts it.
 fn is_allocation(range: &Range) -> bool {
     !matches!(
         range.source,
@@ -557,12 +557,12 @@ fn wait_for(common: &Common, context: u64) -> Result<(), CUresult> {
     result
 }
 
-/// `cuMemAllocPitch`'s pitch and bytes.
+/// The pitch and the size for `cuMemAllocPitch`.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE`, also where the product is a multiple of 2⁶⁴, as the driver has it, and
-/// `CUDA_ERROR_OUT_OF_MEMORY` where it is beyond that otherwise.
+/// `CUDA_ERROR_INVALID_VALUE`, also if the product is a multiple of 2⁶⁴, as with the driver; `CUDA_ERROR_OUT_OF_MEMORY`
+/// for other products above 2⁶⁴.
 pub fn pitched(
     width: usize,
     height: usize,

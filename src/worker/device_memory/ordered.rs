@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Allocations in a stream's order, by memory pools.
+//! Stream-ordered allocations from memory pools.
 //!
-//! An allocation exists when the call returns, which is earlier than the stream reaches it. A freed address is invalid
-//! from then on, and its memory is reused when the stream has reached the free ([`super::freed`], [`super::reaper`]).
+//! An allocation exists when the call returns, before the stream reaches it. A freed address is invalid from then on,
+//! and its memory is reused when the stream has reached the free ([`super::freed`], [`super::reaper`]).
 
 use gpgpu_protocol::{
     api::{Object, Stream},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::worker::{common::Common, grace};
 
-/// The state of a range once it was freed.
+/// A range as freed memory.
 fn block(range: &Range) -> Block {
     Block {
         start: range.start,
@@ -30,7 +30,7 @@ fn block(range: &Range) -> Block {
     }
 }
 
-/// The stream with an id: as the key of its frees, and the driver's handle. Its context is current then.
+/// The stream with an id: the key of its frees, and the driver's handle. Its context is current afterwards.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn enter_stream(common: &Common, id: u64) -> Result<(StreamKey, u64), CUresu
         return match (common.current(), common.entered()) {
             (0, _) => Err(CUDA_ERROR_INVALID_CONTEXT),
             (home, entered) if home == entered => Ok(((home, 0), raw)),
-            // A green context's own.
+            // The default stream of a green context.
             (home, green) => Ok(((home, green), raw)),
         };
     }
@@ -53,12 +53,12 @@ pub fn enter_stream(common: &Common, id: u64) -> Result<(StreamKey, u64), CUresu
 impl DeviceMemory {
     /// `cuMemAllocFromPoolAsync` in a stream, whose context is current.
     ///
-    /// It waits for nothing that was freed in a stream's order: if memory is lacking, [`Self::reclaim`] does.
+    /// It does not wait for memory that was freed in stream order. If memory is lacking, [`Self::reclaim`] does.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_INVALID_HANDLE` if there is no such pool,
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for a size of 0, `CUDA_ERROR_INVALID_HANDLE` if there is no such pool,
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver's error code.
     pub fn allocate_ordered(
         &self,
         key: StreamKey,
@@ -82,7 +82,7 @@ impl DeviceMemory {
         };
         let taken = taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         if let Some(block) = self.freed.take(key, mempool, taken) {
-            // It counts in the pool until now, and from now on.
+            // The pool has counted it so far, and continues to.
             self.note_in(block.start, bytes, (context, device), block.source, mempool);
             return Ok(block.start);
         }
@@ -99,7 +99,7 @@ impl DeviceMemory {
         Ok(address)
     }
 
-    /// A place on a device for an allocation of a stream of a context, whose own device is `own`.
+    /// Finds memory on a device for an allocation of a stream of a context, whose device is `own`.
     fn find_place(
         &self,
         context: u64,
@@ -125,14 +125,15 @@ impl DeviceMemory {
                 return Ok((address, source));
             }
         }
-        // The driver may take its time, and so may others that are to give memory back.
+        // The driver may take long, and so may other processes that have to return memory.
         grace::narrow(&self.common.used());
         let (_, total) = driver_info()?;
         if own == device {
             if bytes > total as u64 {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }
-            // Memory freed in order is reused in whole units, so the driver's memory has to have them.
+            // Memory that is freed in stream order is reused in whole units, so the driver's memory must consist of
+            // whole units.
             let whole = bytes.checked_next_multiple_of(pool::ALIGNMENT);
             return self.make(device, whole.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?);
         }
@@ -141,7 +142,7 @@ impl DeviceMemory {
                 let address = chunks.pool.allocate(taken)?;
                 Ok((address, Source::Pool { taken }))
             }
-            // `cuMemAlloc`'s memory is the current context's.
+            // `cuMemAlloc`'s memory belongs to the current context.
             None => Err(CUDA_ERROR_NOT_SUPPORTED),
         }
     }
@@ -150,7 +151,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's error code.
     pub fn free_ordered(
         &'static self,
         key: StreamKey,
@@ -181,7 +182,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The same for memory of an imported pool: it is closed.
+    /// The same for memory of an imported pool, which is closed.
     fn close_ordered(
         &'static self,
         key: StreamKey,
@@ -197,7 +198,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Begins to close memory of an imported pool: returns the memory to close once it is no longer in use.
+    /// Begins to close memory of an imported pool; returns the block to close once it is no longer in use.
     fn closing_block(&self, address: CUdeviceptr) -> Result<Block, CUresult> {
         let (range, number) = self.begin_close(address)?;
         Ok(Block {
@@ -206,7 +207,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Closes memory of an imported pool that nothing uses any more, without waiting for that.
+    /// Closes memory of an imported pool that nothing uses any more. Does not wait for the close.
     pub(super) fn close_later(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
         let block = self.closing_block(address)?;
         self.reaper.slow().push(block);
@@ -214,19 +215,20 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Frees memory of `cuMemAlloc` when no command uses it any more.
+    /// Frees memory of `cuMemAlloc` once no command uses it any more.
     pub(super) fn free_later(&'static self, range: &Range) {
         self.mempools.give_back(range.mempool, range.taken(), None);
         self.reaper.slow().push(block(range));
         self.reaper.notice(self);
     }
 
-    /// A context is about to end.
+    /// Prepares for the end of a context.
     pub(super) fn leave(&self, context: u64) {
         self.freed.leave(context);
     }
 
-    /// A context is gone: memory that was freed in its streams is over, and the driver's own memory of it is gone.
+    /// Handles the end of a context: the frees in its streams are complete, and its memory of the driver no longer
+    /// exists.
     pub(super) fn forget_freed(&self, context: u64) {
         let of_driver = |block: &Block| block.context == context && block.source == Source::Driver;
         let _turn = self.reaper.turn();

@@ -11,9 +11,9 @@ use super::pool::ALIGNMENT;
 /// The source of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// An allocation in a chunk of the device's pool, which has `taken` bytes for it.
+    /// An allocation in a chunk of the device's pool, with `taken` bytes.
     Pool {
-        /// Bytes.
+        /// Size in bytes.
         taken: u64,
     },
     /// An allocation of the driver's own.
@@ -24,14 +24,14 @@ pub enum Source {
     Imported,
     /// A mapping of the guest's own.
     Mapped {
-        /// The start address of the reservation that it lies in.
+        /// The start address of its reservation.
         reservation: u64,
         /// The devices' access to it.
         access: Access,
     },
 }
 
-/// The devices' access to a mapping: a bit for each, by the driver's numbers.
+/// The devices' access to a mapping: two bits for each, by the driver's numbers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     readable: u64,
@@ -39,7 +39,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// The devices that there are bits for.
+    /// The number of devices with bits.
     pub const DEVICES: CUdevice = 64;
 
     /// The access with this permission for a device.
@@ -61,26 +61,27 @@ impl Access {
     }
 }
 
-/// A range of device memory that the guest knows of.
+/// A range of device memory of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The start address.
     pub start: u64,
     /// The bytes that the guest asked for.
     pub bytes: u64,
-    /// The id of the context that it was made in and goes with; 0 for none.
+    /// The id of the context in which it was made and with which it ends; 0 for none.
     pub context: u64,
     /// The device.
     pub device: CUdevice,
     /// Its source.
     pub source: Source,
-    /// The id of the memory pool that it counts in; 0 for none.
+    /// The id of its memory pool; 0 for none.
     pub mempool: u64,
-    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: no other range of the process has it, then or later.
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: unique in the process, also among ended ranges.
     pub id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub sync_memops: bool,
-    /// The reason why it ends, if it is about to: nothing begins to use it any more, even if the driver still knows it.
+    /// The reason why it is about to end, if it is: no command begins to use it any more, even if the driver still
+    /// knows it.
     pub ending: Option<EndsWith>,
 }
 
@@ -96,7 +97,7 @@ pub enum EndsWith {
 }
 
 impl Range {
-    /// The bytes that are given back with it.
+    /// The bytes that are freed with it.
     pub fn taken(&self) -> u64 {
         match self.source {
             Source::Pool { taken } => taken,
@@ -104,7 +105,7 @@ impl Range {
         }
     }
 
-    /// Whether `bytes` bytes at `address`, which lies in the range, do too.
+    /// Whether `bytes` bytes at `address`, which lies in the range, lie in it too.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         bytes <= self.bytes - (address - self.start)
     }
@@ -125,12 +126,12 @@ impl Ranges {
         self.map.write()
     }
 
-    /// Their number.
+    /// The number of ranges.
     pub fn len(&self) -> usize {
         self.read().len()
     }
 
-    /// Notes a range; stale ones that start in it are gone.
+    /// Records a range, which replaces stale ones that start in it.
     pub fn insert(&self, range: Range) {
         let mut map = self.write();
         let end = range.start.saturating_add(range.bytes);
@@ -140,19 +141,19 @@ impl Ranges {
         map.insert(range.start, range);
     }
 
-    /// Forgets the range that starts here and was to be freed. Another one may have taken its place.
+    /// Removes the range that starts here and was being freed. Another one may have taken its place.
     pub fn remove_freed(&self, start: u64) {
         self.remove(start, |range| range.ending == Some(EndsWith::Free));
     }
 
-    /// The range that an address lies in.
+    /// The range that contains an address.
     pub fn find(&self, address: u64) -> Option<Range> {
         let map = self.read();
         let (_, range) = map.range(..=address).next_back()?;
         (address - range.start < range.bytes).then_some(*range)
     }
 
-    /// Forgets the range that starts here, if `which` says that it is one to forget.
+    /// Removes the range that starts here, if `which` holds.
     pub fn remove(&self, start: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
         let mut map = self.write();
         if !map.get(&start).is_some_and(which) {
@@ -161,7 +162,7 @@ impl Ranges {
         map.remove(&start)
     }
 
-    /// Forgets all that `which` says are to be forgotten, and returns them.
+    /// Removes all ranges for which `which` holds, and returns them.
     pub fn extract(&self, which: impl Fn(&Range) -> bool) -> Vec<Range> {
         self.write()
             .extract_if(.., |_, range| which(range))
@@ -169,7 +170,7 @@ impl Ranges {
             .collect()
     }
 
-    /// The range that starts here is about to end, if `which` says that it may and it does not yet.
+    /// Marks the range that starts here as ending, if `which` holds and it is not ending yet.
     pub fn end(&self, start: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
         let mut map = self.write();
         let range = map.get_mut(&start)?;
@@ -181,7 +182,7 @@ impl Ranges {
         Some(found)
     }
 
-    /// Changes the end of ranges for which `which` holds.
+    /// Sets or clears the end of ranges for which `which` holds.
     pub fn set_ending(
         &self,
         which: impl Fn(&Range) -> bool,
@@ -195,7 +196,7 @@ impl Ranges {
         }
     }
 
-    /// Changes the range that an address lies in; `false` if there is none.
+    /// Changes the range that contains an address; `false` if there is none.
     pub fn change(&self, address: u64, change: impl FnOnce(&mut Range)) -> bool {
         let mut map = self.write();
         match map.range_mut(..=address).next_back() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Returns memory that was freed in a stream's order: threads that need memory look for it, and now and then a thread
-//! of its own.
+//! Returns memory that was freed in stream order. Threads that need memory check for completed frees, and so does a
+//! separate thread from time to time.
 
 use std::{
     sync::{
@@ -20,23 +20,23 @@ use crate::worker::{
     grace::{self, Ending, Name, Ticket},
 };
 
-/// The pause of the thread between two looks at first. As long as nothing is over, it gets ever longer.
+/// The first interval between two checks of the thread. It grows as long as no free completes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The maximum wait of an allocation for a free to be over: the stream's work may wait for the program.
+/// The maximum time for which an allocation waits for a free to complete: the stream's work may wait for the program.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The interval between its looks.
+/// The interval between two checks during that wait.
 pub const LOOK: Duration = Duration::from_micros(200);
 
-/// Returns memory that is over, if no other thread looks.
+/// Returns memory of completed frees if no other thread does.
 #[derive(Debug, Default)]
 pub struct Reaper {
-    /// The thread has nothing to look at.
+    /// Whether the thread has nothing to check.
     is_idle: AtomicBool,
-    /// Held from the look for memory that is over until its return.
+    /// Held from a check for completed frees until their memory is returned.
     turn: Mutex<()>,
     /// The memory to free by `cuMemFree`, which may block.
     slow: Mutex<Vec<Block>>,
@@ -45,7 +45,7 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// There is something to look at.
+    /// Records that there is something to check.
     pub fn notice(&self, memory: &'static DeviceMemory) {
         let serve = || serve(memory);
         let started = || {
@@ -58,7 +58,7 @@ impl Reaper {
         self.wake();
     }
 
-    /// The thread looks again, if it runs.
+    /// Wakes the thread, if it runs.
     fn wake(&self) {
         if self.is_idle.load(Ordering::SeqCst) {
             let (lock, changed) = &self.wake;
@@ -67,7 +67,7 @@ impl Reaper {
         }
     }
 
-    /// The turn of the thread that looks for memory that is over.
+    /// The lock of the thread that checks for completed frees.
     pub fn turn(&self) -> gpgpu_locks::MutexGuard<'_, ()> {
         self.turn.lock()
     }
@@ -105,8 +105,8 @@ fn serve(memory: &DeviceMemory) {
 }
 
 impl DeviceMemory {
-    /// Returns memory that is over in any context; `true` if there was any. All memory that was over at the call is
-    /// returned, also if another thread has found it.
+    /// Returns memory of completed frees in any context; `true` if there was any. All frees that were complete at the
+    /// call are included, even if another thread has found them.
     ///
     /// # Errors
     ///
@@ -116,14 +116,14 @@ impl DeviceMemory {
         if self.freed.is_empty() {
             return Ok(false);
         }
-        // The contexts do not end meanwhile.
+        // The contexts do not end in the meantime.
         let _uses = grace::enter(0, false);
         let entered = self.common.entered();
         let over = self
             .freed
             .over(None, |context| self.common.enter(context).is_ok());
         if self.common.entered() != entered {
-            // The user of a context notices that it was destroyed meanwhile.
+            // If the context was destroyed in the meantime, its next use reports it.
             let _ = self.common.enter(entered);
         }
         let any = !over.blocks.is_empty();
@@ -134,8 +134,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Memory ran out: waits until something is over that was freed in a stream's order, and gives it back; `false` if
-    /// there is nothing more, or it is not over for long.
+    /// Handles a lack of memory: waits until a stream-ordered free is complete, and returns its memory; `false` if
+    /// there is none, or none completes for long.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Waits for the contexts in which something was freed without an event, and gives that back.
+    /// Waits for the contexts with frees without an event, and returns their memory.
     fn free_unmarked(&self) -> Result<bool, CUresult> {
         let (contexts, latest) = self.freed.unmarked();
         let entered = self.common.entered();
@@ -177,7 +177,7 @@ impl DeviceMemory {
         Ok(any)
     }
 
-    /// Returns memory that is over, at once if that does not block.
+    /// Returns memory of completed frees, immediately if that does not block.
     pub(super) fn settle_freed(&self, blocks: Vec<Block>) {
         let mut idle: Vec<(CUdevice, u64)> = Vec::new();
         let mut any_slow = false;
@@ -218,8 +218,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Frees memory of `cuMemAlloc` that is over: the driver may wait for all work of its context. The calling thread's
-    /// command is outside or narrow.
+    /// Frees memory of `cuMemAlloc` whose free is complete: the driver may wait for all work of its context. The
+    /// calling thread's command must be outside or narrow.
     fn free_slow(&self) -> bool {
         let blocks = std::mem::take(&mut *self.reaper.slow());
         let any = !blocks.is_empty();
@@ -233,7 +233,7 @@ impl DeviceMemory {
             }
             let _uses = grace::enter(block.context, false);
             if self.common.enter(block.context).is_err() {
-                // It went with its context.
+                // It was freed with its context.
                 drop(self.charges().remove(&start));
             } else {
                 grace::narrow(&[Name::Object(block.context)]);

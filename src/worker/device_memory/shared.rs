@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The client's memory that other processes of its VM are given, by descriptors that are made for each of them.
+//! Memory of the client that is shared with other processes of its VM, by a descriptor for each of them.
 //!
-//! Memory that one of them has open is *lent*. Lent memory is not reused when it is freed, because the processes that
-//! have it open continue to use it: its place in its chunk stays taken until the last of them has closed it, or has
-//! ended.
+//! Memory that another process has open is *lent*. When it is freed, it is not reused, because the other processes
+//! continue to use it: its place in its chunk stays occupied until the last of them has closed it, or has ended.
 
 use std::{
     collections::HashMap,
@@ -20,23 +19,23 @@ use super::{
 };
 use crate::{ipc::peers::Given, worker::peers::Object};
 
-/// An allocation that others have open.
+/// An allocation that other processes have open.
 #[derive(Debug, Default)]
 struct Loan {
     /// The number of times that it is open.
     times: u32,
-    /// The allocation, once it was freed, and whether its stream has yet to reach the free.
+    /// The allocation, once it was freed, and whether its stream has not reached the free yet.
     freed: Option<(Range, bool)>,
 }
 
-/// An allocation, as others are given it.
+/// An allocation in the form in which it is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lent {
     /// The start address.
     pub start: u64,
-    /// The range's number.
+    /// The range's id.
     pub id: u64,
-    /// The number of shared bytes, from its start.
+    /// The size of the shared part, from its start.
     pub bytes: u64,
 }
 
@@ -50,7 +49,7 @@ impl Lent {
     }
 }
 
-/// Checks that so many bytes of an allocation can be lent: only those of a chunk.
+/// Checks that this many bytes of an allocation can be lent: it must be in a chunk.
 fn lendable(range: &Range, bytes: u64) -> Result<(), CUresult> {
     match range.source {
         Source::Pool { .. } if bytes > 0 => Ok(()),
@@ -62,7 +61,7 @@ fn lendable(range: &Range, bytes: u64) -> Result<(), CUresult> {
 /// The lent allocations, by number.
 #[derive(Debug, Default)]
 pub struct Loans {
-    /// Whether there was ever one.
+    /// Whether there was ever a loan.
     any: AtomicBool,
     loans: Mutex<HashMap<u64, Loan>>,
 }
@@ -93,7 +92,7 @@ impl Loans {
         }
     }
 
-    /// Ends loans of an allocation, and gives it if its place is free then.
+    /// Ends loans of an allocation, and returns it if its place is free then.
     fn end(&self, id: u64, times: u32) -> Option<Range> {
         let mut loans = self.loans();
         let loan = loans.get_mut(&id)?;
@@ -105,7 +104,7 @@ impl Loans {
         Some(range)
     }
 
-    /// The stream has reached the free of an allocation, which is returned if its place is free then.
+    /// Records that the stream has reached the free of an allocation, which is returned if its place is free then.
     pub fn pass(&self, id: u64) -> Option<Range> {
         if let Some(Loan {
             freed: Some((_, is_ordered)),
@@ -117,7 +116,7 @@ impl Loans {
         self.end(id, 0)
     }
 
-    /// An allocation is not freed after all.
+    /// Cancels the free of an allocation.
     pub fn unfree(&self, id: u64) {
         if let Some(loan) = self.loans().get_mut(&id) {
             loan.freed = None;
@@ -126,13 +125,13 @@ impl Loans {
 }
 
 impl DeviceMemory {
-    /// The allocation that an address lies in, as the object of `cuIpcGetMemHandle`; `bytes` is the size that the guest
-    /// requested for it.
+    /// The allocation that contains an address, as the object of `cuIpcGetMemHandle`; `bytes` is the size that the
+    /// guest requested for it.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if none lies there that can be shared so; `CUDA_ERROR_NOT_SUPPORTED` where memory is
-    /// the driver's own, which has no descriptors.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is none that can be shared in this way; `CUDA_ERROR_NOT_SUPPORTED` if memory
+    /// is the driver's own, which has no descriptors.
     pub fn shareable(&self, address: CUdeviceptr, bytes: u64) -> Result<Object, CUresult> {
         let range = self.ranges.find(address);
         let range = range.filter(|range| range.ending.is_none() && range.mempool == 0);
@@ -146,7 +145,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a device's own pool, for one that was imported, and if there is no such pool.
+    /// `CUDA_ERROR_INVALID_VALUE` for a device's default pool, for an imported pool, and if there is no such pool.
     pub fn shareable_pool(&self, mempool: u64) -> Result<CUdevice, CUresult> {
         self.mempools.check_shareable(mempool)?;
         let own = |_| Err(CUDA_ERROR_INVALID_VALUE);
@@ -157,7 +156,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// As [`Self::shareable`]; `CUDA_ERROR_INVALID_VALUE` for a device's own pool, and for one that was imported.
+    /// As [`Self::shareable`]; `CUDA_ERROR_INVALID_VALUE` for a device's default pool, and for an imported pool.
     pub fn shareable_pooled(&self, address: CUdeviceptr) -> Result<Object, CUresult> {
         let range = self.ranges.find(address);
         let range = range.filter(|range| range.ending.is_none() && range.start == address);
@@ -168,7 +167,7 @@ impl DeviceMemory {
         Ok(Object::Pooled(memory, range.mempool))
     }
 
-    /// The allocation that starts here, if it is still the one with this number.
+    /// The allocation that starts here, if it still has this id.
     fn still(&self, start: u64, id: u64) -> Option<Range> {
         let range = self.ranges.find(start)?;
         (range.start == start && range.id == id && range.ending.is_none()).then_some(range)
@@ -185,11 +184,12 @@ impl DeviceMemory {
         loans.get(&id).is_some_and(|loan| loan.times > 0)
     }
 
-    /// The reply to another process for a shared allocation: a descriptor made for it; `None` if it is gone. It is that
-    /// of the allocation's chunk, with all other allocations there. The allocation is lent from then on.
+    /// The reply to another process for a shared allocation: a new descriptor; `None` if the allocation no longer
+    /// exists. It is a descriptor of the allocation's chunk, which includes all other allocations there. The allocation
+    /// is lent from then on.
     pub fn give_allocation(&self, lent: Lent) -> Option<(Given, OwnedFd)> {
         let Lent { start, id, bytes } = lent;
-        // First, so that a thread that frees it meanwhile keeps its place.
+        // First, so that its place stays occupied if a thread frees it in the meantime.
         self.loans.lend(id);
         let given = self.still(start, id).and_then(|_| {
             let place = self.place(start, bytes)?;
@@ -201,14 +201,14 @@ impl DeviceMemory {
         given
     }
 
-    /// Another process has closed an allocation, so many times.
+    /// Records that another process has closed an allocation, `times` times.
     pub fn end_loans(&self, id: u64, times: u32) {
         if let Some(range) = self.loans.end(id, times) {
             self.give_freed(&range);
         }
     }
 
-    /// The stream has reached the free of an allocation that others had open then.
+    /// Records that the stream has reached the free of an allocation that others had open then.
     pub(super) fn pass_loan(&self, id: u64) {
         if let Some(range) = self.loans.pass(id) {
             self.give_freed(&range);

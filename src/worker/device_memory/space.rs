@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Free ranges of addresses: taken best fit, given back with coalescing.
+//! Free ranges of addresses: best fit, with coalescing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The free ranges. All other addresses are taken, or were never given.
+/// The free ranges. All other addresses are taken, or were never added.
 #[derive(Debug, Default)]
 pub struct Space {
-    /// The bytes of each range, by its start.
+    /// The size of each range, by its start.
     by_start: BTreeMap<u64, u64>,
     /// The same as (bytes, start).
     by_bytes: BTreeSet<(u64, u64)>,
@@ -32,7 +32,7 @@ impl Space {
         self.free
     }
 
-    /// Adds a range that is not free, and joins it with its neighbours; returns the joined range, as start and bytes.
+    /// Adds a range that is not free, and joins it with its neighbours; returns the joined range, as start and size.
     pub fn give(&mut self, mut start: u64, mut bytes: u64) -> (u64, u64) {
         let before = self.by_start.range(..start).next_back();
         if let Some((&before, &length)) = before
@@ -48,7 +48,8 @@ impl Space {
         (start, bytes)
     }
 
-    /// Takes `bytes` bytes out of the smallest range that has them, the lowest of several; `None` if none has.
+    /// Takes `bytes` bytes from the smallest range that is large enough, the lowest of several; `None` if there is
+    /// none.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let (length, start) = *self.by_bytes.range((bytes, 0)..).next()?;
         self.remove(start);
@@ -58,7 +59,7 @@ impl Space {
         Some(start)
     }
 
-    /// Takes this very range, if it is free as a whole and touches no other free bytes.
+    /// Takes exactly this range, if it is free as a whole and touches no other free bytes.
     pub fn take_whole(&mut self, start: u64, bytes: u64) -> bool {
         let is_there = self.by_start.get(&start) == Some(&bytes);
         if is_there {

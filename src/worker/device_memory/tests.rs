@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pitches and other calculations that need no driver.
+//! Tests of pitches and other calculations that need no driver.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A list of steps becomes nodes of a graph of the driver's and of the bodies of its conditional nodes.
+//! Converts a list of steps to nodes of a driver's graph and of the bodies of its conditional nodes.
 
 use gpgpu_graphs::abi::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUgraphEdgeData, CUgraphNodeParams, CUgraphNodeParamsOf,
@@ -16,7 +16,7 @@ use crate::cuda::driver;
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`.
 const CONDITIONAL: u32 = gpgpu_graphs::abi::kind::CONDITIONAL;
 
-/// The bodies of a conditional node that are still to come, and where the list goes on behind them.
+/// The remaining bodies of a conditional node, and the place where the list continues after them.
 struct Open {
     /// In reverse.
     left: Vec<CUgraph>,
@@ -30,7 +30,7 @@ struct Place {
     number: u32,
 }
 
-/// The edge of a number in a step [`kind::EDGES`]; `None` if there are fewer.
+/// The edge that a number in a step [`kind::EDGES`] stands for; `None` for an unknown number.
 fn edge(number: u64) -> Option<CUgraphEdgeData> {
     let [from_port, to_port, type_] = graph_edge_of(number)?;
     Some(CUgraphEdgeData {
@@ -41,11 +41,11 @@ fn edge(number: u64) -> Option<CUgraphEdgeData> {
     })
 }
 
-/// Has a node wait for others as the edges say, one for each. The driver knows which there can be.
+/// Makes a node wait for others, with one edge for each. The driver checks the kinds of edges.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` for other numbers of both; or the driver's.
+/// `CUDA_ERROR_INVALID_VALUE` if the numbers of nodes and edges differ; the driver's error code.
 pub fn connect(
     graph: CUgraph,
     from: &[CUgraphNode],
@@ -64,7 +64,7 @@ pub fn connect(
     unsafe { driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), edges, count) }
 }
 
-/// A value of a graph of the driver's: its default and its flags, and its context.
+/// A value of a driver's graph: its default and flags, and its context.
 pub type Value = ([u32; 2], CUcontext);
 
 /// The place of the next node in a graph and its bodies.
@@ -81,12 +81,12 @@ pub struct Bodies {
     known: Vec<Value>,
     /// The graph of each step's node, by number; 0 for a step without a node.
     places: Vec<u32>,
-    /// The edges from the next node to each of those before it, if a step has given them.
+    /// The edges from the next node to each of those before it, if a step has set them.
     edges: Option<Vec<CUgraphEdgeData>>,
 }
 
 impl Bodies {
-    /// Nothing but the graph itself, which has these values.
+    /// The graph itself without bodies. It already has these values.
     pub fn new(root: CUgraph, known: Vec<Value>) -> Self {
         Self {
             root,
@@ -103,13 +103,13 @@ impl Bodies {
         }
     }
 
-    /// Executes a step, behind the nodes of others, and returns its node, NULL for a step that has none. `own` is the
-    /// node of a launch that kernels update. `left` steps follow.
+    /// Executes a step after other nodes, and returns its node, or NULL for a step without one. `own` is the node of a
+    /// launch that kernels update. `left` is the number of steps that follow.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a step that has no place here; `CUDA_ERROR_NOT_SUPPORTED` if the driver counts
-    /// values in another way; or the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` for a step that is not allowed here; `CUDA_ERROR_NOT_SUPPORTED` if the driver numbers
+    /// values differently; the driver's error code.
     pub fn add(
         &mut self,
         made: &Made,
@@ -134,7 +134,7 @@ impl Bodies {
                 (Made::Conditional(value, [of, count], context), _) => {
                     self.conditional(whole, *value, (*of, *count, left), *context)?
                 }
-                // The node is in the graph itself.
+                // Such a node must be in the graph itself.
                 (_, Some(_)) if place.number != 1 => return Err(CUDA_ERROR_NOT_SUPPORTED),
                 (_, Some(node)) => made.take(place.graph, node, whole).map(|()| node)?,
                 (_, None) => made.add(place.graph, whole)?,
@@ -176,17 +176,17 @@ impl Bodies {
         &self.known
     }
 
-    /// A step has no node, and nothing waits for it.
+    /// Skips a step without a node, for which nothing waits.
     pub fn skip(&mut self) -> CUgraphNode {
         self.places.push(0);
         std::ptr::null_mut()
     }
 
-    /// The list is over.
+    /// Ends the list.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if bodies are missing, or the step whose edges were said.
+    /// `CUDA_ERROR_INVALID_VALUE` if bodies are missing, or the step for which edges were set.
     pub fn end(self) -> Result<(), CUresult> {
         if self.open.is_empty() && self.edges.is_none() {
             Ok(())
@@ -195,7 +195,7 @@ impl Bodies {
         }
     }
 
-    /// Makes a value, whose number the client knows already.
+    /// Makes a value, whose number the client already knows.
     fn value(&mut self, [default, flags]: [u32; 2], context: CUcontext) -> Result<(), CUresult> {
         let asked = ([default, flags], context);
         if let Some(known) = self.known.get(self.values) {
@@ -232,7 +232,7 @@ impl Bodies {
         context: CUcontext,
     ) -> Result<CUgraphNode, CUresult> {
         let place = self.at.take().ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // Each body has a step of its own, and the driver makes as many graphs as it is asked for.
+        // Each body needs a step of its own, so limit the number of graphs that the driver is asked to make.
         if value == 0 || value > self.values as u64 || count == 0 || count as usize >= left {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

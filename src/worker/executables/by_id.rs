@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The client's objects of one kind, by the ids that it chose.
+//! The client's objects of one kind, by ids that the client has chosen.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,21 +9,21 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-/// No object that is made has an id from here on.
+/// Ids from here on are never assigned.
 const RESERVED: u64 = 1 << 56;
 
 /// An object that ends with the first of its contexts.
 pub trait Owned {
     /// Its kind.
     type Kind: Object;
-    /// The most of a client.
+    /// The maximum number of a client.
     const MOST: usize;
 
-    /// Whether it is in a context.
+    /// Whether it belongs to a context.
     fn is_in(&self, context: u64) -> bool;
 }
 
-/// See the module's page. An object also stays as long as a command uses it.
+/// See the module's documentation. An object also exists as long as a command uses it.
 pub struct ById<T>(Mutex<HashMap<u64, Arc<T>>>);
 
 impl<T> Default for ById<T> {
@@ -37,16 +37,16 @@ impl<T: Owned> ById<T> {
         self.0.lock()
     }
 
-    /// Their number.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Checks that an id can become that of another object.
+    /// Checks that an id can be assigned to another object.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is in use; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is invalid or in use; `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
     pub fn check(&self, id: u64) -> Result<(), CUresult> {
         Self::check_in(&self.lock(), id)
     }
@@ -61,11 +61,12 @@ impl<T: Owned> ById<T> {
         }
     }
 
-    /// Adds an object if all its contexts live, of which `are_live` tells.
+    /// Adds an object if all its contexts exist, which `are_live` checks.
     ///
     /// # Errors
     ///
-    /// As [`Self::check`]: another thread may have taken the id meanwhile. `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    /// As [`Self::check`], because another thread may have taken the id in the meantime;
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
     pub fn add(
         &self,
         id: u64,
@@ -75,9 +76,9 @@ impl<T: Owned> ById<T> {
         let object = Arc::new(object);
         let mut all = self.lock();
         Self::check_in(&all, id)?;
-        // A context that is about to end has ended the objects that it has found so far.
+        // The end of a context ends only the objects that were added before.
         if !are_live(&object) {
-            // The object ends after the lock.
+            // The object is dropped without the lock.
             drop(all);
             return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
@@ -85,7 +86,7 @@ impl<T: Owned> ById<T> {
         Ok(())
     }
 
-    /// The one with this id.
+    /// The object with this id.
     ///
     /// # Errors
     ///
@@ -95,7 +96,7 @@ impl<T: Owned> ById<T> {
         found.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// Ends one.
+    /// Ends an object.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl<T: Owned> ById<T> {
         gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// A context is about to end: the objects in it end when this returns.
+    /// Ends the objects in a context that is about to end, before this returns.
     pub fn end_in(&self, context: u64) {
         let gone: Vec<_> = {
             let mut all = self.lock();

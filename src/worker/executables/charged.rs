@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The device memory of executable graphs, in the VM's limit.
+//! Charges the device memory of executable graphs to the VM's limit.
 //!
-//! The driver keeps an executable graph's memory on its GPU, and does not report its size; when the graph ends the
-//! driver keeps the memory for the next one. On an H200 (driver 580.159.04) 512 graphs of one kernel took 112 KiB each,
-//! 512 of 200 kernels 460 KiB each, 64 of 2000 1 MiB each, and their ends returned nothing. So a client is charged for
-//! the peak of its graphs, until it ends.
+//! The driver keeps an executable graph's memory on its GPU, and does not report its size; when the graph ends, it
+//! keeps the memory for the next one. On an H200 (driver 580.159.04), 512 graphs of one kernel took 112 KiB each, 512
+//! graphs of 200 kernels 460 KiB each, 64 graphs of 2000 kernels 1 MiB each, and their ends returned nothing. So a
+//! client is charged for the peak of its graphs, until it ends.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,7 +24,7 @@ struct Used {
 #[derive(Debug, Clone, Default)]
 pub struct Account(Arc<Mutex<HashMap<CUdevice, Used>>>);
 
-/// The bytes of an executable graph of so many nodes.
+/// The size of an executable graph with this number of nodes.
 pub fn bytes_of(nodes: usize) -> u64 {
     graph_step::BYTES + graph_step::BYTES_OF_STEP * nodes as u64
 }
@@ -42,11 +42,11 @@ impl Account {
         self.0.lock()
     }
 
-    /// Counts so many bytes, and charges a new peak.
+    /// Adds bytes, and charges a new peak.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the VM's limit.
     pub fn take(
         &self,
         memory: &DeviceMemory,
@@ -61,13 +61,13 @@ impl Account {
             used.charged += missing;
             missing
         };
-        // It is given back with this, should it be refused.
+        // Dropping this removes the bytes again if the charge is refused.
         let taken = Taken {
             account: self.clone(),
             device,
             bytes,
         };
-        // Not with the lock: this may wait for others to give memory back.
+        // Without the lock: this may wait for other processes to return memory.
         match memory.reserve(device, missing) {
             Ok(charge) => {
                 let mut all = self.lock();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Executable graphs that kernels launch too (`CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`).
+//! Executable graphs that kernels can launch too (`CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`).
 //!
-//! The driver lets such a graph have no empty nodes, which a graph that is a node leaves behind in the client's list.
-//! So a step that waits for one waits for the steps before that. The driver gives the graph a name, which kernels use
-//! and programs keep, so an update changes the driver's object and makes no new one.
+//! The driver allows no empty nodes in such a graph, and a child graph leaves empty nodes in the client's list. So a
+//! step that waits for one waits for the steps before it. The driver gives the graph a name that kernels use and
+//! programs store, so an update changes the driver's object and does not make a new one.
 
 use gpgpu_graphs::abi::{CUgraphExecUpdateResultInfo, DEVICE_LAUNCH, updated};
 use gpgpu_protocol::{
@@ -14,17 +14,17 @@ use gpgpu_protocol::{
 use super::{Executable, Graph, Handles, MOST_STEPS};
 use crate::{cuda::driver, worker::session::Session};
 
-/// The number of an edge to all of a step, which sorts before the others.
+/// The number of an edge that waits for the whole step. It sorts before the others.
 const WHOLE: u64 = 0;
 
-/// Whether flags of an instantiation say that kernels launch the graph too.
+/// Whether the flags of an instantiation allow kernels to launch the graph.
 pub fn is_direct(flags: u64) -> bool {
     flags & DEVICE_LAUNCH != 0
 }
 
-/// The same steps, with copies in the context of the first launch or fill.
+/// The same steps, with all copies in the context of the first launch or fill.
 ///
-/// NVIDIA's driver (580) takes a copy in another context only if its memory is of `cuMemAlloc`. Memory of the client is
+/// NVIDIA's driver (580) accepts a copy in another context only for memory of `cuMemAlloc`. The client's memory is
 /// mapped.
 pub fn in_one_context(mut steps: Vec<GraphStep>) -> Vec<GraphStep> {
     let mut kernels = steps
@@ -37,18 +37,18 @@ pub fn in_one_context(mut steps: Vec<GraphStep>) -> Vec<GraphStep> {
     steps
 }
 
-/// The same steps, none of which waits for a step that does nothing. Those steps stay, without a node.
+/// The same steps, with no step that waits for an empty one. The empty steps remain, without a node.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` if a step waits for a later one, or has other edges than dependencies;
-/// `CUDA_ERROR_OUT_OF_MEMORY` if more than a graph can have steps take the place of dependencies: each step that does
-/// nothing can multiply them.
+/// `CUDA_ERROR_INVALID_VALUE` if a step waits for a later one, or has edges other than dependencies;
+/// `CUDA_ERROR_OUT_OF_MEMORY` if the replaced dependencies exceed the limit of steps, because each empty step can
+/// multiply them.
 pub fn without_joins(steps: &[GraphStep]) -> Result<Vec<GraphStep>, CUresult> {
     let bad = CUDA_ERROR_INVALID_VALUE;
     let mut done: Vec<GraphStep> = Vec::with_capacity(steps.len());
     let mut added = 0_usize;
-    // The step that gives the edges of the next one.
+    // The step that sets the edges of the next one.
     let mut ahead = None;
     for step in steps {
         if step.kind == kind::EDGES {
@@ -75,14 +75,14 @@ pub fn without_joins(steps: &[GraphStep]) -> Result<Vec<GraphStep>, CUresult> {
         }
         after.sort_unstable();
         after.dedup();
-        // A wait for all of a step is a wait for a part of it, too.
+        // A wait for a whole step includes a wait for a part of it.
         let mut waited = None;
         after.retain(|(of, edge)| match *edge {
             WHOLE => waited.replace(*of) != Some(*of),
             _ => waited != Some(*of),
         });
         match ahead.take() {
-            // There is no node for the edges.
+            // An empty step has no node for the edges.
             Some(at) if step.kind == kind::NOTHING => done[at].kind = kind::NOTHING,
             Some(at) => done[at].numbers = after.iter().map(|(_, edge)| *edge).collect(),
             None => {}
@@ -100,7 +100,7 @@ impl Executable {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if they do not: then the driver's handle is an address of this process.
+    /// `CUDA_ERROR_INVALID_VALUE` if kernels cannot launch it: the driver's handle is then an address of this process.
     pub fn handle(&self) -> Result<u64, CUresult> {
         if is_direct(self.flags) {
             Ok(self.handles().exec as u64)
@@ -109,7 +109,7 @@ impl Executable {
         }
     }
 
-    /// The same changes, with copies where [`in_one_context`] has put them.
+    /// The same changes, with copies in the context to which [`in_one_context`] has moved them.
     pub fn in_its_context(&self, changes: &[GraphChange]) -> Vec<GraphChange> {
         let mut changes = changes.to_vec();
         let handles = self.handles();
@@ -125,12 +125,13 @@ impl Executable {
 }
 
 impl Handles {
-    /// Has the driver's object take another graph's steps.
+    /// Updates the driver's object to another graph's steps.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if a step is of another kind: it may have a node here and none there. The driver's;
-    /// then the object may have some of the steps of each, and cannot be launched until it takes another graph's.
+    /// `CUDA_ERROR_INVALID_VALUE` if a step is of another kind, because only one of the two may have a node; the
+    /// driver's error code. After a driver's error the object may have steps of both graphs, and cannot be launched
+    /// until another update succeeds.
     pub fn become_graph(&mut self, session: &Session, mut graph: Graph) -> Result<(), CUresult> {
         graph.check(session)?;
         let (own, other) = (self.graph.steps.iter(), graph.steps.iter());
@@ -146,12 +147,12 @@ impl Handles {
         let updated =
             unsafe { driver::cuGraphExecUpdate_v2(self.exec, graph.raw, (&raw mut info).cast()) };
         if let Err(code) = updated {
-            // Only this one promises that nothing has changed.
+            // Only this code guarantees that nothing has changed.
             self.is_torn |= code != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
             return Err(code);
         }
         self.is_torn = true;
-        // The driver knows nodes of an executable graph by those that it was made of, so those stay.
+        // The driver identifies nodes of an executable graph by the nodes from which it was made, so those remain.
         for (index, step) in graph.steps.drain(..).enumerate() {
             let kept = &mut self.graph.steps[index];
             (kept.context, kept.uses) = (step.context, step.uses);

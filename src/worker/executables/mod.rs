@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The client's executable graphs.
 //!
-//! A graph of the driver's is made of the client's list of steps, node by node. Each step is checked as the command
-//! that does the same in a stream ([`step`]). Objects of an executable graph may end before it: each launch checks that
-//! they still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]). The
-//! driver's nodes of launches that kernels update exist before the graph ([`updatable`]).
+//! A driver's graph is made from the client's list of steps, node by node. Each step is checked like the command that
+//! does the same in a stream ([`step`]). Objects of an executable graph may end before it: each launch checks that they
+//! still exist, because the driver does not. Recorded calls of libraries are parts of graphs ([`part`]). The driver's
+//! nodes of launches that kernels update are made before the graph ([`updatable`]).
 
 mod bodies;
 mod by_id;
@@ -48,17 +48,17 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// The most steps of one.
+/// The maximum number of steps of a graph.
 pub const MOST_STEPS: usize = 1 << 18;
-/// The maximum number of steps of all of a client's graphs, with the nodes of parts and an eighth for each dependency:
-/// each step costs the driver a kilobyte or so of the host's memory.
+/// The maximum number of steps of all graphs of a client. The nodes of parts are included, and an eighth for each
+/// dependency: each step costs about a kilobyte of the host's memory in the driver.
 const MOST_STEPS_OF_ALL: usize = 1 << 20;
 
-/// Counts something towards the client's limit, all of it or nothing.
+/// Adds to a counter that is limited for the client, completely or not at all.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+/// `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
 fn reserve(counted: &AtomicUsize, more: usize) -> Result<(), CUresult> {
     let add = |now: usize| {
         now.checked_add(more)
@@ -68,7 +68,7 @@ fn reserve(counted: &AtomicUsize, more: usize) -> Result<(), CUresult> {
     done.map(drop).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-/// The steps counted towards the client's limit, until this is dropped.
+/// Steps that are counted towards the client's limit, until this is dropped.
 struct Counted(Arc<AtomicUsize>, usize);
 
 impl Counted {
@@ -93,23 +93,23 @@ impl Drop for Counted {
     }
 }
 
-/// A graph of the driver's, made of steps.
+/// A driver's graph, made from steps.
 struct Graph {
     raw: CUgraph,
     nodes: Vec<CUgraphNode>,
     steps: Vec<Kept>,
-    /// The GPUs that its steps are on.
+    /// The GPUs of its steps.
     gpus: BTreeSet<usize>,
-    /// These and the GPUs whose memory its copies and fills touch, a bit for each.
+    /// These and the GPUs whose memory its copies and fills access, a bit for each.
     given: u64,
-    /// The contexts that it runs in.
+    /// The contexts of its steps.
     contexts: BTreeSet<u64>,
     counted: Counted,
-    /// The nodes that it was begun with, whose graph it is, if kernels update launches of it.
+    /// The nodes with which it was begun, if kernels update launches of it. Its graph belongs to them.
     taking: Option<Taking>,
 }
 
-/// The GPUs whose memory a step touches, a bit for each, if the client may have memory on several.
+/// The GPUs whose memory a step accesses, a bit for each, if the client may have memory on several.
 fn touched(session: &Session, uses: &Uses) -> u64 {
     if !session.gates.spans() {
         return 0;
@@ -118,7 +118,7 @@ fn touched(session: &Session, uses: &Uses) -> u64 {
     gpus.fold(0, |all, gpu| all | bit(gpu))
 }
 
-/// The kept part of a step.
+/// The information about a step that is kept.
 struct Kept {
     kind: u32,
     context: u64,
@@ -237,9 +237,9 @@ impl Graph {
 struct Handles {
     exec: CUgraphExec,
     graph: Graph,
-    /// Its memory on each GPU where it has steps.
+    /// Its memory on each GPU of its steps.
     _taken: Vec<Taken>,
-    /// Whether an update has failed half-way: what the driver's object uses is not known then.
+    /// Whether an update has failed half-way: the objects that the driver's graph uses are then unknown.
     is_torn: bool,
 }
 
@@ -298,7 +298,7 @@ impl Handles {
         unsafe { driver::cuGraphNodeSetEnabled(self.exec, self.graph.nodes[index], enabled.into()) }
     }
 
-    /// Has a step be left out, or not.
+    /// Enables or disables a step.
     fn set_enabled(&mut self, index: usize, enabled: bool) -> Result<(), CUresult> {
         if self.graph.steps[index].enabled != enabled {
             self.enable(index, enabled)?;
@@ -308,12 +308,12 @@ impl Handles {
     }
 }
 
-/// An executable graph. It ends with the last command that uses it.
+/// An executable graph. It exists until the last command that uses it ends.
 pub struct Executable {
     flags: u64,
-    /// The contexts that it runs in, which never change: it ends with the first of them.
+    /// The contexts of its steps, which never change: it ends with the first of them.
     contexts: BTreeSet<u64>,
-    /// The GPUs to which a launch gives work, a bit for each.
+    /// The GPUs to which a launch submits work, a bit for each.
     gpus: AtomicU64,
     handles: Mutex<Handles>,
 }
@@ -323,8 +323,8 @@ impl Executable {
         self.handles.lock()
     }
 
-    /// Launches it in a stream of the current context. The gate counts it for as many commands as it has launches,
-    /// copies and fills.
+    /// Launches it in a stream of the current context. The gate counts one command for each of its launches, copies and
+    /// fills.
     ///
     /// # Errors
     ///
@@ -340,12 +340,12 @@ impl Executable {
         unsafe { driver::cuGraphLaunch(handles.exec, stream) }
     }
 
-    /// The GPUs to which a launch gives work, a bit for each.
+    /// The GPUs to which a launch submits work, a bit for each.
     pub fn gpus(&self) -> u64 {
         self.gpus.load(Ordering::Relaxed)
     }
 
-    /// Brings it to its GPUs, in the order of a stream.
+    /// Uploads it to its GPUs, in the order of a stream.
     ///
     /// # Errors
     ///
@@ -362,8 +362,8 @@ impl Executable {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for other contexts or another number of steps; the driver's. It is unchanged then,
-    /// unless kernels launch it too: then see [`Handles::become_graph`].
+    /// `CUDA_ERROR_INVALID_VALUE` for other contexts or another number of steps; the driver's error code. It is
+    /// unchanged in that case, unless kernels can launch it; see [`Handles::become_graph`].
     pub fn update(&self, session: &Session, steps: &[GraphStep]) -> Result<(), CUresult> {
         let graph = Graph::new(session, steps, self.flags)?;
         let mut handles = self.handles();
@@ -375,7 +375,7 @@ impl Executable {
             self.gpus.fetch_or(given, Ordering::Relaxed);
             handles.become_graph(session, graph)?;
         } else {
-            // The driver has rules of its own for updates in place.
+            // The driver restricts updates in place, so a new object is made.
             *handles = Handles::new(session, graph, self.flags)?;
         }
         // A launch by another thread that has passed fewer gates is refused.
@@ -383,11 +383,12 @@ impl Executable {
         Ok(())
     }
 
-    /// Changes steps. If the driver refuses one, those before it have changed.
+    /// Changes steps. If the driver refuses one, the steps before it have changed.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such step, or it is of another kind or context; or the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such step, or it is of another kind or context; the driver's error
+    /// code.
     pub fn set(&self, session: &Session, changes: &[GraphChange]) -> Result<(), CUresult> {
         let changes = match is_direct(self.flags) {
             true => Cow::Owned(self.in_its_context(changes)),
@@ -427,7 +428,7 @@ impl Owned for Executable {
     }
 }
 
-/// A client's executable graphs, and the pieces of graphs that the driver has before them.
+/// A client's executable graphs, and the parts and nodes that exist before them.
 #[derive(Default)]
 pub struct Executables {
     /// The executable graphs.
@@ -451,7 +452,7 @@ impl Executables {
     ///
     /// # Errors
     ///
-    /// As [`ById::add`]; `CUDA_ERROR_OUT_OF_MEMORY` past the limits; or the driver's.
+    /// As [`ById::add`]; `CUDA_ERROR_OUT_OF_MEMORY` above the limits; the driver's error code.
     pub fn make(
         &self,
         session: &Session,
@@ -472,8 +473,8 @@ impl Executables {
         self.graphs.add(id, executable, are_live)
     }
 
-    /// Records the work of `body` in the stream that it gets, as a part of this id in the current context, and returns
-    /// the number of the part's commands: 0 if there is none.
+    /// Records the work that `body` submits to the stream that it gets, as a part with this id in the current context.
+    /// Returns the number of the part's commands; 0 if there is no work.
     ///
     /// # Errors
     ///
@@ -499,7 +500,7 @@ impl Executables {
         Ok((done, Ok(commands)))
     }
 
-    /// A context is about to end, with everything in it.
+    /// Prepares for the end of a context: ends everything in it.
     pub fn end_context(&self, context: u64) {
         self.graphs.end_in(context);
         self.parts.end_in(context);
@@ -537,7 +538,7 @@ pub fn check_edges() -> Result<(), CUresult> {
     checked
 }
 
-/// Checks whether graphs can have a value that conditional steps depend on, in the current context.
+/// Checks whether graphs in the current context can have a value on which conditional steps depend.
 ///
 /// # Errors
 ///

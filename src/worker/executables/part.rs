@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Parts of graphs: the recorded GPU work of a library's call.
 //!
-//! The library's work is captured in a stream that lives for the one call and that no other code knows: so nothing else
-//! gets into the part, and no other command meets a captured stream. The mode of the capture is the relaxed one, which
-//! forbids other threads nothing.
+//! The library's work is captured in a stream that exists only for this call and that no other code knows. So no other
+//! work gets into the part, and no other command uses a captured stream. The capture uses the relaxed mode, which does
+//! not restrict other threads.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,16 +20,16 @@ use gpgpu_protocol::{api::GraphPart, cuda::*};
 use super::Owned;
 use crate::{cuda::driver, worker::captures};
 
-/// The maximum depth of a library's graphs in each other.
+/// The maximum nesting depth of a library's graphs.
 const DEEPEST: usize = 8;
 
 /// A part.
 #[derive(Debug)]
 pub struct Part {
     raw: CUgraph,
-    /// The id of the context that it is in.
+    /// The id of its context.
     pub(super) context: u64,
-    /// Launches, copies and fills.
+    /// The number of launches, copies and fills.
     pub commands: u64,
     /// The counter of nodes and the number of nodes counted there.
     counted: Option<(Arc<AtomicUsize>, usize)>,
@@ -51,7 +51,7 @@ impl Drop for Part {
     }
 }
 
-/// The reason for the absence of a part.
+/// The reason why there is no part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// The error.
@@ -66,8 +66,8 @@ impl From<CUresult> for Refused {
     }
 }
 
-/// Whether an end of a copy stays there as long as the part: an array or device memory. The buffers of the recorded
-/// call are this process's own, and end with it.
+/// Whether the memory of a copy exists as long as the part: an array or device memory. The buffers of the recorded call
+/// belong to this process, and end with the call.
 fn stays(kind: CUmemorytype, address: CUdeviceptr, type_of: impl Fn(u64) -> CUmemorytype) -> bool {
     match kind {
         CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY => true,
@@ -76,7 +76,7 @@ fn stays(kind: CUmemorytype, address: CUdeviceptr, type_of: impl Fn(u64) -> CUme
     }
 }
 
-/// The type of the memory at an address; 0 if CUDA knows of none.
+/// The type of the memory at an address; 0 if it is not CUDA's.
 fn type_of(address: u64) -> CUmemorytype {
     let mut of: CUmemorytype = 0;
     // SAFETY: the pointer is to a value that lives across the call and is as large as the attribute; the address is
@@ -95,7 +95,7 @@ fn type_of(address: u64) -> CUmemorytype {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for one from or to memory of the host.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a copy from or to host memory.
 fn check_copy(node: CUgraphNode) -> Result<(), Refused> {
     // SAFETY: all members are numbers and pointers, of which zero is a value.
     let mut of: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
@@ -111,11 +111,11 @@ fn check_copy(node: CUgraphNode) -> Result<(), Refused> {
     }
 }
 
-/// The nodes of a graph of the driver's.
+/// The nodes of a driver's graph.
 ///
 /// # Errors
 ///
-/// The driver's.
+/// The driver's error code.
 pub fn nodes_of(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
     let mut count = 0;
     // SAFETY: the graph is the driver's; NULL asks for the number alone.
@@ -128,12 +128,12 @@ pub fn nodes_of(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
     Ok(nodes)
 }
 
-/// Nodes, and how many of them are launches, copies and fills.
+/// The number of nodes, and the number of launches, copies and fills among them.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events,
-/// copies from or to memory of the host.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: allocations, host functions, events,
+/// copies from or to host memory.
 fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
     let (mut all, mut commands, mut memory) = (0, 0, 0);
     for node in nodes_of(graph)? {
@@ -156,7 +156,7 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
                         let (more, given) = count(child, depth + 1)?;
                         (all, commands) = (all + more, commands + given);
                     }
-                    // The software GPU's libraries have no nodes to show.
+                    // The software GPU cannot list the nodes of its libraries.
                     Err(CUDA_ERROR_NOT_SUPPORTED) => commands += 1,
                     Err(code) => return Err(code.into()),
                 }
@@ -168,7 +168,7 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
                 unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut of).cast()) }?;
                 memory += of.bytesize as u64;
             }
-            // Its allocation is refused already.
+            // The allocation is refused already.
             kind::MEM_FREE if memory > 0 => {}
             _ => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.into()),
         }
@@ -180,13 +180,13 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
     Ok((all, commands))
 }
 
-/// A stream that records, for as long as this lives.
+/// A stream for a recording.
 #[derive(Debug)]
 pub struct Recorder {
     stream: CUstream,
-    /// The permission to capture, while it records.
+    /// The permission to capture during the recording.
     open: RefCell<Option<RwLockWriteGuard<'static, ()>>>,
-    /// The recording, once it is over.
+    /// The recording, once it has ended.
     outcome: Cell<Result<CUgraph, CUresult>>,
 }
 
@@ -209,7 +209,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error code.
     pub fn new() -> Result<Self, CUresult> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: the pointer is to a value that lives across the call.
@@ -226,11 +226,11 @@ impl Recorder {
         self.stream as u64
     }
 
-    /// Records the stream's work from here on.
+    /// Begins to record the stream's work.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error code.
     pub fn begin(&self) -> Result<(), CUresult> {
         let open = captures::capture();
         // SAFETY: the stream is this one's own.
@@ -239,7 +239,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the recording. [`Recorder::finish`] returns the reason if there is nothing to record.
+    /// Ends the recording. If there is none, [`Recorder::finish`] returns the reason.
     pub fn stop(&self) {
         let mut graph = std::ptr::null_mut();
         if let Some(_open) = self.open.take() {
@@ -253,7 +253,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// The driver's; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for work that a part cannot have;
+    /// The driver's error code; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for work that a part cannot have;
     /// `CUDA_ERROR_OUT_OF_MEMORY` if the client has reached its limit of nodes.
     pub fn finish(
         &self,
@@ -296,7 +296,7 @@ impl Part {
         self.raw
     }
 
-    /// Nodes.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.counted.as_ref().map_or(0, |(_, nodes)| *nodes)
     }

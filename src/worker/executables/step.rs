@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Steps of executable graphs, as the driver takes them.
+//! Steps of executable graphs in the driver's form.
 
 use std::{
     ffi::c_void,
@@ -32,18 +32,18 @@ use crate::{
 /// The callbacks of the one client of this process: the targets of a graph's calls.
 static CALLBACKS: OnceLock<&'static Callbacks> = OnceLock::new();
 
-/// A launch of a graph has reached a call of the program, whose number is in the place of its data.
+/// Called when a launch of a graph has reached a call of the program. The data is the number of the callback.
 unsafe extern "C" fn call(number: *mut c_void) {
     if let Some(callbacks) = CALLBACKS.get() {
         callbacks.run(number as u64, 0, CUDA_SUCCESS);
     }
 }
 
-/// A step as the driver takes it.
+/// A step in the driver's form.
 pub enum Made {
     Launch {
         params: CUDA_KERNEL_NODE_PARAMS,
-        /// The parameters of `params`.
+        /// The storage of the parameters in `params`.
         _pointers: Vec<*mut c_void>,
         _bytes: Vec<u8>,
         attributes: Vec<(CUlaunchAttributeID, CUlaunchAttributeValue)>,
@@ -53,7 +53,7 @@ pub enum Made {
     Call(CUDA_HOST_NODE_PARAMS),
     Words {
         params: CUDA_BATCH_MEM_OP_NODE_PARAMS,
-        /// The parameters of `params`.
+        /// The storage of the parameters in `params`.
         _ops: Vec<CUstreamBatchMemOpParams>,
     },
     Nothing,
@@ -62,9 +62,9 @@ pub enum Made {
     Part(Arc<Part>),
     /// A value's default and flags, and its context.
     Value([u32; 2], CUcontext),
-    /// The number of a value, the type of a node and how many bodies it has, and its context.
+    /// The number of a value, the type of a node and the number of its bodies, and its context.
     Conditional(u64, [u32; 2], CUcontext),
-    /// The mark of a list.
+    /// A mark of the list, without a node.
     Mark,
 }
 
@@ -73,21 +73,21 @@ pub enum Made {
 pub struct Uses {
     /// Functions, kernels, events and arrays, with the driver's handles.
     pub objects: Vec<(u64, u64)>,
-    /// Addresses and bytes.
+    /// Addresses and sizes.
     pub memory: Vec<(u64, usize)>,
-    /// Launches, copies, fills and batches of words.
+    /// The number of launches, copies, fills and batches of memory operations.
     pub commands: u64,
 }
 
-/// A context in which steps are, as the driver has it. Most steps of a list are in one.
+/// The context of steps, with the driver's handles. Most steps of a list are in one context.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// Its id.
     id: u64,
     /// The context of a launch.
     raw: CUcontext,
-    /// The id of its second context: a green context's multiprocessors are for kernels, so it is the primary context
-    /// then.
+    /// The id of the context of its other steps: a green context's multiprocessors are for kernels, so other steps are
+    /// in its primary context.
     home: u64,
     /// The driver's handle of that.
     raw_home: CUcontext,
@@ -96,7 +96,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Of the current context, which has this id.
+    /// The place of the current context, which has this id.
     fn new(session: &Session, id: u64) -> Result<Self, CUresult> {
         let home = session.objects.home(id);
         Ok(Self {
@@ -166,7 +166,7 @@ fn launch(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses
     Ok((made, uses))
 }
 
-/// Numbers of a step.
+/// The numbers of a step.
 pub(super) fn numbers<const N: usize>(step: &GraphStep) -> Result<[usize; N], CUresult> {
     let all: [u64; N] = (step.numbers.as_slice())
         .try_into()
@@ -174,7 +174,7 @@ pub(super) fn numbers<const N: usize>(step: &GraphStep) -> Result<[usize; N], CU
     Ok(all.map(|number| number as usize))
 }
 
-/// Bytes from the first to the last of a box.
+/// The number of bytes from the first to the last of a box.
 fn extent(
     (pitch, slice): (usize, usize),
     (width, height, depth): (usize, usize, usize),
@@ -246,7 +246,7 @@ fn copy(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses),
     ))
 }
 
-/// A copy of a box, of which an array is one end at least. The driver sees to it that the box lies in that.
+/// A copy of a box with at least one array. The driver checks that the box is inside the array.
 fn boxed(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses), CUresult> {
     let of = BoxCopy::of_numbers(&step.numbers).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let size = [of.width, of.height, of.depth];
@@ -352,8 +352,8 @@ fn event(session: &Session, step: &GraphStep) -> Result<(CUevent, Uses), CUresul
     Ok((entry.raw as CUevent, uses))
 }
 
-/// Checks a step, in its own context, and gives it as the driver takes it. `last` is where the step before was, and
-/// becomes where this one is, if it is in a context.
+/// Checks a step in its context, and converts it to the driver's form. `last` is the context of the previous step, and
+/// becomes that of this step if it has one.
 pub fn make(
     session: &Session,
     step: &GraphStep,
@@ -405,7 +405,7 @@ pub fn make(
     }
 }
 
-/// The same of a step that is in no context.
+/// The same for a step without a context.
 fn elsewhere(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
     match step.kind {
         kind::CALL => {
@@ -449,7 +449,7 @@ pub fn can_be_disabled(of: u32) -> bool {
 }
 
 impl Made {
-    /// Adds it to a graph.
+    /// Adds it to a graph, after other nodes.
     pub fn add(&self, graph: CUgraph, after: &[CUgraphNode]) -> Result<CUgraphNode, CUresult> {
         let mut node = std::ptr::null_mut();
         let (to, first, count) = (&raw mut node, after.as_ptr(), after.len());
@@ -499,11 +499,11 @@ impl Made {
         Ok(node)
     }
 
-    /// Has the node of a launch do this, behind others.
+    /// Makes the node of a launch do this, after other nodes.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if this is no launch; the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` if this is not a launch; the driver's error code.
     pub fn take(
         &self,
         graph: CUgraph,
@@ -532,7 +532,7 @@ impl Made {
         )
     }
 
-    /// Has a node of an executable graph do this.
+    /// Makes a node of an executable graph do this.
     pub fn set(&self, exec: CUgraphExec, node: CUgraphNode) -> Result<(), CUresult> {
         // SAFETY: as above; the node is one of the graph that the executable one was made of.
         unsafe {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Requests of a hostile client for graphs, and objects that end beside them, on [`crate::cuda::double`].
+//! Graph requests of a hostile client, and objects that end before their graphs, on [`crate::cuda::double`].
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -61,7 +61,7 @@ fn of(rig: &Rig, of: u32) -> GraphStep {
     }
 }
 
-/// Its value begins with an event, which the driver would take for a pointer.
+/// Its value begins with an event, which the driver would use as a pointer.
 #[test]
 fn no_attribute_of_a_step_names_an_event() {
     let rig = Rig::new();
@@ -131,7 +131,7 @@ fn check_graph(rig: &Rig, all: &[GraphStep]) {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Makes a graph of a step that was changed.
+/// Makes a graph with a changed step.
 fn make_changed(rig: &Rig, kind: u32, change: impl FnOnce(&mut GraphStep)) -> CUresult {
     let mut step = of(rig, kind);
     change(&mut step);
@@ -143,7 +143,7 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
     let (rig, all) = with_graph();
     let before = double::calls("cuGraphAddKernelNode_v2");
     let wrong = |kind, change: &dyn Fn(&mut GraphStep)| make_changed(&rig, kind, change);
-    // Steps behind themselves, behind later ones, behind none.
+    // Steps that wait for themselves, for later ones, or for ones that do not exist.
     for after in [0, 1, u32::MAX] {
         assert_eq!(wrong(kind::NOTHING, &|of| of.after = vec![after]), BAD);
     }
@@ -155,7 +155,7 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
         );
         assert_ne!(wrong(kind::COPY, &|of| of.context = context), CUDA_SUCCESS);
     }
-    // The function is the first context's.
+    // The function belongs to the first context.
     assert_eq!(
         wrong(kind::LAUNCH, &|of| of.context = rig.contexts[1]),
         GONE
@@ -177,7 +177,7 @@ fn a_steps_objects_are_checked_as_a_commands_are() {
 fn a_steps_memory_sizes_and_arrays_are_checked() {
     let (rig, all) = with_graph();
     let wrong = |kind, change: &dyn Fn(&mut GraphStep)| make_changed(&rig, kind, change);
-    // Memory that is none, or shorter; sizes that overflow; too few numbers.
+    // Invalid or too short memory; sizes that overflow; too few numbers.
     for numbers in [
         vec![0, 0, 64, 64, 1, 1, 64, 1, 1],
         vec![0x1000, 0x2000, 64, 64, 1, 1, 64, 1, 1],
@@ -205,7 +205,7 @@ fn a_steps_memory_sizes_and_arrays_are_checked() {
             "{at}"
         );
     }
-    // An array that is none, of another context's kind, or not there; memory that is short; too few numbers.
+    // An array with an invalid id, or one that does not exist; too short memory; too few numbers.
     let none = object_id::<Array>(0x7000);
     for (at, number) in [
         (0, none),
@@ -260,7 +260,7 @@ fn a_refused_change_leaves_the_graph_unchanged() {
     step.object += 0x100;
     let gone = change(0, &step);
     assert_eq!(set(std::slice::from_ref(&gone)), Err(GONE));
-    // Several, of which one is wrong: none is set.
+    // If one of several changes is invalid, none is made.
     let before = double::calls("cuGraphExecKernelNodeSetParams_v2");
     assert_eq!(
         set(&[good.clone(), change(1, &of(&rig, kind::LAUNCH))]),
@@ -290,7 +290,7 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     let (plain, direct) = (id(0x60), id(0x61));
     assert_eq!(name(plain), GONE);
     assert_eq!(make(&rig, plain, &steps), CUDA_SUCCESS);
-    // The driver's handle of this one is an address of the worker.
+    // The driver's handle of this graph is an address of the worker.
     assert_eq!(name(plain), BAD);
     let made = executables.make(rig.session, direct, &steps, DEVICE_LAUNCH);
     assert_eq!(made, Ok(()));
@@ -301,7 +301,7 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     let (count, update) = (updates(), executables.graphs.find(direct).unwrap());
     assert_eq!(update.update(rig.session, &steps), Ok(()));
     assert_eq!((handle(direct), updates()), (before, count + 1));
-    // Fewer steps are another graph, and so are steps of other kinds: one of them may have no node.
+    // A list with fewer steps, or with steps of other kinds, is another graph: a step may have no node.
     let [launch, nothing] = steps.clone();
     assert_eq!(update.update(rig.session, &[launch]), Err(BAD));
     let swapped = [nothing, steps[0].clone()];
@@ -312,7 +312,7 @@ fn only_a_graph_that_kernels_launch_has_a_name_and_updates_keep_it() {
     assert_eq!(name(direct), GONE);
 }
 
-/// A driver that fails half-way may have taken some of the other steps.
+/// A driver that fails half-way may have taken some of the new steps.
 #[test]
 fn a_graph_that_kernels_launch_is_not_launched_after_half_an_update() {
     let rig = Rig::new();
@@ -331,7 +331,7 @@ fn a_graph_that_kernels_launch_is_not_launched_after_half_an_update() {
     let made = executables.make(rig.session, exec, &steps, DEVICE_LAUNCH);
     assert_eq!(made, Ok(()));
     let executable = executables.graphs.find(exec).unwrap();
-    // The driver's result of an update, and that of a launch after the end of the other list's memory.
+    // The driver's result of an update, and the result of a launch after the other list's memory was freed.
     let after = |update, launched| {
         let dptr = rig.alloc();
         double::set_graph_update(update);
@@ -349,7 +349,7 @@ fn a_graph_that_kernels_launch_is_not_launched_after_half_an_update() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Copies of such a graph are in the context of its kernels, and the client need not know.
+/// Copies of such a graph are in the context of its kernels. The client need not know this.
 #[test]
 fn a_changed_copy_of_a_graph_that_kernels_launch_may_name_its_own_context() {
     let rig = Rig::new();
@@ -370,7 +370,7 @@ fn a_changed_copy_of_a_graph_that_kernels_launch_may_name_its_own_context() {
     };
     assert_eq!(set(&steps, DEVICE_LAUNCH), Ok(()));
     assert_eq!(set(&steps, 0), Ok(()));
-    // A step of another kind is no copy.
+    // A step of another kind is not a copy.
     assert_eq!(set(&[steps[0].clone(), steps[0].clone()], 0), Err(BAD));
     assert_eq!(double::wrong(), [""; 0]);
 }
@@ -417,7 +417,7 @@ fn a_client_has_so_many_steps() {
     );
     let more = vec![nothing.clone(); MOST_STEPS + 1];
     assert_eq!(make(&rig, id(10), &more), CUDA_ERROR_OUT_OF_MEMORY);
-    // A step's dependencies count, too.
+    // A step's dependencies are counted too.
     let edges = GraphStep {
         after: vec![0; 8 * MOST_STEPS],
         ..nothing.clone()
@@ -447,7 +447,7 @@ fn a_graphs_objects_may_end_and_its_launch_is_then_refused() {
     let event = rig.events[0];
     rig.works(request::cuEventDestroy_v2 { hEvent: event }, context);
     assert_eq!(launch(&rig, id(1), rig.streams[0]), GONE);
-    // Another under its id is not the one that the driver's graph has.
+    // Another object with its id is not the one in the driver's graph.
     let again = request::cuEventCreate {
         phEvent: event,
         Flags: 0,
@@ -464,7 +464,7 @@ fn a_graphs_objects_may_end_and_its_launch_is_then_refused() {
     rig.works(request::cuModuleUnload { hmod: rig.module }, context);
     assert_eq!(launch(&rig, id(2), rig.streams[0]), GONE);
     assert_eq!(double::calls("cuGraphLaunch"), calls);
-    // With a context the graphs end that are in it.
+    // The end of a context ends the graphs in it.
     rig.works(request::cuCtxDestroy_v2 { ctx: context }, other);
     for serial in [0, 2] {
         let launch = request::cuGraphLaunch {
@@ -525,7 +525,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         };
         libraries::record(session, wanted, op, &arguments).map(|of| of.commands)
     };
-    // Commands that give the GPU nothing, commands that make something, and invalid commands.
+    // Commands that submit no work to the GPU, commands that make an object, and invalid commands.
     for (op, arguments) in [
         send("cublasSetStream_v2", &[handle, rig.streams[0]]),
         create,
@@ -538,7 +538,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
     assert_eq!(record(1, scale()).unwrap(), Ok(1));
     assert_eq!(counted(&rig), 1);
     assert_eq!(double::calls("cuStreamEndCapture"), 1);
-    // The id is taken; arguments of another length are none.
+    // The id is in use; arguments of another length are invalid.
     assert!(matches!(record(1, scale()), Ok(Ok(0)) | Err(_)) || counted(&rig) == 1);
     assert!(record(2, (scale().0, vec![1; 3])).is_err());
     let part = GraphStep {
@@ -560,7 +560,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         },
         context,
     );
-    // The executable graph keeps its objects.
+    // The executable graph keeps the objects in use.
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
     rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
     assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));
@@ -589,8 +589,8 @@ fn edges_are_those_of_the_step_behind_them() {
     assert_eq!(make(&rig, id(1), &good), CUDA_SUCCESS);
     assert_eq!(made(), before + 1);
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
-    // More or fewer than the step has, bits that mean nothing, twice, before a mark, at the end; one that waits, or is
-    // waited for.
+    // More or fewer edges than dependencies, reserved bits, a repetition, edges before a mark or at the end; edges that
+    // wait, or for which a step waits.
     for rest in [
         vec![edges(&[one]), nothing(&[0, 1])],
         vec![edges(&[one, 0, 0]), nothing(&[0, 1])],
@@ -607,7 +607,7 @@ fn edges_are_those_of_the_step_behind_them() {
     assert_eq!(made(), before + 2, "the last of them has good edges");
 }
 
-/// A launch passes the gates of all GPUs to which the graph gives work, whatever the list has become meanwhile.
+/// A launch passes the gates of all GPUs to which the graph submits work, even if the list was changed in the meantime.
 #[test]
 fn a_graph_over_several_gpus_passes_the_gates_of_all() {
     let rig = Rig::new();
@@ -646,7 +646,7 @@ fn a_graph_over_several_gpus_passes_the_gates_of_all() {
             assert_eq!(launch(&rig, exec, stream), CUDA_SUCCESS, "{list:?}");
         }
     }
-    // A command that has passed the gate of its stream alone.
+    // A command that has passed only the gate of its stream.
     let alone = |exec| {
         rig.session.enter(rig.contexts[0]).unwrap();
         find(exec).launch(rig.session, std::ptr::null_mut())
@@ -666,7 +666,7 @@ fn a_graph_over_several_gpus_passes_the_gates_of_all() {
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
     assert_eq!(changed.update(rig.session, &[copy]), Ok(()));
     assert_eq!((changed.gpus(), alone(id(1))), (here, Ok(())));
-    // The one context ends, and the graph with it.
+    // When one of its contexts ends, the graph ends.
     fill.context = context;
     assert_eq!(make(&rig, id(4), &[fill]), CUDA_SUCCESS);
     rig.works(request::cuCtxDestroy_v2 { ctx: context }, 0);
@@ -676,7 +676,7 @@ fn a_graph_over_several_gpus_passes_the_gates_of_all() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
-/// Values, conditional steps and the marks of their bodies come in the one order that makes sense.
+/// Values, conditional steps and the marks of their bodies must come in the one valid order.
 #[test]
 fn a_list_of_bodies_is_whole_or_refused() {
     let rig = Rig::new();
@@ -700,7 +700,7 @@ fn a_list_of_bodies_is_whole_or_refused() {
         assert_eq!(made, BAD, "{steps:?}");
     };
 
-    // Two bodies, the second with a node of its own, and a step behind all.
+    // Two bodies, the second with a node of its own, and a step after all of them.
     let all = [
         value.clone(),
         value.clone(),
@@ -728,24 +728,24 @@ fn a_list_of_bodies_is_whole_or_refused() {
     }
     drop(executable);
     let made = double::calls("cuGraphAddNode_v2");
-    // A beginning of it is no graph.
+    // A truncated list is invalid.
     for length in 3..12 {
         refused(2, &all[..length]);
     }
-    // Behind a step of another body, of the graph, in a body, behind a mark, behind a step that is no node.
+    // Dependencies on a step of another body, of the graph from a body, on a mark, and on a step without a node.
     for (at, behind) in [(6, 4), (4, 2), (12, 4), (12, 10), (12, 3), (12, 0), (10, 4)] {
         let mut list = all.to_vec();
         list[at].after = vec![behind];
         refused(2, &list);
     }
-    // Marks that wait.
+    // Marks with dependencies.
     for at in [1, 3, 9] {
         let mut list = all.to_vec();
         list[at].after = vec![0];
         refused(2, &list);
     }
     let before = double::calls("cuGraphAddNode_v2");
-    // Values that are none, and more bodies than there are steps: the driver is not asked.
+    // Invalid values, and more bodies than steps: these do not reach the driver.
     for (value_of, count) in [(0, 1), (2, 1), (u64::MAX, 1), (1, 0), (1, 3), (1, 1 << 31)] {
         let list = [
             value.clone(),
@@ -795,7 +795,7 @@ fn a_list_of_bodies_is_whole_or_refused() {
     ] {
         refused(2, &list);
     }
-    // In no context, and in one that is none.
+    // In no context, and in an invalid one.
     for context in [0, rig.streams[0]] {
         let wrong = GraphStep {
             context,

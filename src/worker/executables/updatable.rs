@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches of graphs that kernels update (`CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`).
 //!
-//! The driver makes the name of such a launch with its node, and the program wants the name before the graph is
-//! complete. So the driver's graph exists before the client's list of steps: with a node for each such launch, and
-//! nothing else. An executable graph is made of it. When that ends, all other nodes and the edges go, and the next list
-//! begins where this one began.
+//! The driver assigns the name of such a launch when it makes the node, and the program needs the name before the graph
+//! is complete. So the driver's graph is made before the client's list of steps, with only the nodes of such launches.
+//! An executable graph is made from it. When that ends, all other nodes and the edges are removed, and the next list
+//! begins with the same nodes.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -36,11 +36,11 @@ use crate::{cuda::driver, worker::session::Session};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Free,
-    /// An executable graph is being made of them: a node that came now would be in it, without a step.
+    /// An executable graph is being made. A node that is added now would be part of it, without a step.
     Making,
-    /// There is an executable graph of them.
+    /// An executable graph exists.
     Made,
-    /// What was added for an executable graph could not be removed.
+    /// Nodes that were added for an executable graph could not be removed.
     Torn,
 }
 
@@ -49,10 +49,10 @@ struct State {
     nodes: Vec<CUgraphNode>,
     contexts: BTreeSet<u64>,
     used: Use,
-    /// The values that conditional steps depend on, which stay in the driver's graph.
+    /// The values on which conditional steps depend. They remain in the driver's graph.
     values: Vec<Value>,
     taken: Vec<Taken>,
-    /// The counter of the client's nodes, and how many values are counted there.
+    /// The counter of the client's nodes, and the number of values counted there.
     counted: Arc<AtomicUsize>,
     counted_values: usize,
 }
@@ -93,17 +93,17 @@ impl Nodes {
         self.0.lock()
     }
 
-    /// Adds the node of a launch: its number, and its name in kernels.
+    /// Adds the node of a launch; returns its number, and its name for kernels.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for another step; `CUDA_ERROR_NOT_SUPPORTED` while an executable graph is being made;
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limits; the driver's.
+    /// `CUDA_ERROR_INVALID_VALUE` for another kind of step; `CUDA_ERROR_NOT_SUPPORTED` while an executable graph is
+    /// being made; `CUDA_ERROR_OUT_OF_MEMORY` above the limits; the driver's error code.
     pub fn add(&self, session: &Session, step: &GraphStep) -> Result<(u32, u64), CUresult> {
         if step.kind != kind::LAUNCH || !step.numbers.is_empty() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // It gets its attributes with the executable graph.
+        // It gets its attributes when the executable graph is made.
         let mut plain = step.clone();
         plain.launch.attributes.clear();
         let mut last = None;
@@ -154,11 +154,11 @@ impl Nodes {
         Ok((state.nodes.len() as u32 - 1, name))
     }
 
-    /// Takes them for an executable graph of a list with so many values.
+    /// Takes the nodes for an executable graph of a list with this many values.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if there is one; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if an executable graph exists; `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
     fn take(self: &Arc<Self>, values: usize) -> Result<Taking, CUresult> {
         let mut state = self.lock();
         if state.used != Use::Free {
@@ -179,14 +179,14 @@ impl Nodes {
     }
 }
 
-/// The nodes, as an executable graph has them until this is dropped.
+/// The nodes while an executable graph has them, until this is dropped.
 pub struct Taking {
     nodes: Arc<Nodes>,
     /// The driver's graph.
     pub raw: CUgraph,
     /// The values that it has already.
     pub values: Vec<Value>,
-    /// Those that no step has yet.
+    /// The nodes that have no step yet.
     left: Vec<Option<CUgraphNode>>,
 }
 
@@ -209,7 +209,7 @@ impl Taking {
             .map(Some)
     }
 
-    /// The node of a step, which no other step can have then; `None` for a step that kernels do not update.
+    /// Takes the node of a step, which no other step can use afterwards; `None` for a step that kernels do not update.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl Taking {
         node.map(Some).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// The driver's graph keeps the values of a list, and so these nodes end with the values' contexts.
+    /// Keeps the values of a list in the driver's graph. From then on the nodes end with the values' contexts.
     pub fn keep(&mut self, bodies: &Bodies, steps: &[GraphStep]) {
         let mut state = self.nodes.lock();
         state.values = bodies.values().to_vec();
@@ -239,11 +239,11 @@ impl Taking {
         state.contexts.extend(values.map(|of| of.context));
     }
 
-    /// Checks that each node has a step: an executable graph has all of them.
+    /// Checks that each node has a step, because an executable graph includes all of them.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if one has none.
+    /// `CUDA_ERROR_INVALID_VALUE` if a node has none.
     pub fn check(&self) -> Result<(), CUresult> {
         match self.left.iter().all(Option::is_none) {
             true => Ok(()),
@@ -251,14 +251,14 @@ impl Taking {
         }
     }
 
-    /// The executable graph is made.
+    /// Records that the executable graph was made.
     pub fn made(&self) {
         self.nodes.lock().used = Use::Made;
     }
 }
 
-/// Removes what an executable graph needed: nodes beside these, also one that a refused step has left, and edges
-/// between these.
+/// Removes everything that was added for an executable graph: other nodes, including one that a refused step has left,
+/// and the edges between these nodes.
 fn restore(raw: CUgraph, nodes: &[CUgraphNode]) -> Result<(), CUresult> {
     let kept: HashSet<_> = nodes.iter().copied().collect();
     for node in nodes_of(raw)? {
@@ -309,7 +309,7 @@ impl Owned for Nodes {
 }
 
 impl Executables {
-    /// Makes the nodes of a graph under this id, none yet.
+    /// Makes an empty set of nodes with this id.
     ///
     /// # Errors
     ///
@@ -317,7 +317,7 @@ impl Executables {
     pub fn make_nodes(&self, id: u64) -> Result<(), CUresult> {
         self.nodes.check(id)?;
         let nodes = Nodes::new(&self.counted)?;
-        // They are in no context yet.
+        // They belong to no context yet.
         self.nodes.add(id, nodes, |_| true)
     }
 }

@@ -106,7 +106,7 @@ fn an_executable_graph_has_all_nodes_of_its_graph_once() {
         ..own(0)
     };
     assert_eq!(client.make(exec(1), &[strange]), BAD);
-    // A refused list keeps nothing of them.
+    // A refused list leaves nothing in the driver's graph.
     assert_eq!(client.make(exec(1), &[own(1), own(0)]), CUDA_SUCCESS);
     assert_eq!(client.make(exec(2), &[own(0), own(1)]), REFUSED);
     let made = client.rig.session.executables.graphs.find(exec(1)).unwrap();
@@ -163,7 +163,7 @@ fn a_node_is_a_plain_launch() {
         mark(kind::END, 0, &[]),
     ];
     assert_eq!(client.make(exec(1), &inside), REFUSED);
-    // The driver's graph keeps its values, so they have to be the same ones.
+    // The driver's graph keeps its values, so the next list must have the same ones.
     assert_eq!(
         client.make(exec(1), &[value, client.own(nodes, 0)]),
         CUDA_SUCCESS
@@ -198,7 +198,7 @@ fn nodes_count_and_end_with_their_context() {
         assert_eq!(client.counted(), before + 2);
     }
     assert_eq!(client.make(exec(1), &[client.own(nodes, 0)]), CUDA_SUCCESS);
-    // The executable graph keeps them.
+    // The executable graph keeps the nodes.
     assert_eq!(
         client.run(request::gpgpuGraphNodesForget { nodes }),
         CUDA_SUCCESS

@@ -16,11 +16,11 @@ use crate::worker::{
 };
 
 thread_local! {
-    /// The driver's handle of the stream that this thread's command is for.
+    /// The driver's handle of the stream of this thread's command.
     static STREAM: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Notes the stream that the command in hand is for; 0 is the legacy stream.
+/// Records the stream of the present command; 0 is the legacy stream.
 pub fn note_stream(raw: u64) {
     STREAM.set(raw);
 }
@@ -28,7 +28,7 @@ pub fn note_stream(raw: u64) {
 #[derive(Debug)]
 struct Context {
     id: u64,
-    /// Its events that are behind nothing just now. They end with it.
+    /// Its unused events. They end with it.
     events: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ struct State {
     contexts: Vec<Context>,
 }
 
-/// One GPU's contexts of this process in which there was work.
+/// The contexts of this process on one GPU in which there was work.
 #[derive(Debug)]
 pub struct Gpu {
     common: &'static Common,
@@ -52,7 +52,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// None yet.
+    /// An empty set.
     pub fn new(common: &'static Common) -> Self {
         Self {
             common,
@@ -64,7 +64,7 @@ impl Gpu {
         self.state.lock()
     }
 
-    /// There will be work in a context.
+    /// Adds a context that will have work.
     pub fn join(&self, id: u64) {
         let mut state = self.lock();
         if !state.contexts.iter().any(|context| context.id == id) {
@@ -73,24 +73,24 @@ impl Gpu {
         }
     }
 
-    /// A context is about to end.
+    /// Prepares for the end of a context.
     pub fn leave(&self, id: u64) {
         let mut state = self.lock();
         state.contexts.retain(|context| context.id != id);
     }
 
-    /// Does something in a context that does not end meanwhile, unless it ends already.
+    /// Calls `act` in a context, which does not end during the call, unless it is ending already.
     fn inside<T>(&self, id: u64, act: impl FnOnce() -> T) -> Option<T> {
         let _uses = grace::enter(id, false);
         self.common.enter(id).ok().map(|()| act())
     }
 
-    /// Whether streams have nothing to do, but for those that wait for host callbacks. For a time in which the GPU is
-    /// given nothing.
+    /// Whether all streams are idle, except those that wait for host callbacks. Nothing may be submitted to the GPU
+    /// during this.
     pub fn is_still(&self, blocked: &Blocked) -> bool {
         let objects = &self.common.objects;
-        // Only the driver knows the streams of a green context that others wait for. Other threads' streams cannot be
-        // asked for.
+        // Only the driver knows for which streams of a green context others wait. Other threads' default streams cannot
+        // be queried.
         if self.common.any_green.load(Ordering::SeqCst) || objects.has_threads_streams() {
             return false;
         }
@@ -108,7 +108,7 @@ impl Gpu {
                     blocked.has(place, &apart) || is_busy() != Err(CUDA_ERROR_NOT_READY)
                 })
             });
-            // In a context that is gone or has failed there is no work any more.
+            // A context that has ended or failed has no work any more.
             is_still.unwrap_or(true)
         })
     }
@@ -162,7 +162,7 @@ impl Work for Gpu {
         let event = mark.event as CUevent;
         // SAFETY: the event lives while its context does, which is looked up after the mark was.
         let asked = self.inside(mark.context, || unsafe { driver::cuEventQuery(event) });
-        // In a context that is gone or has failed there is no work any more.
+        // A context that has ended or failed has no work any more.
         asked != Some(Err(CUDA_ERROR_NOT_READY))
     }
 

@@ -43,15 +43,15 @@ pub struct Gates {
 #[derive(Debug, Default)]
 struct Opened {
     by_gpu: Vec<(usize, &'static Gate<Gpu>)>,
-    /// Whether all are held, those too that are opened from now on.
+    /// Whether all are held, including those that are opened later.
     held: bool,
 }
 
-/// The right to give GPUs the work of one command, until it is dropped.
+/// The right to submit the work of one command to GPUs, until this is dropped.
 #[derive(Default)]
 pub struct Passage {
     inside: Option<Inside<'static, Gpu>>,
-    /// The other GPUs, if the command is about several.
+    /// The other GPUs, if the command uses several.
     others: Vec<Inside<'static, Gpu>>,
 }
 
@@ -64,7 +64,7 @@ impl Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        // Marks need the stream.
+        // The mark needs the recorded stream.
         self.inside = None;
         self.others.clear();
         gate::weigh(1);
@@ -79,11 +79,11 @@ impl std::fmt::Debug for Gate<Gpu> {
 }
 
 thread_local! {
-    /// The gate of the context that this thread gave work in last, with [`Common::changes`] at that time.
+    /// The gate of the context to which this thread last submitted work, with [`Common::changes`] at that time.
     static LAST: Cell<(u64, u64, Option<&'static Gate<Gpu>>)> = const { Cell::new((0, 0, None)) };
 }
 
-/// Passes a gate. A command that only orders work passes however much is in flight, if the lease is here.
+/// Passes a gate. A command that only orders work passes if this process has the lease, however much is in flight.
 fn pass(gate: &'static Gate<Gpu>, gives: Gives) -> Inside<'static, Gpu> {
     let at_once = match gives {
         Gives::Order => gate.pass_by(),
@@ -93,7 +93,7 @@ fn pass(gate: &'static Gate<Gpu>, gives: Gives) -> Inside<'static, Gpu> {
 }
 
 impl Gates {
-    /// None yet, for a client with this memory.
+    /// No gates yet, for a client with this memory.
     pub fn new(common: &'static Common, device_memory: &'static DeviceMemory) -> Self {
         Self {
             common,
@@ -107,7 +107,7 @@ impl Gates {
     ///
     /// # Errors
     ///
-    /// As [`place()`]; the driver's own.
+    /// As [`place()`]; the driver's error code.
     pub fn enter(&self, header: u64, named: &Named, gives: Gives) -> Result<Passage, CUresult> {
         let context = place(self.common, header, named)?;
         grace::set_context(context);
@@ -118,7 +118,7 @@ impl Gates {
         if names_gpus && self.spans() {
             let gpus = place::gpus(self.common, named)?;
             set_passed(&gpus);
-            // A command that needs several requests them in this order, so that no two wait for each other.
+            // Commands for several GPUs enter their gates in this order, so that no two wait for each other.
             for gpu in gpus {
                 let gate = self.at(gpu);
                 passage.others.extend(gate.map(|gate| pass(gate, gives)));
@@ -126,17 +126,17 @@ impl Gates {
         } else {
             passage.inside = gate.map(|gate| pass(gate, gives));
         }
-        // At the gate it may have waited until its context had ended.
+        // Its context may have ended while it waited at the gate.
         self.common.enter(context)?;
         Ok(passage)
     }
 
-    /// Passes the gate of the current context's GPU for something that only orders work, if the lease is here; `None`
-    /// if not.
+    /// Passes the gate of the current context's GPU for a command that only orders work, if this process has the lease;
+    /// `None` if not.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none; the driver's own.
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none; the driver's error code.
     pub fn pass_by(&self) -> Result<Option<Passage>, CUresult> {
         let context = self.common.entered();
         if context == 0 {
@@ -156,7 +156,7 @@ impl Gates {
         }))
     }
 
-    /// The client has a context on a GPU.
+    /// Records that the client has a context on a GPU.
     pub fn note_gpu(&self, device: CUdevice) {
         let gpu = bit(device.try_into().unwrap_or(usize::MAX));
         self.used.fetch_or(gpu, Ordering::Relaxed);
@@ -181,9 +181,9 @@ impl Gates {
         }
     }
 
-    /// The gate of a GPU, which will have work of the current context; `None` where there is nothing to share. Its
-    /// marks are events of the context that outlives green ones, so they tell of work in a green context that has
-    /// ended.
+    /// The gate of a GPU that will have work of the current context; `None` if there is nothing to share. Its marks are
+    /// events of the primary context, which exists longer than green ones, so they also cover work in a green context
+    /// that has ended.
     fn at(&self, gpu: usize) -> Option<&'static Gate<Gpu>> {
         if gpu >= GPUS {
             return None;
@@ -204,7 +204,7 @@ impl Gates {
         Some(gate)
     }
 
-    /// A context is about to end: nothing here uses it any more.
+    /// Prepares for the end of a context, which no gate uses any more.
     pub fn leave(&self, context: u64) {
         for gate in self.opened() {
             gate.work.leave(context);
@@ -227,27 +227,27 @@ impl Gates {
         gates.by_gpu.iter().for_each(|(_, gate)| gate.hold());
     }
 
-    /// Lets pass again.
+    /// Lets commands pass again.
     pub fn let_go(&self) {
         let mut gates = self.lock();
         gates.held = false;
         gates.by_gpu.iter().for_each(|(_, gate)| gate.let_go());
     }
 
-    /// For a thread that [wakes gates' threads later](wake_later): wakes those that it has to.
+    /// For a thread that [wakes gates' threads later](wake_later): wakes those that have to be woken.
     pub fn rouse(&self) {
         if gate::has_to_wake() {
             self.opened().into_iter().for_each(Gate::rouse);
         }
     }
 
-    /// Has threads that wait at a gate see that it is held.
+    /// Makes threads that wait at a gate check whether it is held.
     pub fn nudge(&self) {
         self.opened().into_iter().for_each(Gate::nudge);
     }
 
-    /// Gives a GPU work in the current context by `give`, for a thread that has passed. Returns a mark that the GPU
-    /// passes once the stream has done the work before, if that can be known.
+    /// Submits work in the current context by `give`, for a thread that has passed. Returns a mark that the GPU passes
+    /// once the stream has done the earlier work, if that can be known.
     pub fn behind_mark<T>(&self, give: impl FnOnce() -> T) -> (T, Option<Behind>) {
         let Ok(Some(gate)) = self.gate(self.common.entered()) else {
             return (give(), None);
@@ -256,19 +256,19 @@ impl Gates {
         (given, mark.map(|mark| Behind { gate, mark }))
     }
 
-    /// Whether the GPUs do nothing, but for streams that wait for host callbacks. For gates that are held.
+    /// Whether the GPUs are idle, except for streams that wait for host callbacks. The gates must be held.
     pub fn are_still(&self, blocked: &Blocked) -> bool {
         let mut gates = self.opened().into_iter();
         gates.all(|gate| !gate.is_inside() && gate.work.is_still(blocked))
     }
 
-    /// Waits until the GPUs have done their work. For held gates.
+    /// Waits until the GPUs have done their work. The gates must be held.
     pub fn drain(&self) {
         self.opened().into_iter().for_each(Gate::drain);
     }
 }
 
-/// A mark before something that the GPU was given.
+/// A mark before submitted work.
 #[derive(Debug, Clone, Copy)]
 pub struct Behind {
     gate: &'static Gate<Gpu>,
@@ -281,7 +281,7 @@ impl Behind {
         self.gate.work.has_passed(&self.mark)
     }
 
-    /// It is not needed any more.
+    /// Releases it.
     pub fn release(self) {
         self.gate.work.release(self.mark);
     }
@@ -289,10 +289,10 @@ impl Behind {
 
 /// Makes the gate of a GPU, with its thread.
 fn open(common: &'static Common, gpu: usize) -> Option<&'static Gate<Gpu>> {
-    // If there is nothing to share with, as in tests of parts of a worker, all passes.
+    // Without a supervisor, as in unit tests, all commands pass.
     let shares = common.shares.get()?;
     let ring_bell = || {
-        // It is full only if the supervisor is to look anyway.
+        // The write fails only if the doorbell is full, in which case the supervisor reads the lease anyway.
         let _ = (&shares.doorbell).write(&1_u64.to_ne_bytes());
     };
     let account = &shares.account;
@@ -309,7 +309,7 @@ fn open(common: &'static Common, gpu: usize) -> Option<&'static Gate<Gpu>> {
         .name("lease".into())
         .spawn(move || gate.serve());
     if let Err(error) = started {
-        // Without it a lease would never come back.
+        // Without the thread a lease would never be returned.
         tracing::error!("Cannot start a thread: {error}");
         std::process::exit(1);
     }

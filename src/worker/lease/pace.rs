@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The time that commands take, and from that the number that may be on their way.
+//! Learns the time of commands, and derives the number that may be in flight.
 
 use std::time::Duration;
 
-/// The time of a program's commands and of the pauses between them, learnt as it goes.
+/// The measured time of a program's commands and of the pauses between them.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// The time that one command takes, in nanoseconds.
+    /// The time of one command, in nanoseconds.
     each: Option<f64>,
-    /// For how long the program keeps the GPU busy before it waits for it, in nanoseconds.
+    /// The time for which the program keeps the GPU busy before it waits for it, in nanoseconds.
     burst: Option<f64>,
 }
 
 impl Pace {
-    /// Takes note of the time that some commands took.
+    /// Learns the time that some commands took.
     pub fn learn(&mut self, commands: u64, took: Duration) {
         let now = (took.as_nanos() as f64 / commands.max(1) as f64).max(100.0);
         self.each = Some(match self.each {
-            // Long ones count at once: too much on its way holds others up.
+            // A longer time counts at once, because too much work in flight delays other VMs.
             Some(before) if now < before => before * 0.75 + now * 0.25,
             _ => now,
         });
     }
 
-    /// The program has waited for the GPU after this time, or had so much to do until its turn ended.
+    /// Learns that the program has waited for the GPU after this time, or had work until its turn ended.
     pub fn learn_burst(&mut self, busy: Duration, is_whole: bool) {
         let now = busy.as_nanos() as f64;
         self.burst = Some(match self.burst {
             None => now,
-            // A measurement that the turn's end cut short is only a lower bound, and may include the end of another
-            // client's work once.
+            // A measurement that the end of the turn cut short is only a lower bound, and may once include the end of
+            // another client's work.
             Some(before) if !is_whole && now < before => before,
             Some(before) => before * 0.75 + now * 0.25,
         });
     }
 
-    /// The time that one command takes, in nanoseconds; 0 while nothing is known.
+    /// The time of one command, in nanoseconds; 0 if unknown.
     pub fn each(&self) -> u64 {
         self.each.unwrap_or(0.0) as u64
     }
 
-    /// For how long the program keeps the GPU busy before it waits for it, in nanoseconds; 0 while nothing is known.
+    /// The time for which the program keeps the GPU busy before it waits for it, in nanoseconds; 0 if unknown.
     pub fn burst(&self) -> u64 {
         self.burst.unwrap_or(0.0) as u64
     }
 
-    /// The number of commands that may be on their way: a slice's, and two at least, so that the GPU has the next when
-    /// one ends. One while nothing is known.
+    /// The number of commands that may be in flight: those of a slice, and at least two, so that the GPU has the next
+    /// one when one ends. One if their time is unknown.
     pub fn window(&self, slice: Duration) -> u64 {
         self.each.map_or(1, |each| {
             ((slice.as_nanos() as f64 / each) as u64).clamp(2, 1 << 16)
@@ -83,7 +83,7 @@ mod tests {
             pace.learn_burst(Duration::from_micros(30), false);
         }
         assert_eq!(pace.burst(), 100_000);
-        // A turn of it was over in the middle of much work.
+        // A turn of it ended in the middle of much work.
         pace.learn_burst(Duration::from_millis(10), false);
         assert_eq!(pace.burst(), 2_575_000);
         for _ in 0..20 {

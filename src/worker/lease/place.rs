@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The context and the GPUs of a command that gives a GPU work.
+//! The context and the GPUs of a command that submits work to a GPU.
 //!
-//! The driver takes the context from the stream or from the function, and only where they have none from the thread. So
-//! does this module, and it makes that context current before the gate and the call: the driver, the gate and the
-//! charges then mean the same context, whatever the command's header says.
+//! The driver takes the context from the stream or from the function, and from the thread only if these have none. This
+//! module does the same, and makes that context current before the gate and the call: the driver, the gate and the
+//! charges then refer to the same context, whatever the command's header names.
 //!
-//! A green context is on its device's gate like its primary context. A stream of it is in it; a function is in the
-//! primary context, and runs in the green one if that is current.
+//! A green context uses its device's gate, like its primary context. Its streams belong to it; a function belongs to
+//! the primary context, and runs in the green one if that is current.
 //!
 //! Operations with the properties `work` or `order` in the API table pass the gate of that context's GPU, and of each
-//! other GPU whose memory a copy or fill touches, or on which a graph has nodes. The others have reasons of their own:
+//! other GPU whose memory a copy or fill accesses, or on which a graph has nodes. The others do not, for these reasons:
 //!
 //! | | why it passes no gate |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | allocations, frees, registrations, limits, peer access | page tables and stacks, which the driver changes by itself; the memory limit bounds them |
 //! | contexts, streams, events: made and ended | the driver's set-up, within the limits on objects; an end must not wait for a turn |
 //!
-//! A kernel that reads or writes another GPU's memory by its addresses passes only its own GPU's gate: its accesses are
-//! not visible.
+//! A kernel that accesses another GPU's memory by its address passes only its own GPU's gate, because its accesses are
+//! not visible to the worker.
 
 use std::cell::Cell;
 
@@ -47,7 +47,7 @@ pub struct Named {
     pub stream: Option<u64>,
     /// A function or kernel.
     pub function: u64,
-    /// The contexts that the memory of a copy between devices is in.
+    /// The contexts of the memory of a copy between devices.
     pub contexts: [u64; 2],
     /// The memory of a copy or fill.
     pub addresses: [u64; 2],
@@ -59,13 +59,13 @@ pub struct Named {
 
 /// The effect of an argument of the API table on the place of its command.
 pub trait Names: Arg {
-    /// Notes it; `argument` is the argument's name.
+    /// Records the argument, whose name is `argument`.
     fn name(_request: &Self::Request, _argument: &str, _named: &mut Named) {}
 }
 
-/// A request, as far as it says where it runs.
+/// A request, of which only the place of its execution is needed.
 pub trait Naming {
-    /// Its object.
+    /// The arguments that determine it.
     fn named(&self) -> Named;
 }
 
@@ -93,7 +93,7 @@ nothing!(
     TextureResource,
     MultiprocessorSplit
 );
-// An array that a copy names is on the GPU of the copy's context.
+// An array of a copy is on the GPU of the copy's context.
 nothing!(BoxEnd, Array, MipmappedArray);
 // A step runs in a context of its own, which the worker enters itself.
 nothing!(
@@ -106,7 +106,7 @@ impl<T: Wire> Names for In<T> {}
 impl<K: Object> Names for New<K> {}
 impl<K: Object> Names for Gone<K> {}
 
-/// Whether an argument of this name is the address of memory that the GPU reads or writes for the command.
+/// Whether an argument of this name is the address of memory that the GPU accesses for the command.
 const fn is_address(argument: &str) -> bool {
     matches!(
         argument.as_bytes(),
@@ -114,7 +114,7 @@ const fn is_address(argument: &str) -> bool {
     )
 }
 
-/// Puts a value into the first place that is free.
+/// Stores a value in the first free place.
 fn note(places: &mut [u64; 2], value: u64) {
     if let Some(place) = places.iter_mut().find(|place| **place == 0) {
         *place = value;
@@ -172,15 +172,15 @@ impl Names for LaunchConfig {
     }
 }
 
-/// The number of objects whose contexts a thread keeps.
+/// The number of objects whose contexts a thread caches.
 const KEPT: usize = 64;
 
 thread_local! {
-    /// Objects, [`Objects::ends`] at the time when they were looked up, and their contexts.
+    /// Objects, [`Objects::ends`] at the time of their look-up, and their contexts.
     static CONTEXTS: [Cell<(u64, u64, u64)>; KEPT] = const { [const { Cell::new((0, 0, 0)) }; KEPT] };
-    /// The context of the command that this thread is giving to the driver; 0 for none.
+    /// The context of the command that this thread is submitting to the driver; 0 for none.
     static PLACED: Cell<u64> = const { Cell::new(0) };
-    /// The GPUs whose gates the command has passed, a bit for each, if it asked for several.
+    /// The GPUs whose gates the command has passed, a bit for each, if it needed several.
     static PASSED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -189,9 +189,9 @@ pub fn bit(gpu: usize) -> u64 {
     1_u64.checked_shl(gpu as u32).unwrap_or(0)
 }
 
-/// The context that a stream or function is in: 0 for a kernel, which has none. `None` if there is no such object.
+/// The context of a stream or function; 0 for a kernel, which has none. `None` if there is no such object.
 fn context_of(objects: &Objects, id: u64) -> Option<u64> {
-    // Before the look-up: an end after it invalidates the answer.
+    // Read before the look-up, so that a later end invalidates the result.
     let ends = objects.ends();
     CONTEXTS.with(|kept| {
         let place = &kept[(id >> 8) as usize % KEPT];
@@ -206,25 +206,25 @@ fn context_of(objects: &Objects, id: u64) -> Option<u64> {
     })
 }
 
-/// Makes the context current in which a command runs that names this, and says which it is.
+/// Makes the context current in which a command with these arguments runs, and returns it.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_CONTEXT` if there is none, `CUDA_ERROR_CONTEXT_IS_DESTROYED` if the header's is gone,
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is none, `CUDA_ERROR_CONTEXT_IS_DESTROYED` if the header's was destroyed,
 /// `CUDA_ERROR_INVALID_HANDLE` if there is no such stream.
 pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresult> {
     let objects = &common.objects;
     let context = match named.stream {
         Some(stream) if !Stream::SPECIAL.contains(&stream) => {
-            // Of another kind it has no context that counts.
+            // The context of an object of another kind does not count.
             let is_stream = gpgpu_protocol::api::object_kind(stream) == Stream::KIND;
             let context = is_stream.then(|| context_of(objects, stream)).flatten();
             context.ok_or(CUDA_ERROR_INVALID_HANDLE)?
         }
         _ if named.function != 0 => match context_of(objects, named.function) {
-            // A kernel runs wherever it is launched; the operation refuses an object that does not exist.
+            // A kernel runs in the context of its launch. The operation refuses an object that does not exist.
             None | Some(0) => header,
-            // In a green context that is current it runs there.
+            // If a green context is current, it runs there.
             Some(context) if header != context && objects.home(header) == context => header,
             Some(context) => context,
         },
@@ -242,24 +242,24 @@ pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresul
     Ok(context)
 }
 
-/// This thread is about to give the driver a command of a context; 0: it has done so.
+/// Records the context of the command that this thread is about to submit to the driver; 0 afterwards.
 pub fn set_placed(context: u64) {
     PLACED.set(context);
     PASSED.set(0);
     note_stream(0);
 }
 
-/// The command in hand has passed the gates of these GPUs.
+/// Records that the present command has passed the gates of these GPUs.
 pub fn set_passed(gpus: &[usize]) {
     PASSED.set(gpus.iter().fold(0, |all, gpu| all | bit(*gpu)));
 }
 
-/// Checks that the command in hand may give work to these GPUs, a bit for each. Between the gates and here another
-/// thread may have changed the object that said which they are.
+/// Checks that the present command may submit work to these GPUs, a bit for each. After it has passed the gates,
+/// another thread may have changed the object that determined them.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_HANDLE` if it has not passed all their gates; the driver's.
+/// `CUDA_ERROR_INVALID_HANDLE` if it has not passed all their gates; the driver's error code.
 pub fn use_gpus(gpus: u64) -> Result<(), CUresult> {
     let passed = match PASSED.get() {
         0 => bit(current_gpu()?),
@@ -271,12 +271,12 @@ pub fn use_gpus(gpus: u64) -> Result<(), CUresult> {
     }
 }
 
-/// Notes the stream that the command in hand is for. If the command has passed a gate, the stream must be of its
-/// context: between the gate and here another thread may have made a stream of the same id.
+/// Records the stream of the present command. If the command has passed a gate, the stream must belong to its context:
+/// after the gate, another thread may have made a stream with the same id.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_HANDLE` if it is not.
+/// `CUDA_ERROR_INVALID_HANDLE` if it does not.
 pub fn use_stream(raw: u64, context: u64) -> Result<(), CUresult> {
     let placed = PLACED.get();
     if placed != 0 && placed != context {
@@ -290,7 +290,7 @@ pub fn use_stream(raw: u64, context: u64) -> Result<(), CUresult> {
 ///
 /// # Errors
 ///
-/// The driver's.
+/// The driver's error code.
 pub fn current_gpu() -> Result<usize, CUresult> {
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
@@ -315,11 +315,11 @@ pub fn gpu_of_memory(address: u64) -> Option<usize> {
     usize::try_from(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?).ok()
 }
 
-/// The GPUs that a command of the current context gives work, in order.
+/// The GPUs to which a command of the current context submits work, in order.
 ///
 /// # Errors
 ///
-/// The driver's; `CUDA_ERROR_INVALID_CONTEXT` for a context that is none.
+/// The driver's error code; `CUDA_ERROR_INVALID_CONTEXT` for an invalid context.
 pub fn gpus(common: &Common, named: &Named) -> Result<Vec<usize>, CUresult> {
     let context = common.entered();
     let mut gpus = vec![current_gpu()?];

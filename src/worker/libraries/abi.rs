@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of C functions that are known by their tables' rows alone.
+//! Calls C functions that are described only by the rows of their tables.
 
 use std::ffi::c_void;
 
-/// The most arguments of a function that are integers or pointers.
+/// The maximum number of a function's arguments that are integers or pointers.
 #[cfg(test)]
 pub const MOST_WORDS: usize = 36;
-/// The most that are floating-point numbers: all of them are in registers.
+/// The maximum number of floating-point arguments: all of them are in registers.
 pub const MOST_FLOATS: usize = 4;
 
 macro_rules! by_count {
@@ -33,14 +33,14 @@ macro_rules! by_count {
     (@ $word:ident) => { u64 };
 }
 
-/// Calls a C function. In the ABI of x86-64 and of AArch64 an `int` is the low half of a word. Floating-point numbers
-/// are in registers of their own, so their position among the arguments does not matter, and surplus arguments are
+/// Calls a C function. In the ABIs of x86-64 and AArch64 an `int` is the low half of a word. Floating-point numbers
+/// have registers of their own, so their position among the arguments does not matter, and surplus arguments are
 /// ignored. A `float` is the low half of such a register.
 ///
 /// # Safety
 ///
-/// It is a function with so many integers and pointers, and with these floating-point numbers before any others, and
-/// the values are valid for it.
+/// The function takes this many integers and pointers, and these floating-point numbers before any others, and the
+/// values are valid for it.
 pub unsafe fn call_with(address: *const c_void, words: &[u64], floats: [f64; MOST_FLOATS]) -> u32 {
     by_count! { address, words, floats;
         1: a;

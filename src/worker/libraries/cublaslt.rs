@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuBLASLt's part of the worker: a call's descriptors become the library's own, for that call.
+//! cuBLASLt's part of the worker: it makes the library's own descriptors for each call.
 //!
-//! They are made anew each time: the library takes 0.15 µs for those of a product. Those of a [`Plan`] live as long as
-//! the plan: so a guest that computes the same product again and again need not send them.
+//! The descriptors are made again for each call: the library takes 0.15 µs for those of a product. Those of a [`Plan`]
+//! live as long as the plan, so a guest that computes the same product repeatedly need not send them.
 //!
-//! The library gets values of a guest's host memory from here: scalars, algorithms, and attributes that
-//! [`attributes`](gpgpu_protocol::libraries::cublaslt::attributes) knows for numbers or device addresses. The library
+//! The only values of a guest's host memory that the library gets are scalars, algorithms, and attributes that
+//! [`attributes`](gpgpu_protocol::libraries::cublaslt::attributes) lists as numbers or device addresses. The library
 //! checks an algorithm's bytes.
 
 use std::{ffi::c_void, mem::transmute, sync::OnceLock};
@@ -34,7 +34,7 @@ use crate::cuda::library::Library;
 
 macro_rules! parts {
     ($($name:literal: $part:expr;)*) => {
-        /// The functions that have a part here.
+        /// The functions with a part in this file.
         pub const BY_HAND: &[(&str, ByHand)] = &[$(($name, |call, words| {
             let part: fn(&mut Call<'_>, &[u64]) -> Step<()> = $part;
             Ok(part(call, words).err().unwrap_or(SUCCESS))
@@ -65,7 +65,8 @@ type Ends = unsafe extern "C" fn(u64) -> u32;
 
 macro_rules! functions {
     ($($function:ident: $name:literal $ty:ty;)*) => {
-        /// The library's functions that this file calls, each looked up at its first use: an old library lacks some.
+        /// The library's functions that this file calls, each looked up at its first use, because an old library lacks
+        /// some.
         mod host {
             use super::*;
 
@@ -121,7 +122,7 @@ functions! {
     setting: "cublasLtMatmulAlgoConfigGetAttribute" Gets;
 }
 
-/// The result of a part before the library computes: the error is the call's status.
+/// The result of a step before the library computes: the error is the call's status.
 type Step<T> = Result<T, u32>;
 
 fn done(status: u32) -> Step<()> {
@@ -131,7 +132,7 @@ fn done(status: u32) -> Step<()> {
     }
 }
 
-/// Decodes the bytes.
+/// Decodes an argument's bytes.
 fn read<T>(call: &Call<'_>, at: usize, get: impl FnOnce(&[u8]) -> Result<T, Malformed>) -> Step<T> {
     match call.values.get(at) {
         Some(Value::Bytes(bytes, _)) => get(bytes).map_err(|_| status::INVALID_VALUE),
@@ -139,14 +140,14 @@ fn read<T>(call: &Call<'_>, at: usize, get: impl FnOnce(&[u8]) -> Result<T, Malf
     }
 }
 
-/// Gives bytes back where they are wanted.
+/// Returns bytes if the caller wants them.
 fn give(call: &mut Call<'_>, at: usize, bytes: Vec<u8>) {
     if let Some(Value::Bytes(to, true)) = call.values.get_mut(at) {
         *to = bytes;
     }
 }
 
-/// A descriptor of the library's own.
+/// A descriptor of the library.
 struct Made {
     raw: u64,
     end: Ends,
@@ -160,7 +161,7 @@ impl Drop for Made {
 }
 
 impl Made {
-    /// Makes one from its encoding, and from that of an emulation descriptor that it points to.
+    /// Makes a descriptor from its encoding, and from that of an emulation descriptor to which it points.
     fn new(class: Class, of: &Descriptor, emulation: Option<&Self>) -> Step<Self> {
         let value = |number| of.get_or_default(class, number);
         let type_of = |number| value(number) as u32;
@@ -230,11 +231,11 @@ impl Parts {
     }
 }
 
-/// A scalar's bytes, where every type is aligned.
+/// A scalar's bytes, aligned for every type.
 #[repr(align(16))]
 struct Aligned([u64; SCALAR / 8]);
 
-/// Alpha and beta, as long as the library may read them.
+/// Alpha and beta, stored as long as the library may read them.
 struct Scalars([(Scalar, Aligned); 2]);
 
 impl Scalars {
@@ -245,7 +246,8 @@ impl Scalars {
         }))
     }
 
-    /// The addresses for the library: here or on the device, by the pointer mode, which was checked as they were read.
+    /// Their addresses for the library: here or on the device, by the pointer mode, which was checked when they were
+    /// decoded.
     fn addresses(&self) -> [Address; 2] {
         self.0.each_ref().map(|(scalar, bytes)| match scalar {
             Scalar::Here(_) => bytes.0.as_ptr().cast(),
@@ -254,7 +256,7 @@ impl Scalars {
     }
 }
 
-/// An algorithm, as the library has it.
+/// An algorithm in the library's form.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 struct Aside(Algorithm);
@@ -274,7 +276,7 @@ fn version(call: &mut Call<'_>, _: &[u64]) -> Step<()> {
     Ok(())
 }
 
-/// The descriptors and the algorithm of a product, as the library has them.
+/// The descriptors and the algorithm of a product in the library's form.
 struct Plan {
     parts: Parts,
     algorithm: Option<Aside>,
@@ -426,7 +428,7 @@ fn check(call: &mut Call<'_>, handle: u64, stream: Option<u64>) -> Step<()> {
     Ok(())
 }
 
-/// The value of an algorithm's attribute, whatever its length.
+/// The value of an algorithm's attribute, of any length.
 fn ask(call: &mut Call<'_>, number: u64, get: fn() -> Step<Gets>) -> Step<()> {
     let get = get()?;
     let algorithm = read(call, 0, |bytes| {
@@ -447,7 +449,7 @@ fn ask(call: &mut Call<'_>, number: u64, get: fn() -> Step<Gets>) -> Step<()> {
     if bytes > MAX_SETTING {
         return Err(status::NOT_SUPPORTED);
     }
-    // Lists are of words.
+    // Lists consist of words.
     let mut value = vec![0_u64; bytes.div_ceil(8)];
     let to = value.as_mut_ptr().cast();
     let mut written = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuFFT's plans, and their memory on a GPU.
+//! cuFFT's plans, and their GPU memory.
 //!
-//! A plan never allocates its work area: the guest gives it one of its own memory, which is charged as such. The
-//! library keeps tables of roots of unity for each dimension, and more where a size has large prime factors: these are
-//! charged when a plan is made.
+//! A plan never allocates its work area: the guest provides it from its own memory, which is charged as such. The
+//! library keeps a table of roots of unity for each dimension, and larger ones for sizes with large prime factors.
+//! These are charged when a plan is made.
 
 use gpgpu_protocol::{
     cuda::*,
@@ -13,12 +13,13 @@ use gpgpu_protocol::{
 use super::{ByHand, Call, Outcome};
 use crate::worker::{charges::Owner, lease::current_gpu};
 
-/// The bytes of a dimension's table for each element: four complex numbers in double precision.
+/// The size of a dimension's table for each element, in bytes: four complex numbers in double precision.
 const ELEMENT_BYTES: u64 = 64;
-/// The most elements of a table for a size that is a product of small primes: such a transform is done in steps.
+/// The maximum number of elements of a table for a size that is a product of small primes: such a transform is computed
+/// in steps.
 const MOST_IN_STEPS: u64 = 1 << 16;
-/// The largest of the small primes. A size with a larger one is transformed by convolution (Bluestein's algorithm),
-/// whose table is as long as the data.
+/// The largest of the small primes. A size with a larger prime factor is transformed by convolution (Bluestein's
+/// algorithm), whose table is as long as the data.
 const LARGEST_PRIME: u64 = 127;
 
 pub const BY_HAND: &[(&str, ByHand)] = &[
@@ -35,7 +36,7 @@ pub const BY_HAND: &[(&str, ByHand)] = &[
     }),
 ];
 
-/// Makes a plan that allocates nothing by itself.
+/// Makes a plan that allocates no memory by itself.
 fn create(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let status = call.call_library("cufftCreate", call.function.kinds, words);
     if status != SUCCESS {
@@ -78,7 +79,7 @@ fn sizes(of: &[u8], width: usize) -> impl Iterator<Item = i64> {
     })
 }
 
-/// The bytes of the tables for these sizes. One that is not positive is the library's to refuse.
+/// The size of the tables for these sizes. The library refuses sizes that are not positive.
 fn tables(sizes: impl Iterator<Item = i64>) -> u64 {
     let elements = sizes.map(|size| match u64::try_from(size) {
         Ok(size) if is_product_of_small(size) => size.min(MOST_IN_STEPS),
@@ -109,7 +110,7 @@ fn make_charged(call: &mut Call<'_>, words: &[u64], bytes: u64) -> Outcome {
     let function = call.function;
     let status = call.call_library(function.operation.name, function.kinds, words);
     if status == SUCCESS {
-        // The library's memory stays when a green context ends.
+        // The library's memory remains allocated when a green context ends.
         let home = session.objects.home(context);
         session.charges.keep(Owner::Handle(plan), home, charge);
     }
@@ -128,7 +129,7 @@ mod tests {
         // 131 is prime.
         assert_eq!(many(&[131 << 20]), (131 << 20) * ELEMENT_BYTES);
         assert_eq!(many(&[0, -1, i64::MIN]), 0);
-        // Too large for any limit, rather than small again.
+        // The result saturates above any limit, and does not wrap around.
         assert_eq!(many(&[i64::MAX, i64::MAX, 3]), u64::MAX);
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuRAND's tables for quasirandom sequences, which are in the host's memory. The guest asks for them piece by piece.
+//! cuRAND's tables for quasirandom sequences, which are in the host's memory. The guest fetches them in pieces.
 
 use gpgpu_protocol::libraries::{
     Kind, SUCCESS, Width,
@@ -34,7 +34,7 @@ pub const BY_HAND: &[(&str, ByHand)] = &[
     }),
 ];
 
-/// A piece of the direction vectors of one of these sets, of which a dimension has so many bytes.
+/// A piece of the direction vectors of one of these sets, with this many bytes for each dimension.
 fn vectors(
     call: &mut Call<'_>,
     words: &[u64],
@@ -55,7 +55,7 @@ fn vectors(
 
 /// A constant table of the library's.
 struct Table {
-    /// The function that says where it is.
+    /// The function that returns its address.
     name: &'static str,
     /// The set, if there are several.
     set: Option<u64>,
@@ -64,7 +64,7 @@ struct Table {
 }
 
 impl Table {
-    /// Gives the bytes from a place on, as many as fit a reply.
+    /// Returns the bytes from an offset on, as many as fit into a reply.
     fn give_piece(self, call: &mut Call<'_>, from: u64) -> Outcome {
         let statuses = call.statuses();
         let from = usize::try_from(from).unwrap_or(usize::MAX);

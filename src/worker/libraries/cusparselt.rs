@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuSPARSELt's part of the worker: a call's descriptors become the library's own.
+//! cuSPARSELt's part of the worker: it makes the library's own descriptors for each call.
 //!
-//! The library's structures point to each other, and a program never ends some of them. So those of a plan live and end
-//! with it, and those of any other call with the call. The library gets values of a guest's memory from here: scalars,
-//! and attributes that [`attributes`](gpgpu_protocol::libraries::cusparselt::attributes) knows for numbers or device
-//! addresses.
+//! The library's structures point to each other, and programs never destroy some of them. So those of a plan live as
+//! long as the plan, and those of any other call as long as the call. The only values of a guest's memory that the
+//! library gets are scalars, and attributes that [`attributes`](gpgpu_protocol::libraries::cusparselt::attributes)
+//! lists as numbers or device addresses.
 
 use std::{
     ffi::c_void,
@@ -30,7 +30,7 @@ use crate::{cuda::library::Library, worker::grace};
 
 macro_rules! parts {
     ($($name:literal: $part:expr;)*) => {
-        /// The functions that have a part here.
+        /// The functions with a part in this file.
         pub const BY_HAND: &[(&str, ByHand)] = &[$(($name, |call, words| {
             let part: fn(&mut Call<'_>, &[u64]) -> Step<()> = $part;
             Ok(part(call, words).err().unwrap_or(SUCCESS))
@@ -85,13 +85,13 @@ parts! {
     "cusparseLtSpMMACompress2": |call, words| of_matrix(call, words, "cusparseLtSpMMACompress2");
 }
 
-/// The result of a part: the error is the call's status.
+/// The result of a step: the error is the call's status.
 type Step<T> = Result<T, u32>;
 
-/// The words of a structure: the largest, of versions before 0.8, have 11,024 bytes.
+/// The size of a structure in words: the largest, of versions before 0.8, has 11,024 bytes.
 const WORDS: usize = (12 << 10) / 8;
 
-/// A structure of the library's, at an address that does not change. Only the library looks into it.
+/// A structure of the library, at an address that does not change. Only the library accesses its contents.
 #[repr(C, align(64))]
 struct Room([AtomicU64; WORDS]);
 
@@ -117,7 +117,7 @@ fn host(name: &'static str, words: &[u64]) -> Step<()> {
     }
 }
 
-/// Decodes the bytes.
+/// Decodes an argument's bytes.
 fn read<T: Form>(call: &Call<'_>, at: usize) -> Step<T> {
     match call.values.get(at) {
         Some(Value::Bytes(bytes, _)) => T::get(bytes).map_err(|_| status::INVALID_VALUE),
@@ -125,14 +125,14 @@ fn read<T: Form>(call: &Call<'_>, at: usize) -> Step<T> {
     }
 }
 
-/// A descriptor of the library's, and the function that ends it, if it was made.
+/// A descriptor of the library, and the function that destroys it, if it was made.
 struct Made {
     room: Box<Room>,
     end: Option<&'static str>,
 }
 
 impl Made {
-    /// Makes one with `make`, and sets its attributes.
+    /// Makes a descriptor with `make`, and sets its attributes.
     fn new<const N: usize>(
         handle: u64,
         make: impl FnOnce(u64) -> Step<()>,
@@ -160,7 +160,8 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if let Some(end) = self.end {
-            // Of no use: an old version has no such function for some, and none fails.
+            // The result does not matter: an old version has no such function for some descriptors, and the others do
+            // not fail.
             let _ = host(end, &[self.at()]);
         }
     }
@@ -185,7 +186,8 @@ fn new_matrix(handle: u64, of: &Matrix) -> Step<Made> {
     Made::new(handle, make, end, set, &of.set)
 }
 
-/// The library's descriptors for a product. Fields end in this order: a descriptor before those that it points to.
+/// The library's descriptors for a product. Fields are dropped in this order: a descriptor before those to which it
+/// points.
 struct Described {
     descriptor: Made,
     _matrices: [Made; 4],
@@ -260,7 +262,7 @@ struct Plan {
     product: Product,
     /// The context of its handle.
     context: u64,
-    /// The handle's structure, which the library's plan may lead to.
+    /// The handle's structure, to which the library's plan may point.
     handle: Arc<Room>,
 }
 
@@ -288,14 +290,14 @@ fn init(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     Ok(())
 }
 
-/// Ends a handle. Its structure stays as long as there are plans that it made.
+/// Destroys a handle. Its structure exists as long as plans that were made with it.
 fn destroy(_: &mut Call<'_>, words: &[u64]) -> Step<()> {
     // SAFETY: `init` has written an object of this class, and it can no longer be found.
     let room = unsafe { Arc::from_raw(words[0] as *const Room) };
     host("cusparseLtDestroy", &[room.at()])
 }
 
-/// Gives an attribute of a descriptor.
+/// Returns an attribute of a descriptor.
 fn tell(call: &Call<'_>, words: &[u64], class: Class, name: &'static str, of: &Made) -> Step<()> {
     let (at, attribute) = class
         .find(call.word(2) as i32)
@@ -303,12 +305,12 @@ fn tell(call: &Call<'_>, words: &[u64], class: Class, name: &'static str, of: &M
     if words[3] == 0 {
         return Err(status::INVALID_VALUE);
     }
-    // There are eight bytes for it, which are zero.
+    // The buffer has eight bytes, which are zero.
     let bytes = attribute.bytes.into();
     host(name, &[words[0], of.at(), at as u64, words[3], bytes])
 }
 
-/// Calls a function that takes a product's descriptor.
+/// Calls a function with a product's descriptor.
 fn of_product(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()> {
     let of = product(call, words[0])?;
     let mut all = words.to_vec();
@@ -316,7 +318,7 @@ fn of_product(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()
     host(name, &all)
 }
 
-/// The same with a matrix's.
+/// The same with a matrix's descriptor.
 fn of_matrix(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()> {
     let of = matrix(call, words[0])?;
     let mut all = words.to_vec();
@@ -324,7 +326,7 @@ fn of_matrix(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()>
     host(name, &all)
 }
 
-/// Makes a plan, and keeps its parts.
+/// Makes a plan, and stores its parts.
 fn new_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let of: Selection = read(call, 2)?;
     let planned = Planned::new(words[0], Selected::new(words[0], &of)?)?;
@@ -349,29 +351,29 @@ fn new_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     Ok(())
 }
 
-/// Ends a plan, in its context if that is still there.
+/// Destroys a plan, in its context if that still exists.
 fn end_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     // SAFETY: `new_plan` has written an object of this class, and it can no longer be found.
     let plan = unsafe { Box::from_raw(words[0] as *mut Plan) };
     let session = call.session;
-    // First: an end of the context that begins from here on waits for this command.
+    // First: an end of the context that begins after this waits for this command.
     grace::set_context(plan.context);
     if session.objects.raw::<Context>(plan.context).is_ok() {
-        // Without it the library ends its part in the host's memory.
+        // Without its context, the library still frees its host memory.
         let _ = session.enter(plan.context);
     }
     drop(plan);
     Ok(())
 }
 
-/// Gives `body` the plan that is the second argument, if it is of the handle that is the first.
+/// Calls `body` with the plan in the second argument, if it belongs to the handle in the first.
 fn with_plan<T>(words: &[u64], body: impl FnOnce(&Plan) -> Step<T>) -> Step<T> {
     if words[1] == 0 {
         return Err(status::INVALID_VALUE);
     }
     // SAFETY: `new_plan` has written an object of this class. It does not end while this command runs.
     let plan = unsafe { &*(words[1] as *const Plan) };
-    // Two calls of a handle are never under way at once, so a plan is the library's alone in this one.
+    // Calls of a handle exclude each other, so only this call uses the plan.
     if Arc::as_ptr(&plan.handle) as u64 != words[0] {
         return Err(status::INVALID_VALUE);
     }
@@ -385,7 +387,7 @@ fn multiply(call: &mut Call<'_>, words: &[u64], name: &'static str) -> Step<()> 
         if !plan.product.takes(scalars) {
             return Err(status::INVALID_VALUE);
         }
-        // As wide as the widest type, should a version read more than single precision.
+        // As wide as the widest type, in case a version reads more than single precision.
         let here = scalars.map(|of| match of {
             Scalar::Here(bits) => [u64::from(bits), 0],
             Scalar::At(_) => [0; 2],
@@ -423,7 +425,7 @@ fn search(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
         for number in FOUND {
             let mut value = 0_u64;
             let told = [words[0], algorithm, number as u64, &raw mut value as u64, 4];
-            // One that this version or this product does not have.
+            // This version or this product may not have the attribute.
             if host("cusparseLtMatmulAlgGetAttribute", &told).is_ok() {
                 found.word(number as u64);
                 found.word(value);

@@ -19,12 +19,12 @@ use crate::worker::{
 pub struct State {
     /// The id of its stream.
     pub stream: u64,
-    /// The driver's handle of that stream, which the library has: another stream may have the id by now.
+    /// The driver's handle of that stream, which the library has. Another stream may have got the id since.
     pub raw: u64,
     /// The place of scalars and results: host or device.
     pub mode: PointerMode,
-    /// The workspace of one of cuBLAS, which it has lost with its stream: the address and the bytes. `None` for the
-    /// library's own.
+    /// The workspace of a cuBLAS handle, which the library drops when the stream is set: address and size. `None` for
+    /// the library's own.
     pub workspace: Option<(u64, u64)>,
 }
 
@@ -33,7 +33,8 @@ impl State {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if that has ended, even if another has its id: the library has the one that ended.
+    /// `CUDA_ERROR_INVALID_HANDLE` if the stream has ended, even if another one has its id: the library still has the
+    /// old one.
     pub fn stream_in(&self, objects: &Objects) -> Result<(u64, u64), CUresult> {
         let found = objects.stream(self.stream)?;
         let is_same = found.0 == self.raw;
@@ -41,7 +42,7 @@ impl State {
     }
 }
 
-/// The future of an id.
+/// The state of an id.
 #[derive(Debug)]
 enum Place {
     /// A command is making the handle.
@@ -68,12 +69,12 @@ impl Handles {
         matches!(self.0.lock().get(&id), Some(Place::Made(now)) if Arc::ptr_eq(now, state))
     }
 
-    /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one
-    /// would be held for the other's.
+    /// Reserves an id for a handle that is about to be made, so that no other thread makes one with it: their states
+    /// would be confused.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it is taken.
+    /// `CUDA_ERROR_INVALID_VALUE` if the id is in use.
     pub fn begin(&self, id: u64) -> Result<Begun<'_>, CUresult> {
         match self.0.lock().entry(id) {
             hash_map::Entry::Occupied(_) => Err(CUDA_ERROR_INVALID_VALUE),
@@ -89,7 +90,7 @@ impl Handles {
         self.0.lock().remove(&id);
     }
 
-    /// Forgets the handles that are no objects any more: their context is gone.
+    /// Forgets the handles that are no longer objects, because their context has ended.
     pub fn forget_ended(&self, session: &Session) {
         let is_there = |id: &u64| session.objects.live_context_of(*id).is_some();
         self.0
@@ -98,7 +99,7 @@ impl Handles {
     }
 }
 
-/// An id that is a handle's soon, or free again.
+/// An id that becomes a handle's, or free again if this is dropped.
 #[derive(Debug)]
 pub struct Begun<'a> {
     handles: &'a Handles,
@@ -106,7 +107,7 @@ pub struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// The handle exists.
+    /// Records that the handle exists.
     pub fn finish(self, object: objects::Begun<'_>, entry: Entry) {
         let mut all = self.handles.0.lock();
         object.finish(entry);
@@ -158,7 +159,7 @@ mod tests {
         let begun = handles.begin(id).unwrap();
         assert!(handles.of(id).is_none(), "it is not there yet");
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
-        // The end of one context is not the end of an object to be made in another.
+        // The end of one context does not end an object that is being made in another.
         handles.forget_ended(&session);
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
         drop(begun);
@@ -173,7 +174,7 @@ mod tests {
         assert!(handles.of(id).is_none() && !handles.is(id, &first));
         let begun = handles.begin(id).expect("its context has ended");
         begun.finish(object(), Entry::new(1, 0x110));
-        // A waiter for the first one's state does not have the second one's.
+        // A thread that waits for the first handle's state does not get the second one's.
         assert!(!handles.is(id, &first));
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of NVIDIA's libraries, which the operator's own copies carry out.
+//! Calls of NVIDIA's libraries, which the operator's own copies execute.
 //!
-//! The tables of [`gpgpu_protocol::libraries`] describe how a call travels. Here a call is a word for each argument, so
-//! one function executes all ([`abi`]). Functions that need more have a part written by hand ([`by_hand`]). A handle, a
-//! plan or a descriptor is an object like any other: an id that the guest chose, and the library's value for it. A
-//! handle's stream and pointer mode are recorded here as the library was told them ([`handles`]), for the gate and for
-//! the check that the library reads and writes nothing on the host at an address that came from the guest.
+//! The tables of [`gpgpu_protocol::libraries`] describe the encoding of a call. A decoded call is a word for each
+//! argument, so one function executes all calls ([`abi`]). Functions that need more have a part written by hand
+//! ([`by_hand`]). A handle, a plan or a descriptor is an object like any other: an id that the guest chose, and the
+//! library's value for it. A handle's stream and pointer mode are recorded as they were set in the library
+//! ([`handles`]). The gate needs them, and so does the check that the library accesses no host memory at an address
+//! from the guest.
 
 mod abi;
 mod cublaslt;
@@ -45,14 +46,13 @@ use handles::State;
 pub use recording::{Recorded, Wanted, record};
 pub use {cudnn::Graphs, handles::Handles, nvjpeg::Jpegs};
 
-/// The result of a call: the library's status, or the driver's code if the library was not called.
+/// The result of a call: the library's status, or the driver's error code if the library was not called.
 type Outcome = Result<u32, CUresult>;
 
-/// The part of the worker for a function that takes more than its row says.
+/// The worker's part for a function that needs more than its row describes.
 type ByHand = fn(&mut Call<'_>, &[u64]) -> Outcome;
 
-/// The parts that are written by hand, by function. Each is given the arguments as the library takes them, where they
-/// are words.
+/// The parts that are written by hand, by function. Each gets the arguments in the library's form, if they are words.
 const BY_HAND: &[&[(&str, ByHand)]] = &[
     cublaslt::BY_HAND,
     cudnn::BY_HAND,
@@ -66,18 +66,18 @@ fn by_hand(function: &Function) -> Option<ByHand> {
     static BY_OPERATION: LazyLock<HashMap<u16, ByHand>> = LazyLock::new(|| {
         let parts = BY_HAND.iter().copied().flatten();
         let operation = |name| functions().find(|of| of.operation.name == name);
-        // A test finds each name in a table.
+        // A test checks that each name is in a table.
         let known = parts.filter_map(|(name, part)| Some((operation(*name)?.operation.op, *part)));
         known.collect()
     });
     BY_OPERATION.get(&function.operation.op).copied()
 }
 
-/// Carries out a command of a library.
+/// Executes a command of a library.
 ///
 /// # Errors
 ///
-/// There is no such operation, or the arguments are not its own.
+/// There is no such operation, or its arguments are invalid.
 pub fn carry_out(
     session: &Session,
     op: u16,
@@ -101,7 +101,8 @@ pub fn carry_out(
     Ok(Carried::Done(call.into_answer(outcome)))
 }
 
-/// The version of the operator's copy of a library, as in `13.1.0`; `None` if there is none, or it does not say.
+/// The version of the operator's copy of a library, as in `13.1.0`; `None` if there is no copy, or it does not report
+/// one.
 pub fn version(of: Library) -> Option<String> {
     let mut functions = of
         .functions()
@@ -142,11 +143,11 @@ pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malf
     Ok(bytes.to_vec())
 }
 
-/// The target of an empty array's address. Some functions read the first value all the same, as cuFFT does of a
+/// The target of an empty array's address. Some functions nevertheless read the first value, such as cuFFT for a
 /// transform without dimensions.
 static NOTHING: [u64; 16] = [0; 16];
 
-/// A call under way.
+/// A call in progress.
 struct Call<'a> {
     session: &'a Session,
     library: Library,
@@ -154,7 +155,7 @@ struct Call<'a> {
     values: Vec<Value>,
     /// The part that it becomes, if it is recorded.
     part: Option<Wanted>,
-    /// The result of that: the number of commands, or the refusal.
+    /// The result of the recording: the number of commands, or the refusal.
     commands: Result<u64, Refused>,
 }
 
@@ -198,7 +199,7 @@ impl Call<'_> {
         self.library.statuses()
     }
 
-    /// The results that the reply has.
+    /// The results for the reply.
     fn into_results(self) -> Vec<Blob> {
         let wanted = self.values.into_iter().filter_map(|value| match value {
             Value::Bytes(bytes, true) => Some(Blob(bytes)),
@@ -207,7 +208,7 @@ impl Call<'_> {
         wanted.collect()
     }
 
-    /// The number that came for an argument; 0 for one that is in memory here.
+    /// The value of an argument; 0 for one that is in memory here.
     fn word(&self, at: usize) -> u64 {
         match self.values.get(at) {
             Some(Value::Word(word)) => *word,
@@ -216,7 +217,7 @@ impl Call<'_> {
     }
 
     /// The arguments for the library, except the object that the call makes or ends: the values of handles, objects and
-    /// streams, the addresses of values that are here, and words as they came. `None` if there is no such object.
+    /// streams, the addresses of values in this process, and words unchanged. `None` if an object does not exist.
     ///
     /// # Errors
     ///
@@ -242,7 +243,7 @@ impl Call<'_> {
         Ok(Some(words))
     }
 
-    /// Calls the function with these arguments, or its part that is written by hand.
+    /// Calls the function with these arguments, or its part written by hand.
     fn call(&mut self, words: &[u64]) -> Outcome {
         match by_hand(self.function) {
             Some(part) => part(self, words),
@@ -265,7 +266,7 @@ impl Call<'_> {
         for (kind, word) in kinds.iter().zip(words) {
             match kind {
                 Kind::F32 | Kind::F64 => {
-                    // A test counts those of the tables.
+                    // A test counts the floating-point arguments of the tables.
                     if let Some(float) = free.next() {
                         *float = f64::from_bits(*word);
                     }
@@ -280,14 +281,14 @@ impl Call<'_> {
         unsafe { abi::call_with(address, &integers, floats) }
     }
 
-    /// Calls the function, which makes an object with the id that its argument has.
+    /// Calls a function that makes an object with the id in its argument.
     fn call_to_make(
         &mut self,
         (at, class): (usize, Class),
         mut words: Vec<u64>,
         context: u64,
     ) -> Result<(u32, Option<Entry>), CUresult> {
-        // Some of the libraries' objects are an `int`.
+        // Some objects of the libraries are an `int`.
         let mut raw = 0_u64;
         words[at] = &raw mut raw as u64;
         let status = self.call(&words)?;
@@ -298,7 +299,7 @@ impl Call<'_> {
         ))
     }
 
-    /// Makes an object, in a context if it is of a class that is in one.
+    /// Makes an object, in a context if its class has one.
     fn make(&mut self, at: usize, class: Class, context: u64) -> Outcome {
         let (session, id) = (self.session, self.word(at));
         let object = session.objects.begin_of(class, id)?;
@@ -312,7 +313,7 @@ impl Call<'_> {
             if context == 0 {
                 return Err(CUDA_ERROR_INVALID_CONTEXT);
             }
-            // The charge of an object that ended with its green context stays, and is not this one's.
+            // An object that ended with its green context keeps its charge, which is not this object's.
             if session.charges.bytes(Owner::Handle(id)) != 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
@@ -328,7 +329,7 @@ impl Call<'_> {
         };
         let (status, made) = self.call_to_make((at, class), words, own)?;
         if let Some(entry) = made {
-            // The library's objects stay when a green context ends.
+            // The library's objects remain when a green context ends.
             let home = session.objects.home(own);
             session.charges.keep(Owner::Handle(id), home, charge);
             match begun {
@@ -339,7 +340,7 @@ impl Call<'_> {
         Ok(status)
     }
 
-    /// Ends an object, once no other thread's command uses it.
+    /// Ends an object, once no command of another thread uses it.
     fn end(&mut self, at: usize, class: Class) -> Outcome {
         let (session, id) = (self.session, self.word(at));
         let Some(entry) = session.objects.end_of(class, id) else {
@@ -348,11 +349,11 @@ impl Call<'_> {
         let state = session.handles.of(id);
         let alone = state.as_ref().map(|state| grace::lock(state));
         if class.is_in_context() {
-            // First: an end of the context that begins from here on waits for this command.
+            // First: an end of the context that begins after this waits for this command.
             grace::set_context(entry.context);
         }
         {
-            // Another thread that has found it goes on with it, and may wait for the GPU.
+            // Another thread that has looked it up continues to use it, and may wait for the GPU.
             let _paused = grace::pause();
             Ticket::now().wait(Ending::Object(id));
         }
@@ -378,7 +379,8 @@ impl Call<'_> {
         outcome
     }
 
-    /// Takes a handle from its stream if that has ended: the library waits for the stream's work when the handle ends.
+    /// Sets a handle's stream to the legacy stream if its own has ended: the library waits for the stream's work when
+    /// the handle ends.
     fn leave_ended_stream(&self, class: Class, handle: u64, state: &State) {
         let stream = self.session.objects.entry::<Stream>(state.stream);
         let is_there = stream.is_some_and(|stream| stream.raw == state.raw);
@@ -391,20 +393,20 @@ impl Call<'_> {
         }
     }
 
-    /// A call on a handle: in its context, and on its stream.
+    /// A call on a handle, in its context and on its stream.
     fn on_handle(&mut self, at: usize, class: Class) -> Outcome {
         let (session, id) = (self.session, self.word(at));
         let bad_handle = self.statuses().bad_handle;
         if !class.takes(id) {
             return Ok(bad_handle);
         }
-        // Of two classes where one library takes another's handle.
+        // One library may accept the handle of another, so there may be two classes.
         let class = Class::from_number(object_kind(id)).unwrap_or(class);
         let Some(held) = session.handles.of(id) else {
             return Ok(bad_handle);
         };
         let mut state = grace::lock(&held);
-        // Behind the lock: it may have ended meanwhile, and another may have its id, whose state this is not.
+        // Checked under the lock: the handle may have ended, and another one may have its id and another state.
         let find = || {
             let entry = session.objects.entry_of(class, id);
             entry.filter(|_| session.handles.is(id, &held))
@@ -412,13 +414,13 @@ impl Call<'_> {
         let Some(entry) = find() else {
             return Ok(bad_handle);
         };
-        // A recorded call gives the GPU nothing, and passes no gate.
+        // A recorded call submits no work to the GPU, and passes no gate.
         let gives = match self.part {
             Some(_) => Gives::Nothing,
             None => self.function.operation.gives(),
         };
         let _passage = if gives == Gives::Nothing {
-            // First: an end of the context that begins from here on waits for this command. The recording of a green
+            // First: an end of the context that begins after this waits for this command. The recording of a green
             // context's stream runs in that context.
             let stream = self.stream().unwrap_or(state.stream);
             let of = match self.part.map(|_| session.objects.live_context_of(stream)) {
@@ -435,12 +437,12 @@ impl Call<'_> {
                 ..Named::default()
             };
             let passage = session.gates.enter(entry.context, &named, gives)?;
-            // At the gate it may have waited until the handle's context had ended, and another had its id.
+            // While it waited at the gate, the handle's context may have ended, and another handle may have its id.
             if find().is_none() {
                 return Ok(bad_handle);
             }
-            // The library has its handle, which must be a stream's still. The gate is the stream's, so the handle must
-            // be there too.
+            // The library has the driver's handle, which must still belong to a stream. The gate is that of the stream,
+            // so the handle's work must be in the same context.
             let context = match self.stream() {
                 Some(stream) => session.objects.stream(stream)?.1,
                 None => state.stream_in(&session.objects)?.1,
@@ -484,21 +486,21 @@ impl Call<'_> {
         Ok(status)
     }
 
-    /// Whether a stream of a context is one that a handle can have: the context is its own, or another part of the same
+    /// Whether a handle can have a stream of this context: the context must be its own, or another part of the same
     /// one.
     fn is_there(&self, context: u64, handle: &Entry) -> bool {
         let objects = &self.session.objects;
         objects.home(context) == objects.home(handle.context)
     }
 
-    /// The id of the stream that is an argument, if there is one.
+    /// The id of the stream in the arguments, if there is one.
     fn stream(&self) -> Option<u64> {
         let mut kinds = self.function.kinds.iter();
         let at = kinds.position(|kind| *kind == Kind::Stream)?;
         Some(self.word(at))
     }
 
-    /// From here on the command uses these objects, and those that its arguments name.
+    /// Declares that from here on the command uses these objects, and those in its arguments.
     fn narrow(&self, also: &[u64]) {
         let values = self.function.kinds.iter().zip(&self.values);
         let objects = values.filter_map(|(kind, value)| match (kind, value) {
@@ -516,7 +518,7 @@ impl Call<'_> {
     fn set_stream(&mut self, words: &[u64], entry: &Entry, state: &mut State) -> Outcome {
         let stream = self.word(1);
         let (_, context) = self.session.objects.stream(stream)?;
-        // The gate is the stream's, so the handle's work must be there too.
+        // The gate is that of the stream, so the handle's work must be in the same context.
         if context != 0 && !self.is_there(context, entry) {
             return Ok(self.statuses().invalid_value);
         }
@@ -545,8 +547,8 @@ impl Call<'_> {
         Ok(status)
     }
 
-    /// Checks that scalars and results are where the library will look for them: bytes here where it takes host
-    /// addresses, and addresses where it takes the device's. NULL it refuses by itself.
+    /// Checks that scalars and results are where the library accesses them: bytes in this process if it takes host
+    /// addresses, and device addresses otherwise. The library itself refuses NULL.
     fn check_addresses(&self, mode: PointerMode) -> Result<(), CUresult> {
         for (kind, value) in self.function.kinds.iter().zip(&self.values) {
             let is_good = match value {

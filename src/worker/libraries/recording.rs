@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls that are recorded as parts of graphs.
 //!
-//! The library gives its work to a captured stream that lives for the one call: the call's stream argument, or the
-//! handle's stream during the call. A handle of cuBLAS loses its workspace when it gets a stream, so it gets the
-//! workspace again too: without one cuBLAS may allocate, and no part of a graph can. A client whose handle
-//! has none learns how much cuBLAS allocated, and may ask again with a workspace for the call.
+//! The library submits its work to a captured stream that exists only for this call: the call's stream argument, or the
+//! handle's stream during the call. A cuBLAS handle loses its workspace when its stream is set, so the workspace is set
+//! again too: without one cuBLAS may allocate memory, which a part of a graph cannot do. A client whose handle has no
+//! workspace learns how much cuBLAS allocated, and may repeat the call with a workspace.
 
 use gpgpu_protocol::{
     api::Gives,
@@ -24,17 +24,18 @@ use crate::worker::{
 pub struct Recorded {
     /// The answer to the call.
     pub answer: Answer,
-    /// The launches, copies and fills that its part has; 0 if there is none. Or why there is none.
+    /// The number of launches, copies and fills of its part; 0 if there is none. The error is the reason why there is
+    /// none.
     pub commands: Result<u64, Refused>,
 }
 
 impl Recorded {
-    /// The code for the client: why there is no part.
+    /// The code for the client: the reason why there is no part.
     pub fn ended(&self) -> CUresult {
         self.commands.map_or_else(|of| of.code, |_| CUDA_SUCCESS)
     }
 
-    /// The part's launches, copies and fills, as the reply has them.
+    /// The number of the part's launches, copies and fills, for the reply.
     pub fn count(&self) -> u32 {
         self.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32
     }
@@ -45,21 +46,21 @@ impl Recorded {
     }
 }
 
-/// The part that a call becomes.
+/// The part to make from a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Its id.
     pub part: u64,
-    /// The workspace that the handle has for the call: the address and the bytes. `None` for its own.
+    /// The handle's workspace during the call: address and size. `None` for its own.
     pub workspace: Option<(u64, u64)>,
 }
 
-/// Executes a command of a library, but records its GPU work, as a part of graphs.
+/// Executes a command of a library, and records its GPU work as a part of graphs.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` for a command that gives the GPU no work or is on no stream; `CUDA_ERROR_INVALID_VALUE`
-/// for an invalid command; or as [`Executables::record`](crate::worker::executables::Executables::record).
+/// `CUDA_ERROR_NOT_SUPPORTED` for a command that submits no GPU work or has no stream; `CUDA_ERROR_INVALID_VALUE` for
+/// an invalid command; or as [`Executables::record`](crate::worker::executables::Executables::record).
 pub fn record(
     session: &Session,
     wanted: Wanted,
@@ -91,7 +92,7 @@ pub fn record(
     })
 }
 
-/// cuBLAS's function that tells a handle its workspace.
+/// The cuBLAS function that sets a handle's workspace.
 pub(super) const SETS_WORKSPACE: &str = "cublasSetWorkspace_v2";
 
 impl Call<'_> {
@@ -127,7 +128,7 @@ impl Call<'_> {
             let meanwhile = workspace.or(state.workspace);
             let told = self.tell_stream(class, entry, recorder.raw(), meanwhile);
             let outcome = told.and_then(|()| self.call_recorded(recorder, &words));
-            // Also behind a workspace that the library has refused: the recorder's stream ends.
+            // Also after a workspace that the library has refused, because the recorder's stream ends.
             self.tell_stream(class, entry, own, state.workspace)?;
             outcome
         })?;
@@ -142,7 +143,7 @@ impl Call<'_> {
         outcome
     }
 
-    /// Tells a handle its stream, and behind that its workspace.
+    /// Sets a handle's stream, and then its workspace.
     fn tell_stream(
         &self,
         class: Class,

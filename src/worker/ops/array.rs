@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays: made, described and ended.
+//! Arrays: creation, description and destruction.
 
 use gpgpu_protocol::{
     api::{Array, ArrayForm, MipmappedArray, Object, reply, request},
@@ -56,7 +56,7 @@ pub fn cuArrayDestroy(
     _: Data,
 ) -> Outcome<reply::cuArrayDestroy> {
     let id = request.hArray;
-    // A part of another array ends with that one.
+    // A part of another array ends with that array.
     match session.objects.entry::<Array>(id) {
         Some(entry) if entry.parent == 0 => {}
         _ => return Err(CUDA_ERROR_INVALID_HANDLE.into()),
@@ -69,7 +69,7 @@ pub fn cuArrayDestroy(
     Ok(reply::cuArrayDestroy::default())
 }
 
-/// Ends a hidden array, by `destroy`, when no other command uses it.
+/// Destroys a hidden array, by `destroy`, once no other command uses it.
 fn end(
     session: &Session,
     id: u64,
@@ -122,7 +122,7 @@ pub fn gpgpuMipmappedArrayCreate(
     })
 }
 
-/// The number of levels: the driver does not say, but where there is none.
+/// The number of levels. The driver does not report it, except by an error for a level that does not exist.
 fn levels_of(array: CUmipmappedArray) -> u32 {
     let mut level = Array::handle(0);
     let is_there = |number: &u32| {

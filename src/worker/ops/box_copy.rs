@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies of boxes of which an array is one end at least.
+//! Copies of boxes with at least one array.
 
 use std::ffi::c_void;
 
@@ -17,21 +17,21 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// Bytes of a row, rows, slices.
+/// The size of a row in bytes, the number of rows, and the number of slices.
 type Size = [usize; 3];
 
-/// An end that was looked up.
+/// One side of a copy, after its look-up.
 pub struct Held {
     of: Memory,
     /// An array's handle.
     pub array: CUarray,
-    /// The ids of the array, or 0, of the array that it is a part of, and of its context.
+    /// The ids of the array, or 0, of the array to which it belongs, and of its context.
     pub objects: [u64; 3],
-    /// The first byte of memory, and how many from there to the last.
+    /// The first byte of memory, and the number of bytes from there to the last.
     pub memory: Option<(u64, u64)>,
 }
 
-/// Bytes of a box, if it has some.
+/// The size of a box in bytes; an error if it is empty.
 pub fn volume(size: Size) -> Result<usize, CUresult> {
     let [width, height, depth] = size;
     let bytes = width
@@ -41,11 +41,11 @@ pub fn volume(size: Size) -> Result<usize, CUresult> {
     bytes.ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Looks an array up. The driver sees to it that a box lies in it.
+/// Looks up an array. The driver checks that a box lies in it.
 fn in_array(session: &Session, id: u64) -> Result<Held, CUresult> {
     let entry = session.objects.entry::<Array>(id);
     let entry = entry.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    // A gate holds for one GPU.
+    // A gate belongs to one GPU.
     let device = session.arrays.device(id);
     let is_here =
         device.is_some_and(|device| current_gpu().is_ok_and(|gpu| device as usize == gpu));
@@ -60,7 +60,7 @@ fn in_array(session: &Session, id: u64) -> Result<Held, CUresult> {
     })
 }
 
-/// Checks that all of a box in memory is the client's.
+/// Checks that all of a box in memory belongs to the client.
 fn in_memory(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresult> {
     let [width, height, depth] = size;
     let fits =
@@ -80,7 +80,7 @@ fn in_memory(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresu
     })
 }
 
-/// Looks an end of a box up.
+/// Looks up one side of a box copy.
 pub fn hold(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresult> {
     match end.array {
         0 => in_memory(session, end, size),
@@ -88,7 +88,7 @@ pub fn hold(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresul
     }
 }
 
-/// Bytes beside the stream, in the command's part of the staging area.
+/// A box of bytes beside the stream, in the command's part of the staging area.
 fn beside(bytes: *mut c_void, size: Size) -> (BoxEnd, *mut c_void) {
     let end = BoxEnd {
         pitch: size[0],
@@ -98,7 +98,7 @@ fn beside(bytes: *mut c_void, size: Size) -> (BoxEnd, *mut c_void) {
     (end, bytes)
 }
 
-/// One end as the driver takes it: its type, the host's address, and the structure's other fields.
+/// One side in the driver's form: its type, the host's address, and the structure's other fields.
 fn kind(held: Option<&Held>) -> CUmemorytype {
     match held {
         None => CU_MEMORYTYPE_HOST,
@@ -107,10 +107,10 @@ fn kind(held: Option<&Held>) -> CUmemorytype {
     }
 }
 
-/// An end with its look-up, or else its address beside the stream.
+/// One side with its look-up, or with its address beside the stream.
 pub type End<'a> = (&'a BoxEnd, Option<&'a Held>, *mut c_void);
 
-/// A copy as the driver takes it. An end that is not held is bytes beside the stream.
+/// A copy in the driver's form. A side without a look-up is bytes beside the stream.
 pub fn described(dst: End<'_>, src: End<'_>, size: Size) -> CUDA_MEMCPY3D {
     let array = |held: Option<&Held>| held.map_or(std::ptr::null_mut(), |held| held.array);
     CUDA_MEMCPY3D {
@@ -142,11 +142,11 @@ pub fn described(dst: End<'_>, src: End<'_>, size: Size) -> CUDA_MEMCPY3D {
     }
 }
 
-/// Gives a copy to the driver.
+/// Submits a copy to the driver.
 ///
 /// # Safety
 ///
-/// Bytes beside the stream are as many as the box has.
+/// The bytes beside the stream are as many as the box has.
 unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Result<(), CUresult> {
     let copy = described(dst, src, size);
     // SAFETY: the structure lives across the call; arrays are the driver's and live, memory is known as a whole, and
@@ -154,7 +154,7 @@ unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Res
     unsafe { driver::cuMemcpy3DAsync_v2(&copy, stream) }
 }
 
-/// The offsets of an end in memory: the address is that of the first byte.
+/// A box in memory with its offsets added to its address, which is that of the first byte.
 pub fn plain(end: BoxEnd) -> BoxEnd {
     match end.array {
         0 => BoxEnd {
@@ -179,14 +179,14 @@ fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
     unsafe { driver::cuStreamSynchronize(stream) }
 }
 
-/// From here on the command uses only the objects that it names, and may wait.
+/// Declares that from here on the command uses only the objects that it names. Afterwards it may wait.
 fn narrow(session: &Session, stream: u64, ends: &[&Held]) {
     let memory: Vec<_> = ends.iter().filter_map(|held| held.memory).collect();
     let objects: Vec<_> = ends.iter().flat_map(|held| held.objects).collect();
     session.wait_with(stream, &memory, &objects);
 }
 
-/// A copy between arrays, or an array and memory that the worker can address.
+/// A copy between arrays, or between an array and memory that the worker can access.
 pub fn gpgpuBoxCopy(
     session: &Session,
     request: request::gpgpuBoxCopy,
@@ -218,7 +218,7 @@ pub fn gpgpuBoxCopy(
     Ok(reply::gpgpuBoxCopy::default())
 }
 
-/// Bytes beside the stream are those of a box, and come with a command that is not one of several.
+/// Checks that the bytes beside the stream are those of a box. The command must not be one part of several.
 fn check(size: Size, there: usize, data: Data) -> Result<usize, CUresult> {
     match volume(size)? {
         bytes if bytes == there && data.offset == 0 => Ok(bytes),
@@ -226,7 +226,7 @@ fn check(size: Size, there: usize, data: Data) -> Result<usize, CUresult> {
     }
 }
 
-/// A copy into an array whose source came with the command.
+/// A copy into an array, whose source came with the command.
 pub fn gpgpuBoxIn(
     session: &Session,
     request: request::gpgpuBoxIn,
@@ -253,7 +253,7 @@ pub fn gpgpuBoxIn(
     Ok(reply::gpgpuBoxIn::default())
 }
 
-/// A copy out of an array whose bytes go back with the answer.
+/// A copy from an array, whose bytes are returned with the answer.
 pub fn gpgpuBoxOut(
     session: &Session,
     request: request::gpgpuBoxOut,

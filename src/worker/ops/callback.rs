@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Host callbacks: the driver calls here, the guest runs the program's function.
+//! Host callbacks: the driver calls this module, and the guest runs the program's function.
 
 use std::ffi::c_void;
 
@@ -25,7 +25,7 @@ struct Due {
     serial: u64,
 }
 
-/// The place of a stream that the client names; none for those of this process's threads.
+/// The place of a stream of the client; `None` for the default streams of this process's threads.
 pub fn place(session: &Session, stream: u64) -> Option<Place> {
     let (context, stream) = match stream {
         0 | LEGACY => (session.entered(), 0),
@@ -79,7 +79,7 @@ pub fn gpgpuNextCallback(
     Ok(reply::gpgpuNextCallback { callback, status })
 }
 
-/// The guest has run a callback.
+/// Handles a callback that the guest has run.
 pub fn gpgpuCallbackDone(
     session: &Session,
     request: request::gpgpuCallbackDone,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Requests of a client that are no CUDA functions.
+//! Requests of a client that are not CUDA functions.
 
 use std::ffi::{CStr, c_char};
 
@@ -16,8 +16,8 @@ use crate::worker::{
     session::{Data, Session, Way},
 };
 
-/// Attributes of features that the protocol does not carry, or that a guest's library serves by itself and then says
-/// so: a guest must not find them offered by the host.
+/// Attributes of features that the protocol does not support, or that a guest's library implements and reports by
+/// itself: the host must not report them as supported.
 const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -55,7 +55,7 @@ fn text(buffer: &[c_char]) -> String {
 }
 
 fn attribute(attribute: CUdevice_attribute, dev: CUdevice) -> AttributeValue {
-    // These are this worker's own, whatever the driver has.
+    // The worker's own values, whatever the driver's are.
     if attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED {
         return AttributeValue {
             result: CUDA_SUCCESS,
@@ -86,7 +86,7 @@ fn describe(dev: CUdevice) -> Result<DeviceInfo, CUresult> {
         driver::cuDeviceGetUuid_v2(&mut uuid, dev)?;
         driver::cuDeviceTotalMem_v2(&mut total, dev)?;
         driver::cuDeviceGetPCIBusId(bus.as_mut_ptr(), bus.len() as i32, dev)?;
-        // Deprecated, and all of it is in the attributes as well.
+        // The structure is deprecated, and attributes have all of its values.
         let _ = driver::cuDeviceGetProperties(&mut properties, dev);
     }
     let p = properties;
@@ -118,7 +118,7 @@ fn describe(dev: CUdevice) -> Result<DeviceInfo, CUresult> {
 ///
 /// # Errors
 ///
-/// The driver's.
+/// The driver's error code.
 pub fn hello() -> Result<Hello, CUresult> {
     let (mut version, mut count) = (0, 0);
     // SAFETY: the pointers are to values that live across the calls.
@@ -133,7 +133,7 @@ pub fn hello() -> Result<Hello, CUresult> {
     })
 }
 
-/// The part of the host's description that a client with these GPUs sees.
+/// The part of the host's description for a client with these GPUs.
 ///
 /// # Errors
 ///
@@ -150,7 +150,7 @@ fn seen(hello: &Hello, gpus: &[u32]) -> Result<Hello, CUresult> {
     })
 }
 
-/// Tells a client of any age which operations this worker has.
+/// Returns the operations of this worker, to clients of any version.
 pub fn gpgpuOperations(
     _: &Session,
     request: request::gpgpuOperations,
@@ -162,7 +162,7 @@ pub fn gpgpuOperations(
     })
 }
 
-/// Tells a client which of NVIDIA's libraries the operator has: opens those that were not needed yet.
+/// Returns the libraries of NVIDIA that the operator has. Opens those that were not needed yet.
 pub fn gpgpuLibraries(
     _: &Session,
     _: request::gpgpuLibraries,
@@ -205,7 +205,7 @@ pub fn gpgpuSelectDevices(
     let mut count = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     unsafe { driver::cuDeviceGetCount(&mut count)? };
-    // If the client may use all, the driver says which there are.
+    // If the client may use all, the driver checks their numbers.
     if request
         .devices
         .iter()
@@ -248,7 +248,7 @@ pub fn gpgpuImageFind(
     })
 }
 
-/// Carries out an operation of a library with long arguments or a long answer.
+/// Executes an operation of a library with long arguments or a long answer.
 pub fn gpgpuLongCall(
     session: &Session,
     request: request::gpgpuLongCall,
@@ -257,7 +257,7 @@ pub fn gpgpuLongCall(
     let op = u16::try_from(request.operation).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let arguments = data.copied(0);
     let carried = libraries::carry_out(session, op, request.context, &arguments, Way::Queue);
-    // Operations of libraries are over when their function has returned.
+    // Operations of libraries are complete when their function has returned.
     let Ok(Carried::Done(answer)) = carried else {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     };

@@ -19,19 +19,19 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The longest wait of a context's end for the commands of other threads in that context. CUDA does not define their
-/// results.
+/// The maximum time for which a context's end waits for commands of other threads in that context. CUDA does not define
+/// their results.
 pub const LONGEST_END: Duration = Duration::from_secs(10);
-/// The longest wait for a thread of the worker's own that waits for the context's work. The driver ends a kernel that
-/// never ends, with its context.
+/// The maximum wait for a thread of the worker itself that waits for the context's work. With the context, the driver
+/// ends a kernel that never ends.
 const LONGEST_WATCH: Duration = Duration::from_secs(1);
 
-/// Ends a context by `destroy`, which is given the driver's handle, when no other command uses it any more.
+/// Ends a context by `destroy`, which gets the driver's handle, once no other command uses it any more.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, or it is about to end; those of `destroy`, and then the
-/// context still exists.
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, or it is already ending; those of `destroy`, in which case
+/// the context still exists.
 pub(super) fn end(
     session: &Session,
     context: u64,
@@ -39,7 +39,7 @@ pub(super) fn end(
 ) -> Result<(), CUresult> {
     let entry = session.end_context(context)?;
     let unload = Unload::begin();
-    // This thread's current context may be one that another thread ends.
+    // This thread's current context may be one that another thread is ending.
     let _ = session.enter(0);
     grace::narrow(&[]);
     let mut ticket = unload.ticket();
@@ -52,11 +52,11 @@ pub(super) fn end(
                 "A context was destroyed, and another thread of the program still uses it {} s later: client terminated",
                 LONGEST_END.as_secs()
             );
-            // Without the driver's own clean-up: a thread is in it.
+            // Without the driver's own clean-up, because a thread is inside it.
             // SAFETY: it ends the process.
             unsafe { libc::_exit(1) };
         }
-        // Others may have found objects that those commands have made in it meanwhile.
+        // Those commands may have made objects in it in the meantime, which others may have looked up.
         session.hide(context);
         ticket = Ticket::now();
     }
@@ -69,7 +69,7 @@ pub(super) fn end(
     ended
 }
 
-/// The primary contexts. The lock's holder may be waiting for commands to end, so a command that waits for it is
+/// The primary contexts. The lock's holder may wait for commands to end, so a command that waits for the lock is
 /// outside.
 pub(super) fn primary(
     session: &Session,
@@ -78,7 +78,8 @@ pub(super) fn primary(
     session.primary.lock()
 }
 
-/// The context made ahead, if this is its device. A client that begins with another device gets nothing from it.
+/// The context that was made in advance, if it is on this device. It is of no use to a client that begins with another
+/// device.
 fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
     if dev == session.prewarm.device() {
         session.prewarm.take()
@@ -88,7 +89,7 @@ fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
     }
 }
 
-/// The flags that take effect when a context is made, and not while it exists: those of core dumps.
+/// The flags that take effect only when a context is made: those of core dumps.
 const MADE_WITH: u32 = CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE;
 
 /// `cuDevicePrimaryCtxSetFlags`.
@@ -111,7 +112,7 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(
     Ok(reply::cuDevicePrimaryCtxSetFlags_v2::default())
 }
 
-/// `cuDevicePrimaryCtxGetState`: a context made ahead is none yet.
+/// `cuDevicePrimaryCtxGetState`. A context that was made in advance does not count as active yet.
 pub fn cuDevicePrimaryCtxGetState(
     session: &Session,
     request: request::cuDevicePrimaryCtxGetState,
@@ -139,7 +140,7 @@ pub fn cuDevicePrimaryCtxGetState(
     })
 }
 
-/// `cuDevicePrimaryCtxRetain`; the guest counts, so this comes once until the last release.
+/// `cuDevicePrimaryCtxRetain`. The guest counts references, so this comes once until the last release.
 pub fn cuDevicePrimaryCtxRetain(
     session: &Session,
     request: request::cuDevicePrimaryCtxRetain,
@@ -172,7 +173,7 @@ pub fn cuDevicePrimaryCtxRetain(
     Ok(reply::cuDevicePrimaryCtxRetain::default())
 }
 
-/// `cuDevicePrimaryCtxRelease`: the last one.
+/// `cuDevicePrimaryCtxRelease` of the last reference.
 pub fn cuDevicePrimaryCtxRelease_v2(
     session: &Session,
     request: request::cuDevicePrimaryCtxRelease_v2,
@@ -181,7 +182,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     let dev = session.gpu(request.dev)?;
     let mut table = primary(session);
     let context = *table.get(&dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    // Our library releases it with the last of them.
+    // The guest's library releases it with the last of them.
     end_all(session, context)?;
     // SAFETY: no pointers; the context is no longer in use.
     end(session, context, |_| unsafe {
@@ -191,7 +192,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     Ok(reply::cuDevicePrimaryCtxRelease_v2::default())
 }
 
-/// `cuDevicePrimaryCtxReset`; this worker's own retention ends as well.
+/// `cuDevicePrimaryCtxReset`. This also ends the worker's own retention.
 pub fn cuDevicePrimaryCtxReset_v2(
     session: &Session,
     request: request::cuDevicePrimaryCtxReset_v2,
@@ -201,7 +202,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
     grace::narrow(&[]);
     let mut table = primary(session);
     if dev == session.prewarm.device() && session.prewarm.wait_made() {
-        // To the guest there is nothing to reset but the flags, and nothing has used the context.
+        // For the guest only the flags can be reset, because it has not used the context.
         // SAFETY: no pointers.
         unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, 0)? };
         return Ok(reply::cuDevicePrimaryCtxReset_v2::default());
@@ -216,7 +217,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
     end_all(session, context)?;
     end(session, context, |_| {
         reset()?;
-        // The count that this worker holds would keep a later release from ending the context.
+        // With the worker's own reference, a later release would not end the context.
         // SAFETY: as above.
         let _ = unsafe { driver::cuDevicePrimaryCtxRelease_v2(dev) };
         Ok(())
@@ -225,7 +226,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
     Ok(reply::cuDevicePrimaryCtxReset_v2::default())
 }
 
-/// `cuCtxCreate`. Which context is current is the guest's business, so the new one is popped at once.
+/// `cuCtxCreate`. The guest tracks the current context itself, so the new one is popped at once.
 pub fn cuCtxCreate_v2(
     session: &Session,
     request: request::cuCtxCreate_v2,
@@ -241,8 +242,8 @@ pub fn cuCtxCreate_v2(
         with_slack(|| unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, dev) })?;
         Ok(charge)
     };
-    // A client that has this one has other plans than the primary context. Releasing that first, or beside the making
-    // of this one, would make the client wait for both.
+    // A client that makes a context does not plan to use the primary one. If that was released first, or while this one
+    // is made, the client would wait for both.
     let charge = match create() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             session.prewarm.give_up();
@@ -310,8 +311,8 @@ pub fn cuCtxWaitEvent(
     Ok(reply::cuCtxWaitEvent::default())
 }
 
-/// `cuCtxEnablePeerAccess`. Memory in chunks is the other device's by a right of its own, which stays when access is
-/// disabled again.
+/// `cuCtxEnablePeerAccess`. Access to memory in chunks is granted separately, and remains when peer access is disabled
+/// again.
 pub fn cuCtxEnablePeerAccess(
     session: &Session,
     request: request::cuCtxEnablePeerAccess,
@@ -324,15 +325,15 @@ pub fn cuCtxEnablePeerAccess(
     Ok(reply::cuCtxEnablePeerAccess::default())
 }
 
-/// The bytes of stack that a thread has by default.
+/// The default stack size of a thread in bytes.
 pub const DEFAULT_STACK: u32 = 1024;
-/// The bytes of `printf`'s buffer by default.
+/// The default size of `printf`'s buffer in bytes.
 const DEFAULT_PRINTF: u64 = 1 << 20;
-/// The bytes of kernels' own heap by default.
+/// The default size of kernels' heap in bytes.
 const DEFAULT_HEAP: u64 = 8 << 20;
 
-/// Charges the memory of a limit of the current context beyond a context's default. An earlier charge counts; it is
-/// dropped with the context, because the time of the driver's free is unknown.
+/// Charges the memory of a limit of the current context above a context's default. An earlier charge counts; it is
+/// dropped with the context, because it is unknown when the driver frees the memory.
 fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUresult> {
     let context = session.current();
     if context == 0 {
@@ -345,12 +346,12 @@ fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUre
     Ok(())
 }
 
-/// Charges the stacks of as many threads as the device has at a time, each with `bytes` bytes: so many the driver
-/// reserves.
+/// Charges the stacks of as many threads as the device can run at a time, each with `bytes` bytes: the driver reserves
+/// that much.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+/// `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
 pub fn reserve_stack(session: &Session, bytes: u64) -> Result<(), CUresult> {
     let device = device(session);
     let processors = device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
@@ -360,7 +361,7 @@ pub fn reserve_stack(session: &Session, bytes: u64) -> Result<(), CUresult> {
     reserve_for(session, CU_LIMIT_STACK_SIZE, all)
 }
 
-/// `cuCtxSetLimit`. With a memory limit, a limit whose memory cannot be counted cannot be raised.
+/// `cuCtxSetLimit`. If the VM has a memory limit, context limits whose memory is unknown cannot be raised.
 pub fn cuCtxSetLimit(
     session: &Session,
     request: request::cuCtxSetLimit,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies from and to the staging area, and two-dimensional ones.
+//! Copies from and to the staging area, and two-dimensional copies.
 //!
-//! The staging area is pageable for the driver. So when an asynchronous copy from it returns, its bytes have been
-//! read, as CUDA promises for pageable memory, and the area can be used again.
+//! For the driver, the staging area is pageable memory. So when an asynchronous copy from it returns, its bytes have
+//! been read, as CUDA promises for pageable memory, and the area can be reused.
 
 use gpgpu_protocol::{
     api::{Context, Stream, reply, request},
@@ -29,8 +29,8 @@ fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
     unsafe { driver::cuStreamSynchronize(stream) }
 }
 
-/// Checks that a range is device memory or memory that the guest process registered. The driver would take any other
-/// address for this process's own pageable memory, and copy from or to the worker itself. Says which it is.
+/// Checks that a range is device memory or memory that the guest process registered, and returns which. The driver
+/// would treat any other address as this process's own pageable memory, and copy from or to the worker itself.
 pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CUresult> {
     let ours = session
         .device_memory
@@ -41,7 +41,7 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CU
     if session.regions.holds(address, bytes as u64) {
         return Ok(Memory::Host);
     }
-    // For example a module's global that was never looked up by name. None ends between the query and the use.
+    // For example a module's global that was never looked up by name. No memory ends between the query and the use.
     if !grace::unloads_are_settled() {
         return Err(CUDA_ERROR_NOT_READY);
     }
@@ -61,7 +61,7 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CU
     }
 }
 
-/// Checks every byte from the first to the last that a pitched copy or fill touches.
+/// Checks every byte from the first to the last that a pitched copy or fill accesses.
 pub fn known_plane(
     session: &Session,
     start: u64,
@@ -78,14 +78,14 @@ pub fn known_plane(
     known(session, start, bytes)
 }
 
-/// The bytes from the first to the last that a pitched copy or fill touches, of which [`known_plane`] knows that they
-/// are so many.
+/// The number of bytes from the first to the last that a pitched copy or fill accesses, after [`known_plane`] has
+/// checked them.
 pub fn plane_bytes(pitch: usize, width: usize, height: usize) -> u64 {
     let rows = height.saturating_sub(1).saturating_mul(pitch);
     rows.saturating_add(width) as u64
 }
 
-/// A two-dimensional copy between addresses that CUDA can tell apart by itself.
+/// A two-dimensional copy between addresses whose kind CUDA detects itself.
 fn plane(
     dst: u64,
     dst_pitch: usize,
@@ -114,7 +114,7 @@ fn plane(
     }
 }
 
-/// Bytes of packed rows; they must be the data of the command, which is not one of several.
+/// The size of packed rows, which must be the data of the command. The command must not be one part of several.
 fn packed(width: usize, height: usize, there: usize, data: Data) -> Result<(), CUresult> {
     if width.checked_mul(height) == Some(there) && data.offset == 0 {
         Ok(())
@@ -140,7 +140,7 @@ pub fn gpgpuCopyIn(
     Ok(reply::gpgpuCopyIn::default())
 }
 
-/// A copy whose bytes go back with the answer.
+/// A copy whose bytes are returned with the answer.
 pub fn gpgpuCopyOut(
     session: &Session,
     request: request::gpgpuCopyOut,
@@ -157,7 +157,7 @@ pub fn gpgpuCopyOut(
     Ok(reply::gpgpuCopyOut::default())
 }
 
-/// A two-dimensional copy between memory that the worker can address.
+/// A two-dimensional copy between memory that the worker can access.
 pub fn gpgpuCopy2D(
     session: &Session,
     request: request::gpgpuCopy2D,
@@ -231,7 +231,7 @@ pub fn gpgpuCopyIn2D(
     Ok(reply::gpgpuCopyIn2D::default())
 }
 
-/// A two-dimensional copy whose rows go back with the answer.
+/// A two-dimensional copy whose rows are returned with the answer.
 pub fn gpgpuCopyOut2D(
     session: &Session,
     request: request::gpgpuCopyOut2D,
@@ -264,7 +264,7 @@ pub fn gpgpuCopyOut2D(
     Ok(reply::gpgpuCopyOut2D::default())
 }
 
-/// `cuMemcpy` between memory that the worker can address.
+/// `cuMemcpy` between memory that the worker can access.
 pub fn cuMemcpy(session: &Session, request: request::cuMemcpy) -> Result<Until, CUresult> {
     let to = known(session, request.dst, request.ByteCount)?;
     let from = known(session, request.src, request.ByteCount)?;
@@ -275,7 +275,7 @@ pub fn cuMemcpy(session: &Session, request: request::cuMemcpy) -> Result<Until, 
     Ok(Until::Stream(0))
 }
 
-/// `cuMemcpyAsync` between memory that the worker can address.
+/// `cuMemcpyAsync` between memory that the worker can access.
 pub fn cuMemcpyAsync(
     session: &Session,
     request: request::cuMemcpyAsync,

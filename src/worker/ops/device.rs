@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Queries about two devices; the hello describes single ones.
+//! Queries about pairs of devices. The hello describes single devices.
 
 use gpgpu_protocol::api::{reply, request};
 

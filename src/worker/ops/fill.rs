@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Fills: the `cuMemset` family.
 //!
-//! The driver would look at the chunk that memory lies in, not at the allocation, so the range is checked here.
+//! The driver would check the chunk that contains the memory, not the allocation, so the range is checked here.
 
 use gpgpu_protocol::{
     api::{Stream, reply, request},
@@ -19,7 +19,7 @@ fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
     session.objects.raw::<Stream>(id).map(|raw| raw as CUstream)
 }
 
-/// Checks the range of a fill of `count` values. An empty fill touches nothing, and the driver refuses an unaligned
+/// Checks the range of a fill of `count` values. An empty fill accesses nothing, and the driver refuses an unaligned
 /// one.
 fn check<T>(session: &Session, dst: u64, count: usize) -> Result<(), CUresult> {
     if count == 0 {

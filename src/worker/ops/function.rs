@@ -19,10 +19,10 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// CUDA's limit is 32,764 bytes of parameters; no function has more parameters than that.
+/// The maximum number of parameters: CUDA's limit is 32,764 bytes of them.
 const MAX_PARAMS: usize = 32_764;
 
-/// Asks for parameter after parameter until the driver says that there is none.
+/// Queries parameters one by one until the driver reports that there are no more.
 pub fn params(
     mut ask: impl FnMut(usize, &mut usize, &mut usize) -> Result<(), CUresult>,
 ) -> Result<Vec<ParamInfo>, CUresult> {
@@ -49,7 +49,7 @@ pub fn params(
     Ok(params)
 }
 
-/// An attribute's value or the code of asking.
+/// An attribute's value, or the error code of the query.
 pub fn attribute(ask: impl FnOnce(&mut i32) -> Result<(), CUresult>) -> AttributeValue {
     let mut value = 0;
     let result = ask(&mut value).err().unwrap_or(CUDA_SUCCESS);
@@ -82,7 +82,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// The bytes that each of its threads has of the device's memory.
+    /// The bytes of local device memory of each of its threads.
     pub fn local(&self) -> u32 {
         let attribute = self
             .attributes
@@ -96,7 +96,7 @@ impl Described {
         Arc::new(Params { list, places })
     }
 
-    /// The properties that the guest gets at once; it asks for the rest.
+    /// The properties that the guest gets immediately; it queries the others.
     pub fn info(&self) -> FunctionInfo {
         let params = Few::first_of(self.params.iter().copied());
         FunctionInfo {
@@ -120,7 +120,7 @@ pub fn gpgpuFunctionParams(
     })
 }
 
-/// `cuFuncLoad`: the driver may wait for the context's work. It takes no kernel (seen with driver 580).
+/// `cuFuncLoad`. The driver may wait for the context's work. It accepts no kernel (observed with driver 580).
 pub fn cuFuncLoad(
     session: &Session,
     request: request::cuFuncLoad,

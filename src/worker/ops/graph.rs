@@ -17,7 +17,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The steps of a list that came as an image does.
+/// The steps of a list that was transferred like an image.
 fn steps(session: &Session, id: u64, data: Data) -> Result<Vec<GraphStep>, CUresult> {
     read(image(session, id, data)?.bytes())
 }
@@ -29,7 +29,7 @@ fn read<T: Wire>(list: &[u8]) -> Result<Vec<T>, CUresult> {
     if count > executables::MOST_STEPS {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    // Claimed lengths reserve nothing.
+    // No memory is reserved for claimed lengths.
     let mut steps = Vec::new();
     for _ in 0..count {
         steps.push(reader.get().map_err(bad)?);
@@ -49,7 +49,7 @@ pub fn gpgpuGraphInstantiate(
     Ok(reply::gpgpuGraphInstantiate::default())
 }
 
-/// The same, of a list in the command.
+/// The same, with the list in the command.
 pub fn gpgpuGraphInstantiateHere(
     session: &Session,
     request: request::gpgpuGraphInstantiateHere,
@@ -60,8 +60,8 @@ pub fn gpgpuGraphInstantiateHere(
     Ok(reply::gpgpuGraphInstantiateHere::default())
 }
 
-/// The same, of so few steps that others can wait for it: no thread has to be woken, and the driver's code is where it
-/// was used last.
+/// The same, with so few steps that other commands can wait for it: no other thread has to be woken, and the driver's
+/// code is in this core's cache.
 pub fn gpgpuGraphInstantiateFew(
     session: &Session,
     request: request::gpgpuGraphInstantiateFew,
@@ -125,7 +125,7 @@ pub fn gpgpuGraphHandle(
     Ok(reply::gpgpuGraphHandle { exec: (), handle })
 }
 
-/// Makes the driver's nodes of a graph, none yet.
+/// Makes an empty set of driver nodes for a graph.
 pub fn gpgpuGraphNodes(
     session: &Session,
     request: request::gpgpuGraphNodes,
@@ -172,7 +172,7 @@ pub fn gpgpuGraphUpdate(
     Ok(reply::gpgpuGraphUpdate::default())
 }
 
-/// The same, by a list in the command.
+/// The same, with the list in the command.
 pub fn gpgpuGraphUpdateHere(
     session: &Session,
     request: request::gpgpuGraphUpdateHere,
@@ -195,7 +195,7 @@ pub fn gpgpuGraphSetStep(
     Ok(reply::gpgpuGraphSetStep::default())
 }
 
-/// Changes several.
+/// Changes several steps.
 pub fn gpgpuGraphSetSteps(
     session: &Session,
     request: request::gpgpuGraphSetSteps,
@@ -216,7 +216,7 @@ pub fn gpgpuGraphCheck(
     Ok(reply::gpgpuGraphCheck::default())
 }
 
-/// Checks whether graphs can have values that conditional steps depend on.
+/// Checks whether graphs can have values on which conditional steps depend.
 pub fn gpgpuGraphCondition(
     session: &Session,
     request: request::gpgpuGraphCondition,
@@ -258,7 +258,7 @@ pub fn gpgpuGraphRecord(
     })
 }
 
-/// The same, with a workspace for the call. The reply has the bytes that the library allocated.
+/// The same, with a workspace for the call. The reply has the number of bytes that the library allocated.
 pub fn gpgpuGraphRecordWith(
     session: &Session,
     request: request::gpgpuGraphRecordWith,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Green contexts, and the multiprocessors that they have.
+//! Green contexts, and their multiprocessors.
 
 use std::sync::atomic::Ordering;
 
@@ -45,7 +45,7 @@ pub fn gpgpuContextMultiprocessors(
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     unsafe { driver::cuCtxGetDevice(&mut device)? };
-    // One that is no green context is in none.
+    // A context that is not a green one is in none.
     let green = if context.context == 0 { 0 } else { request.ctx };
     let all = session.greens.whole(&session.objects, device, green)?;
     Ok(reply::gpgpuContextMultiprocessors {
@@ -80,12 +80,12 @@ pub fn gpgpuGreenCtxCreate(
 ) -> Outcome<reply::gpgpuGreenCtxCreate> {
     let device = session.gpu(request.dev)?;
     let charge = {
-        // Others of the VM may have to give memory back first. Nothing was found yet.
+        // Other processes of the VM may have to return memory first. No object was looked up yet.
         let _paused = grace::pause();
-        // The driver's memory for a green context has not been measured; it is a part of a context's.
+        // The driver's memory for a green context was not measured; it is less than a context's.
         session.device_memory.reserve_context(device)?
     };
-    // The primary context does not end until this is done.
+    // The primary context does not end during this.
     let table = primary(session);
     let begun = session.objects.begin::<Context>(request.green)?;
     let home = *table.get(&device).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
@@ -103,7 +103,7 @@ pub fn gpgpuGreenCtxCreate(
             return Err(code.into());
         }
     }
-    // The driver says that it changes no current context.
+    // The driver promises that it does not change the current context.
     session.forget_current();
     let owner = Owner::Context(request.green);
     session.charges.keep(owner, request.green, charge);
@@ -114,7 +114,7 @@ pub fn gpgpuGreenCtxCreate(
     Ok(reply::gpgpuGreenCtxCreate::default())
 }
 
-/// Ends a hidden green context. The primary contexts are locked: none ends meanwhile.
+/// Ends a hidden green context. The primary contexts are locked, so none ends in the meantime.
 fn end_locked(session: &Session, green: u64) -> Result<(), CUresult> {
     end(session, green, |_| {
         let raw = session.greens.ending(green);
@@ -133,7 +133,7 @@ fn end_locked(session: &Session, green: u64) -> Result<(), CUresult> {
 ///
 /// # Errors
 ///
-/// The driver's; then the rest is still there.
+/// The driver's error code; the remaining ones then still exist.
 pub(super) fn end_all(session: &Session, home: u64) -> Result<(), CUresult> {
     for green in session.objects.greens(home) {
         end_locked(session, green)?;
@@ -141,8 +141,8 @@ pub(super) fn end_all(session: &Session, home: u64) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// `cuGreenCtxDestroy`. The pending work of its streams is done first: unlike at the end of a context, the memory that
-/// it uses stays, and so does the event at the end of the work.
+/// `cuGreenCtxDestroy`. It first waits for the pending work of its streams: unlike at the end of a context, the memory
+/// that the work uses remains, and so does the event at its end.
 pub fn gpgpuGreenCtxDestroy(
     session: &Session,
     request: request::gpgpuGreenCtxDestroy,

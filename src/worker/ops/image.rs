@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Loading images: the just-in-time linker's options and logs.
+//! Loading images: the options and logs of the just-in-time linker.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -16,10 +16,10 @@ use crate::{
     worker::{images::Image, session::Session},
 };
 
-/// The bytes of each log that a guest gets.
+/// The maximum size of each log for a guest, in bytes.
 const LOG_BYTES: usize = 16 << 10;
 
-/// Options whose values are numbers; all others hold pointers, or concern features that do not travel.
+/// Options whose values are numbers. All others have pointers, or concern features that the protocol does not support.
 const PLAIN: &[CUjit_option] = &[
     CU_JIT_MAX_REGISTERS,
     CU_JIT_THREADS_PER_BLOCK,
@@ -38,7 +38,7 @@ const PLAIN: &[CUjit_option] = &[
     CU_JIT_WALL_TIME,
 ];
 
-/// The options of one load, with room for the linker's logs.
+/// The options of one load, with buffers for the linker's logs.
 pub struct Jit {
     options: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
@@ -50,11 +50,11 @@ pub struct Jit {
 unsafe impl Send for Jit {}
 
 impl Jit {
-    /// The options as a guest gave them; its logs' buffers become buffers here.
+    /// The guest's options, with buffers of this process for its logs.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` for an option that cannot travel.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for an option that the protocol does not support.
     pub fn new(wanted: &[JitOption]) -> Result<Self, CUresult> {
         let mut jit = Self {
             options: Vec::new(),
@@ -89,7 +89,7 @@ impl Jit {
         self.values.push(value);
     }
 
-    /// The number of options, and the two arrays for the driver; they live as long as `self`.
+    /// The number of options, and the two arrays for the driver, which are valid as long as `self`.
     pub fn arrays(&mut self) -> (u32, *mut CUjit_option, *mut *mut c_void) {
         (
             self.options.len() as u32,
@@ -140,12 +140,12 @@ fn capability(device: CUdevice) -> u32 {
     (major * 10 + minor) as u32
 }
 
-/// An image's memory on a device in each context that it is placed in, by the devices' compute capability.
+/// An image's memory on a device in each context into which it is loaded, by the devices' compute capability.
 #[derive(Debug)]
 pub struct Needs(Vec<(u32, Result<u64, CUresult>)>);
 
 impl Needs {
-    /// An image's memory on each of the client's devices; `None` without a limit, because the search takes its time.
+    /// An image's memory on each of the client's devices; `None` without a limit, because the analysis takes long.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ fn is_limited(session: &Session) -> bool {
     shares.is_some_and(|shares| shares.quota.limit().is_some())
 }
 
-/// The devices that the client may use, as the driver numbers them.
+/// The devices that the client may use, by the driver's numbers.
 fn devices(session: &Session) -> Vec<CUdevice> {
     if let gpus @ [_, ..] = session.gpus() {
         return gpus.iter().map(|gpu| *gpu as CUdevice).collect();
@@ -213,18 +213,18 @@ fn device_bytes(image: &Image, capability: u32) -> Result<u64, CUresult> {
     })
 }
 
-/// Has the image of a module or library searched for kernels that print.
+/// Searches the image of a module or library for kernels that print.
 pub fn note_printing(session: &Session, object: u64, image: &Arc<Image>) {
     let mut capabilities: Vec<_> = devices(session).into_iter().map(capability).collect();
     capabilities.dedup();
     session.printing.note(object, image, capabilities);
 }
 
-/// Charges an image's memory on a device, if there is a limit: the search takes its time.
+/// Charges an image's memory on a device, if there is a limit: the analysis takes long.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_IMAGE` if the memory is unknown.
+/// `CUDA_ERROR_OUT_OF_MEMORY` above the limit, `CUDA_ERROR_INVALID_IMAGE` if the memory is unknown.
 pub fn reserve(
     session: &Session,
     device: CUdevice,

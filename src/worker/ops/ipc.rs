@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects that processes of one VM share: allocated memory, and events.
+//! Objects that processes of one VM share: memory and events.
 
 use std::os::fd::OwnedFd;
 
@@ -22,19 +22,19 @@ use crate::{
     },
 };
 
-/// Asks the worker of an object for it: another worker's.
+/// Requests an object from its worker, which must be another one.
 fn ask(session: &Session, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
-    // It takes its time. The command looks its objects up afterwards.
+    // This takes long. The command looks up its objects afterwards.
     grace::narrow(&session.used());
     session.peers.ask(name)
 }
 
-/// A name as it travels.
+/// A name in the protocol's form.
 fn blob(name: &Name) -> Blob {
     Blob(name.as_bytes().to_vec())
 }
 
-/// Shares the allocation that an address lies in.
+/// Shares the allocation that contains an address.
 pub fn gpgpuIpcShare(
     session: &Session,
     request: request::gpgpuIpcShare,
@@ -253,7 +253,7 @@ pub fn gpgpuIpcEventRecord(
     Ok(reply::gpgpuIpcEventRecord::default())
 }
 
-/// Has a stream wait for a shared event.
+/// Makes a stream wait for a shared event.
 pub fn gpgpuIpcEventWait(
     session: &Session,
     request: request::gpgpuIpcEventWait,
@@ -264,7 +264,7 @@ pub fn gpgpuIpcEventWait(
     Ok(reply::gpgpuIpcEventWait::default())
 }
 
-/// Checks that the current context's work has not failed: after a failure, records may never be over.
+/// Checks that the current context's work has not failed: after a failure, records may never complete.
 fn has_failed() -> Result<(), CUresult> {
     // SAFETY: the legacy stream always is.
     match unsafe { driver::cuStreamQuery(std::ptr::null_mut()) } {
@@ -273,7 +273,7 @@ fn has_failed() -> Result<(), CUresult> {
     }
 }
 
-/// Asks about a shared event.
+/// Queries a shared event.
 pub fn gpgpuIpcEventQuery(
     session: &Session,
     request: request::gpgpuIpcEventQuery,

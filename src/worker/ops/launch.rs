@@ -21,7 +21,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// A launch configuration as the driver takes it.
+/// A launch configuration in the driver's form.
 pub struct Lowered {
     attributes: Vec<CUlaunchAttribute>,
     config: CUlaunchConfig,
@@ -78,7 +78,7 @@ impl Lowered {
         })
     }
 
-    /// Charges the library of a kernel in the context that it is launched in, which is the stream's.
+    /// Charges the library of a kernel in the context of its launch, which is that of the stream.
     ///
     /// # Errors
     ///
@@ -102,15 +102,15 @@ impl Lowered {
     }
 }
 
-/// Every launch: with `cuLaunchKernel` where there are no attributes.
+/// Every launch. Without attributes it uses `cuLaunchKernel`.
 pub fn cuLaunchKernelEx(
     session: &Session,
     request: request::cuLaunchKernelEx,
     _: Data,
 ) -> Outcome<reply::cuLaunchKernelEx> {
     let function = session.objects.function(request.func)?;
-    // The gate was passed for the current context. A default stream has none of its own, and the function may be
-    // another by now than the one that was found then.
+    // The gate was passed for the current context. A default stream has no context of its own, and another function may
+    // have got the id since.
     let is_elsewhere = function.context != 0 && function.context != session.current();
     if is_elsewhere && Stream::SPECIAL.contains(&request.config.stream) {
         return Err(CUDA_ERROR_INVALID_HANDLE.into());

@@ -35,7 +35,7 @@ fn library(session: &Session, id: u64) -> Result<CUlibrary, CUresult> {
     }
 }
 
-/// The device of the current context, or the client's first, as the driver numbers it.
+/// The device of the current context, or the client's first device, by the driver's number.
 pub fn device(session: &Session) -> CUdevice {
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
@@ -60,7 +60,7 @@ pub fn cuLibraryLoadData(
     let needs = Needs::of(session, &image)?;
     let places = needs.map(|needs| Arc::new(Places::new(needs)));
     if let (Some(places), true) = (&places, session.current() != 0) {
-        // The driver may place it there at once.
+        // The driver may load it there immediately.
         places.enter(session.device_memory, session.current())?;
     }
     let (count, options, values) = jit.arrays();
@@ -113,7 +113,7 @@ pub fn cuLibraryUnload(
     let entry = session
         .objects
         .end_with_children::<Library>(request.library)?;
-    // It may be loaded in any of them.
+    // It may be loaded in any context.
     unload(session, request.library, &[Name::Contexts], || {
         // SAFETY: the handle is the driver's, and the library is no longer in use.
         unsafe { driver::cuLibraryUnload(Library::handle(entry.raw)) }
@@ -121,7 +121,7 @@ pub fn cuLibraryUnload(
     Ok(reply::cuLibraryUnload::default())
 }
 
-/// `cuLibraryGetKernel`, with everything about the kernel that a launch needs.
+/// `cuLibraryGetKernel`, with all properties of the kernel that a launch needs.
 pub fn cuLibraryGetKernel(
     session: &Session,
     request: request::cuLibraryGetKernel,
@@ -131,7 +131,7 @@ pub fn cuLibraryGetKernel(
     let name = c_name(request.name)?;
     let places = session.charges.library(request.library);
     if let (Some(places), true) = (&places, session.current() != 0) {
-        // The driver may answer queries about it from there.
+        // The driver may load it there to answer queries about it.
         places.enter(session.device_memory, session.current())?;
     }
     let mut kernel = Kernel::handle(0);
@@ -172,11 +172,11 @@ pub fn cuLibraryGetKernel(
     })
 }
 
-/// A function of the driver's that looks a library's variable up by its name.
+/// A function of the driver that looks up a library's variable by its name.
 type LookUp =
     unsafe fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> Result<(), CUresult>;
 
-/// Looks a variable up: its address, and its bytes.
+/// Looks up a variable: its address and size.
 fn variable(
     session: &Session,
     id: u64,
@@ -335,7 +335,7 @@ pub fn cuKernelGetFunction(
         local: kernel.local,
         params: Some(Arc::new(Params {
             list: kernel.params().to_vec(),
-            // It is in this context.
+            // It belongs to this context.
             places: None,
         })),
     };

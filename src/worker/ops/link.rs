@@ -29,20 +29,20 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The maximum number of a client's linkers, with those whose context has ended before them: the driver keeps their
-/// memory.
+/// The maximum number of a client's linkers, including those whose context has ended before them, because the driver
+/// keeps their memory.
 const MOST: usize = 4096;
-/// The most bytes of inputs of all of them.
+/// The maximum size of the inputs of all linkers, in bytes.
 const MOST_BYTES: usize = 1 << 30;
 
-/// The most linkers that are alive at once: each has a thread.
+/// The maximum number of linkers at a time: each has a thread.
 const MOST_ALIVE: usize = 128;
-/// Bytes of such a thread's stack, as many as a program's threads have: the compiler goes deep.
+/// The stack size of such a thread in bytes, as for a program's threads: the compiler uses deep recursion.
 const STACK_BYTES: usize = 8 << 20;
 
 /// A call of the driver with a linker.
 enum Call {
-    /// `cuLinkAddData`, of so many bytes of an image.
+    /// `cuLinkAddData` with bytes of an image.
     Add {
         kind: CUjitInputType,
         image: Arc<Image>,
@@ -61,19 +61,19 @@ struct Answer {
     done: Result<(), CUresult>,
     /// The linker's logs so far.
     log: JitLog,
-    /// The output: address and bytes of the driver's memory.
+    /// The output: address and size of the driver's memory.
     made: Option<(usize, usize)>,
 }
 
-/// A linker of the driver's, in a thread of its own. The just-in-time compiler keeps a linker's state by the thread
-/// that made it: with linkers in turn on the threads of a pool, it crashes (seen with driver 580).
+/// A driver's linker, in a thread of its own. The just-in-time compiler stores a linker's state by the thread that made
+/// it: with linkers used by different threads of a pool, it crashes (observed with driver 580).
 struct Desk {
     calls: Sender<Call>,
     answers: Receiver<Answer>,
 }
 
 impl Desk {
-    /// Makes a linker in a context of the driver's, and returns the result.
+    /// Makes a linker in a context of the driver, and returns the result.
     fn new(context: u64, jit: Jit) -> Result<(Self, Answer), CUresult> {
         let (calls, to_do) = channel();
         let (answer, answers) = channel();
@@ -93,8 +93,8 @@ impl Desk {
     }
 }
 
-/// The main function of a linker's thread. It ends with the linker, or once there are no callers: then the linker's
-/// context has ended.
+/// The main function of a linker's thread. It ends with the linker, or when there are no callers left because the
+/// linker's context has ended.
 fn serve(context: u64, mut jit: Jit, calls: &Receiver<Call>, answers: &Sender<Answer>) {
     let mut state = std::ptr::null_mut();
     // SAFETY: the context is the driver's, and the waiter for the answer keeps it.
@@ -158,13 +158,13 @@ struct Link {
     /// `None` once it has ended.
     desk: Option<Desk>,
     is_over: bool,
-    /// Of its inputs.
+    /// The size of its inputs in bytes.
     bytes: usize,
     /// As in [`Answer`].
     made: Option<(usize, usize)>,
 }
 
-/// A linker, and the context that it is in.
+/// A linker with its context.
 #[derive(Clone, Default)]
 struct Place {
     context: u64,
@@ -174,13 +174,13 @@ struct Place {
 #[derive(Default)]
 struct Table {
     links: HashMap<u64, Place>,
-    /// Linkers whose context has ended before them.
+    /// The number of linkers whose context has ended before them.
     left: usize,
-    /// Bytes of inputs, with those of ended contexts' linkers.
+    /// The size of all inputs, including those of linkers of ended contexts.
     bytes: usize,
 }
 
-/// The client's linkers, by the ids that the guest chose.
+/// The client's linkers, by ids that the guest has chosen.
 #[derive(Default)]
 pub struct Links(Mutex<Table>);
 
@@ -200,7 +200,7 @@ impl Links {
         place.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// A context is gone, and its linkers with it: their handles are not used again.
+    /// Handles the end of a context with its linkers, whose handles are not used again.
     pub fn forget_context(&self, context: u64) {
         let gone: Vec<_> = {
             let mut table = self.lock();
@@ -210,7 +210,7 @@ impl Links {
             *left += gone.len();
             gone
         };
-        // No thread is in the driver with a linker of a context that has ended.
+        // No thread is in the driver with a linker of an ended context.
         for link in gone {
             let mut link = link.lock();
             (link.desk, link.made) = (None, None);
@@ -237,7 +237,7 @@ fn with<T>(
     done
 }
 
-/// The result of a call, with the linker's logs meanwhile.
+/// The result of a call, with the linker's logs of it.
 fn outcome<R>(
     done: Result<(Result<(), CUresult>, JitLog), CUresult>,
     reply: impl FnOnce(JitLog) -> R,
@@ -268,7 +268,7 @@ pub fn gpgpuLinkCreate(
         if table.links.len() >= MOST_ALIVE || table.links.len() + table.left >= MOST {
             return Err(CUDA_ERROR_OUT_OF_MEMORY.into());
         }
-        // Taken, so that no other thread makes one with it.
+        // Inserted now, so that no other thread makes one with the id.
         table.links.insert(request.link, Place::default());
     }
     let made = Desk::new(raw, jit).and_then(|(desk, answer)| answer.done.map(|()| desk));
@@ -294,7 +294,7 @@ pub fn gpgpuLinkAdd(
     let jit = Jit::new(&request.options)?;
     let _loading = session.images.loading();
     let added = with(session, request.link, |desk, link| {
-        // Text counts with its NUL; binary data has none.
+        // Text includes its NUL; binary data has none.
         let is_text = request.kind == CU_JIT_INPUT_PTX;
         let length = image.with_nul().len() - usize::from(!is_text);
         {

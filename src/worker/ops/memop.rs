@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Words that streams write and wait for, and attributes of streams.
+//! Memory operations of streams (words that they write and wait for), and attributes of streams.
 
 use gpgpu_protocol::{
     api::{LaunchAttribute, MemOp, Stream, reply, request},
@@ -13,13 +13,13 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The most operations of a batch, as CUDA documents it.
+/// The maximum number of operations of a batch, as documented by CUDA.
 pub const MOST: usize = 256;
 
-/// `CUstreamBatchMemOpParams`, as the driver reads it.
+/// `CUstreamBatchMemOpParams` in the driver's form.
 pub type Params = [u64; 6];
 
-/// Bytes of the word that an operation is about.
+/// The size of an operation's word in bytes.
 pub fn word_bytes(operation: CUstreamBatchMemOpType) -> Option<usize> {
     match operation {
         CU_STREAM_MEM_OP_WAIT_VALUE_32 | CU_STREAM_MEM_OP_WRITE_VALUE_32 => Some(4),
@@ -28,7 +28,7 @@ pub fn word_bytes(operation: CUstreamBatchMemOpType) -> Option<usize> {
     }
 }
 
-/// An operation for the driver. Its word lies in device memory or in memory that the guest process registered.
+/// An operation in the driver's form. Its word must be in device memory or in memory that the guest process registered.
 pub fn lower(session: &Session, op: &MemOp) -> Result<Params, CUresult> {
     let MemOp {
         operation,
@@ -58,7 +58,7 @@ pub fn lower(session: &Session, op: &MemOp) -> Result<Params, CUresult> {
     Ok([operation.into(), address, value, flags.into(), 0, 0])
 }
 
-/// Has a stream write words, and wait for them.
+/// Makes a stream write words, and wait for them.
 pub fn gpgpuMemOps(
     session: &Session,
     request: request::gpgpuMemOps,
@@ -77,7 +77,7 @@ pub fn gpgpuMemOps(
     Ok(reply::gpgpuMemOps::default())
 }
 
-/// Checks that a stream has such an attribute, whose value holds neither a handle nor a host pointer.
+/// Checks that this is an attribute of streams whose value contains neither a handle nor a host pointer.
 fn check(attribute: CUlaunchAttributeID) -> Result<(), CUresult> {
     match attribute {
         CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
@@ -98,7 +98,7 @@ pub fn cuStreamSetAttribute(
     let LaunchAttribute { id, value } = request.value;
     check(id)?;
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
-    // As the driver reads it, aligned for each of its members.
+    // In the form that the driver reads, aligned for each of its members.
     let value = CUlaunchAttributeValue { pad: value };
     let value = (&raw const value).cast();
     // SAFETY: the stream is the driver's and lives, the value lives across the call, and an address in it is only a

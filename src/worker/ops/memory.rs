@@ -24,7 +24,7 @@ pub fn cuMemAlloc_v2(
     _: Data,
 ) -> Outcome<reply::cuMemAlloc_v2> {
     let memory = &session.device_memory;
-    // Without a place for the address there is nothing to allocate, which is as bad as no bytes.
+    // Without a pointer for the address the call is as invalid as with a size of 0.
     let bytes = if request.dptr { request.bytesize } else { 0 };
     Ok(reply::cuMemAlloc_v2 {
         dptr: memory.allocate(session.current(), bytes as u64)?,
@@ -51,7 +51,7 @@ pub fn cuMemAllocPitch_v2(
     let (pitch, bytes) = match size {
         Ok(size) => size,
         Err(code) => {
-            // An error of the context comes first.
+            // An error of the context takes precedence.
             memory.info()?;
             return Err(code.into());
         }
@@ -73,8 +73,8 @@ pub fn cuMemFree_v2(
     Ok(reply::cuMemFree_v2::default())
 }
 
-/// `cuMemFree` of memory that is no longer in use. The library knows that it exists; if it does not, a context's end
-/// has freed it meanwhile.
+/// `cuMemFree` of memory that is no longer in use. The library has checked that it exists; otherwise a context's end
+/// has freed it in the meantime.
 pub fn gpgpuFreeIdle(
     session: &Session,
     request: request::gpgpuFreeIdle,
@@ -86,7 +86,7 @@ pub fn gpgpuFreeIdle(
     }
 }
 
-/// Lets a device use memory of another one.
+/// Gives a device access to memory of another one.
 pub fn gpgpuMemoryReach(
     session: &Session,
     request: request::gpgpuMemoryReach,
@@ -144,7 +144,7 @@ pub fn cuPointerSetAttribute(
     _: Data,
 ) -> Outcome<reply::cuPointerSetAttribute> {
     let value = request.value;
-    // The driver has this one for `cuMemAlloc`'s memory, not for chunks.
+    // The driver has this attribute for `cuMemAlloc`'s memory, not for chunks.
     let ours = match (request.attribute, value) {
         (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Some(value)) => session
             .device_memory
@@ -172,7 +172,7 @@ pub fn cuMemHostRegister_v2(
     request: request::cuMemHostRegister_v2,
     _: Data,
 ) -> Outcome<reply::cuMemHostRegister_v2> {
-    // Read-only and I/O memory need rights that this process's mapping decides, not the guest.
+    // The mapping in this process decides whether memory is read-only or I/O memory, not the guest.
     let flags = request.flags & (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     // Pinning much memory takes long.
     grace::narrow(&session.used());
@@ -189,7 +189,7 @@ pub fn cuMemHostRegister_v2(
     })
 }
 
-/// Lets it go.
+/// Unpins it.
 pub fn cuMemHostUnregister(
     session: &Session,
     request: request::cuMemHostUnregister,
@@ -200,7 +200,7 @@ pub fn cuMemHostUnregister(
     Ok(reply::cuMemHostUnregister::default())
 }
 
-/// `cuPointerGetAttribute`, for the attributes that only the host knows and that hold no pointer.
+/// `cuPointerGetAttribute`, for attributes that only the host knows and that contain no pointer.
 pub fn gpgpuPointerAttribute(
     session: &Session,
     request: request::gpgpuPointerAttribute,
@@ -223,18 +223,18 @@ pub fn gpgpuPointerAttribute(
     let range = session.device_memory.find(request.ptr);
     match range.filter(|range| range.ending.is_none()) {
         Some(range) if matches!(range.source, Source::Pool { .. } | Source::Imported) => {
-            // Of these the driver would speak of the whole chunk.
+            // For these the driver would describe the whole chunk.
             match request.attribute {
                 CU_POINTER_ATTRIBUTE_BUFFER_ID => return Ok(answer(range.id)),
                 CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => return Ok(answer(range.sync_memops.into())),
                 _ => {}
             }
         }
-        // Whether anybody may access it or not.
+        // Whether or not any device may access it.
         Some(range) if matches!(range.source, Source::Mapped { .. }) => {}
         _ => drop(known(session, request.ptr, 0)?),
     }
-    // No attribute of these is larger; bytes that the driver does not write stay zero.
+    // None of these attributes is larger. Bytes that the driver does not write stay zero.
     let mut value = 0_u64;
     let to: *mut c_void = std::ptr::from_mut(&mut value).cast();
     // SAFETY: the pointer is to a value that lives across the call and is as large as any of these attributes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory pools, and memory in a stream's order.
+//! Memory pools, and stream-ordered memory.
 
 use gpgpu_protocol::api::{reply, request};
 
@@ -9,14 +9,14 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// `cuMemAllocFromPoolAsync`, and `cuMemAllocAsync` once the library has found the pool.
+/// `cuMemAllocFromPoolAsync`, and `cuMemAllocAsync` after the guest's library has looked up the pool.
 pub fn cuMemAllocFromPoolAsync(
     session: &Session,
     request: request::cuMemAllocFromPoolAsync,
     _: Data,
 ) -> Outcome<reply::cuMemAllocFromPoolAsync> {
     let (key, _) = enter_stream(session, request.hStream)?;
-    // Without a place for the address there is nothing to allocate, which is as bad as no bytes.
+    // Without a pointer for the address the call is as invalid as with a size of 0.
     let bytes = if request.dptr { request.bytesize } else { 0 };
     let memory = &session.device_memory;
     let dptr = memory.allocate_ordered(key, request.pool, bytes as u64)?;
@@ -112,7 +112,7 @@ pub fn cuMemPoolSetAccess(
     Ok(reply::cuMemPoolSetAccess::default())
 }
 
-/// Waits until memory that was freed in a stream's order is available, and returns whether some is.
+/// Waits until memory that was freed in stream order is available, and returns whether there is any.
 pub fn gpgpuReclaim(
     session: &Session,
     _: request::gpgpuReclaim,

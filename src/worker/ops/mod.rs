@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The operations whose worker side is written by hand, one file for each kind of object.
 //!
-//! Each function is named as its entry of the API table.
+//! Each function has the name of its entry in the API table.
 
 mod array;
 pub mod box_copy;

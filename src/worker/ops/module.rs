@@ -23,19 +23,19 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The first bytes of the structure by which a program's own code refers to a fatbin.
+/// The first bytes of the structure by which a program's code refers to a fatbin.
 const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
-/// A name for the driver.
+/// A name for the driver, with a NUL at the end.
 pub fn c_name(name: String) -> Result<CString, CUresult> {
     CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The driver's static string as text.
+/// A static string of the driver as text.
 ///
 /// # Safety
 ///
-/// The pointer is one that the driver gave for a name, or NULL.
+/// The pointer is one that the driver returned for a name, or NULL.
 pub unsafe fn text(name: *const std::ffi::c_char) -> String {
     if name.is_null() {
         return String::new();
@@ -46,13 +46,13 @@ pub unsafe fn text(name: *const std::ffi::c_char) -> String {
         .into_owned()
 }
 
-/// The image of a load: the data beside the command, or one that has arrived before.
+/// The image of a load: the data beside the command, or one that was transferred before.
 pub fn image(session: &Session, id: u64, data: Data) -> Result<Arc<Image>, CUresult> {
     let image = match id {
         0 => Arc::new(Image::new(data.copied(1))),
         id => session.images.take(id)?,
     };
-    // The wrapper of a fatbin holds an address, and the guest's addresses mean nothing here.
+    // The wrapper of a fatbin contains an address, which would be the guest's and is invalid here.
     if image.with_nul().starts_with(&WRAPPER_MAGIC) {
         return Err(CUDA_ERROR_INVALID_IMAGE);
     }
@@ -123,12 +123,12 @@ pub fn cuModuleUnload(
     Ok(reply::cuModuleUnload::default())
 }
 
-/// Unloads a hidden module or library, by `destroy`, when no other command uses it. The contexts that `used` names do
-/// not end meanwhile.
+/// Unloads a hidden module or library by `destroy`, once no other command uses it. The contexts in `used` do not end in
+/// the meantime.
 ///
 /// # Errors
 ///
-/// Those of `destroy`; then it still exists.
+/// Those of `destroy`; it then still exists.
 pub fn unload(
     session: &Session,
     id: u64,
@@ -139,7 +139,7 @@ pub fn unload(
     let unload = Unload::begin();
     grace::narrow(used);
     unload.ticket().wait(Ending::Object(id));
-    // A global of it that was asked for meanwhile, others may have found.
+    // Other commands may have looked up a global of it that was queried in the meantime.
     session.device_memory.end_globals(id);
     Ticket::now().wait(Ending::Object(id));
     let ended = destroy();
@@ -159,7 +159,7 @@ pub fn unload(
     ended
 }
 
-/// The driver's module of an id.
+/// The driver's module for an id.
 pub fn module(session: &Session, id: u64) -> Result<CUmodule, CUresult> {
     let module = Module::handle(session.objects.raw::<Module>(id)?);
     if module.is_null() {
@@ -169,7 +169,7 @@ pub fn module(session: &Session, id: u64) -> Result<CUmodule, CUresult> {
     }
 }
 
-/// `cuModuleGetFunction`, with everything about the function that a launch needs.
+/// `cuModuleGetFunction`, with all properties of the function that a launch needs.
 pub fn cuModuleGetFunction(
     session: &Session,
     request: request::cuModuleGetFunction,
@@ -188,7 +188,7 @@ pub fn cuModuleGetFunction(
     let info = described.info();
     let entry = Entry {
         raw: Function::id(function),
-        // The module's: the current one may be another.
+        // That of the module: the current one may be another.
         context: of.context,
         parent: request.hmod,
         local: described.local(),
@@ -218,7 +218,7 @@ pub fn cuModuleGetGlobal_v2(
             name.as_ptr(),
         )?
     };
-    // A module that is a library's goes with the library.
+    // A library's module ends with the library.
     let parent = session.objects.entry::<Module>(request.hmod);
     let owner = parent
         .map(|entry| entry.parent)
@@ -248,7 +248,7 @@ fn functions(module: CUmodule) -> Result<Vec<CUfunction>, CUresult> {
     }
 }
 
-/// Loads functions that the driver would load at their first use. One that cannot be loaded says so when it is used.
+/// Loads functions that the driver would load at their first use. If one cannot be loaded, its use reports it.
 pub fn load_now(functions: &[CUfunction]) {
     for function in functions {
         // SAFETY: the function is one that the driver just gave.
@@ -256,14 +256,14 @@ pub fn load_now(functions: &[CUfunction]) {
     }
 }
 
-/// The most bytes of names in an answer, if it has more than one.
+/// The maximum size of the names in an answer, if it has more than one.
 const MOST_NAMES: usize = 48 << 10;
 
-/// Names of objects, as many as an answer holds.
+/// The names of objects, as many as fit into an answer.
 ///
 /// # Errors
 ///
-/// The driver's, of `name`.
+/// The driver's error code from `name`.
 pub fn names_of<T>(
     objects: impl Iterator<Item = T>,
     name: impl Fn(T) -> Result<String, CUresult>,
@@ -271,7 +271,7 @@ pub fn names_of<T>(
     let (mut names, mut bytes) = (Vec::new(), 0);
     for object in objects {
         let name = name(object)?;
-        // With its length, and up to a multiple of eight bytes.
+        // With its length, rounded up to a multiple of eight bytes.
         bytes += name.len() + 16;
         if bytes > MOST_NAMES && !names.is_empty() {
             break;
@@ -324,8 +324,8 @@ mod tests {
     use crate::worker::ops::library::cuLibraryLoadData;
     use gpgpu_protocol::api::{Library, object_id};
 
-    /// An image that begins as the wrapper of a fatbin holds an address that the driver would follow: it never gets
-    /// there, whichever way it came.
+    /// An image that begins like the wrapper of a fatbin contains an address that the driver would follow. It never
+    /// reaches the driver, however it was transferred.
     #[test]
     fn the_wrapper_of_a_fatbin_is_no_image() {
         let session = Session::new(None);
@@ -336,7 +336,7 @@ mod tests {
             input_bytes: bytes.len(),
             ..Data::none()
         };
-        // It comes beside the command, or has arrived before.
+        // It comes beside the command, or was transferred before.
         for (id, data) in [(0, beside), (7, Data::none())] {
             let arrive = || {
                 let _ = session.images.take(7);
@@ -369,7 +369,7 @@ mod tests {
             assert_eq!(module, Err(CUDA_ERROR_INVALID_IMAGE));
             assert_eq!(library, Err(CUDA_ERROR_INVALID_IMAGE));
         }
-        // The fatbin itself is one.
+        // The fatbin itself is a valid image.
         let fatbin = 0xba55_ed50_u32.to_le_bytes();
         let data = Data {
             input: fatbin.as_ptr().cast(),

@@ -29,14 +29,14 @@ pub fn gpgpuOutput(
     })
 }
 
-/// The module or library whose image has the kernels of this one: a library's module has the library's.
+/// The module or library whose image has the kernels of this one: for a library's module, the library.
 fn loaded(session: &Session, object: u64) -> u64 {
     let module = session.objects.entry::<Module>(object);
     let library = module.map(|of| of.parent).filter(|parent| *parent != 0);
     library.unwrap_or(object)
 }
 
-/// From now on images are searched for kernels that print.
+/// Answers, and from now on searches images for kernels that print.
 fn answer(session: &Session, prints: bool) -> u32 {
     if prints {
         session.printed.expect();
@@ -85,7 +85,7 @@ pub fn gpgpuFunctionPrints(
     grace::narrow(&[]);
     let prints = match name {
         Some(name) => session.printing.kernel_may_print(image, name.as_bytes()),
-        // An older driver does not tell names.
+        // An older driver does not report names.
         None => session.printing.may_print(image),
     };
     Ok(reply::gpgpuFunctionPrints {

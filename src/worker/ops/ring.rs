@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The ring, and the copies that go by it.
+//! The ring, and the copies that use it.
 
 use gpgpu_protocol::{
     api::{Stream, reply, request},
@@ -41,7 +41,7 @@ pub fn gpgpuRingWake(
     Ok(reply::gpgpuRingWake {})
 }
 
-/// Takes by the ring all that has no data.
+/// Makes the ring accept all commands without data.
 pub fn gpgpuRingWide(
     session: &Session,
     _: request::gpgpuRingWide,
@@ -51,7 +51,7 @@ pub fn gpgpuRingWide(
     Ok(reply::gpgpuRingWide {})
 }
 
-/// Looks at the tail once more when the ring's thread sleeps.
+/// Makes the ring's thread read the tail again after it has announced its sleep.
 pub fn gpgpuRingRelaxed(
     session: &Session,
     _: request::gpgpuRingRelaxed,
@@ -61,7 +61,7 @@ pub fn gpgpuRingRelaxed(
     Ok(reply::gpgpuRingRelaxed {})
 }
 
-/// Takes an answer that does not fit its slot.
+/// Returns an answer that did not fit into its slot.
 pub fn gpgpuRingAnswer(
     session: &Session,
     request: request::gpgpuRingAnswer,
@@ -74,7 +74,7 @@ pub fn gpgpuRingAnswer(
     })
 }
 
-/// Waits until the ring's commands up to a position have been executed: the rest of the stream depends on them.
+/// Waits until the ring's commands up to a position were executed, because the rest of the stream depends on them.
 pub fn gpgpuRingAfter(
     session: &Session,
     request: request::gpgpuRingAfter,
@@ -85,7 +85,7 @@ pub fn gpgpuRingAfter(
     Ok(reply::gpgpuRingAfter::default())
 }
 
-/// Records an event, and has the GPU say so where the guest sees it.
+/// Records an event, and makes the GPU write to a word of the guest when it is complete.
 pub fn gpgpuEventMark(
     session: &Session,
     request: request::gpgpuEventMark,
@@ -100,21 +100,21 @@ pub fn gpgpuEventMark(
     // SAFETY: the stream is the driver's and lives; the word is in the ring's registered memory.
     let write = |word| unsafe { driver::cuStreamWriteValue32_v2(stream, word, request.value, 0) };
     match word.and_then(write) {
-        // Without the word the guest asks, as for any other event.
+        // Without the word the guest queries the event, like any other.
         Ok(()) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
         Err(code) => return Err(code.into()),
     }
     Ok(reply::gpgpuEventMark::default())
 }
 
-/// Whether the answer to a request can still come, or has come already.
+/// Whether the answer to a request can still arrive, or has arrived already.
 pub fn gpgpuFenceStatus(
     session: &Session,
     request: request::gpgpuFenceStatus,
     _: Data,
 ) -> Outcome<reply::gpgpuFenceStatus> {
     let ring = ring(session)?;
-    // The caller has waited for long; if the flag of the ring has been overwritten, this repairs it.
+    // The caller has waited for long. If the flag of the ring was overwritten, this repairs it.
     ring.wake(session);
     let over = ring.is_over(session, request.slot, request.sequence, request.position)?;
     Ok(reply::gpgpuFenceStatus {
@@ -123,7 +123,7 @@ pub fn gpgpuFenceStatus(
     })
 }
 
-/// A copy whose source is in the command.
+/// A copy whose source is in the command itself.
 pub fn gpgpuWrite(
     session: &Session,
     request: request::gpgpuWrite,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Streams and events: their end, and waits.
+//! Streams and events: destruction and waits.
 
 use gpgpu_protocol::{
     api::{Event, Stream, reply, request},
@@ -14,7 +14,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// `cuStreamDestroy`: queued work still runs.
+/// `cuStreamDestroy`. Queued work still runs.
 pub fn cuStreamDestroy_v2(
     session: &Session,
     request: request::cuStreamDestroy_v2,
@@ -47,7 +47,7 @@ pub fn cuStreamWaitEvent(
     Ok(reply::cuStreamWaitEvent::default())
 }
 
-/// Records an event by `record`, which takes the driver's handles.
+/// Records an event by `record`, which gets the driver's handles.
 fn record_by(
     session: &Session,
     event: u64,
@@ -62,11 +62,11 @@ fn record_by(
         .record(event, place, || record(raw, raw_stream))
 }
 
-/// Records an event in a stream, which callbacks may precede.
+/// Records an event in a stream, possibly behind callbacks.
 ///
 /// # Errors
 ///
-/// The driver's.
+/// The driver's error code.
 pub fn record(session: &Session, event: u64, stream: u64) -> Result<(), CUresult> {
     record_by(session, event, stream, |event, stream| {
         // SAFETY: stream and event are the driver's and live.
@@ -108,7 +108,7 @@ pub fn cuEventDestroy_v2(
     Ok(reply::cuEventDestroy_v2::default())
 }
 
-/// `cuStreamSynchronize`, in the driver.
+/// `cuStreamSynchronize`, by the driver's own wait.
 pub fn gpgpuStreamFinish(
     session: &Session,
     request: request::gpgpuStreamFinish,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tensor maps: the driver encodes them, on the CPU alone.
+//! Tensor maps. The driver encodes them on the CPU.
 
-// A reply, which an error may carry, has a whole map.
+// A reply, which an error may contain, has a whole map.
 #![allow(clippy::result_large_err)]
 
 use std::ffi::c_void;
@@ -17,19 +17,19 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The most dimensions of a tensor.
+/// The maximum number of dimensions of a tensor.
 const MOST: usize = 5;
 
-/// A form whose lists are as long as the driver takes them to be.
+/// A description of a tensor whose lists have the lengths that the driver expects.
 struct Checked<'a> {
     form: &'a TensorForm,
     rank: u32,
-    /// Not read, and read by no kernel that could not read there without the map: the process's page tables decide
-    /// that.
+    /// It is not read here. A kernel can read with the map only what it could read without: the process's page tables
+    /// decide that.
     address: *mut c_void,
 }
 
-/// Holds a form's lists against each other.
+/// Checks that the lists of a description have matching lengths.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` if one is too short or too long.

@@ -13,14 +13,14 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The resource of a texture or surface, for the driver: arrays are looked up.
+/// The resource of a texture or surface in the driver's form: arrays are looked up.
 pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
     let mut native = CUDA_RESOURCE_DESC {
         resType: of.kind,
         flags: of.flags,
         ..CUDA_RESOURCE_DESC::default()
     };
-    // NVIDIA's driver takes a handle that is none for a value that is none.
+    // NVIDIA's driver reports an invalid handle as an invalid value.
     let missing = |_| CUDA_ERROR_INVALID_VALUE;
     match of.kind {
         CU_RESOURCE_TYPE_ARRAY => {
@@ -31,8 +31,8 @@ pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE
             let raw = session.objects.raw::<MipmappedArray>(of.array);
             native.res.devPtr = raw.map_err(missing)?;
         }
-        // Any address, as with NVIDIA's driver: some programs' textures are longer than their memory. Only kernels read
-        // it, which may read anything in this process.
+        // Any address is allowed, as with NVIDIA's driver: some programs' textures are longer than their memory. Only
+        // kernels read it, and they can read all memory of this process.
         CU_RESOURCE_TYPE_LINEAR | CU_RESOURCE_TYPE_PITCH2D => {
             native.res = CUDA_RESOURCE_MEMORY {
                 devPtr: of.address,
@@ -102,7 +102,7 @@ pub fn gpgpuTexObjectCreate(
     })
 }
 
-/// `cuTexObjectDestroy`. As natively, the end of an unknown object is no error.
+/// `cuTexObjectDestroy`. As natively, destroying an unknown object is not an error.
 pub fn cuTexObjectDestroy(
     session: &Session,
     request: request::cuTexObjectDestroy,
@@ -125,7 +125,7 @@ pub fn gpgpuSurfObjectCreate(
     request: request::gpgpuSurfObjectCreate,
     _: Data,
 ) -> Outcome<reply::gpgpuSurfObjectCreate> {
-    // Of anything but an array there is no surface.
+    // A surface needs an array.
     if !request.object || request.resource.kind != CU_RESOURCE_TYPE_ARRAY {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }

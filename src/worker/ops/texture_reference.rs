@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Texture and surface references: globals of a module that its kernels read, and that the host binds to memory.
-//! Objects took their place in CUDA 5; the driver still has them for images that were compiled before CUDA 12.
+//! Objects replaced them in CUDA 5; the driver still supports them for images that were compiled before CUDA 12.
 //!
-//! The client keeps a program's settings, and sends the whole reference when it is bound.
+//! The client stores a program's settings, and sends the whole reference when it is bound.
 
 use std::{
     ffi::{CString, c_void},
@@ -24,7 +24,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// Looks a texture reference up.
+/// Looks up a texture reference.
 fn texture(session: &Session, id: u64, name: &CString) -> Result<*mut c_void, CUresult> {
     let (module, mut found) = (module(session, id)?, null_mut());
     // SAFETY: the pointers are to values that live across the call; the module is the driver's and lives.
@@ -32,7 +32,7 @@ fn texture(session: &Session, id: u64, name: &CString) -> Result<*mut c_void, CU
     Ok(found)
 }
 
-/// Looks a surface reference up.
+/// Looks up a surface reference.
 fn surface(session: &Session, id: u64, name: &CString) -> Result<*mut c_void, CUresult> {
     let (module, mut found) = (module(session, id)?, null_mut());
     // SAFETY: as in `texture`.
@@ -40,7 +40,7 @@ fn surface(session: &Session, id: u64, name: &CString) -> Result<*mut c_void, CU
     Ok(found)
 }
 
-/// A reference of the driver's that is no module's.
+/// A reference of the driver that belongs to no module.
 struct Loose(*mut c_void);
 
 impl Loose {
@@ -59,11 +59,11 @@ impl Drop for Loose {
     }
 }
 
-/// Sets how a reference samples.
+/// Sets how a reference is sampled.
 ///
 /// # Safety
 ///
-/// The reference is the driver's and lives.
+/// The reference is the driver's and exists.
 unsafe fn sample(
     to: *mut c_void,
     of: &TextureResource,
@@ -88,7 +88,7 @@ unsafe fn sample(
     }
 }
 
-/// Has a reference read a resource; how many bytes behind a texture's alignment its address lies, if that is asked.
+/// Binds a reference to a resource; returns the offset of its address from a texture's alignment, if that is requested.
 ///
 /// # Safety
 ///
@@ -134,7 +134,7 @@ unsafe fn bind(
     Ok(offset)
 }
 
-/// Returns whether a module has a reference.
+/// Whether a module has a reference.
 pub fn gpgpuModuleReference(
     session: &Session,
     request: request::gpgpuModuleReference,
@@ -148,7 +148,7 @@ pub fn gpgpuModuleReference(
     Ok(reply::gpgpuModuleReference::default())
 }
 
-/// Sets all of a texture reference.
+/// Sets a whole texture reference.
 pub fn gpgpuTextureReferenceSet(
     session: &Session,
     request: request::gpgpuTextureReferenceSet,

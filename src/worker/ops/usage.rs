@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Queries of NVML: the VM's limit and use of a GPU, whichever of its clients asks, and the GPU's sensors. They need no
-//! context.
+//! Queries of NVML: the VM's limit and use of a GPU by all of its clients, and the GPU's sensors. They need no context.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +29,7 @@ pub fn gpgpuDeviceUsage(
         total: bytes as u64,
         ..DeviceUsage::default()
     };
-    // A client that only queries should hold no memory, nor see any of its own.
+    // A client that only queries should hold no memory, and should not see any of its own.
     session.prewarm.give_up();
     session.prewarm.wait_over();
     if let Some(shares) = session.shares.get() {
@@ -75,7 +74,7 @@ pub fn gpgpuDeviceSensors(
     session.prewarm.give_up();
     session.prewarm.wait_over();
     let ask = |gpu: usize| {
-        // Without the channel there is no sample, and the question ends with its time.
+        // If the channel fails there is no sample, and the query ends by its time-out.
         let _ = shares.peers.send(&ToSupervisor::Sense(gpu as u64));
     };
     let sensors = session.sensors.read(shares.quota.terms(), gpu, ask)?;

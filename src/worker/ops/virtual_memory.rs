@@ -53,7 +53,7 @@ pub fn cuMemCreate(
     Ok(reply::cuMemCreate::default())
 }
 
-/// `cuMemCreate` of memory that other processes may be given.
+/// `cuMemCreate` of memory that can be shared with other processes.
 pub fn gpgpuCreateShareable(
     session: &Session,
     request: request::gpgpuCreateShareable,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Objects that the client shares with other processes of its VM, in both directions.
 //!
-//! A shared object is named by a [`Name`], 64 bytes that the guest's programs pass to each other: the number of the
-//! worker that has the object, and a secret. A worker of the same VM that has a name gets the object, by
-//! [`crate::ipc::peers`]. The object's worker makes a descriptor for each request, and keeps none; so only importers
-//! keep an object alive.
+//! A shared object has a [`Name`] of 64 bytes, which the guest's programs pass to each other: the number of the
+//! object's worker, and a secret. A worker of the same VM that has a name gets the object, by [`crate::ipc::peers`].
+//! The object's worker makes a descriptor for each request, and keeps none, so only importers keep an object alive.
 
 mod name;
 
@@ -43,33 +42,33 @@ pub use name::{Name, Object, what};
 
 /// The time limit for an answer of another worker, or of the supervisor.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause before a worker that has much to do is asked for again.
+/// The interval between two requests to meet a worker with too many pending visitors.
 const AGAIN: Duration = Duration::from_millis(2);
 /// The number of meetings requested at once, and the interval for one more: half of the supervisor's limits.
 const MEETINGS: u32 = 128;
 /// See [`MEETINGS`].
 const MEETING_PERIOD: Duration = Duration::from_millis(10);
-/// Objects that are shared at a time, at most.
+/// The maximum number of shared objects at a time.
 const MOST_SHARED: usize = 1 << 20;
-/// From how many on it is looked which of them are gone.
+/// The number of shared objects from which on it is checked which of them have ended.
 const MANY_SHARED: usize = 1024;
-/// The maximum number of visitors at a time: the one that has come first makes place for another.
+/// The maximum number of visitors at a time. A new visitor replaces the oldest one.
 const MOST_VISITORS: usize = 1024;
 
-/// A worker that was met.
+/// A worker to which there is a channel.
 #[derive(Debug)]
 struct Host {
     end: VisitorEnd,
-    /// Held by the requester.
+    /// Held during a request.
     asking: Mutex<()>,
 }
 
-/// A worker that asks.
+/// A worker that requests objects.
 #[derive(Debug)]
 struct Visitor {
     number: u64,
     end: HostEnd,
-    /// Its open objects: the number of an allocation and how often, by the secret.
+    /// Its open objects: the number of an allocation and how often it is open, by the secret.
     loans: HashMap<[u8; TOKEN_BYTES], (u64, u32)>,
 }
 
@@ -77,7 +76,7 @@ struct Visitor {
 struct Shared {
     objects: HashMap<[u8; TOKEN_BYTES], Object>,
     tokens: HashMap<Object, [u8; TOKEN_BYTES]>,
-    /// The number of objects at the last look for those that are gone.
+    /// The number of objects at the last check for ended ones.
     looked: usize,
 }
 
@@ -89,21 +88,21 @@ enum Meeting {
     Met(OwnedFd),
     NotMet,
     Busy,
-    /// The supervisor is gone.
+    /// The supervisor has ended.
     Over,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Peers {
     common: &'static Common,
     memory: &'static DeviceMemory,
     events: &'static SharedEvents,
     shared: Mutex<Shared>,
-    /// Whether the thread runs that receives from the supervisor and visitors.
+    /// Whether the thread that receives from the supervisor and visitors runs.
     started: OnceLock<bool>,
     listens: AtomicBool,
-    /// The workers that were met, by number.
+    /// The workers to which there are channels, by number.
     hosts: Mutex<HashMap<u64, Arc<Host>>>,
     /// Held during a meeting.
     turn: Mutex<Pace>,
@@ -113,7 +112,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Nothing is shared yet.
+    /// Without shared objects.
     pub fn new(
         common: &'static Common,
         memory: &'static DeviceMemory,
@@ -140,7 +139,7 @@ impl Peers {
         Ok((&shares.peers, shares.number))
     }
 
-    /// Whether an object with this name is the client's own.
+    /// Whether this client owns the object with this name.
     pub fn is_own(&self, name: &Name) -> bool {
         self.own().is_ok_and(|(_, number)| number == name.owner)
     }
@@ -160,11 +159,11 @@ impl Peers {
         }
     }
 
-    /// Shares an object: a worker with the name may get it from now on. The same object has the same name.
+    /// Shares an object: from now on a worker with the name may get it. The same object always has the same name.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` where too much is shared; `CUDA_ERROR_NOT_SUPPORTED` in a worker without others.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limit; `CUDA_ERROR_NOT_SUPPORTED` in a worker without a supervisor.
     pub fn share(&'static self, object: Object) -> Result<Name, CUresult> {
         let (end, owner) = self.own()?;
         let named = |token| Name {
@@ -205,11 +204,11 @@ impl Peers {
         Ok(named(token))
     }
 
-    /// The name of a memory pool of the client's. Pools are not given out, so there is no secret in it.
+    /// The name of a memory pool of the client. Pools themselves are not shared, so the name has no secret.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` in a worker without others.
+    /// `CUDA_ERROR_NOT_SUPPORTED` in a worker without a supervisor.
     pub fn name_pool(&self, pool: u64, gpu: u64) -> Result<Name, CUresult> {
         let (_, owner) = self.own()?;
         Ok(Name {
@@ -223,7 +222,7 @@ impl Peers {
         })
     }
 
-    /// Gives the client an allocation of its own, as another worker would be given it.
+    /// Gives the client one of its own allocations, in the form in which another worker would get it.
     ///
     /// # Errors
     ///
@@ -238,13 +237,13 @@ impl Peers {
         }
     }
 
-    /// Asks the worker of an object for it. The caller's command is narrow: it waits for that worker, for a few seconds
-    /// at most.
+    /// Requests an object from its worker. The caller's command must be narrow: it waits for that worker, for a few
+    /// seconds at most.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if its worker has no such object; `CUDA_ERROR_INVALID_HANDLE` if that is gone, or of
-    /// another VM, or does not answer.
+    /// `CUDA_ERROR_INVALID_VALUE` if its worker has no such object; `CUDA_ERROR_INVALID_HANDLE` if the worker has
+    /// ended, belongs to another VM, or does not answer.
     pub fn ask(&'static self, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
         let deadline = Instant::now() + PATIENCE;
         let host = self.host(name.owner, deadline)?;
@@ -301,7 +300,7 @@ impl Peers {
                         asking: Mutex::default(),
                     });
                     let mut hosts = self.hosts.lock();
-                    // Those of workers that are gone.
+                    // Remove the channels to workers that have ended.
                     hosts.retain(|_, host| !is_over(host));
                     hosts.insert(number, Arc::clone(&host));
                     return Ok(host);
@@ -312,7 +311,7 @@ impl Peers {
         }
     }
 
-    /// Asks the supervisor for a channel to a worker.
+    /// Requests a channel to a worker from the supervisor.
     fn meet(&self, end: &WorkerEnd, number: u64, deadline: Instant) -> Meeting {
         let mut meeting = self.meeting.lock();
         if matches!(*meeting, Meeting::Over) {
@@ -337,7 +336,7 @@ impl Peers {
         }
     }
 
-    /// Starts the thread, if it does not run.
+    /// Starts the thread, unless it runs.
     fn start(&'static self, end: &'static WorkerEnd) -> bool {
         *self.started.get_or_init(|| {
             let thread = thread::Builder::new().name("peers".into());
@@ -388,7 +387,7 @@ impl Peers {
         let (number, answer) = match message {
             ToWorker::Visitor(number, channel) => {
                 end.send(&ToSupervisor::Taken)?;
-                // A worker has one channel to another; the one before has failed.
+                // A worker has one channel to another, so the previous one has failed.
                 let before = visitors.iter().position(|visitor| visitor.number == number);
                 let is_full = visitors.len() >= MOST_VISITORS;
                 if let Some(at) = before.or(is_full.then_some(0)) {
@@ -413,7 +412,7 @@ impl Peers {
             ToWorker::Busy(number) => (number, Meeting::Busy),
         };
         let mut meeting = self.meeting.lock();
-        // One that was given up has no owner.
+        // The answer to a meeting that was given up has no receiver.
         if matches!(*meeting, Meeting::Asked(wanted) if wanted == number) {
             *meeting = answer;
             self.changed.notify_all();
@@ -421,7 +420,7 @@ impl Peers {
         Ok(())
     }
 
-    /// A visitor has gone, and with it its open objects.
+    /// Handles the end of a visitor, with its open objects.
     fn leave(&self, visitor: &Visitor) {
         for (id, times) in visitor.loans.values() {
             self.memory.end_loans(*id, *times);
@@ -434,7 +433,7 @@ impl Peers {
             None => return Ok(()),
             Some(ToHost::Ask(question)) => question,
             Some(ToHost::Return(token, times)) => {
-                // Not more than it has.
+                // Not more often than it has opened it.
                 if let Some((id, open)) = visitor.loans.get_mut(&token) {
                     let times = times.min(*open);
                     *open -= times;
@@ -488,13 +487,13 @@ impl Lender for Peers {
         if let Some(host) = host
             && let Err(error) = host.end.give_back(name.token, times)
         {
-            // One that does not listen keeps the place until this worker ends.
+            // An object of a worker that does not read stays open until this worker ends.
             tracing::debug!("Worker {}: {error}", name.owner);
         }
     }
 }
 
-/// Whether the worker at the other end is gone.
+/// Whether the worker at the other end has ended.
 fn is_over(host: &Host) -> bool {
     let mut fds = [PollFd::new(host.end.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)

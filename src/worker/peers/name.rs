@@ -23,7 +23,8 @@ pub mod what {
 /// The first word of every name.
 pub const MAGIC: u32 = 0x5049_6767;
 
-/// The name of a shared object, for the guest's programs to pass on. A program may pass any bytes to its worker.
+/// The name of a shared object, which the guest's programs pass to each other. A program may pass any bytes to its
+/// worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Name {
@@ -31,9 +32,9 @@ pub struct Name {
     pub(super) what: u32,
     pub(super) owner: u64,
     pub(super) token: [u8; TOKEN_BYTES],
-    /// Of a memory pool, and of an allocation of one: the pool's id there.
+    /// For a memory pool, and for an allocation of one: the pool's id in its worker.
     pub(super) pool: u64,
-    /// Of a memory pool, its GPU, by the host's number.
+    /// For a memory pool: its GPU, by the host's number.
     pub(super) gpu: u64,
     pub(super) zeros: [u64; 2],
 }
@@ -41,12 +42,12 @@ pub struct Name {
 const _: () = assert!(size_of::<Name>() == 64);
 
 impl Name {
-    /// The number of the worker that has the object.
+    /// The number of the object's worker.
     pub fn owner(&self) -> u64 {
         self.owner
     }
 
-    /// The id of the memory pool there.
+    /// The id of the memory pool in its worker.
     pub fn pool(&self) -> u64 {
         self.pool
     }
@@ -56,11 +57,11 @@ impl Name {
         self.gpu
     }
 
-    /// Reads a name of this kind of object.
+    /// Decodes the name of an object of this kind.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it is none.
+    /// `CUDA_ERROR_INVALID_VALUE` if it is not such a name.
     pub fn read(bytes: &[u8], what: u32) -> Result<Self, CUresult> {
         let name = Self::read_from_bytes(bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let is_used = match what {
@@ -73,7 +74,7 @@ impl Name {
     }
 }
 
-/// An object of the client that others may be given.
+/// An object of the client that can be shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Object {
     /// An allocation.
@@ -97,7 +98,7 @@ impl Object {
         }
     }
 
-    /// The memory pool that it is of.
+    /// Its memory pool; 0 for none.
     pub fn pool(self) -> u64 {
         match self {
             Self::Pooled(_, pool) => pool,

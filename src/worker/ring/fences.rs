@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Fences: the GPU's own writes to the slot of a request, by which the guest sees that the request is over.
+//! Fences: writes of the GPU to the slot of a request, by which the guest detects that the request is complete.
 
 use gpgpu_protocol::{
     api::{Object, Property, Stream, is},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Ring {
-    /// Has the GPU write to the request's slot once it has done the work; returns the number of fences.
+    /// Makes the GPU write to the request's slot once it has done the work; returns the number of fences.
     pub(super) fn fence(
         &self,
         session: &Session,
@@ -34,9 +34,9 @@ impl Ring {
                 }
                 vec![*stream]
             }
-            // The legacy stream waits for every stream that is not apart from it.
+            // The legacy stream waits for all streams, except non-blocking ones.
             Until::Context => {
-                // Only the driver knows the streams of a green context that others wait for.
+                // Only the driver knows for which streams of a green context others wait.
                 let context = session.entered();
                 if session.has_greens(context) {
                     return Ok(ELSEWHERE);
@@ -47,7 +47,7 @@ impl Ring {
                 [0].into_iter().chain(apart).collect()
             }
         };
-        // Deferred errors are reported at completion, and this thread must not wait for that.
+        // Deferred errors are reported at completion, and this thread must not wait for it.
         let owes = session.has_deferred() && !is(op, Property::Block);
         if streams.len() > SLOT_FENCES || owes {
             return Ok(ELSEWHERE);
@@ -57,8 +57,8 @@ impl Ring {
             passed => passed,
         };
         let Some(passage) = passage else {
-            // Another VM may have the GPU, and all that this client has given it is on its way or over. Of a default
-            // stream, which waits for others, and of a context a question does not say enough.
+            // Another VM may have the GPU, although all work that this client has submitted is in flight or complete.
+            // For a default stream, which waits for others, and for a context, a query is not sufficient.
             let can_ask = !streams.iter().any(|id| Stream::SPECIAL.contains(id));
             let is_over = can_ask && self.is_idle(session, &streams)?;
             return Ok(if is_over { 0 } else { ELSEWHERE });
@@ -75,7 +75,7 @@ impl Ring {
             // SAFETY: the stream is the driver's and lives; the word is in the registered region.
             match unsafe { driver::cuStreamWriteValue32_v2(raw, word, record.sequence, 0) } {
                 Ok(()) => {}
-                // A host so old makes the ring's other commands wait.
+                // With such an old driver the ring's other commands have to wait.
                 Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
                 Err(code) => return Err(code),
             }
@@ -92,12 +92,12 @@ impl Ring {
         Ok(count)
     }
 
-    /// Whether the request of a slot, whose record ends at `position`, is over: no further write to the slot follows.
-    /// If the slot disagrees, the process has overwritten it, or the record.
+    /// Whether the request of a slot, whose record ends at `position`, is complete, so that no further write to the
+    /// slot follows. If the slot contradicts this, the process has overwritten it or the record.
     ///
     /// # Errors
     ///
-    /// The error of the context or its streams that keeps the fences from coming.
+    /// The error of the context or its streams that prevents the fences.
     pub fn is_over(
         &self,
         session: &Session,
@@ -105,13 +105,13 @@ impl Ring {
         sequence: u32,
         position: u64,
     ) -> Result<bool, CUresult> {
-        // Before the look at pending requests: they are recorded before the command counts as done.
+        // Read before the pending requests: they are recorded before the command counts as done.
         let is_answered = self.has_reached(position);
         let Some(pending) = self.pending.lock().get(slot as usize).cloned() else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
         if pending.sequence != sequence {
-            // Not carried out yet, or without a fence.
+            // Not executed yet, or without a fence.
             return Ok(is_answered);
         }
         if pending.is_running {
@@ -121,7 +121,7 @@ impl Ring {
         Ok(self.is_idle(session, &pending.streams)? && is_answered)
     }
 
-    /// Whether streams have done all that they were given.
+    /// Whether streams have done all their work.
     fn is_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
         let mut is_idle = true;
         for stream in streams {

@@ -2,8 +2,8 @@
 //! The worker's end of the ring: a thread of its own that executes the guest's records.
 //!
 //! The thread polls while the guest is busy and sleeps when it is not ([`polling`]). It never waits for the GPU: it
-//! issues a command whose completion the guest waits for, and lets the GPU itself write to the request's reply slot
-//! behind it (`cuStreamWriteValue32`), on which the guest spins.
+//! issues a command for whose completion the guest waits, and makes the GPU itself write to the request's reply slot
+//! afterwards (`cuStreamWriteValue32`). The guest polls that slot.
 
 mod fences;
 mod polling;
@@ -44,20 +44,20 @@ use region::Registered;
 
 /// The maximum number of commands between two wake-ups of threads that wait for them.
 const BATCH: u32 = 32;
-/// The longest answer that is kept for a slot: it is to fit an answer of the command queue.
+/// The maximum size of an answer that is kept for a slot. It must fit into an answer of the command queue.
 const LONGEST_KEPT: usize = MAX_ANSWER_BYTES - 256;
 
-/// Launches that wait for those behind them, and the records that they were.
+/// Launches that wait for following ones, and their records.
 #[derive(Debug, Default)]
 struct Crowd {
     waiting: Waiting,
-    /// Each with the words of its commands in `words`.
+    /// Each with the number of words of its commands in `words`.
     records: Vec<(Record, usize)>,
     words: Vec<u64>,
 }
 
 impl Crowd {
-    /// Takes a record, if it is a launch that goes with those that wait.
+    /// Takes a record, if it is a launch that can join the waiting ones.
     fn takes(&mut self, record: &Record, commands: &[u64]) -> bool {
         let takes = record.slot == NO_SLOT && self.waiting.take(commands.as_bytes());
         if takes {
@@ -74,11 +74,11 @@ impl Crowd {
     }
 }
 
-/// The pending waits of a request, by its slot.
+/// The pending waits of a request. Their index is the slot.
 #[derive(Debug, Default, Clone)]
 struct Pending {
     sequence: u32,
-    /// A thread of the pool carries it out.
+    /// Whether a thread of the pool is executing it.
     is_running: bool,
     context: u64,
     streams: Vec<u64>,
@@ -87,7 +87,7 @@ struct Pending {
 /// A long answer, and the sequence of its request.
 type Kept = (u32, Vec<u8>);
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Ring {
     area: Area<'static>,
@@ -100,11 +100,11 @@ pub struct Ring {
     reaching: Mutex<()>,
     reached: Condvar,
     crowds: Mutex<Crowds>,
-    /// Whether it takes waits, and requests with long answers.
+    /// Whether it accepts waits, and requests with long answers.
     is_wide: AtomicBool,
     /// Whether the driver may miss that the device sleeps.
     is_relaxed: AtomicBool,
-    /// Answers that do not fit their slots.
+    /// Answers that do not fit into their slots.
     kept: Mutex<Vec<Option<Kept>>>,
 }
 
@@ -112,11 +112,11 @@ pub struct Ring {
 ///
 /// # Errors
 ///
-/// There can be no thread.
+/// The thread cannot be started.
 pub fn serve(session: &'static Session, pool: Pool) -> io::Result<()> {
     let serve = move || {
         let Err(broken) = session.ring.wait().serve(session, &pool);
-        // Nothing tells where the next record would start, so the client ends, as with its process natively.
+        // The start of the next record is unknown, so the client ends, like a native process after memory corruption.
         tracing::warn!("{broken}");
         std::process::exit(1);
     };
@@ -125,13 +125,13 @@ pub fn serve(session: &'static Session, pool: Pool) -> io::Result<()> {
 }
 
 impl Ring {
-    /// Takes the ring that the guest has at an address of its registered memory: from now on [`serve`] serves it.
+    /// Takes the guest's ring at an address of its registered memory. From now on [`serve`] serves it.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is one already or the memory is not registered as a whole.
     pub fn set_up(session: &Session, address: u64) -> Result<(), CUresult> {
-        // The state of a ring is kept for good.
+        // A ring cannot be replaced.
         if !address.is_multiple_of(4096) || session.ring.get().is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -158,8 +158,8 @@ impl Ring {
         session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Wakes the ring's thread, once this worker may write to the guest's memory. For other threads: no command that
-    /// travels by the ring calls this. A guest process on this machine wakes it itself.
+    /// Wakes the ring's thread, once this worker may write to the guest's memory. For other threads: no command in the
+    /// ring calls this. A guest process on this machine wakes the thread itself.
     pub fn wake(&self, session: &Session) {
         let sleeping = self.area.sleeping();
         session
@@ -180,7 +180,7 @@ impl Ring {
         let writer = session.writer;
         writer.begin();
         lease::wake_later();
-        // Records since the gates' threads were last woken.
+        // The number of records since the gates' threads were last woken.
         let mut unseen = 0;
         loop {
             writer.look();
@@ -191,7 +191,7 @@ impl Ring {
                 writer.look();
                 let may_wait = !crowd.waiting.is_empty() || consumer.backlog() >= BACKLOG;
                 if may_wait && crowd.takes(&record, &commands) {
-                    // The last record of the ring waits for no other.
+                    // A launch in the last record of the ring does not wait for others.
                     if !crowd.waiting.is_crowd() && consumer.backlog() > 0 {
                         continue;
                     }
@@ -207,7 +207,7 @@ impl Ring {
                     self.count(session, since, consumer.head(), start);
                 }
             }
-            // A request that waits for others ends with them.
+            // A request that waits for other commands ends the group.
             self.give(session, &mut crowd);
             self.done.store(consumer.head(), Ordering::Release);
             self.announce();
@@ -243,7 +243,7 @@ impl Ring {
         }
     }
 
-    /// Carries out the launches that wait: as a graph, or one after the other.
+    /// Executes the launches that wait: as a graph, or one after the other.
     fn give(&self, session: &Session, crowd: &mut Crowd) {
         if crowd.waiting.is_empty() {
             return;
@@ -259,12 +259,12 @@ impl Ring {
         crowd.clear();
     }
 
-    /// The crowds of launches.
+    /// The groups of launches.
     pub fn crowds(&self) -> MutexGuard<'_, Crowds> {
         self.crowds.lock()
     }
 
-    /// Carries out a record, here or, if it may block, on a thread of the pool.
+    /// Executes a record, here or, if it may block, on a thread of the pool.
     fn take(
         &'static self,
         session: &'static Session,
@@ -288,7 +288,7 @@ impl Ring {
             is_free
         });
         if !is_free {
-            // Two requests of one slot: so a client has no more in flight than there are slots.
+            // Only one request of a slot can be in flight, so a client has no more in flight than there are slots.
             session.defer(CUDA_ERROR_INVALID_VALUE);
             return;
         }
@@ -299,7 +299,7 @@ impl Ring {
         });
     }
 
-    /// Carries out a record that may block.
+    /// Executes a record that may block.
     fn carry_out_aside(
         &self,
         session: &Session,
@@ -311,11 +311,11 @@ impl Ring {
         let answered = if may_block {
             super::execute(session, commands, Data::of(Way::WideRing), fence)
         } else {
-            // Without a thread, the command queue says that there is none.
+            // Without a thread here, the command queue reports the lack.
             Ok((Answer::code(CUDA_SUCCESS), ELSEWHERE))
         };
-        // The record counts as executed when the answer is there, and not before. The client may use the slot for
-        // another request at once: that one finds the lock taken, or the slot free.
+        // The record counts as executed when the answer is written, and not before. The client may then use the slot
+        // for another request at once, which waits for the lock or finds the slot free.
         self.answer(session, record, answered, |write| {
             session.ring_writes.write(|| {
                 self.with_pending(record, |pending| {
@@ -326,7 +326,7 @@ impl Ring {
         });
     }
 
-    /// The streams that the request of a record's slot waits for.
+    /// The streams for which the request of a record's slot waits.
     fn with_pending<T>(&self, record: &Record, change: impl FnOnce(&mut Pending) -> T) -> T {
         change(&mut self.pending.lock()[record.slot as usize % SLOTS])
     }
@@ -342,7 +342,7 @@ impl Ring {
         self.answer(session, record, answered, |write| write());
     }
 
-    /// Answers a record, if an answer is wanted; `write` runs the writes to the slot.
+    /// Answers a record, if an answer is wanted; `write` performs the writes to the slot.
     fn answer(
         &self,
         session: &Session,
@@ -364,7 +364,7 @@ impl Ring {
                 self.kept.lock()[record.slot as usize % SLOTS] = Some((record.sequence, bytes));
                 (answer, fences) = (Answer::code(CUDA_SUCCESS), KEPT);
             } else {
-                // Of a ring that is not wide, the table says that no answer is so long.
+                // Without a wide ring, the table excludes such long answers.
                 (answer, fences) = (Answer::code(CUDA_ERROR_UNKNOWN), 0);
             }
         }
@@ -373,19 +373,19 @@ impl Ring {
         write(&|| slot.answer(record.sequence, fences, &head, answer.reply()));
     }
 
-    /// Takes waits, and requests with long answers, from now on.
+    /// Accepts waits, and requests with long answers, from now on.
     pub fn widen(&self) {
         self.is_wide.store(true, Ordering::Relaxed);
     }
 
-    /// The driver may miss that the device sleeps, from now on.
+    /// Allows the driver, from now on, to miss that the device sleeps.
     pub fn relax(&self, session: &Session) {
         self.is_relaxed.store(true, Ordering::Relaxed);
-        // A thread that sleeps would not look again.
+        // A thread that sleeps would not check again.
         self.wake(session);
     }
 
-    /// Takes an answer that did not fit its slot.
+    /// Takes an answer that did not fit into its slot.
     ///
     /// # Errors
     ///
@@ -401,8 +401,8 @@ impl Ring {
         }
     }
 
-    /// Reports the executed part of the ring to the supervisor, and the pending part: `records` were executed since
-    /// `start`.
+    /// Reports the executed part of the ring, and the pending part, to the supervisor: `records` records were executed
+    /// since `start`.
     fn count(&self, session: &Session, records: u32, head: u64, start: u64) {
         counts::flush(session);
         let waiting = self.area.tail().wrapping_sub(head);
@@ -411,10 +411,10 @@ impl Ring {
         counts::set(session, |counters| &counters.queued, queued);
     }
 
-    /// Wakes threads that wait for commands executed by now.
+    /// Wakes threads that wait for commands that were executed by now.
     fn announce(&self) {
-        // A waiter counts itself before it looks, so one of the two sees the other. The barrier waits for every store
-        // before it, so it is not done for each command.
+        // A waiter counts itself before it checks, so one of the two sees the other. The barrier waits for all earlier
+        // stores, so it is not executed for each command.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
             let _reaching = self.reaching.lock();
@@ -422,16 +422,16 @@ impl Ring {
         }
     }
 
-    /// Whether every command up to a position has been carried out.
+    /// Whether every command up to a position was executed.
     pub fn has_reached(&self, position: u64) -> bool {
         self.done.load(Ordering::SeqCst).wrapping_sub(position) as i64 >= 0
     }
 
-    /// Waits until every command up to a position has been carried out.
+    /// Waits until every command up to a position was executed.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if nothing was appended there.
+    /// `CUDA_ERROR_INVALID_VALUE` if no command was appended there.
     pub fn wait(&self, position: u64) -> Result<(), CUresult> {
         if (self.area.tail().wrapping_sub(position) as i64) < 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -454,7 +454,7 @@ fn waits(command: &Command<'_>) -> bool {
     operation(command.op).is_some_and(|operation| operation.completion == Completion::Wait)
 }
 
-/// Looks for something for a while.
+/// Polls a condition, at most for `limit`.
 fn poll_for(limit: Duration, mut is_there: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The time for which the ring's thread polls before it sleeps.
 //!
-//! As with KVM's halt polling (`Documentation/virt/kvm/halt-polling.rst`), the length of the last idle time decides.
-//! The thread polls longer if that was short enough to be polled through, and shorter if it was not. A thread that
-//! slept and was woken soon polls longer too. Otherwise a program whose commands come at intervals just above the limit
-//! would have to wake it each time, and the limit would stay where it is.
+//! As with KVM's halt polling (`Documentation/virt/kvm/halt-polling.rst`), the length of the last idle time determines
+//! it. The thread polls longer if polling could have covered that time, and shorter if not. A thread that slept and was
+//! woken soon also polls longer. Otherwise a program whose commands come at intervals just above the limit would have
+//! to wake it each time, and the limit would not change.
 
 use std::time::Duration;
 
 /// The shortest time for which the thread polls.
 pub const SHORTEST_POLL: Duration = Duration::from_micros(20);
-/// The longest.
+/// The longest time for which the thread polls.
 const LONGEST_POLL: Duration = Duration::from_millis(1);
 
-/// The limit of a poll, which follows the idle times.
+/// The limit of polling, which follows the idle times.
 #[derive(Debug)]
 pub struct Polling(Duration);
 
@@ -28,7 +28,7 @@ impl Polling {
         self.0
     }
 
-    /// The ring was idle for so long, polled or asleep.
+    /// Adjusts the limit after the ring was idle for this time, polling or asleep.
     pub fn idled(&mut self, time: Duration) {
         self.0 = if time < LONGEST_POLL {
             (self.0 * 2).min(LONGEST_POLL)

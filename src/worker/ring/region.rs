@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The ring's memory as the GPU has it: registered with CUDA once the GPU is to write to it.
+//! The ring's memory for the GPU: registered with CUDA when the GPU first writes to it.
 
 use std::ffi::c_void;
 
@@ -11,21 +11,21 @@ use gpgpu_protocol::{
 use super::Ring;
 use crate::{cuda::driver, worker::session::Session};
 
-/// The region as the GPU has it.
+/// The region's registration with CUDA.
 #[derive(Debug, Clone, Copy)]
 pub struct Registered {
     context: u64,
     device: u64,
-    /// The context is about to end, and the registration with it.
+    /// Whether the context is about to end, and with it the registration.
     is_ending: bool,
 }
 
 impl Ring {
-    /// The device's address of the region, registered with CUDA in a context that lives.
+    /// The device address of the region, registered with CUDA in an existing context.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` while that context ends; the driver's own.
+    /// `CUDA_ERROR_NOT_SUPPORTED` while that context is ending; the driver's error code.
     pub(super) fn register(&self, context: u64) -> Result<u64, CUresult> {
         let mut registered = self.registered.lock();
         if let Some(registered) = *registered {
@@ -61,19 +61,19 @@ impl Ring {
         }
     }
 
-    /// A context is about to end: memory registered in it is not used any more.
+    /// Prepares for the end of a context: memory that is registered in it is no longer used.
     pub fn end_context(&self, context: u64) {
         self.crowds().end_context(context);
         self.set_ending(context, true);
     }
 
-    /// It does not end after all.
+    /// Cancels the end of a context.
     pub fn keep_context(&self, context: u64) {
         self.crowds().settle_context(context);
         self.set_ending(context, false);
     }
 
-    /// A context is gone, and with it the memory registered in it.
+    /// Forgets the memory that was registered in a context that has ended.
     pub fn forget_context(&self, context: u64) {
         self.crowds().settle_context(context);
         let mut registered = self.registered.lock();
@@ -82,12 +82,12 @@ impl Ring {
         }
     }
 
-    /// The device's address of an event's word.
+    /// The device address of an event's word.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is no such word, `CUDA_ERROR_NOT_SUPPORTED` while the GPU cannot write to
-    /// it; the driver's own when the region cannot be registered.
+    /// it; the driver's error code if the region cannot be registered.
     pub fn word(&self, session: &Session, word: u32) -> Result<CUdeviceptr, CUresult> {
         if word as usize >= WORDS {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -96,11 +96,12 @@ impl Ring {
         Ok(base + (WORD_OFFSET + word as usize * 4) as u64)
     }
 
-    /// The address of a data block that is `bytes` long, and may be longer than one.
+    /// The address of `bytes` bytes from a data block on, possibly in several blocks.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it reaches past the last; the driver's own when the region cannot be registered.
+    /// `CUDA_ERROR_INVALID_VALUE` if they exceed the last block; the driver's error code if the region cannot be
+    /// registered.
     pub fn block(
         &self,
         session: &Session,
@@ -112,7 +113,7 @@ impl Ring {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         match self.register(session.current()) {
-            // A copy from or to memory that is not registered takes longer.
+            // A copy from or to memory that is not registered is slower.
             Ok(_) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
             Err(code) => return Err(code),
         }

@@ -16,14 +16,14 @@ use crate::{
     worker::{crowds_tests::command, lifetimes_tests::Rig},
 };
 
-/// The place of the guest's ring, and of memory that it fills: another one for each test, because mappings stay.
+/// The addresses of the guest's ring, and of memory that it fills. Each test has others, because mappings remain.
 fn addresses() -> (u64, u64) {
     static NEXT: AtomicU64 = AtomicU64::new(0x1235_0000_0000);
     let ring = NEXT.fetch_add(2 << 24, Ordering::Relaxed);
     (ring, ring + (1 << 24))
 }
 
-/// A client with a ring that is served, and the guest's end of it.
+/// A client with a served ring, and the guest's end of it.
 struct Guest {
     rig: Rig,
     area: Area<'static>,
@@ -76,7 +76,7 @@ impl Guest {
         self.rig.session.ring.get().unwrap()
     }
 
-    /// Appends commands, and says where they end.
+    /// Appends commands, and returns their end position.
     fn send(&mut self, slot: u32, sequence: u32, commands: &[u8]) -> u64 {
         assert!(self.producer.append(slot, sequence, 1, commands));
         self.ring().wake(self.rig.session);
@@ -110,14 +110,14 @@ fn pitfall_27_a_wait_by_a_wide_ring_holds_nothing_up_that_comes_behind_it() {
     held.wait();
     guest.send(1, 2, &query);
     assert_eq!(guest.answer(1, 2), (CUDA_SUCCESS, 0));
-    // It is under way, though the ring is done with its record.
+    // It is in progress, although the ring has finished its record.
     guest.ring().wait(end).unwrap();
     assert_eq!(guest.area.slot(0).answered(1), None);
     assert_eq!(
         guest.ring().is_over(guest.rig.session, 0, 1, end),
         Ok(false)
     );
-    // A second request of its slot is not carried out.
+    // A second request of its slot is not executed.
     let again = guest.send(0, 3, &fill);
     guest.ring().wait(again).unwrap();
     assert_eq!(guest.rig.session.take_deferred(), CUDA_ERROR_INVALID_VALUE);
@@ -152,7 +152,8 @@ fn a_wait_is_refused_by_a_ring_that_is_not_wide_and_where_nobody_waits_for_it() 
     let end = guest.send(NO_SLOT, 2, &fill);
     guest.ring().wait(end).unwrap();
     assert_eq!(guest.rig.session.take_deferred(), CUDA_ERROR_INVALID_VALUE);
-    // Commands about the client use the command queue, whatever the ring. The ring's thread could not wake itself.
+    // Commands that concern the client itself use the command queue, whatever the ring. The ring's thread could not
+    // wake itself.
     let status = request::gpgpuFenceStatus {
         slot: 0,
         sequence: 1,
@@ -172,13 +173,13 @@ fn a_wait_is_refused_by_a_ring_that_is_not_wide_and_where_nobody_waits_for_it() 
     assert_eq!(double::calls("cuMemsetD8_v2"), 0);
 }
 
-/// A driver that misses that the device sleeps is served all the same, a moment later. GPGPU-DEV-75.
+/// A driver that misses that the device sleeps is nevertheless served a moment later. GPGPU-DEV-75.
 #[test]
 fn pitfall_79_a_relaxed_ring_needs_no_wake_up_while_the_device_falls_asleep() {
     let mut guest = Guest::new(true);
     let query = guest.query.clone();
     guest.rig.works(request::gpgpuRingRelaxed {}, 0);
-    // A thread of the test that does not run for a moment comes too late, so there are several tries.
+    // If the test's thread does not run for a moment, it is too late, so there are several attempts.
     let served = (1..200).any(|sequence| {
         while guest.area.sleeping().load(Ordering::Relaxed) == 0 {
             thread::yield_now();
@@ -195,7 +196,7 @@ fn pitfall_79_a_relaxed_ring_needs_no_wake_up_while_the_device_falls_asleep() {
     assert!(served, "nothing without a wake-up");
 }
 
-/// The commands of a paused VM may have the ring's thread woken. GPGPU-DEV-65.
+/// The commands of a paused VM may request a wake-up of the ring's thread. GPGPU-DEV-65.
 #[test]
 fn pitfall_88_a_wake_up_writes_nothing_until_it_may() {
     let guest = Guest::new(true);
@@ -246,7 +247,7 @@ fn a_long_answer_is_kept_for_its_request_and_given_once() {
     let kept = ring.take_kept(5, 8).unwrap();
     assert_eq!((kept.len(), kept[8]), (8 + SLOT_ANSWER_BYTES, 7));
     assert_eq!(ring.take_kept(5, 8), Err(CUDA_ERROR_INVALID_VALUE));
-    // The next answer takes its place; one that no answer of the command queue could hold is an error.
+    // The next answer replaces it. One that does not fit into an answer of the command queue is an error.
     answer(9, SLOT_ANSWER_BYTES);
     answer(10, SLOT_ANSWER_BYTES);
     assert_eq!(ring.take_kept(5, 9), Err(CUDA_ERROR_INVALID_VALUE));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The decisions: which grants end, and which client is next.
+//! The decisions: which grants end, and which client gets the next one.
 
 use super::*;
 
 impl Schedule {
-    /// Decides; to be called after anything has happened, and at the time that it said last.
+    /// Decides. To be called after each event, and at the time that the last call returned.
     pub fn decide(&mut self, now: u64) -> (Vec<Action>, Option<u64>) {
         self.charge(now);
         self.place(now);
@@ -23,8 +23,9 @@ impl Schedule {
         (actions, look)
     }
 
-    /// Gives places to those that have become active: where the others are, or a little behind. Many that come together
-    /// do not go before one that waits, and one that was away for a moment loses nothing.
+    /// Assigns places to clients and VMs that have become active: at the others' virtual time, or a little behind it.
+    /// So many that arrive together do not overtake one that waits, and one that was inactive for a moment loses
+    /// nothing.
     fn place(&mut self, now: u64) {
         self.time = self.mean_time().unwrap_or(self.time);
         for (number, vm) in &mut self.vms {
@@ -42,7 +43,7 @@ impl Schedule {
 
     /// The length of a client's turn, in nanoseconds. A client that waits for each short piece of work gets its VM's
     /// arrears in one turn, and so is due again after each turn of another VM. A client without history gets its share
-    /// of a round of two. All others have the longest turn.
+    /// of a round of two turns. All others get the longest turn.
     fn turn(&self, member: &Member) -> u64 {
         let longest = self.longest_turn();
         let Some(vm) = self.vms.get(&member.vm) else {
@@ -56,8 +57,8 @@ impl Schedule {
         let share = u128::from(longest) * vm.weight / others;
         let due = match member.burst {
             0 => share,
-            // While it catches up the queue's time passes as well. It catches up bit by bit: a long turn would put it
-            // ahead, and the next would come late.
+            // The queue's time also advances while the VM catches up. It catches up in small steps: a long turn would
+            // put it ahead, and its next turn would come late.
             _ => (self.time.saturating_sub(vm.place.time) / SCALE * vm.weight * all / others)
                 .min(share),
         };
@@ -66,7 +67,7 @@ impl Schedule {
             .clamp(nanos(SHORTEST_SHARE), longest)
     }
 
-    /// Of some VMs and their virtual times, the one that goes next when the queue's time is `time`.
+    /// The VM among these, given with their virtual times, that is next when the queue's time is `time`.
     fn next_vm(
         &self,
         time: u128,
@@ -78,7 +79,7 @@ impl Schedule {
         eligible.min_by_key(finish).map(|(vm, _)| vm)
     }
 
-    /// The VMs of which a client waits, with their virtual times.
+    /// The VMs with a waiting client, with their virtual times.
     fn waiting(&self) -> impl Iterator<Item = (usize, u128)> + Clone {
         let waits = |number: usize| {
             let mut members = self.clients.values();
@@ -90,8 +91,8 @@ impl Schedule {
             .map(|(number, vm)| (*number, vm.place.time))
     }
 
-    /// The end of the turn of a client that has the GPU: the time at which another would be next. `None` if no client
-    /// waits.
+    /// The end of the turn of a client that has the GPU: the time at which another client would be next. `None` if no
+    /// client waits.
     fn turn_end(&self, member: &Member) -> Option<u64> {
         let held = member.held.filter(|held| !held.is_open)?;
         let vm = self.vms.get(&member.vm)?;
@@ -101,11 +102,11 @@ impl Schedule {
             .filter(|member| member.waits())
             .peekable();
         waiting.peek()?;
-        // A promised end stays valid once it has passed.
+        // An announced end stays valid once it has passed.
         if let Some(until) = held.until.filter(|until| *until <= self.charged) {
             return Some(until);
         }
-        // One that came meanwhile and is behind need not wait for the end of the turn.
+        // A VM that became active in the meantime and is behind need not wait for the end of the turn.
         let is_behind = |vm: &Vm| {
             let start = vm.place.time;
             vm.place.came > held.since && start <= self.time && vm.finish(start) < held.finish
@@ -125,7 +126,7 @@ impl Schedule {
             let time = self.time + passed / self.active_weight().max(1);
             let own = (member.vm, vm.place.time + passed / vm.weight);
             let others = self.waiting().filter(|(number, _)| *number != member.vm);
-            // Another turn only if it is due more than half of one.
+            // The client gets another turn only if it is due for more than half of one.
             let half = u128::from(turn) * SCALE / vm.weight / 2;
             let own = Some(own).filter(|(_, start)| start + half <= time);
             let next = self.next_vm(time, others.chain(own));
@@ -151,7 +152,7 @@ impl Schedule {
         self.turn_end(member).map(|end| end + nanos(SLACK))
     }
 
-    /// Takes grants back whose time is over, and gives those up that do not come.
+    /// Revokes grants whose time is over, and gives up those that are not returned.
     fn revoke(&mut self, now: u64, actions: &mut Vec<Action>) {
         let is_due = |(name, member): (&Client, &Member)| {
             let is_due = self.look(member).is_some_and(|look| look <= now);
@@ -168,7 +169,7 @@ impl Schedule {
                     actions.push(Action::Revoke(name));
                 }
                 Some(held) => {
-                    // A client that announces its end is revoked too, because it may announce it for ever.
+                    // A client that announces its end is revoked too, because it might announce it for ever.
                     if held.is_tail {
                         actions.push(Action::Revoke(name));
                     }
@@ -184,7 +185,7 @@ impl Schedule {
         }
     }
 
-    /// Gives the GPU to the next, if it is free or will be at once.
+    /// Grants the GPU to the next client, if the GPU is free or about to be free.
     fn give(&mut self, may_open: bool, actions: &mut Vec<Action>, now: u64) {
         let held = || self.clients.values().filter_map(|member| member.held);
         if held().any(|held| held.ends.is_some() && !held.is_tail) {
@@ -200,7 +201,7 @@ impl Schedule {
             (Some(member), None) if member.held.is_some_and(|held| held.is_tail) => Some(member.vm),
             _ => return,
         };
-        // One whose turn ends may be the next too: that is waited for.
+        // If the VM whose turn ends is also the next one, wait for that end.
         let ending = last.and_then(|vm| Some((vm, self.vms.get(&vm)?.place.time)));
         let waiting = self.waiting();
         let others = waiting.filter(|(vm, _)| Some(*vm) != last);
@@ -216,7 +217,7 @@ impl Schedule {
         }
     }
 
-    /// Gives open grants to all clients of the only VM: if there were several, there would be a revocation under way.
+    /// Grants open leases to all clients of the only active VM: with several VMs, a revocation would be in progress.
     fn open(&mut self, actions: &mut Vec<Action>, now: u64) {
         let is_due = |(name, member): (&Client, &Member)| {
             let may = !self.vms.get(&member.vm)?.is_watched;
@@ -253,7 +254,7 @@ impl Schedule {
         }
     }
 
-    /// Has clients told when their turns end.
+    /// Sends clients the ends of their turns.
     fn set_ends(&mut self, actions: &mut Vec<Action>) {
         let end = |(name, member): (&Client, &Member)| {
             let held = member

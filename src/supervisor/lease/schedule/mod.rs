@@ -2,25 +2,26 @@
 //! The order of GPU use: earliest eligible virtual deadline first, over measured GPU time.
 //!
 //! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The
-//! queue's is the mean of all active VMs', by weight: where a VM would be that has just its share. A VM is *eligible*
-//! unless it is ahead of the queue's time, and the eligible VM goes next whose turn will end first in virtual time. So
-//! shares follow weights whatever the length of kernels, nothing is set aside for a VM that wants nothing, and a VM
-//! with short turns has one after each turn of another VM, instead of all of them together and then a round of the
-//! others' turns. A VM that comes back after a while starts where the others are, or a short turn before (it cannot
-//! save more up), and one that had too much, because a kernel of it ran on, waits until the others have had as much.
-//! (Stoica, Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995; Linux schedules processors so.)
+//! queue's virtual time is the weighted mean over all active VMs: that of a VM with exactly its share. A VM is
+//! *eligible* unless it is ahead of the queue's time. The next VM is the eligible one whose turn will end first in
+//! virtual time. So shares follow weights whatever the length of kernels, and nothing is reserved for a VM that wants
+//! nothing. A VM with short turns has one after each turn of another VM, instead of all of them together followed by a
+//! round of the others' turns. A VM that becomes active again starts at the others' virtual time, or a short turn
+//! before it (it cannot accumulate more). A VM that had too much, because one of its kernels was long, waits until the
+//! others have had as much. (Stoica, Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995; Linux schedules
+//! processors in this way.)
 //!
-//! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's
-//! share.
+//! The clients of a VM take turns, the one with the least time first, so that a VM with eight processes has the share
+//! of one VM.
 //!
 //! While only one VM wants the GPU, its clients hold *open* grants at the same time, without an end. When others want
 //! it too, grants are revoked. Then one client at a time has a *paced* grant for [`TURN`] or [`LONG_TURN`], or for
 //! several turns in a row if its VM's weight allows. The scheduler sends the client the end of its turn. The client
-//! reports when only the last of its work is left on the GPU, and the next client's grant begins then: the GPU is never
-//! without work between two turns.
+//! reports when only the last of its work is left on the GPU, and the next client's grant begins then, so that the GPU
+//! always has work between two turns.
 //!
-//! A client whose programs wait for each short piece of work would wait for a whole round of long turns for every share
-//! of its own. So its turns are shorter, and more of them come ([`Schedule::turn`]).
+//! A client whose program waits for each short piece of work would wait for a whole round of long turns for each of its
+//! shares. So its turns are shorter and more frequent ([`Schedule::turn`]).
 //!
 //! This module has no threads and no clock: its caller passes events with their times, and it returns actions.
 
@@ -28,49 +29,49 @@ mod decide;
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// The length of a turn of a client that has so much to do, while a program that waits for each short piece of work
-/// wants the GPU too.
+/// The length of a turn of a client with enough work, while a program that waits for each short piece of work also
+/// wants the GPU.
 const TURN: Duration = Duration::from_millis(10);
-/// The length of a turn while there is no such program, and a round of all VMs takes no longer than [`ROUND`]: a turn
-/// loses some of its work at its ends.
+/// The length of a turn while there is no such program and a round of all VMs takes no longer than [`ROUND`]. A turn
+/// loses some time at its ends, so longer turns are more efficient.
 const LONG_TURN: Duration = Duration::from_millis(16);
 const ROUND: Duration = Duration::from_millis(128);
-/// Pieces of work are short up to this long.
+/// The maximum length of a short piece of work.
 const SHORT_BURST: Duration = Duration::from_micros(500);
-/// The shortest turn when a VM that is behind comes.
+/// The shortest turn when a VM that is behind becomes active.
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
-/// The shortest turn of a client that waits for each piece of work: a change takes about half as long.
+/// The shortest turn of a client that waits for each piece of work: the change to it takes about half as long.
 const SHORTEST_SHARE: Duration = Duration::from_micros(250);
-/// The maximum number of turns in succession before others are looked at again.
+/// The maximum number of turns in a row before other VMs are considered again.
 const MOST_TURNS: u64 = 16;
-/// The minimum number of pieces of work of a client in a turn, if it waits for each and they are short.
+/// The minimum number of pieces of work in a turn of a client that waits for each of them, if they are short.
 const BURSTS: u64 = 8;
-/// The time after its turn in which a client may say that it ends, before the grant is taken back.
+/// The time after its turn for a client to announce its end, before the grant is revoked.
 const SLACK: Duration = Duration::from_millis(2);
-/// The longest wait for a revoked lease before others go on beside it, by the driver's own time slices.
+/// The maximum wait for a revoked lease before other clients run beside it, by the driver's own time slices.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// The time from the last contention until the remaining VM has the GPU open again. Until then its work stays short,
-/// because the others may come back.
+/// The time after the last contention until the remaining VM gets open grants again. Until then its work stays short,
+/// because the others may return.
 const CALM: Duration = Duration::from_secs(1);
 
-/// A client's name here.
+/// A client's number in the scheduler.
 pub type Client = u32;
 
 /// The actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Give the client a grant that others may have beside it, without an end.
+    /// Grant the client the GPU without an end. Other clients may have such grants too.
     Open(Client),
-    /// Give the client a grant while no other client has one.
+    /// Grant the client the GPU while no other client has a grant.
     Pace(Client),
-    /// Take the grant back.
+    /// Revoke the grant.
     Revoke(Client),
     /// Send the client the end of its turn; `None` if no client waits for the GPU.
     Until(Client, Option<u64>),
 }
 
 impl Action {
-    /// The client that it is about.
+    /// The client that the action concerns.
     pub fn client(self) -> Client {
         match self {
             Self::Open(client) | Self::Pace(client) | Self::Revoke(client) => client,
@@ -90,9 +91,9 @@ struct Held {
     finish: u128,
     /// The end of the client's turn, as sent to it.
     until: Option<u64>,
-    /// Since when it is to come back: it was taken back, or the client says that its turn ends.
+    /// The time since which it has to be returned: it was revoked, or the client has announced the end of its turn.
     ends: Option<u64>,
-    /// Whether the client says so: only the last of its work is left.
+    /// Whether the client has announced it: only the last of its work is left.
     is_tail: bool,
 }
 
@@ -103,15 +104,15 @@ struct Place {
     time: u128,
     /// Whether it wants or has the GPU.
     is_active: bool,
-    /// Since when.
+    /// The time since which this is so, in nanoseconds.
     came: u64,
-    /// The time at which it was last seen to become inactive, in nanoseconds.
+    /// The time at which it last became inactive, in nanoseconds.
     went: Option<u64>,
 }
 
 impl Place {
     /// Records whether it is active. A client that becomes active is at most a long turn behind `time`, by its weight;
-    /// at most a short turn if it was away for longer than a long one.
+    /// at most a short turn if it was inactive for longer than a long one.
     fn update(&mut self, is_active: bool, time: u128, weight: u128, now: u64) {
         if is_active && !self.is_active {
             let is_back = self.went.is_some_and(|went| now <= went + nanos(LONG_TURN));
@@ -134,23 +135,23 @@ struct Vm {
     weight: u128,
     /// Whether its clients' work is always kept short.
     is_watched: bool,
-    /// The longest overrun of a client of it while it has more than its share, in nanoseconds.
+    /// The maximum overrun of its clients while it has more than its share, in nanoseconds.
     overrun_limit: Option<u64>,
     /// The current virtual time on its clients' scale.
     time: u128,
-    /// The recent length of its turns, in nanoseconds: the longest for one that always has more to do and does not wait
-    /// for it. A VM of which nothing is known is taken for one with short turns, so that it is due soon.
+    /// The recent length of its turns, in nanoseconds: the longest turn for a VM that always has more work and does not
+    /// wait for it. A VM without history counts as one with short turns, so that it is due soon.
     turn: Option<u64>,
 }
 
 impl Vm {
-    /// Its virtual time after its next turn, from `start` on.
+    /// Its virtual time after its next turn, which begins at `start`.
     fn finish(&self, start: u128) -> u128 {
         let turn = self.turn.unwrap_or(nanos(SHORTEST_TURN));
         start + u128::from(turn) * SCALE / self.weight
     }
 
-    /// Takes note of a turn.
+    /// Records the length of a turn.
     fn learn(&mut self, took: u64) {
         let took = took.min(nanos(LONG_TURN));
         self.turn = Some(self.turn.map_or(took, |before| (3 * before + took) / 4));
@@ -162,9 +163,9 @@ impl Vm {
 pub struct Terms {
     /// Its weight.
     pub weight: u32,
-    /// Whether its clients' work is always kept short, so that one can see how long each kernel takes.
+    /// Whether its clients' work is always kept short, so that the time of each kernel can be observed.
     pub is_watched: bool,
-    /// The longest overrun of a client of it while its VM has more than its share.
+    /// The maximum overrun of its clients while it has more than its share.
     pub overrun_limit: Option<Duration>,
 }
 
@@ -174,9 +175,9 @@ struct Member {
     place: Place,
     wants: bool,
     held: Option<Held>,
-    /// Since when a grant has not come back in time: its work is still on the GPU.
+    /// The time since which a grant is late: its work is still on the GPU.
     overruns: Option<u64>,
-    /// For how long its program keeps the GPU busy before it waits for it, in nanoseconds; 0 if that is not known.
+    /// The time for which its program keeps the GPU busy before it waits for it, in nanoseconds; 0 if unknown.
     burst: u64,
 }
 
@@ -195,13 +196,13 @@ impl Member {
 pub struct Schedule {
     vms: BTreeMap<usize, Vm>,
     clients: BTreeMap<Client, Member>,
-    /// The queue's virtual time when it was looked at last.
+    /// The queue's virtual time at the last update.
     time: u128,
-    /// Until when times have been charged.
+    /// The time up to which GPU time was charged.
     charged: u64,
     /// The last time at which several VMs wanted the GPU, in nanoseconds.
     contended: Option<u64>,
-    /// The VMs' GPU time since the last query.
+    /// The VMs' GPU time since the last query, in nanoseconds.
     had: BTreeMap<usize, u64>,
 }
 
@@ -225,7 +226,7 @@ impl Schedule {
         entry.overrun_limit = terms.overrun_limit.map(nanos);
     }
 
-    /// A client of a VM that was set.
+    /// Adds a client of a VM for which [`Self::set_vm`] was called.
     pub fn join(&mut self, client: Client, vm: usize) {
         let member = Member {
             vm,
@@ -238,13 +239,14 @@ impl Schedule {
         self.clients.insert(client, member);
     }
 
-    /// A client is gone, and with it all that it had on the GPU.
+    /// Removes a client that has ended, with everything that it had on the GPU.
     pub fn leave(&mut self, client: Client, now: u64) {
         self.charge(now);
         self.clients.remove(&client);
     }
 
-    /// Whether a client waits for a grant, and for how long its program keeps the GPU busy at a time, in nanoseconds.
+    /// Sets whether a client waits for a grant, and the time for which its program keeps the GPU busy at a time, in
+    /// nanoseconds.
     pub fn wants(&mut self, client: Client, wants: bool, burst: u64, now: u64) {
         self.charge(now);
         if let Some(member) = self.clients.get_mut(&client) {
@@ -253,7 +255,7 @@ impl Schedule {
         }
     }
 
-    /// The client gives the GPU no more work in its turn, and the rest of its work there is short.
+    /// Records that a client submits no more work in its turn, and that the rest of its work is short.
     pub fn is_ending(&mut self, client: Client, now: u64) {
         self.charge(now);
         let member = self.clients.get_mut(&client);
@@ -265,7 +267,7 @@ impl Schedule {
         }
     }
 
-    /// The client has returned its grant, and none of its work is on the GPU.
+    /// Records that a client has returned its grant, and has no work on the GPU.
     pub fn came_back(&mut self, client: Client, now: u64) {
         self.charge(now);
         let Some(member) = self.clients.get_mut(&client) else {
@@ -275,14 +277,14 @@ impl Schedule {
         if let (Some(held), Some(vm)) = (member.held.take(), self.vms.get_mut(&member.vm))
             && !held.is_open
         {
-            // A turn that did not end by a lack of work does not show the client's need.
+            // A turn that ended although there was more work does not show the client's need.
             let had_more = held.ends.is_some() || held.until.is_some_and(|until| until <= now);
             let took = now.saturating_sub(held.since);
             vm.learn(if had_more { took.max(held.turn) } else { took });
         }
     }
 
-    /// The rest of a grant that did not come back in time is over.
+    /// Records that the late work of a client has completed.
     pub fn overrun_ended(&mut self, client: Client, now: u64) {
         self.charge(now);
         if let Some(member) = self.clients.get_mut(&client) {
@@ -290,7 +292,7 @@ impl Schedule {
         }
     }
 
-    /// Whether a client has the GPU for a turn, or has not given it back yet.
+    /// Whether a client has the GPU for a turn, or has not returned it yet.
     pub fn is_paced(&self) -> bool {
         let is_paced = |member: &Member| {
             member.overruns.is_some() || member.held.is_some_and(|held| !held.is_open)
@@ -303,21 +305,21 @@ impl Schedule {
         std::mem::take(&mut self.had)
     }
 
-    /// The clients that have overrun beyond their limit, in a VM that has had more than its share meanwhile. While one
-    /// that overruns gets no more than its share, by the driver's time slices, no VM loses by it.
+    /// The clients that have overrun beyond their limit, in a VM that has had more than its share since. As long as a
+    /// client that overruns gets no more than its share, by the driver's time slices, no other VM loses by it.
     pub fn overrunning(&mut self, now: u64) -> Vec<Client> {
         self.charge(now);
         let is_over = |(name, member): (&Client, &Member)| {
             let limit = self.vms.get(&member.vm)?.overrun_limit?;
             let late = now.saturating_sub(member.overruns?) >= limit;
-            // The time before the overrun does not count against it.
+            // The time before the overrun is not counted.
             let margin = 2 * nanos(PATIENCE) + limit / 32;
             (late && self.excess(member.vm) > margin).then_some(*name)
         };
         self.clients.iter().filter_map(is_over).collect()
     }
 
-    /// The GPU time that a VM had beyond its share by weight beside the active VM that had least, in nanoseconds.
+    /// The GPU time that a VM had beyond its share, relative to the active VM with the least, in nanoseconds.
     fn excess(&self, vm: usize) -> u64 {
         let Some(own) = self.vms.get(&vm) else {
             return 0;
@@ -331,14 +333,14 @@ impl Schedule {
         u64::try_from(ahead * own.weight / SCALE).unwrap_or(u64::MAX)
     }
 
-    /// The weights of all VMs that want or have the GPU.
+    /// The sum of the weights of all active VMs.
     fn active_weight(&self) -> u128 {
         let active = self.vms.values().filter(|vm| vm.place.is_active);
         active.map(|vm| vm.weight).sum()
     }
 
-    /// The virtual times of all active VMs on average, by weight. One that is far ahead, because a kernel of it ran on,
-    /// counts as two turns ahead of the last: its mistake is not the measure for the others.
+    /// The weighted mean of the virtual times of all active VMs. A VM that is far ahead, because one of its kernels was
+    /// long, counts as two turns ahead of the last: one long kernel must not determine the others' mean.
     fn mean_time(&self) -> Option<u128> {
         let active = || self.vms.values().filter(|vm| vm.place.is_active);
         let least = active().map(|vm| vm.place.time).min()?;
@@ -373,7 +375,7 @@ impl Schedule {
         }
     }
 
-    /// The longest turn now, in nanoseconds.
+    /// The length of the longest turn at present, in nanoseconds.
     fn longest_turn(&self) -> u64 {
         let is_short = |member: &Member| (1..=nanos(SHORT_BURST)).contains(&member.burst);
         let active = |member: &&Member| member.wants || member.is_on_gpu();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The queue, with a GPU and clients that the test plays.
+//! The queue, with a GPU and clients that the test simulates.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
-/// From a grant to the start of the client's work.
+/// The time from a grant to the start of the client's work.
 const SWITCH: u64 = 100 * US;
-/// The time before the end of its work at which a client says that its turn ends.
+/// The time before the end of its work at which a client announces the end of its turn.
 const LEAD: u64 = 100 * US;
-/// The time for which an idle client keeps its grant: if it mostly comes back by then, and if not.
+/// The time for which an idle client keeps its grant: if it usually has new work by then, and if not.
 const GRACE: (u64, u64) = (MS, 50 * US);
 
-/// A VM with a weight, whose work is not watched, and which may overrun.
+/// A VM with this weight, whose work is not watched and which may overrun.
 fn weighing(weight: u32) -> Terms {
     Terms {
         weight,
@@ -29,9 +29,9 @@ struct Load {
     vm: usize,
     /// The run time of each kernel.
     kernel: u64,
-    /// Its pause after a kernel; 0 for a program that gives kernels ahead.
+    /// Its pause after a kernel; 0 for a program that submits kernels ahead.
     think: u64,
-    /// Whether its client says for how long it keeps the GPU busy at a time.
+    /// Whether its client reports for how long it keeps the GPU busy at a time.
     is_known: bool,
 }
 
@@ -47,13 +47,13 @@ impl Load {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Running {
-    /// The time from which it has something to do, in nanoseconds.
+    /// The time from which it has work, in nanoseconds.
     ready: u64,
     asked: Option<u64>,
     wants: bool,
     holds: bool,
     is_open: bool,
-    /// Nothing more begins under this grant.
+    /// Whether nothing more begins under this grant.
     is_over: bool,
     said_so: bool,
     has_begun: bool,
@@ -87,7 +87,7 @@ impl Outcome {
         self.waits[&id].iter().copied().max().unwrap()
     }
 
-    /// The wait that only one of a hundred kernels exceeds; those that did not wait count too.
+    /// The wait that one of a hundred kernels exceeds; kernels that did not wait are included.
     fn wait_of_99_in_100(&self, id: Client, load: &Load) -> u64 {
         let kernels = (self.worked[&id] / load.kernel) as usize;
         let mut waits = self.waits[&id].clone();
@@ -97,7 +97,7 @@ impl Outcome {
 }
 
 impl Running {
-    /// One step of a client that has the GPU; returns whether the scheduler must look.
+    /// One step of a client that has the GPU; returns whether the scheduler must decide.
     fn go_on(
         &mut self,
         id: Client,
@@ -129,11 +129,11 @@ impl Running {
             self.idle_since = None;
             self.has_begun = true;
             self.ends = Some(now + load.kernel);
-            // All begin together, so the first round is one in which everybody waits for everybody.
+            // All begin together, so the waits of the first round are not representative.
             if let Some(asked) = self.asked.take().filter(|_| now > 200 * MS) {
                 outcome.waits.entry(id).or_default().push(now - asked);
             }
-            // It ends its turn as its last kernel does.
+            // It ends its turn with its last kernel.
             let next = now + load.kernel + load.kernel / 2;
             self.is_over = !self.is_open && self.until.is_some_and(|until| next > until);
         } else if self.ends.is_none() && self.asked.is_none() && !self.is_open {
@@ -153,7 +153,7 @@ impl Running {
     }
 }
 
-/// Plays `length` of time, in steps of ten microseconds.
+/// Simulates `length` of time, in steps of ten microseconds.
 fn play(weights: &[u32], loads: &[Load], length: u64) -> Outcome {
     let mut schedule = Schedule::default();
     for (vm, weight) in weights.iter().enumerate() {
@@ -176,7 +176,7 @@ fn play(weights: &[u32], loads: &[Load], length: u64) -> Outcome {
             let load = &loads[name];
             let id = name as Client;
             if let Some(ends) = client.ends {
-                // Kernels that are on the GPU together slow each other down.
+                // Kernels that run on the GPU together slow each other down.
                 client.ends = Some(ends + 10 * US * (on_gpu - 1) / on_gpu);
                 if ends <= now {
                     client.ends = None;
@@ -309,7 +309,7 @@ fn one_that_waits_for_each_kernel_has_its_share_and_no_more() {
     let outcome = play(&[100; 4], &loads, 4_000 * MS);
     let sum: u64 = outcome.by_vm.values().sum();
     let share = outcome.by_vm[&3] as f64 / sum as f64;
-    // It is charged for the pauses that it makes others wait for.
+    // It is charged for the pauses during which it makes others wait.
     assert!((0.2..0.26).contains(&share), "{share}");
     let outcome = play(&[100, 200, 100, 800], &loads, 4_000 * MS);
     let sum: u64 = outcome.by_vm.values().sum();
@@ -327,14 +327,14 @@ fn one_with_little_to_do_waits_for_one_turn_and_not_for_a_round() {
         is_known: true,
     });
     let outcome = play(&[100; 8], &loads, 3_000 * MS);
-    // One kernel that runs, and another that began before the news came.
+    // One kernel that runs, and another that began before the revocation arrived.
     let worst = outcome.worst_wait(7);
     assert!(worst <= 11 * MS, "{} µs", worst / US);
 }
 
 #[test]
 fn one_that_keeps_coming_back_gets_no_more_than_its_share() {
-    // It gives the lease back after each kernel, and asks anew.
+    // It returns the lease after each kernel, and requests it again.
     let mut loads: Vec<Load> = (0..3).map(|vm| load(vm, MS)).collect();
     loads.push(Load {
         vm: 3,
@@ -348,7 +348,7 @@ fn one_that_keeps_coming_back_gets_no_more_than_its_share() {
     assert!(share < 0.26, "{share}");
 }
 
-/// The decisions but for the ends of turns.
+/// The decisions, without the ends of turns.
 fn grants(schedule: &mut Schedule, now: u64) -> Vec<Action> {
     let (mut actions, _) = schedule.decide(now);
     actions.retain(|action| !matches!(action, Action::Until(..)));
@@ -370,7 +370,7 @@ fn alone_the_gpu_is_open_and_stays_so() {
     schedule.wants(2, false, 10 * MS, 8);
     assert_eq!(schedule.decide(900 * MS), (vec![], None));
     assert!(schedule.take_had().is_empty(), "it is sampled instead");
-    // Another VM comes: both are taken back before it gets anything.
+    // Another VM becomes active: both grants are revoked before it gets one.
     schedule.join(3, 1);
     schedule.wants(3, true, 10 * MS, 1000 * MS);
     let (actions, _) = schedule.decide(1000 * MS);
@@ -420,7 +420,7 @@ fn a_lease_that_does_not_come_back_is_not_waited_for_and_is_paid_for() {
     assert_eq!(actions, []);
     let patience = look.unwrap();
     assert_eq!(grants(&mut schedule, patience), [Action::Pace(1)]);
-    // A kernel of client 0 runs on for half a second, beside client 1, which goes on.
+    // A kernel of client 0 runs for half a second, beside client 1, which continues.
     schedule.wants(0, true, 10 * MS, patience);
     let mut now = patience;
     for _ in 0..50 {
@@ -500,7 +500,7 @@ fn turns_are_shorter_while_a_program_with_short_work_wants_the_gpu() {
         schedule.wants(2, true, burst, 0);
         let (actions, _) = schedule.decide(0);
         assert_eq!(actions, [Action::Pace(0), Action::Until(0, Some(turn))]);
-        // And where a round of all takes long.
+        // This also holds if a round of all takes long.
         for client in 3..16 {
             schedule.set_vm(client as usize, weighing(100));
             schedule.join(client, client as usize);
@@ -524,8 +524,8 @@ fn turns_follow_each_other_without_a_gap() {
     assert!(sum > 2_980 * MS, "the GPU was idle: {sum}");
 }
 
-/// Clients of some VMs each have a kernel that never ends; the last client works in turns beside them, from the time
-/// that is returned on.
+/// Clients of some VMs each have a kernel that never ends. The last client works in turns beside them, from the
+/// returned time on.
 fn overrun(vms: &[usize], limit: u64) -> (Schedule, u64) {
     let mut schedule = Schedule::default();
     let mut now = 0;
@@ -556,7 +556,7 @@ fn overrun(vms: &[usize], limit: u64) -> (Schedule, u64) {
 
 #[test]
 fn those_that_overrun_beside_more_weight_are_found() {
-    // Of one VM, and of one VM each.
+    // All of one VM, and each of a VM of its own.
     for vms in [vec![0; 16], (0..16).collect()] {
         let (mut schedule, start) = overrun(&vms, 500 * MS);
         let mut late = BTreeSet::new();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest's own virtual memory: its reservations, its physical memory, and its mappings.
 //!
-//! The worker reserves windows of addresses of the driver and never returns them; the guest's reservations lie in them.
-//! So an address that the guest unmaps and frees is not reused: a command that has found it gets the driver's error,
-//! and does not reach memory of the worker's own. Mappings are recorded in [`super::ranges`] as all other memory is,
-//! and checks of copies and fills use that.
+//! The worker reserves windows of addresses from the driver and never returns them; the guest's reservations lie in
+//! them. So an address that the guest unmaps and frees is not reused by the driver: a command that has looked it up
+//! gets the driver's error, and does not access memory of the worker itself. Mappings are recorded in [`super::ranges`]
+//! like all other memory, which checks of copies and fills use.
 //!
-//! Physical memory is counted by reference: the guest's references and its mappings. It is charged when it is made, and
-//! the charge goes with the last of them.
+//! Physical memory has a reference count: the guest's references and its mappings. It is charged when it is made, and
+//! the charge ends with the last reference.
 
 mod physical;
 
@@ -36,26 +36,26 @@ use crate::{
     worker::grace::{self, Ending, Ticket},
 };
 
-/// Windows at most.
+/// The maximum number of windows.
 const WINDOWS: usize = 4;
 /// The maximum number of a client's physical memories, and of its mappings: the driver's cost of each is host memory.
 const MOST: usize = 256 << 10;
 
-/// Physical memory, given back with the last reference to it.
+/// Physical memory, which is released with the last reference to it.
 #[derive(Debug)]
 struct Physical {
     handle: CUmemGenericAllocationHandle,
     bytes: u64,
     device: CUdevice,
-    /// The same by the guest's number.
+    /// The guest's number of the device.
     guest_device: CUdevice,
-    /// Whether the guest may export it: it has made it for that.
+    /// Whether the guest has made it to be exported.
     is_exportable: bool,
     /// Its number as an export.
     number: u32,
     is_exported: AtomicBool,
     holders: &'static dyn Holders,
-    /// The device's chunks; `None` where memory cannot be exported.
+    /// The device's chunks; `None` if memory cannot be exported.
     chunks: Option<Arc<Device>>,
     /// Dropped after the memory was released.
     _charge: Option<Charge>,
@@ -76,11 +76,11 @@ impl Drop for Physical {
     }
 }
 
-/// Physical memory as the guest knows it.
+/// Physical memory with a guest's id.
 #[derive(Debug)]
 struct Known {
     memory: Arc<Physical>,
-    /// The physical memory that the guest releases.
+    /// The number of the guest's references.
     references: u32,
     mappings: u32,
 }
@@ -91,7 +91,7 @@ struct Mapping {
     /// The guest's id of the mapped memory.
     id: u64,
     memory: Arc<Physical>,
-    /// It is being unmapped.
+    /// Whether it is being unmapped.
     is_ending: bool,
 }
 
@@ -102,7 +102,7 @@ struct State {
     known: HashMap<u64, Known>,
     /// By their starts.
     mappings: BTreeMap<u64, Mapping>,
-    /// The ids of memory that others may have imported, by its number.
+    /// The ids of memory that other processes may have imported, by its number.
     exported: HashMap<u32, u64>,
 }
 
@@ -114,7 +114,7 @@ impl State {
             .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Forgets an id that nothing refers to any more; the memory is to be dropped without the lock.
+    /// Forgets an id without references. The caller drops the memory without the lock.
     fn forget_unused(&mut self, id: u64) -> Option<Known> {
         let known = self.known.get(&id)?;
         if known.references > 0 || known.mappings > 0 {
@@ -123,7 +123,7 @@ impl State {
         let number = known.memory.number;
         if self.exported.get(&number) == Some(&id) {
             self.exported.remove(&number);
-            // The guest may have it under another id, too.
+            // The guest may have the memory under another id too.
             let is_other =
                 |(other, known): &(&u64, &Known)| **other != id && known.memory.number == number;
             if Arc::strong_count(&known.memory) > 1
@@ -135,7 +135,7 @@ impl State {
         self.known.remove(&id)
     }
 
-    /// Ends the count of a mapping.
+    /// Removes a mapping's reference.
     fn uncount(&mut self, id: u64) -> Option<Known> {
         if let Some(known) = self.known.get_mut(&id) {
             known.mappings -= 1;
@@ -143,7 +143,8 @@ impl State {
         self.forget_unused(id)
     }
 
-    /// The starts of the mappings that make up exactly this range, in one reservation; none of them is being unmapped.
+    /// The starts of the mappings that make up exactly this range of one reservation. None of them may be in the
+    /// process of being unmapped.
     fn whole(&self, start: u64, bytes: u64) -> Result<Vec<u64>, CUresult> {
         let end = start.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -164,8 +165,8 @@ impl State {
         }
     }
 
-    /// The starts of the mappings in this range of one reservation, which cuts none of them in two; none is being
-    /// unmapped.
+    /// The starts of the mappings in this range of one reservation. The range must not cut a mapping, and none may be
+    /// in the process of being unmapped.
     fn within(&self, start: u64, bytes: u64) -> Result<Vec<u64>, CUresult> {
         let end = start.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -191,20 +192,20 @@ impl State {
         before.is_none_or(|end| end <= start)
     }
 
-    /// The mapping that an address lies in.
+    /// The mapping that contains an address.
     fn around(&self, address: u64) -> Option<&Mapping> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.bytes && !mapping.is_ending).then_some(mapping)
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Mapped {
-    /// Starts and bytes, for look-ups without a lock.
+    /// Starts and sizes, for look-ups without a lock.
     windows: [OnceLock<(u64, u64)>; WINDOWS],
     state: Mutex<State>,
-    /// Held while the driver changes mappings. The command is narrow: others may wait for it.
+    /// Held while the driver changes mappings. The command is narrow, because other threads may wait for it.
     turn: Mutex<()>,
 }
 
@@ -261,8 +262,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, bytes that are no multiple of the granularity or an alignment that is
-    /// no power of two; `CUDA_ERROR_OUT_OF_MEMORY` past the bounds.
+    /// `CUDA_ERROR_INVALID_VALUE` for a size of 0 or one that is not a multiple of the granularity, or an alignment
+    /// that is not a power of two; `CUDA_ERROR_OUT_OF_MEMORY` above the limits.
     pub fn reserve_addresses(
         &self,
         bytes: u64,
@@ -291,7 +292,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` unless it is a whole reservation in which nothing is mapped.
+    /// `CUDA_ERROR_INVALID_VALUE` unless it is a whole reservation without mappings.
     pub fn free_addresses(&self, start: u64, bytes: u64) -> Result<(), CUresult> {
         grace::narrow(&[]);
         let _turn = self.mapped.turn();
@@ -303,13 +304,13 @@ impl DeviceMemory {
         }
     }
 
-    /// `cuMemMap`; gives the device whose memory it is, by the guest's number.
+    /// `cuMemMap`; returns the guest's number of the memory's device.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], another offset than 0, more bytes than the
-    /// memory has, and addresses that are not of one reservation or at which something is mapped;
-    /// `CUDA_ERROR_OUT_OF_MEMORY` for one mapping too many; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], an offset other than 0, more bytes than the
+    /// memory has, and addresses that do not belong to one reservation or are already mapped;
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limit of mappings; the driver's error code.
     pub fn map(&self, start: u64, bytes: u64, offset: u64, id: u64) -> Result<CUdevice, CUresult> {
         grace::narrow(&[]);
         let _turn = self.mapped.turn();
@@ -361,12 +362,12 @@ impl DeviceMemory {
         Ok(guest_device)
     }
 
-    /// `cuMemUnmap`: waits for commands that use the memory, and not for the GPU.
+    /// `cuMemUnmap`: waits for commands that use the memory, but not for the GPU.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping in two or does not lie in one reservation; the
-    /// driver's code. The range may have holes, or nothing mapped in it.
+    /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping or does not lie in one reservation; the driver's
+    /// error code. The range may have holes, or no mapping at all.
     pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), CUresult> {
         let ending: Vec<Range> = {
             let mut state = self.mapped.state();
@@ -412,7 +413,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// As [`Self::unmap`]; `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for flags that are none.
+    /// As [`Self::unmap`]; `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for invalid flags.
     pub fn set_access(
         &self,
         start: u64,
@@ -452,7 +453,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` where there is no memory; `CUDA_ERROR_INVALID_DEVICE`.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no memory; `CUDA_ERROR_INVALID_DEVICE`.
     pub fn access(&self, address: u64, device: CUdevice) -> Result<CUmemAccess_flags, CUresult> {
         check_device(device)?;
         let range = self.ranges.find(address);
@@ -461,7 +462,7 @@ impl DeviceMemory {
                 source: Source::Mapped { access, .. },
                 ..
             }) => Ok(access.of(device)),
-            // The answer of NVIDIA's driver (580) for allocated memory, whatever the access.
+            // NVIDIA's driver (580) returns this for allocated memory, whatever the access.
             Some(_) => Ok(0),
             None => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -481,8 +482,8 @@ impl DeviceMemory {
         Ok(id)
     }
 
-    /// Checks that the bytes at an address, which lies in this mapping, are in it and those behind it of its
-    /// reservation, and that the context's device or the memory's own may read them: the driver judges the rest.
+    /// Checks that the bytes at an address are in this mapping and the following ones of its reservation, and that the
+    /// context's device or the memory's own device may read them. The driver checks everything else.
     pub(super) fn check_mapped(
         &self,
         context: u64,
@@ -512,8 +513,8 @@ impl DeviceMemory {
         }
     }
 
-    /// [`DeviceMemory::place`] of a mapping. Memory that its own device may not write to is reached only by the driver,
-    /// which checks the access.
+    /// [`DeviceMemory::place`] of a mapping. If its own device may not write to the memory, only the driver accesses
+    /// it, and checks the access.
     pub(super) fn place_mapped(&self, address: u64, bytes: u64) -> Option<Place> {
         let range = self.ranges.find(address)?;
         let Source::Mapped { access, .. } = range.source else {
@@ -540,8 +541,8 @@ impl DeviceMemory {
         &self,
         number: u32,
     ) -> Option<Result<(OwnedFd, u64, CUdevice), CUresult>> {
-        // No reference outlives the lock: the last one to be dropped notifies the holders, and they may be calling
-        // this.
+        // No reference may outlive the lock: dropping the last one notifies the holders, which may be calling this
+        // function.
         let state = self.mapped.state();
         let memory = &state.known.get(state.exported.get(&number)?)?.memory;
         let fd = export(memory.handle);

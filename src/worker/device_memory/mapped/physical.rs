@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Physical memory: how it is made, shared, imported and released.
+//! Physical memory: creation, sharing, import and release.
 
 use std::{
     os::fd::OwnedFd,
@@ -27,13 +27,13 @@ use crate::{
 };
 
 impl DeviceMemory {
-    /// `cuMemCreate` under the guest's id, on a device by the driver's number and by the guest's.
+    /// `cuMemCreate` with the guest's id, on a device by the driver's number and by the guest's.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is invalid or in use, and for a size that is no multiple of the
-    /// granularity; `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's
-    /// code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is invalid or in use, and for a size that is not a multiple of the
+    /// granularity; `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_OUT_OF_MEMORY`, also above the VM's limit; the driver's
+    /// error code.
     pub fn create_physical(
         &self,
         id: u64,
@@ -45,14 +45,14 @@ impl DeviceMemory {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         check_device(device)?;
-        // The driver may take its time, and so may others that are to give memory back.
+        // The driver may take long, and so may other processes that have to return memory.
         grace::narrow(&[]);
         self.check_new_physical(id)?;
         let memory = self.make_physical(bytes, (device, guest_device), is_exportable)?;
         self.insert_physical(id, memory)
     }
 
-    /// Checks that there can be physical memory with this id.
+    /// Checks that a new physical memory can have this id.
     fn check_new_physical(&self, id: u64) -> Result<(), CUresult> {
         let is_id = object_kind(id) == PhysicalObject::KIND && id >> 56 == 0;
         let state = self.mapped.state();
@@ -65,12 +65,13 @@ impl DeviceMemory {
         }
     }
 
-    /// Gives physical memory the guest's id.
+    /// Assigns the guest's id to physical memory.
     fn insert_physical(&self, id: u64, memory: Physical) -> Result<(), CUresult> {
         let memory = Arc::new(memory);
         let mut state = self.mapped.state();
         if state.known.contains_key(&id) {
-            // Another thread was faster, which our libraries never cause. The memory is dropped after the lock.
+            // Another thread was faster, which the guest's own libraries never cause. The memory is dropped after the
+            // lock.
             drop(state);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -130,7 +131,7 @@ impl DeviceMemory {
         })
     }
 
-    /// `cuMemRelease`: mapped memory stays.
+    /// `cuMemRelease`. Mappings keep the memory.
     ///
     /// # Errors
     ///
@@ -146,13 +147,13 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Physical memory as the object of `cuMemExportToShareableHandle`. As natively, released memory that is mapped can
-    /// be shared too.
+    /// Physical memory as the object of `cuMemExportToShareableHandle`. As natively, released memory that is still
+    /// mapped can be shared too.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none, and for memory that was not made to be exported;
-    /// `CUDA_ERROR_NOT_SUPPORTED` where memory has no descriptors.
+    /// `CUDA_ERROR_INVALID_VALUE` for an invalid id, and for memory that was not made to be exported;
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the device's memory has no descriptors.
     pub fn shareable_physical(&self, id: u64) -> Result<Shared, CUresult> {
         let mut state = self.mapped.state();
         let known = state.known.get(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -168,13 +169,13 @@ impl DeviceMemory {
         Ok(Shared::Physical(number))
     }
 
-    /// Whether there is physical memory with this number that was shared.
+    /// Whether physical memory with this number exists and was shared.
     pub fn is_physical(&self, number: u32) -> bool {
         self.mapped.state().exported.contains_key(&number)
     }
 
-    /// Imports physical memory that another process has given, under the guest's id. Says whose device's it is by the
-    /// guest's number, and its bytes.
+    /// Imports physical memory of another process with the guest's id. Returns the guest's number of its device, and
+    /// its size.
     ///
     /// # Errors
     ///
@@ -211,11 +212,11 @@ impl DeviceMemory {
         Ok((guest_device, bytes))
     }
 
-    /// The guest imports memory that it has exported itself, under one more id.
+    /// Imports memory that the guest itself has exported, with one more id.
     ///
     /// # Errors
     ///
-    /// As [`Self::create_physical`]; `CUDA_ERROR_INVALID_VALUE` if that memory is gone.
+    /// As [`Self::create_physical`]; `CUDA_ERROR_INVALID_VALUE` if that memory no longer exists.
     pub fn import_own(&self, id: u64, number: u32) -> Result<(CUdevice, u64), CUresult> {
         self.check_new_physical(id)?;
         let mut state = self.mapped.state();
@@ -235,7 +236,7 @@ impl DeviceMemory {
         Ok((device, bytes))
     }
 
-    /// The device of physical memory by the guest's number, and its bytes.
+    /// The guest's number of the memory's device, and the size of the memory.
     ///
     /// # Errors
     ///

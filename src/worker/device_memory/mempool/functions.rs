@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions of memory pools, and how much idle memory a device keeps for them.
+//! The functions of memory pools, and the amount of idle memory that a device keeps for them.
 
 use std::thread;
 
@@ -7,9 +7,9 @@ use gpgpu_protocol::cuda::*;
 
 use crate::worker::device_memory::{Device, DeviceMemory, reaper::LOOK};
 
-/// The number of times that a query about a pool looks for freed memory. The program may have seen the end of a
-/// stream's work before the stream is idle for the driver: memory that it frees then is over a moment later, and must
-/// not count. On a busy host the moment is some milliseconds.
+/// The number of times that a query of a pool checks for freed memory. The program may know that a stream's work has
+/// ended before the driver reports the stream as idle. Memory that it frees then is free a moment later, and must not
+/// be counted. On a busy host the moment is some milliseconds.
 const LOOKS: usize = 100;
 
 impl DeviceMemory {
@@ -30,7 +30,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` for one too many.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
     pub fn create_mempool(
         &self,
         mempool: u64,
@@ -40,7 +40,7 @@ impl DeviceMemory {
         self.mempools.create(mempool, device, most)
     }
 
-    /// `cuMemPoolDestroy`: allocations from it stay until they are freed.
+    /// `cuMemPoolDestroy`. Allocations from the pool exist until they are freed.
     ///
     /// # Errors
     ///
@@ -116,12 +116,12 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Gives another device, by the driver's number, access to the memory of a pool. Access is never withdrawn: another
-    /// device keeps it as long as the process lives.
+    /// Gives another device, by the driver's number, access to the memory of a pool. Access is never withdrawn: the
+    /// device keeps it as long as the process exists.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the driver's code.
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the driver's error code.
     pub fn set_mempool_access(
         &self,
         mempool: u64,
@@ -130,7 +130,7 @@ impl DeviceMemory {
     ) -> Result<(), CUresult> {
         let own = self.mempool(mempool)?;
         match flags {
-            // As natively: a device's own access cannot be taken away.
+            // As natively, a device's access to its own memory cannot be withdrawn.
             CU_MEM_ACCESS_FLAGS_PROT_NONE if device == own => Err(CUDA_ERROR_INVALID_DEVICE),
             CU_MEM_ACCESS_FLAGS_PROT_NONE => Ok(()),
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE if device == own => Ok(()),
@@ -140,7 +140,7 @@ impl DeviceMemory {
             }
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE => match self.device(own) {
                 Some(own) => own.pool.share(device),
-                // Memory of `cuMemAlloc` is let other devices use by contexts.
+                // Access to memory of `cuMemAlloc` belongs to contexts.
                 None => Err(CUDA_ERROR_INVALID_DEVICE),
             },
             _ => Err(CUDA_ERROR_INVALID_VALUE),
@@ -162,7 +162,7 @@ impl DeviceMemory {
         found.map_or(0, |device| device.pool.pressures())
     }
 
-    /// Tells a device how much idle memory its pools are to keep.
+    /// Tells a device how much idle memory its pools keep.
     pub(in crate::worker::device_memory) fn promise(&self, device: CUdevice) {
         let found = self.known_device(device);
         if let Some(found) = found {
@@ -171,7 +171,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Memory of a device was given back, and is no memory pool's any more; `pressures` is from before that.
+    /// Records that memory of a device was returned and no longer belongs to a memory pool; `pressures` was read before
+    /// that.
     pub(in crate::worker::device_memory) fn count_out(
         &self,
         mempool: u64,

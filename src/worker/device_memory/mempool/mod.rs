@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools: their settings and their attributes.
 //!
-//! A pool has no memory of its own. Its allocations come from the same chunks as all others. The memory that it *keeps*
-//! is a number of idle bytes, which are reused before the device gives more and which its release threshold bounds. The
-//! number becomes 0 once memory runs out somewhere.
+//! A pool has no memory of its own: its allocations come from the same chunks as all others. The memory that it *keeps*
+//! is a number of idle bytes, limited by its release threshold. They are reused before the device allocates more. The
+//! number becomes 0 when memory runs out somewhere.
 
 mod functions;
 
@@ -15,30 +15,30 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-/// Pools that one client has, at most.
+/// The maximum number of a client's pools.
 const MOST: usize = 4 << 10;
 
 #[derive(Debug)]
 struct Pool {
     /// The device, by the driver's number.
     device: CUdevice,
-    /// The bytes that it may have in use; 0 for any.
+    /// The maximum size of its allocations in bytes; 0 for no limit.
     most: u64,
     threshold: u64,
-    /// The three ways to reuse memory, all allowed until switched off; without effect here.
+    /// The three ways to reuse memory, all allowed until disabled; they have no effect here.
     reuse: [u64; 3],
-    /// Bytes in allocations, and in those that were freed but are not over.
+    /// The bytes of allocations, including freed ones that are not complete.
     used: u64,
     kept: u64,
     most_used: u64,
     most_reserved: u64,
-    /// The device's count of pressures when it was looked at last.
+    /// The device's count of pressures at the last check.
     pressures: u64,
     /// Its origin, if it was imported.
     foreign: Option<Foreign>,
 }
 
-/// A pool of another process, or of this one by its descriptor.
+/// The origin of a pool that belongs to another process, or to this one by its descriptor.
 #[derive(Debug, Clone)]
 pub struct Foreign {
     /// The number of its worker.
@@ -69,7 +69,7 @@ impl Pool {
         self.used + self.kept
     }
 
-    /// Memory that was kept before memory ran out is gone.
+    /// Removes kept memory if memory has run out since the last check.
     fn look(&mut self, pressures: u64) {
         if self.pressures != pressures {
             self.pressures = pressures;
@@ -77,13 +77,13 @@ impl Pool {
         }
     }
 
-    /// Keeps so much that no more than `most` bytes are reserved.
+    /// Reduces the kept memory so that at most `most` bytes are reserved.
     fn trim(&mut self, most: u64) {
         self.kept = self.kept.min(most.saturating_sub(self.used));
     }
 }
 
-/// The pools, by id. `pressures` is the number of times that the device's memory has run out, by
+/// The pools, by id. `pressures` is the number of times that the device's memory has run out, from
 /// [`super::pool::Pool::pressures`].
 #[derive(Debug, Default)]
 pub struct MemPools {
@@ -99,7 +99,7 @@ impl MemPools {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id that is no new pool's; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is invalid or in use; `CUDA_ERROR_OUT_OF_MEMORY` above the limit.
     pub fn create(&self, id: u64, device: CUdevice, most: u64) -> Result<(), CUresult> {
         self.insert(id, Pool::new(device, most))
     }
@@ -130,7 +130,7 @@ impl MemPools {
         Ok(())
     }
 
-    /// Requires that a pool was not imported.
+    /// Checks that a pool was not imported.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl MemPools {
         }
     }
 
-    /// Requires that others can be given memory of a pool: that the client has made it.
+    /// Checks that memory of a pool can be shared: the client itself must have made the pool.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl MemPools {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it is no such pool.
+    /// `CUDA_ERROR_INVALID_VALUE` if it is not an imported pool.
     pub fn foreign(&self, id: u64) -> Result<(Foreign, CUdevice), CUresult> {
         let map = self.map();
         let pool = map.get(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -168,7 +168,7 @@ impl MemPools {
         Ok((foreign, pool.device))
     }
 
-    /// Another device may use the memory of an imported pool from now on.
+    /// Gives another device access to the memory of an imported pool.
     pub fn let_in(&self, id: u64, device: CUdevice) {
         if let Some(pool) = self.map().get_mut(&id)
             && let Some(foreign) = &mut pool.foreign
@@ -178,7 +178,7 @@ impl MemPools {
         }
     }
 
-    /// The device of a pool. A device's own pool is made when it is first named; `gpu` says which device it is.
+    /// The device of a pool. A device's default pool is made when it is first named; `gpu` returns its device.
     ///
     /// # Errors
     ///
@@ -198,11 +198,11 @@ impl MemPools {
         Ok(device)
     }
 
-    /// Destroys a pool, but for its allocations; returns its device.
+    /// Destroys a pool, except for its allocations; returns its device.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a device's own pool, `CUDA_ERROR_INVALID_HANDLE` if there is none.
+    /// `CUDA_ERROR_INVALID_VALUE` for a device's default pool, `CUDA_ERROR_INVALID_HANDLE` if there is none.
     pub fn destroy(&self, id: u64) -> Result<CUdevice, CUresult> {
         if device_of_default_pool(id).is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -211,11 +211,11 @@ impl MemPools {
         Ok(pool.device)
     }
 
-    /// Counts an allocation before it is made, so that two threads do not pass the pool's size together.
+    /// Counts an allocation before it is made, so that two threads cannot exceed the pool's size together.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY` past the pool's size.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` above the pool's size.
     pub fn reserve(&self, id: u64, taken: u64) -> Result<(), CUresult> {
         let mut map = self.map();
         let pool = map.get_mut(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
@@ -228,7 +228,7 @@ impl MemPools {
         Ok(())
     }
 
-    /// The counted allocation exists; or it does not.
+    /// Confirms a counted allocation, or removes it if it failed.
     pub fn settle(&self, id: u64, taken: u64, pressures: u64, is_there: bool) {
         if let Some(pool) = self.map().get_mut(&id) {
             pool.look(pressures);
@@ -242,9 +242,9 @@ impl MemPools {
         }
     }
 
-    /// Memory of a pool, if that is still there, was given back: the pool keeps it up to its threshold. `pressures` is
-    /// from before that, for memory may have run out since; `None` says that the memory is the driver's, which keeps
-    /// nothing.
+    /// Counts returned memory of a pool, if the pool still exists: it keeps the memory up to its threshold. `pressures`
+    /// was read before the return, because memory may have run out since; `None` means that the memory belongs to the
+    /// driver, which keeps nothing.
     pub fn give_back(&self, id: u64, taken: u64, pressures: Option<u64>) {
         if id != 0
             && let Some(pool) = self.map().get_mut(&id)
@@ -269,7 +269,7 @@ impl MemPools {
         })
     }
 
-    /// Keeps so much that no more than `most` bytes are reserved.
+    /// Reduces the kept memory so that at most `most` bytes are reserved.
     pub fn trim(&self, id: u64, most: u64) {
         if let Some(pool) = self.map().get_mut(&id) {
             pool.trim(most);
@@ -280,7 +280,7 @@ impl MemPools {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool, `CUDA_ERROR_INVALID_VALUE` no such attribute.
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool, `CUDA_ERROR_INVALID_VALUE` if there is no such attribute.
     pub fn get(
         &self,
         id: u64,
@@ -307,7 +307,7 @@ impl MemPools {
         })
     }
 
-    /// `cuMemPoolSetAttribute`: a high mark can only be reset, to the current value.
+    /// `cuMemPoolSetAttribute`. A high mark can only be reset, to the current value.
     ///
     /// # Errors
     ///
@@ -386,12 +386,12 @@ mod tests {
         assert_eq!(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 3 * MIB);
         assert_eq!(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 9 * MIB);
         assert_eq!(ask(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 9 * MIB);
-        // If memory runs out, kept memory is gone.
+        // If memory runs out, no memory is kept.
         assert_eq!(
             pools.get(id, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 1),
             Ok(2 * MIB)
         );
-        // So is memory that was returned before and counted afterwards.
+        // This includes memory that was returned before and counted afterwards.
         pools.set(id, threshold, u64::MAX, 1).unwrap();
         allocate(&pools, id, MIB).unwrap();
         pools.give_back(id, MIB, Some(0));
@@ -444,7 +444,7 @@ mod tests {
         assert!(pools.create(id, 3, 0).is_err());
         assert_eq!(pools.destroy(id), Ok(3));
         assert_eq!(pools.destroy(id), Err(CUDA_ERROR_INVALID_HANDLE));
-        // Memory that is returned later counts nowhere.
+        // Memory that is returned later is not counted.
         pools.give_back(id, MIB, Some(0));
         for serial in 0..MOST as u64 {
             pools.create(object_id::<MemPool>(serial), 0, 0).unwrap();

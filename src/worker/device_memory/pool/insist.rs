@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Allocation while memory is short: idle memory is returned first, here and in other processes.
+//! Allocation when memory is short: idle memory is returned first, here and in other processes.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use gpgpu_protocol::cuda::*;
 
 use super::{Backend, Patience, Pool};
 
-/// The longest wait for others to drop memory that was given back, and the interval between two looks.
+/// The maximum wait for other processes to drop returned memory, and the interval between two checks.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl<B: Backend> Pool<B> {
-    /// Makes `bytes` bytes of the device's memory by `make`, which may be called several times and says
-    /// `CUDA_ERROR_OUT_OF_MEMORY` where there is none.
+    /// Makes `bytes` bytes of the device's memory by `make`, which may be called several times and returns
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if there is none.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl<B: Backend> Pool<B> {
         if patience == Patience::None {
             return made;
         }
-        // Memory that another thread is returning just now counts too.
+        // Memory that another thread is just returning counts too.
         if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
             && (self.press() || *self.discards() != discards)
         {
@@ -38,8 +38,8 @@ impl<B: Backend> Pool<B> {
         if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) {
             made = make(Patience::ForOthers);
         }
-        // A process that has imported returned memory drops it a moment later; and memory that was freed just now may
-        // be in use in another thread for a moment.
+        // A process that has imported returned memory drops it a moment later. Memory that was just freed may be in use
+        // in another thread for a moment.
         let began = Instant::now();
         let is_kept = || self.state().idle_bytes > 0 && began.elapsed() < PATIENCE;
         while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
@@ -53,13 +53,13 @@ impl<B: Backend> Pool<B> {
         made
     }
 
-    /// Memory of the device was given back that others have imported.
+    /// Records that memory was returned that other processes have imported.
     pub fn note_dropped(&self) {
         let mut dropped = self.dropped.lock();
         *dropped = Some(Instant::now());
     }
 
-    /// Whether others may still hold memory that was given back.
+    /// Whether other processes may still hold returned memory.
     fn is_being_dropped(&self) -> bool {
         let dropped = self.dropped.lock();
         dropped.is_some_and(|at| at.elapsed() < PATIENCE)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One device's memory: chunks of physical memory in a window of addresses, and allocations in them.
 //!
-//! A small allocation is a part of a chunk that it shares with others; a large one has a chunk of its own. The
-//! addresses behind each chunk are unmapped, so that a kernel that runs past a chunk's end faults. An unused chunk is
-//! kept for a while, for the next allocations, and is returned under pressure.
+//! A small allocation is a part of a shared chunk; a large one has a chunk of its own. The addresses behind each chunk
+//! are unmapped, so that a kernel that accesses memory past a chunk's end faults. An unused chunk is kept for a while
+//! for the next allocations, and is returned when memory is short.
 //!
-//! No lock is held while the driver works, so an allocation that finds its place at once never waits for one that does
-//! not.
+//! No lock is held during calls of the driver, so an allocation that finds its place at once never waits for one that
+//! does not.
 
 mod insist;
 
@@ -26,46 +26,46 @@ use gpgpu_protocol::cuda::*;
 use super::space::Space;
 use crate::worker::grace::Ticket;
 
-/// The alignment of allocations, in bytes: CUDA promises 256 and gives 512.
+/// The alignment of allocations, in bytes. CUDA promises 256 and provides 512.
 pub const ALIGNMENT: u64 = 512;
-/// Allocations from this size on have a chunk of their own.
+/// The minimum size of an allocation with a chunk of its own.
 pub const WHOLE_BYTES: u64 = 32 << 20;
-/// The first shared chunk. Making one takes the driver as long as making a small one.
+/// The size of the first shared chunk. The driver makes it as fast as a small one.
 const FIRST_SHARED_BYTES: u64 = 16 << 20;
-/// Shared chunks at most.
+/// The maximum size of a shared chunk.
 const LARGEST_SHARED_BYTES: u64 = 64 << 20;
 
-/// The events to wait for if there is no memory.
+/// The wait of an allocation if there is no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Nothing: something else can be tried.
+    /// None: the caller can try another way.
     None,
-    /// Other processes, to return kept memory.
+    /// For other processes to return kept memory.
     ForOthers,
 }
 
 /// Other holders of chunks, by descriptors.
 pub trait Holders: std::fmt::Debug + Send + Sync {
-    /// The exports with these numbers are gone: no process may keep their memory.
+    /// The exports with these numbers have ended: no process may keep their memory.
     fn drop_exports(&self, numbers: &[u32]);
 }
 
-/// Physical memory of a chunk; it is released when this is dropped and it is mapped nowhere.
+/// Physical memory of a chunk. It is released when this is dropped and no mapping of it is left.
 pub trait Memory {
-    /// It is in no allocation, and can be given back at any time; or it is in one again.
+    /// Sets whether it is in no allocation, and can be returned at any time.
     fn set_kept(&self, is_kept: bool);
 }
 
-/// The driver's work for a pool.
+/// The driver's operations for a pool.
 pub trait Backend {
-    /// The source of chunks.
+    /// The physical memory of a chunk.
     type Memory: Memory;
 
     /// Makes `bytes` bytes of memory and maps them for these devices.
     ///
     /// # Errors
     ///
-    /// The driver's code; then nothing is left.
+    /// The driver's error code; nothing was made in that case.
     fn create(
         &self,
         address: u64,
@@ -73,31 +73,31 @@ pub trait Backend {
         devices: &[CUdevice],
         patience: Patience,
     ) -> Result<Self::Memory, CUresult>;
-    /// Unmaps memory; `false` if that fails, and the addresses must not be used again.
+    /// Unmaps memory; `false` if that fails, in which case the addresses must not be used again.
     fn unmap(&self, address: u64, bytes: u64) -> bool;
-    /// Gives one more device access to the mapping.
+    /// Gives another device access to the mapping.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     fn grant(&self, address: u64, bytes: u64, device: CUdevice) -> Result<(), CUresult>;
-    /// A descriptor by which other processes get the memory.
+    /// A descriptor by which other processes import the memory.
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's error code.
     fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
-    /// Memory of which others had descriptors, by these numbers, is gone: they are to drop it.
+    /// Reports that exported memory with these numbers was released: other processes must drop it.
     fn released(&self, numbers: &[u32]);
-    /// The time, as [`Self::is_unused`] takes it.
+    /// The present time, for [`Self::is_unused`].
     fn now(&self) -> Option<Ticket> {
         None
     }
-    /// Whether all commands have ended that can have found this memory before a time.
+    /// Whether all commands have ended that may have looked up this memory before a time.
     fn is_unused(&self, _since: Option<Ticket>, _address: u64, _bytes: u64) -> bool {
         true
     }
-    /// Whether so many bytes are more than there may be, whatever the device has.
+    /// Whether the allocation would exceed the VM's limit, whatever the device has free.
     fn is_over_limit(&self, _bytes: u64) -> bool {
         false
     }
@@ -112,7 +112,7 @@ pub struct Shape {
     pub bytes: u64,
     /// The unit of the sizes of chunks, in bytes.
     pub granularity: u64,
-    /// The number of bytes of chunks without allocations that are kept.
+    /// The number of bytes of idle chunks that are kept.
     pub keep: u64,
     /// The device.
     pub device: CUdevice,
@@ -123,11 +123,11 @@ pub struct Shape {
 pub struct Place {
     /// The export's number.
     pub export: u32,
-    /// Bytes from its start.
+    /// Offset in bytes.
     pub offset: u64,
 }
 
-/// A number for an export: no other one of the process has it.
+/// A number for an export that is unique in the process.
 pub fn next_number() -> u32 {
     static NUMBERS: AtomicU32 = AtomicU32::new(1);
     NUMBERS.fetch_add(1, Ordering::Relaxed)
@@ -137,12 +137,12 @@ pub fn next_number() -> u32 {
 struct Chunk<M> {
     memory: Arc<M>,
     bytes: u64,
-    /// Bytes in allocations.
+    /// The bytes of its allocations.
     used: u64,
     is_shared: bool,
     number: u32,
     is_exported: bool,
-    /// Since when nothing is found in it.
+    /// The time since which look-ups do not find it.
     idle_since: Option<Ticket>,
 }
 
@@ -156,10 +156,10 @@ struct State<M> {
     chunks: BTreeMap<u64, Chunk<M>>,
     /// The address of each chunk, by its number.
     numbers: HashMap<u32, u64>,
-    /// Chunks without allocations, those unused for longest first.
+    /// Chunks without allocations, the longest unused first.
     idle: VecDeque<u64>,
     idle_bytes: u64,
-    /// The number of shared chunks that were made.
+    /// The number of shared chunks made so far.
     shared_made: u32,
     /// The devices with access: the device itself, and those whose contexts have used it.
     devices: Vec<CUdevice>,
@@ -180,7 +180,7 @@ impl<M: Memory> State<M> {
         }
     }
 
-    /// The idle chunk at an index is in use.
+    /// Marks the idle chunk at an index as in use.
     fn set_busy(&mut self, index: usize) -> Option<(u64, &mut Chunk<M>)> {
         let start = self.idle.remove(index)?;
         let chunk = self.chunks.get_mut(&start)?;
@@ -189,7 +189,7 @@ impl<M: Memory> State<M> {
         Some((start, chunk))
     }
 
-    /// Takes a place for a small allocation out of a shared chunk.
+    /// Takes memory for a small allocation from a shared chunk.
     fn carve(&mut self, bytes: u64) -> Option<u64> {
         let address = self.pieces.take(bytes)?;
         let (start, chunk) = self.containing(address)?;
@@ -205,7 +205,7 @@ impl<M: Memory> State<M> {
 
     /// Takes an idle chunk for a large allocation.
     fn reuse(&mut self, bytes: u64) -> Option<u64> {
-        // The one used last: its pages are the likeliest to be in a cache.
+        // The chunk used last, because its pages are the likeliest to be in a cache.
         let index = self.idle.iter().rposition(|start| {
             let chunk = &self.chunks[start];
             !chunk.is_shared && chunk.bytes == bytes
@@ -215,8 +215,8 @@ impl<M: Memory> State<M> {
         Some(start)
     }
 
-    /// Removes the oldest unused chunks from the tables until no more than `keep` bytes are idle. They count as kept
-    /// until the driver has them back.
+    /// Removes the oldest unused chunks from the tables until at most `keep` bytes are idle. They count as kept until
+    /// they were returned to the driver.
     fn evict(
         &mut self,
         keep: u64,
@@ -247,21 +247,21 @@ impl<M: Memory> State<M> {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Pool<B: Backend> {
     backend: B,
     shape: Shape,
     state: Mutex<State<B::Memory>>,
-    /// The devices that were let in; held while one is.
+    /// The devices with access; locked while access is granted.
     granting: Mutex<Vec<CUdevice>>,
-    /// The number of chunks that were given back; held while some are.
+    /// The number of returned chunks; locked while chunks are returned.
     discards: Mutex<u64>,
-    /// The time at which memory was last given back of which others had descriptors.
+    /// The last time at which exported memory was returned.
     dropped: Mutex<Option<Instant>>,
-    /// Idle bytes that the program has asked to keep.
+    /// The number of idle bytes that the program has asked to keep.
     promised: AtomicU64,
-    /// The number of times that all idle chunks were given back because memory had run out.
+    /// The number of times that all idle chunks were returned because memory had run out.
     pressures: AtomicU64,
 }
 
@@ -269,7 +269,7 @@ impl<B: Backend> Pool<B> {
     /// A pool without a chunk.
     pub fn new(backend: B, shape: Shape) -> Self {
         let mut addresses = Space::default();
-        // The first granule stays free: it guards the first chunk from below.
+        // The first granule stays free, to guard the first chunk from below.
         addresses.give(
             shape.start + shape.granularity,
             shape.bytes - shape.granularity,
@@ -315,7 +315,7 @@ impl<B: Backend> Pool<B> {
         !self.state().chunks.is_empty()
     }
 
-    /// The bytes that an allocation takes in a chunk; `None` if no pool can have so many.
+    /// The bytes that an allocation takes in a chunk; `None` if no pool can have that many.
     pub fn taken(&self, bytes: u64) -> Option<u64> {
         let step = if bytes < WHOLE_BYTES {
             ALIGNMENT
@@ -325,7 +325,7 @@ impl<B: Backend> Pool<B> {
         bytes.checked_next_multiple_of(step)
     }
 
-    /// A place for `taken` bytes, if there is one without the driver's help.
+    /// Memory of `taken` bytes, if there is any without a call of the driver.
     pub fn try_allocate(&self, taken: u64) -> Option<u64> {
         let mut state = self.state();
         if taken < WHOLE_BYTES {
@@ -335,11 +335,11 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// A place for `taken` bytes.
+    /// Memory of `taken` bytes.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, or the driver's own code.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, or the driver's own error code.
     pub fn allocate(&self, taken: u64) -> Result<u64, CUresult> {
         if let Some(address) = self.try_allocate(taken) {
             return Ok(address);
@@ -356,16 +356,16 @@ impl<B: Backend> Pool<B> {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) => {}
                 made => return made,
             }
-            // Another thread may have freed some meanwhile.
+            // Another thread may have freed some in the meantime.
             if let Some(address) = self.try_allocate(taken) {
                 return Ok(address);
             }
         }
-        // At the end no byte is taken that was not asked for.
+        // As a last resort, take only the requested bytes.
         self.create(least, Some(taken), Patience::ForOthers)
     }
 
-    /// Makes a chunk: a shared one for a first allocation of `carved` bytes, or one that is an allocation as a whole.
+    /// Makes a chunk: a shared one for a first allocation of `carved` bytes, or one that is a single allocation.
     fn create(&self, bytes: u64, carved: Option<u64>, patience: Patience) -> Result<u64, CUresult> {
         let reserved = bytes + self.shape.granularity;
         let (address, devices) = {
@@ -415,7 +415,7 @@ impl<B: Backend> Pool<B> {
         Ok(address)
     }
 
-    /// Takes an allocation of `taken` bytes back. Its use is over. Returns the number of idle bytes.
+    /// Frees an allocation of `taken` bytes that is no longer in use. Returns the number of idle bytes.
     pub fn free(&self, address: u64, taken: u64) -> u64 {
         let mut state = self.state();
         let Some((start, chunk)) = state.containing(address) else {
@@ -442,13 +442,13 @@ impl<B: Backend> Pool<B> {
         self.promised.load(Ordering::Relaxed)
     }
 
-    /// Says how many that is from now on.
+    /// Sets that number.
     pub fn promise(&self, bytes: u64) {
         self.promised.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns all idle chunks, because memory has run out somewhere; `false` if there were none. Promises to keep
-    /// memory are void.
+    /// Returns all idle chunks, because memory has run out somewhere; `false` if there were none. Cancels promises to
+    /// keep memory.
     pub fn press(&self) -> bool {
         self.pressures.fetch_add(1, Ordering::Relaxed);
         self.promise(0);
@@ -460,7 +460,7 @@ impl<B: Backend> Pool<B> {
         self.pressures.load(Ordering::Relaxed)
     }
 
-    /// Returns idle chunks until no more than `keep` bytes are idle; `false` if there was nothing to return.
+    /// Returns idle chunks until at most `keep` bytes are idle; `false` if there was nothing to return.
     pub fn trim(&self, keep: u64) -> bool {
         let mut discards = self.discards();
         let gone = self.state().evict(keep, |start, chunk| {
@@ -482,7 +482,7 @@ impl<B: Backend> Pool<B> {
                 let mut state = self.state();
                 state.addresses.give(start, bytes + self.shape.granularity);
             } else {
-                // It is still there, and so counts as used.
+                // The memory still exists, and so counts as used.
                 chunk.memory.set_kept(false);
                 std::mem::forget(chunk);
             }
@@ -494,13 +494,13 @@ impl<B: Backend> Pool<B> {
         self.discards.lock()
     }
 
-    /// Asks something while nothing is on its way from here to the driver.
+    /// Calls `ask` while this process returns no memory to the driver.
     pub fn with_nothing_on_its_way<T>(&self, ask: impl FnOnce() -> T) -> T {
         let _discards = self.discards();
         ask()
     }
 
-    /// The bytes that the driver counts as used, and that are free all the same.
+    /// The bytes that the driver counts as used although they are free.
     pub fn free_bytes(&self) -> u64 {
         let state = self.state();
         let whole = state.idle.iter().map(|start| &state.chunks[start]);
@@ -511,11 +511,11 @@ impl<B: Backend> Pool<B> {
         whole + state.pieces.free()
     }
 
-    /// Lets another device use the pool's memory, all of it, from now on.
+    /// Gives another device access to all of the pool's memory, including later chunks.
     ///
     /// # Errors
     ///
-    /// The driver's code; some of the memory may be the other device's to use already.
+    /// The driver's error code; the other device may already have access to some of the memory.
     pub fn share(&self, device: CUdevice) -> Result<(), CUresult> {
         let mut granted = self.granting.lock();
         if granted.contains(&device) {
@@ -523,7 +523,7 @@ impl<B: Backend> Pool<B> {
         }
         let chunks: Vec<(u64, u64)> = {
             let mut state = self.state();
-            // Chunks that are made from now on are for it too.
+            // Chunks that are made from now on include the device.
             if !state.devices.contains(&device) {
                 state.devices.push(device);
             }
@@ -532,7 +532,7 @@ impl<B: Backend> Pool<B> {
         };
         for (start, bytes) in chunks {
             let result = self.backend.grant(start, bytes, device);
-            // A chunk that is gone by now must not be used.
+            // A chunk that no longer exists needs no access.
             if result.is_err() && self.state().chunks.contains_key(&start) {
                 return result;
             }
@@ -541,8 +541,8 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// The place of `bytes` bytes at an address, if all of them are in one chunk. The chunk's number counts as
-    /// exported.
+    /// The place of `bytes` bytes at an address, if all of them are in one chunk. The chunk counts as exported from now
+    /// on.
     pub fn place(&self, address: u64, bytes: u64) -> Option<Place> {
         let mut state = self.state();
         let (start, chunk) = state.containing(address)?;
@@ -557,7 +557,7 @@ impl<B: Backend> Pool<B> {
         })
     }
 
-    /// A descriptor for the chunk with this number, and its bytes; `None` if it is not the pool's.
+    /// A descriptor for the chunk with this number, and the chunk's size; `None` if the pool does not have it.
     pub fn export(&self, number: u32) -> Option<Result<(OwnedFd, u64), CUresult>> {
         let (memory, bytes) = {
             let mut state = self.state();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The pool on a device that is a table.
+//! The pool on a device that is simulated by a table.
 
 use std::{
     collections::BTreeMap,
@@ -22,25 +22,25 @@ const GRANULARITY: u64 = 2 * MIB;
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The mappings: bytes and devices, by address.
+    /// The mappings: size and devices, by address.
     mapped: BTreeMap<u64, (u64, Vec<CUdevice>)>,
     /// The device's memory, in bytes.
     left: u64,
     creations: u32,
     refuses_device: Option<CUdevice>,
-    /// Bytes that can be given back at any time.
+    /// The number of bytes that can be returned at any time.
     kept: u64,
     refuses_unmap: bool,
     /// The dropped exports.
     released: Vec<u32>,
-    /// A command uses the memory of the chunk here.
+    /// The address of a chunk whose memory a command uses.
     used: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Fake(Arc<Mutex<Table>>);
 
-/// Gives its bytes back when it is dropped.
+/// Memory that returns its bytes when it is dropped.
 #[derive(Debug)]
 struct Bytes(Fake, u64, AtomicBool);
 
@@ -60,7 +60,7 @@ impl Drop for Bytes {
     fn drop(&mut self) {
         let mut table = self.0.table();
         table.left += self.1;
-        // In one step: a reader never finds it both kept and free, nor neither.
+        // In one step, so that a reader finds it either kept or free.
         if self.2.load(Relaxed) {
             table.kept -= self.1;
         }
@@ -88,7 +88,7 @@ impl Backend for Fake {
         if bytes > table.left {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        // Addresses behind a chunk lead nowhere, and so do those before it.
+        // The addresses around a chunk are unmapped.
         for (start, (length, _)) in &table.mapped {
             assert!(
                 start + length + GRANULARITY <= address || address + bytes + GRANULARITY <= *start
@@ -158,7 +158,7 @@ fn a_chunk_that_a_command_uses_stays_when_others_are_given_back() {
     assert!(pool.trim(0));
     assert_eq!(fake.table().mapped.keys().collect::<Vec<_>>(), [&first]);
     assert!(!pool.press());
-    // A process that needs the memory waits a moment for the command to end.
+    // An allocation that needs the memory waits a moment for the command to end.
     let ends = std::thread::spawn({
         let fake = fake.clone();
         move || fake.table().used = None
@@ -204,7 +204,7 @@ fn pitfall_68_unallocated_memory_counts_as_kept_until_it_is_returned() {
     pool.free(large, large_taken);
     assert!(pool.trim(0));
     assert_eq!(kept(), 0);
-    // Memory that the driver does not take back is unavailable.
+    // Memory that the driver cannot unmap is lost.
     let (large, large_taken) = allocate(&pool, 40 * MIB).unwrap();
     pool.free(large, large_taken);
     fake.table().refuses_unmap = true;
@@ -222,7 +222,7 @@ fn freed_memory_is_kept_until_it_is_needed_elsewhere() {
     assert_eq!(pool.free_bytes(), taken);
     assert_eq!(pool.try_allocate(taken), Some(address));
     pool.free(address, taken);
-    // Another size has no use for it, and no room beside it.
+    // An allocation of another size cannot use it, and has no room beside it.
     let (other, taken) = allocate(&pool, 200 * MIB).unwrap();
     assert_eq!(fake.table().creations, 2);
     assert_eq!(pool.free_bytes(), 0);
@@ -236,7 +236,7 @@ fn freed_memory_is_kept_until_it_is_needed_elsewhere() {
 #[test]
 fn pitfall_70_the_last_bytes_can_be_allocated_and_failures_leave_nothing() {
     let (fake, pool) = pool(6 * MIB, 0);
-    // Less than the first shared chunk would be.
+    // Less than the size of the first shared chunk.
     let (address, taken) = allocate(&pool, MIB).unwrap();
     assert_eq!(fake.table().mapped[&address].0, 2 * MIB);
     assert_eq!(
@@ -295,7 +295,7 @@ fn the_number_of_an_export_is_reported_at_its_end_and_never_reused() {
     let (again, taken) = allocate(&pool, 64 * MIB).unwrap();
     assert_eq!(again, address);
     assert_ne!(pool.place(again, taken).unwrap().export, place.export);
-    // Only requested exports have to be dropped.
+    // Only exported chunks have to be dropped.
     let (unasked, taken) = allocate(&pool, 34 * MIB).unwrap();
     pool.free(unasked, taken);
     pool.trim(0);
@@ -394,7 +394,7 @@ proptest! {
                     pool.trim(keep);
                 }
             }
-            // Memory that is not allocated is free, here or at the device.
+            // Memory that is not allocated is free, here or on the device.
             let held: u64 = live.iter().map(|(_, taken)| taken).sum();
             prop_assert_eq!(held + pool.free_bytes() + fake.table().left, MEMORY);
         }
@@ -404,7 +404,7 @@ proptest! {
         pool.trim(0);
         prop_assert_eq!(fake.table().left, MEMORY);
         prop_assert!(fake.table().mapped.is_empty());
-        // All addresses are one range again.
+        // All addresses are one free range again.
         prop_assert!(pool.state().addresses.take_whole(START + GRANULARITY, (64 << 30) - GRANULARITY));
     }
 }
@@ -418,7 +418,7 @@ fn pitfall_68_promised_memory_stays_until_memory_runs_out() {
     pool.trim(pool.keep());
     assert_eq!(fake.table().left, 32 * MIB);
     assert_eq!(pool.pressures(), 0);
-    // Another size needs the memory.
+    // An allocation of another size needs the memory.
     let (_, other) = allocate(&pool, 64 * MIB).unwrap();
     assert_eq!(other, 64 * MIB);
     assert_eq!((pool.pressures(), pool.promised()), (1, 0));

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The gate's thread: it follows the GPU's work under a grant.
+//! The gate's thread, which follows the GPU's work under a grant.
 
 use super::*;
 
-/// The time that the lease is kept for a program that waits for one kernel before it launches the next.
+/// The time for which the lease is kept for a program that waits for one kernel before it launches the next.
 pub(super) const GRACE: Duration = Duration::from_millis(1);
-/// The time that it is kept for a program that took longer than that the last time.
+/// The time for a program that took longer than that the last time.
 const SHORT_GRACE: Duration = Duration::from_micros(50);
-/// The interval between two looks at the GPU while no other VM wants it.
+/// The interval between two checks of the GPU while no other VM wants it.
 const SAMPLE: Duration = Duration::from_millis(5);
-/// The time before the end of its work on the GPU at which a worker announces the end of its turn, in nanoseconds: as
-/// long as another worker's first kernel takes to arrive.
+/// The time before the end of its work on the GPU at which a worker announces the end of its turn, in nanoseconds: the
+/// time until another worker's first kernel arrives.
 const LEAD: u64 = 120_000;
-/// A wait for the GPU that is longer than this is slept through but for its last part, in nanoseconds: a timer of the
-/// host may be two milliseconds late.
+/// The thread sleeps during a longer wait for the GPU, except for its last part, in nanoseconds: a timer of the host
+/// may be two milliseconds late.
 const LONG: u64 = 2_500_000;
 
 impl<W: Work> Gate<W> {
-    /// Follows grants; for a thread of its own.
+    /// Follows grants, on a thread of its own.
     pub fn serve(&self) -> ! {
         loop {
             let word = self.lease.grant.load(SeqCst);
@@ -36,7 +36,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Whether a grant still holds; one that only changed its mode goes on as that.
+    /// Whether a grant still holds. If only its mode changed, it holds with the new mode.
     fn holds(&self, live: u32) -> bool {
         let word = self.lease.grant.load(SeqCst);
         if word == live {
@@ -53,12 +53,12 @@ impl<W: Work> Gate<W> {
         false
     }
 
-    /// No other VM wants the GPU: measures its use, and notices a revocation.
+    /// While no other VM wants the GPU: measures its use, and waits for a revocation.
     fn watch(&self, live: u32) {
         let mut seen = self.given.load(SeqCst);
         let mut last = Instant::now();
         let mut mark: Option<(u64, W::Mark)> = None;
-        // Commands up to this number are done, as a mark or a wait for all has shown.
+        // The number up to which commands are complete, as a mark or a full wait has shown.
         let mut done = 0;
         self.mark_at.store(0, SeqCst);
         while self.holds(live) {
@@ -70,11 +70,11 @@ impl<W: Work> Gate<W> {
             let passed = mark.take_if(|(_, mark)| self.work.has_passed(mark));
             done = passed.as_ref().map_or(done, |(count, _)| *count);
             self.release(passed);
-            // A copy that its caller waits for is not marked before it is over.
+            // A copy for which its caller waits has no mark before it is complete.
             if self.is_inside() || mark.is_some() {
                 self.was_busy(now - last);
             } else if given == seen && done < given {
-                // The mark was behind the first of several commands, and no other comes.
+                // The mark was behind the first of several commands, and no other mark follows.
                 self.work.drain();
                 done = given;
                 self.was_busy(last.elapsed());
@@ -87,7 +87,7 @@ impl<W: Work> Gate<W> {
                 }
                 self.dozing.store(0, SeqCst);
                 last = Instant::now();
-                // The reason of this thread's wake-up may be over soon.
+                // The work that has woken this thread may be complete soon.
                 self.mark_at.store(0, SeqCst);
                 continue;
             } else {
@@ -105,7 +105,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// The GPU had work of this process for so long, under an open grant.
+    /// Adds time for which the GPU had work of this process under an open grant.
     fn was_busy(&self, time: Duration) {
         let time = time.as_nanos() as u64;
         add(&self.lease.busy_ns, time);
@@ -113,12 +113,12 @@ impl<W: Work> Gate<W> {
         add(self.vm_busy_ns, time);
     }
 
-    /// Others want the GPU too: bounds the work in flight.
+    /// While other VMs want the GPU too: limits the work in flight.
     fn pace(&self, live: u32) {
         let is_watched = self.lease.most.load(SeqCst) != 0;
         let mut next: Option<(u64, W::Mark)> = None;
         let mut busy_since = monotonic();
-        // Whether there was work since then, and in this turn at all.
+        // Whether there was work since then, and whether there was any in this turn.
         let (mut has_work, mut had_work) = (false, false);
         while self.is_revoked_amid_work(live) || self.holds(live) {
             let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
@@ -155,7 +155,7 @@ impl<W: Work> Gate<W> {
                 }
             }
             match &next {
-                // A kernel that has a limit is not to be hidden by others that end beside it.
+                // A kernel with a time limit must not be hidden by others that end beside it.
                 Some((count, mark)) if !is_watched => {
                     if self.work.has_passed(mark) {
                         self.finish(*count, done, true);
@@ -176,20 +176,21 @@ impl<W: Work> Gate<W> {
         self.release(next);
     }
 
-    /// Whether the supervisor has taken the grant back.
+    /// Whether the supervisor has revoked the grant.
     fn is_revoked(&self, live: u32) -> bool {
         let word = self.lease.grant.load(SeqCst);
         number(word) == number(live) && mode(word) == grant::CLOSED
     }
 
-    /// Whether the grant was revoked while commands are on the GPU whose end can be foreseen: it is said a little
-    /// before, so that the GPU has the next client's first command in time. Nothing passes any more.
+    /// Whether the grant was revoked while the end of the commands on the GPU can be predicted: the end is then
+    /// announced a little in advance, so that the next client's first command reaches the GPU in time. No further
+    /// command passes.
     fn is_revoked_amid_work(&self, live: u32) -> bool {
         let has_work = self.given.load(SeqCst) != self.done.load(SeqCst);
         self.is_revoked(live) && has_work && self.is_as_expected(monotonic())
     }
 
-    /// Whether the GPU's work may take its expected time: not if nothing is known, nor if it has taken twice as long.
+    /// Whether the GPU's work is within its expected time: not if no time is known, nor if it has taken twice as long.
     fn is_as_expected(&self, now: u64) -> bool {
         let under_way = self
             .entered
@@ -200,7 +201,7 @@ impl<W: Work> Gate<W> {
         expected > 0 && taken < expected.saturating_mul(2).saturating_add(LEAD)
     }
 
-    /// Takes note of a time in which the program kept the GPU busy; `is_whole` if it waited then.
+    /// Learns the time for which the program kept the GPU busy; `is_whole` if it waited at the end.
     fn learn_burst(&self, since: u64, is_whole: bool) {
         let busy = Duration::from_nanos(monotonic().saturating_sub(since));
         let mut pace = self.pace_now();
@@ -208,7 +209,7 @@ impl<W: Work> Gate<W> {
         self.lease.burst_ns.store(pace.burst(), SeqCst);
     }
 
-    /// Wakes those that wait if one more command may be on its way by now.
+    /// Wakes waiting threads if one more command may be in flight.
     fn tell_of_room(&self, live: u32) {
         if self.waiting.load(SeqCst) > 0 && self.has_room(live, self.entered.load(SeqCst)) {
             let _returned = self.lock();
@@ -216,7 +217,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Waits a moment until the GPU may have reached the command with this number.
+    /// Waits until the GPU may soon have reached the command with this number.
     fn relax(&self, count: u64, now: u64) {
         let left = self.left(count, now);
         if left > LONG {
@@ -231,7 +232,7 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Waits for work in flight, visible to the supervisor.
+    /// Waits for work in flight, and publishes the wait to the supervisor.
     fn pass(&self, commands: u64) {
         let lease = self.lease;
         lease.pass_commands.store(commands as u32, SeqCst);
@@ -240,7 +241,7 @@ impl<W: Work> Gate<W> {
         lease.pass_since.store(0, SeqCst);
     }
 
-    /// The GPU has done the commands up to this number.
+    /// Handles the completion of the commands up to this number.
     fn finish(&self, count: u64, done: u64, learns: bool) {
         let now = monotonic();
         let took = now.saturating_sub(self.began.load(SeqCst));
@@ -261,7 +262,7 @@ impl<W: Work> Gate<W> {
         self.changed.notify_all();
     }
 
-    /// Whether another command passes soon, and in this turn. The first of a turn passes however long it takes.
+    /// Whether another command passes soon, within this turn. The first command of a turn passes however long it takes.
     fn comes_more(&self, live: u32, given: u64, had_work: bool) -> bool {
         let since = Instant::now();
         self.idle_since.store(monotonic(), SeqCst);
@@ -280,31 +281,31 @@ impl<W: Work> Gate<W> {
             let is_over = is_quiet || had_work && self.is_too_late(0, monotonic());
             let over = is_over && !self.is_inside();
             if over || self.lease.grant.load(SeqCst) != live {
-                // The caller sees a revocation for itself.
+                // The caller detects a revocation itself.
                 return !over;
             }
             if since.elapsed() < 2 * GRACE {
                 thread::yield_now();
             } else {
-                // One is inside that its caller waits for.
+                // A command is inside for which its caller waits.
                 thread::sleep(Duration::from_micros(200));
             }
         }
     }
 
-    /// Closes the gate, waits for work in flight and reports its end; and before that, if it is expected to be over at
-    /// once, the end of the turn.
+    /// Closes the gate, waits for work in flight and reports its end. If the work is expected to end soon, first
+    /// announces the end of the turn.
     fn give_back(&self, live: u32, is_ending: bool) {
         {
             let mut returned = self.lock();
-            // Another grant may have come: the supervisor does not wait for ever.
+            // Another grant may have arrived, because the supervisor's patience is limited.
             if self.live.load(SeqCst) != live {
                 return;
             }
             self.live.store(0, SeqCst);
             *returned = number(live);
         }
-        // Those that wait for room look for the next grant.
+        // Threads that wait for room then wait for the next grant.
         self.changed.notify_all();
         self.wait_until_empty();
         let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));

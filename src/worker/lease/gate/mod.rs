@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The gate of one GPU: commands that give it work pass here, while the worker holds the GPU's lease.
+//! The gate of one GPU: commands that submit work to it pass here, while the worker holds the GPU's lease.
 //!
-//! The supervisor grants and revokes by a word that both map ([`Lease`]). While no other VM wants the GPU, passing
-//! costs a few atomic operations on this process's own memory and one read of that word. Under a paced grant a thread
-//! of the gate follows the commands on the GPU by events behind some of them ([`follow`]), bounds the work in flight to
-//! the slice, and returns the lease when there is no work or the turn ends. When a grant is revoked the gate closes,
-//! and the lease is returned once the GPU has done its work.
+//! The supervisor grants and revokes by a word that both processes map ([`Lease`]). While no other VM wants the GPU,
+//! passing costs a few atomic operations on this process's own memory and one read of that word. Under a paced grant a
+//! thread of the gate follows the commands on the GPU by events behind some of them ([`follow`]). It limits the work in
+//! flight to the slice, and returns the lease when there is no work or the turn ends. When a grant is revoked the gate
+//! closes, and the lease is returned once the GPU has done its work.
 
 mod follow;
 
@@ -26,17 +26,17 @@ use crate::{
     worker::{grace, rest},
 };
 
-/// The first time-out of commands that wait for earlier ones to finish. A kernel may wait for a later command, so they
-/// must not wait for ever: after this time one more passes, after twice this another, and so on.
+/// The first time-out of commands that wait for earlier ones to complete. A kernel may wait for a later command, so the
+/// wait must be limited: after this time one more command passes, after twice this time another, and so on.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// The time before the GPU has nothing more to do at which the next command may be given, however long it takes, in
-/// nanoseconds: as long as a thread takes to wake up.
+/// The remaining time of the GPU's work at which the next command may be submitted, whatever its length, in
+/// nanoseconds: the time that a thread takes to wake up.
 const AHEAD: u64 = 300_000;
-/// The number of commands that may be on their way when a turn begins, or as many as are expected to take so long, in
-/// nanoseconds.
+/// The number of commands that may be in flight when a turn begins, or the number that is expected to take
+/// [`FIRST_WORK`].
 const FIRST: u64 = 2;
 const FIRST_WORK: u64 = 300_000;
-/// As many marks as there are at a time.
+/// The maximum number of marks at a time.
 const MARKS: usize = 8;
 
 /// The gate's interface to the GPU.
@@ -44,96 +44,97 @@ pub trait Work: Sync {
     /// A mark behind commands.
     type Mark: Send;
 
-    /// Waits until the GPU has done all that this process has given it.
+    /// Waits until the GPU has done all work that this process has submitted.
     fn drain(&self);
     /// Marks the end of this thread's latest GPU work, if possible.
     fn mark(&self) -> Option<Self::Mark>;
     /// Whether the GPU has passed a mark.
     fn has_passed(&self, mark: &Self::Mark) -> bool;
-    /// A mark is not needed any more.
+    /// Releases a mark.
     fn release(&self, mark: Self::Mark);
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Gate<W: Work> {
     lease: &'static Lease,
     counters: &'static Counters,
-    /// For how long the GPU had work of the VM's workers, in nanoseconds.
+    /// The time for which the GPU had work of the VM's workers, in nanoseconds.
     vm_busy_ns: &'static AtomicU64,
-    /// Has the supervisor look at the lease.
+    /// Makes the supervisor read the lease.
     ring_bell: Box<dyn Fn() + Send + Sync>,
     /// The GPU.
     pub work: W,
-    /// The word of the grant that holds here; 0 for none.
+    /// The word of the present grant; 0 for none.
     live: AtomicU32,
-    /// Whether nothing passes, whatever the grant says.
+    /// Whether no command passes, whatever the grant.
     held: AtomicBool,
-    /// Commands that have passed, and threads that are just looking whether they may.
+    /// The number of commands that have passed, and of threads that are checking whether they may.
     entered: AtomicU64,
-    /// The number of them that the GPU has been given. A command that has only passed is not there to be waited for.
+    /// The number of them that were submitted to the GPU. A command that has only passed cannot be waited for.
     given: AtomicU64,
-    /// The number of those that the GPU is known to have done, under a paced grant.
+    /// The number of those that are known to be complete, under a paced grant.
     done: AtomicU64,
-    /// The number of commands that may be on their way under a paced grant.
+    /// The number of commands that may be in flight under a paced grant.
     window: AtomicU64,
-    /// Commands up to this number pass under a paced grant, however many are on their way.
+    /// Commands up to this number pass under a paced grant, however many are in flight.
     forced: AtomicU64,
-    /// The time that a command takes, in nanoseconds.
+    /// The expected time of a command, in nanoseconds.
     each: AtomicU64,
-    /// Since when the GPU has been at the commands that are not done, in nanoseconds.
+    /// The time since which the GPU has been executing the incomplete commands, in nanoseconds.
     began: AtomicU64,
-    /// The number of the next command behind which there is to be a mark, and how far the next but one is from there.
+    /// The number of the next command that gets a mark, and the distance to the one after that.
     mark_at: AtomicU64,
     stride: AtomicU64,
-    /// The unread marks, with the numbers of their commands.
+    /// The marks that were not checked yet, with the numbers of their commands.
     marks: Mutex<VecDeque<(u64, W::Mark)>>,
-    /// Threads that wait until fewer commands are on their way.
+    /// The number of threads that wait until fewer commands are in flight.
     waiting: AtomicU32,
-    /// Whether the gate's thread sleeps until something passes.
+    /// Whether the gate's thread sleeps until a command passes.
     dozing: AtomicU32,
-    /// The time at which the GPU was seen to have nothing to do, in nanoseconds; 0 if something came since.
+    /// The time at which the GPU was found idle, in nanoseconds; 0 if a command came since.
     idle_since: AtomicU64,
-    /// Whether the program took longer than the grace to go on the last time.
+    /// Whether the program took longer than the grace period to continue the last time.
     is_slow: AtomicBool,
     /// The measured time of commands.
     learnt: Mutex<Pace>,
-    /// The last grant that was given back.
+    /// The number of the last returned grant.
     returned: Mutex<u32>,
     changed: Condvar,
 }
 
 thread_local! {
-    /// The number of commands for which the one counts that this thread gives the GPU.
+    /// The number of commands for which a command of this thread counts.
     static WEIGHT: Cell<u64> = const { Cell::new(1) };
-    /// Whether this thread wakes gates' threads when it says so itself.
+    /// Whether this thread wakes gates' threads only on request.
     static WAKES_LATER: Cell<bool> = const { Cell::new(false) };
-    /// Whether a gate's thread is to be woken.
+    /// Whether a gate's thread has to be woken.
     static HAS_TO_WAKE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread wakes no gate's thread as it passes: it calls [`Gate::rouse`] soon after if [`has_to_wake`]
-/// says so. To wake a thread takes longer than to give the GPU work, and the program waits for the latter.
+/// From now on this thread does not wake a gate's thread when it passes: it calls [`Gate::rouse`] soon afterwards if
+/// [`has_to_wake`] returns true. Waking a thread takes longer than submitting work, and the program waits for the
+/// submission.
 pub fn wake_later() {
     WAKES_LATER.set(true);
 }
 
-/// Whether this thread has passed a gate whose thread slept, since the last question.
+/// Whether this thread has passed a gate whose thread slept, since the last call.
 pub fn has_to_wake() -> bool {
     HAS_TO_WAKE.take()
 }
 
-/// The command that this thread is giving GPUs counts for so many, at each gate that it has passed and until this is
-/// called with 1: a graph for each of its launches, copies and fills. The limit for a kernel is one for each of them
-/// then.
+/// Makes the present command of this thread count for several, at each gate that it has passed, until this is called
+/// with 1: a graph counts for each of its launches, copies and fills. The time limit of a kernel then applies to each
+/// of them.
 pub fn weigh(commands: u64) {
     WEIGHT.set(commands.max(1));
 }
 
-/// The right to give the GPU work, until it is dropped.
+/// The right to submit work to the GPU, until this is dropped.
 pub struct Inside<'a, W: Work>(&'a Gate<W>);
 
 impl<W: Work> Inside<'_, W> {
-    /// Whether the grant lasts as long as no other VM wants the GPU, and no kernel's time is limited.
+    /// Whether the grant has no end and no kernel has a time limit.
     pub fn is_open(&self) -> bool {
         mode(self.0.live.load(SeqCst)) == grant::OPEN && self.0.lease.most.load(SeqCst) == 0
     }
@@ -163,7 +164,7 @@ fn mode(word: u32) -> u32 {
 }
 
 impl<W: Work> Gate<W> {
-    /// A gate that is closed; [`Self::serve`] is for a thread of its own.
+    /// A closed gate. [`Self::serve`] needs a thread of its own.
     pub fn new(
         lease: &'static Lease,
         counters: &'static Counters,
@@ -203,7 +204,7 @@ impl<W: Work> Gate<W> {
         self.returned.lock()
     }
 
-    /// Passes, or waits until the lease is here.
+    /// Passes, or waits for the lease.
     pub fn enter(&self) -> Inside<'_, W> {
         let mut waited: Option<Instant> = None;
         let mut _paused = None;
@@ -231,7 +232,7 @@ impl<W: Work> Gate<W> {
 
     /// Waits until the gate is not held any more.
     fn wait_held(&self) {
-        // Dropped after the lock: it may have to wait.
+        // Dropped without the lock, because the drop may wait.
         let _resting = rest::pause();
         let held = |_: &mut u32| self.held.load(SeqCst);
         drop(self.changed.wait_while(self.lock(), held));
@@ -250,20 +251,20 @@ impl<W: Work> Gate<W> {
         futex::wake(&self.lease.grant);
     }
 
-    /// Lets pass again.
+    /// Lets commands pass again.
     pub fn let_go(&self) {
         let _returned = self.lock();
         self.held.store(false, SeqCst);
         self.changed.notify_all();
     }
 
-    /// Waits until no thread is inside and the GPU has done its work. For a held gate.
+    /// Waits until no thread is inside and the GPU has done its work. The gate must be held.
     pub fn drain(&self) {
         self.wait_until_empty();
         self.work.drain();
     }
 
-    /// Waits until no thread is inside. For a closed gate.
+    /// Waits until no thread is inside. The gate must be closed.
     fn wait_until_empty(&self) {
         let mut turns = 0_u32;
         while self.is_inside() {
@@ -276,14 +277,15 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Passes if the lease is here, however much is in flight: for commands that only order work.
+    /// Passes if this process has the lease, however much is in flight: for commands that only order work.
     pub fn pass_by(&self) -> Option<Inside<'_, W>> {
         self.pass_if(|_, _| true)
     }
 
-    /// Passes if the lease is here and `may` says so of the grant and of the number of commands before this one.
+    /// Passes if this process has the lease and `may` holds for the grant and the number of commands before this one.
     fn pass_if(&self, may: impl FnOnce(u32, u64) -> bool) -> Option<Inside<'_, W>> {
-        // Counted before the look at the grant: a thread that returns it reads the count after it has closed the gate.
+        // Counted before the grant is read: a thread that returns the grant reads the count after it has closed the
+        // gate.
         let before = self.entered.fetch_add(1, SeqCst);
         let live = self.live.load(SeqCst);
         let closed = live == 0 || self.lease.grant.load(SeqCst) != live || self.held.load(SeqCst);
@@ -301,20 +303,20 @@ impl<W: Work> Gate<W> {
         Some(Inside(self))
     }
 
-    /// Wakes the gate's thread, if it sleeps until something passes.
+    /// Wakes the gate's thread, if it sleeps until a command passes.
     pub fn rouse(&self) {
         if self.dozing.swap(0, SeqCst) == 1 {
             futex::wake(&self.lease.grant);
         }
     }
 
-    /// Whether a thread has passed, or looks whether it may, and has not given the GPU its command yet.
+    /// Whether a thread has passed, or is checking whether it may, and has not submitted its command yet.
     pub fn is_inside(&self) -> bool {
         self.entered.load(SeqCst) != self.given.load(SeqCst)
     }
 
-    /// Gives the GPU work by `give`, for a thread that is inside. Returns a mark that the GPU passes once it has done
-    /// the work before: none if another thread may have given it work between the two.
+    /// Submits work by `give`, for a thread that is inside. Returns a mark that the GPU passes once it has done the
+    /// earlier work; none if another thread may have submitted work between the two.
     pub fn behind_mark<T>(&self, give: impl FnOnce() -> T) -> (T, Option<W::Mark>) {
         let entered = self.entered.load(SeqCst);
         let is_alone = entered == self.given.load(SeqCst) + 1;
@@ -331,7 +333,7 @@ impl<W: Work> Gate<W> {
         self.learnt.lock()
     }
 
-    /// The maximum number of commands on their way under a paced grant, however short they are.
+    /// The maximum number of commands in flight under a paced grant, however short they are.
     fn most(&self) -> u64 {
         match self.lease.most.load(SeqCst) {
             0 => u64::MAX,
@@ -351,7 +353,7 @@ impl<W: Work> Gate<W> {
         all.saturating_sub(now.saturating_sub(self.began.load(SeqCst)))
     }
 
-    /// Whether one more command may be on its way after `before` others.
+    /// Whether one more command may be in flight after `before` others.
     fn has_room(&self, live: u32, before: u64) -> bool {
         if mode(live) == grant::OPEN || before < self.forced.load(SeqCst) {
             return true;
@@ -366,13 +368,13 @@ impl<W: Work> Gate<W> {
         fits && !self.is_too_late(left, now)
     }
 
-    /// Whether a command that begins in `left` nanoseconds would for the most part run after the turn.
+    /// Whether a command that begins in `left` nanoseconds would run mostly after the turn.
     fn is_too_late(&self, left: u64, now: u64) -> bool {
         let until = self.lease.until.load(SeqCst);
         until != 0 && now + left + self.each.load(SeqCst) / 2 > until
     }
 
-    /// Waits until it may be worth trying again.
+    /// Waits until another attempt may succeed.
     fn wait(&self) {
         let mut patience = PATIENCE;
         let mut last = 0;
@@ -384,7 +386,7 @@ impl<W: Work> Gate<W> {
                 (last, patience) = (word, PATIENCE);
             }
             if live == word && live != 0 {
-                // Before the look: the gate's thread tells whom it sees waiting.
+                // Counted before the check, because the gate's thread notifies only counted threads.
                 self.waiting.fetch_add(1, SeqCst);
                 let has_room = self.has_room(live, self.entered.load(SeqCst));
                 let done = self.done.load(SeqCst);
@@ -417,8 +419,8 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Takes a grant that is new or was widened, if this is one. A grant that was revoked before it was taken is
-    /// returned at once.
+    /// Takes a grant if it is new or was opened further. A grant that was revoked before it was taken is returned at
+    /// once.
     fn take(&self, word: u32, returned: &mut u32) -> u32 {
         if number(word) == *returned {
             return 0;
@@ -431,9 +433,9 @@ impl<W: Work> Gate<W> {
         }
         let entered = self.entered.load(SeqCst);
         let window = self.set_window(mode(word));
-        // One command passes in each turn, however long it takes. Work of an earlier grant on the GPU may be waiting
-        // for the next command, which therefore passes. If it had to wait for room, it would wait for ever, because
-        // turns are shorter than its time-out.
+        // One command passes in each turn, however long it takes: work of an earlier grant may wait for the next
+        // command. If that command had to wait for room, it would wait for ever, because turns are shorter than its
+        // time-out.
         let is_idle = self.given.load(SeqCst) == self.done.load(SeqCst);
         let forced = if is_idle { 1 } else { window };
         self.forced.store(entered + forced, SeqCst);
@@ -443,15 +445,15 @@ impl<W: Work> Gate<W> {
         word
     }
 
-    /// Sets how much may be on its way, and how often there is a mark; returns the former.
+    /// Sets how much may be in flight, and how often there is a mark; returns the former.
     fn set_window(&self, mode: u32) -> u64 {
         let (window, each) = {
             let pace = self.pace_now();
             (pace.window(self.slice()).min(self.most()), pace.each())
         };
         self.each.store(each, SeqCst);
-        // A program may do something else than before. So a turn begins with few commands, and goes on with twice as
-        // many each time that the GPU has passed a mark.
+        // The program may have changed its behaviour. So a turn begins with few commands, and their number doubles each
+        // time that the GPU has passed a mark.
         let window = if mode == grant::PACED {
             window.min((FIRST_WORK / each.max(1)).max(FIRST))
         } else {
@@ -468,7 +470,7 @@ impl<W: Work> Gate<W> {
         window
     }
 
-    /// Makes a mark behind the command that this thread has just given to the GPU.
+    /// Makes a mark behind the command that this thread has just submitted.
     #[cold]
     fn mark(&self, weight: u64) {
         let mut marks = self.marks.lock();
@@ -483,13 +485,13 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// The oldest unread mark.
+    /// The oldest unchecked mark.
     fn next_mark(&self) -> Option<(u64, W::Mark)> {
         let mut marks = self.marks.lock();
         marks.pop_front()
     }
 
-    /// A command has come after the GPU had nothing to do: learns how long the program took.
+    /// Handles a command that arrives while the GPU is idle: learns how long the program took.
     fn resumed(&self) {
         let since = self.idle_since.swap(0, SeqCst);
         if since > 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The gate before a GPU that the test plays, under grants that the test gives.
+//! The gate with a simulated GPU, under grants that the test gives.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ use crate::account::Account;
 struct Played {
     draining: Mutex<Sender<()>>,
     done: Mutex<Receiver<()>>,
-    /// The number of marks that it has passed, of those that it lets be made.
+    /// The number of marks that it has passed, of those that it allows.
     passed: AtomicU64,
     made: AtomicU64,
     makes_marks: AtomicBool,
@@ -28,7 +28,7 @@ impl Work for Played {
 
     fn drain(&self) {
         self.draining.lock().send(()).unwrap();
-        // The end of the test is the end of all work.
+        // The end of the test ends all work.
         let _ = self.done.lock().recv();
     }
 
@@ -47,7 +47,7 @@ impl Work for Played {
 struct Setup {
     gate: &'static Gate<Played>,
     lease: &'static Lease,
-    /// The amount of work that may be on its way at a time, in microseconds.
+    /// The amount of work that may be in flight, in microseconds.
     slice: Cell<u32>,
     rung: Receiver<()>,
     draining: Receiver<()>,
@@ -62,7 +62,7 @@ impl Setup {
         setup
     }
 
-    /// A gate without its thread.
+    /// A gate whose thread does not run.
     fn unserved() -> Self {
         let account = crate::account::Shared::<Account>::new(c"test").unwrap();
         let account: &'static Account = Box::leak(Box::new(account));
@@ -98,8 +98,8 @@ impl Setup {
         futex::wake(&self.lease.grant);
     }
 
-    /// A grant for a turn, and others after it until a thread has passed: on a busy machine a turn may be over before
-    /// the thread is there. Returns the last one.
+    /// Grants a turn, and further turns until a thread has passed: on a busy machine a turn may end before the thread
+    /// runs. Returns the last grant.
     fn turns(&self, first: u32, passed: &Receiver<()>) -> u32 {
         let mut number = first;
         if self.lease.grant.load(SeqCst) != number | grant::PACED {
@@ -115,7 +115,7 @@ impl Setup {
         number
     }
 
-    /// Passes on a thread of its own; says when it has.
+    /// Passes on a thread of its own, which reports it.
     fn pass(&self) -> Receiver<()> {
         let gate = self.gate;
         let (passed, has_passed) = channel();
@@ -233,7 +233,7 @@ fn a_mark_that_is_passed_before_its_command_is_counted_does_no_harm() {
     while gate.done.load(SeqCst) != 2 {
         thread::yield_now();
     }
-    // The gate's thread looks at the counts meanwhile.
+    // The gate's thread reads the counts in the meantime.
     thread::sleep(Duration::from_millis(50));
     drop(second);
     drop(setup.done);
@@ -252,7 +252,7 @@ fn under_a_paced_grant_little_is_on_its_way_and_the_idle_give_it_back() {
     let second = setup.pass();
     assert!(second.try_recv().is_err());
     setup.done.send(()).unwrap();
-    // Whatever else is waited for is over.
+    // Everything else that is waited for is complete.
     setup.done = channel().0;
     let number = setup.turns(4, &second);
     while setup.lease.returned.load(SeqCst) != number {
@@ -272,7 +272,7 @@ fn a_grant_that_came_and_went_unused_is_back() {
     while setup.lease.returned.load(SeqCst) != 4 {
         setup.rung.recv().unwrap();
     }
-    // This one is over before any thread has seen it, or given back as unused.
+    // This grant ends before any thread has seen it, or is returned unused.
     setup.grant(8 | grant::PACED);
     setup.grant(8);
     while setup.lease.returned.load(SeqCst) != 8 {
@@ -289,7 +289,7 @@ fn a_kernel_that_waits_for_a_later_command_gets_it() {
     setup.grant(4 | grant::PACED);
     drop(setup.gate.enter());
     setup.draining.recv().unwrap();
-    // The first is never done unless these pass.
+    // The first command never completes unless these pass.
     setup.pass().recv().unwrap();
     setup.pass().recv().unwrap();
     setup.done.send(()).unwrap();
@@ -315,11 +315,11 @@ fn a_grant_that_is_widened_needs_no_return() {
 fn a_mark_makes_room_while_later_commands_are_on_their_way() {
     let setup = Setup::new();
     setup.gate.work.makes_marks.store(true, SeqCst);
-    // So little that there is a mark behind each.
+    // The slice is so small that each command gets a mark.
     setup.slice.set(0);
     setup.grant(4 | grant::PACED);
     drop(setup.gate.enter());
-    // One at a time until it is known how long they take.
+    // Commands pass one at a time until their duration is known.
     let second = setup.pass();
     setup.gate.work.passed.store(1, SeqCst);
     let mut number = setup.turns(4, &second);
@@ -342,20 +342,20 @@ fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
     setup.draining.recv().unwrap();
     setup.lease.until.store(1, SeqCst);
     setup.done.send(()).unwrap();
-    // The turn was over before the command was done: there is nothing to announce.
+    // The turn ended before the command was complete, so there is nothing to announce.
     while setup.lease.returned.load(SeqCst) != 4 {
         setup.rung.recv().unwrap();
     }
     assert_eq!(setup.lease.ending.load(SeqCst), 0);
 
     setup.gate.work.makes_marks.store(true, SeqCst);
-    // However long this machine took for the first. The end is announced if it comes within twice this time, so a busy
-    // machine must have come here by then.
+    // However long this machine took for the first command. The end is announced if it is within twice this time, which
+    // is long enough for a busy machine.
     setup.gate.pace_now().learn(1, Duration::from_millis(500));
     setup.lease.until.store(0, SeqCst);
     setup.grant(8 | grant::PACED);
     drop(setup.gate.enter());
-    // It has been on the GPU for longer than the one before it: it may be done at any moment.
+    // It has been on the GPU for longer than the previous one: it may complete at any moment.
     setup.lease.until.store(1, SeqCst);
     let limit = Instant::now() + Duration::from_secs(60);
     while setup.lease.ending.load(SeqCst) != 8 {
@@ -452,7 +452,7 @@ fn an_open_grant_counts_all_of_a_burst_as_busy() {
     for _ in 0..32 {
         drop(setup.gate.enter());
     }
-    // There is a mark behind one of the first, and the GPU is at the others.
+    // One of the first commands has a mark, and the GPU is executing the others.
     setup.draining.recv().unwrap();
     setup.done.send(()).unwrap();
     while setup.lease.busy_ns.load(SeqCst) == 0 {
@@ -472,7 +472,7 @@ fn a_graph_counts_for_as_many_commands_as_it_has() {
     assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (2, 1));
     drop(inside);
     assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (101, 101));
-    // The next is one command again, and a graph of nothing is one, too.
+    // The next command counts as one again, and so does an empty graph.
     weigh(1);
     drop(setup.gate.enter());
     let inside = setup.gate.enter();
@@ -484,7 +484,7 @@ fn a_graph_counts_for_as_many_commands_as_it_has() {
 #[test]
 fn a_gate_is_open_without_other_waiters_and_a_kernel_limit() {
     let setup = Setup::new();
-    // The gate's thread may wait for passed commands, once for each at most, before it sees the next grant.
+    // The gate's thread may wait for commands that have passed, once for each, before it sees the next grant.
     for _ in 0..4 {
         setup.done.send(()).unwrap();
     }
@@ -502,7 +502,7 @@ fn a_gate_is_open_without_other_waiters_and_a_kernel_limit() {
         passed.send(()).unwrap();
         is_open
     });
-    // A turn may be over before the thread is there.
+    // A turn may end before the thread runs.
     setup.turns(4, &has_passed);
     assert!(!is_open.join().unwrap());
 }
@@ -512,7 +512,7 @@ fn pitfall_88_a_mark_covers_earlier_work_only_without_work_of_others() {
     let setup = Setup::new();
     let work = &setup.gate.work;
     work.makes_marks.store(true, SeqCst);
-    // No mark of the gate's own.
+    // The gate makes no mark of its own.
     setup.lease.grant.store(4 | grant::OPEN, SeqCst);
     setup.gate.live.store(4 | grant::OPEN, SeqCst);
     let inside = setup.gate.enter();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The backend's descriptors, which hold each other, and the execution of plans.
+//! The backend's descriptors, which refer to each other, and the execution of plans.
 //!
-//! A variant pack holds addresses of device memory, except for tensors that an operation has by value: for those cuDNN
-//! reads the value at a host address. It must not read at an address that the guest chose. Therefore each descriptor's
-//! [`Node`] records the tensors that may be by value in descriptors made of it, and never removes a record. A variant
-//! pack is made here for each execution: values of tensors that the plan may have by value are in memory of this
-//! process, and no others.
+//! A variant pack holds addresses of device memory. The exception are tensors that an operation has by value: for them
+//! cuDNN reads the value at a host address. It must not read at an address that the guest chose. Therefore each
+//! descriptor's [`Node`] records the tensors that may be by value in descriptors made from it, and never removes a
+//! record. The worker makes a variant pack for each execution: the values of tensors that the plan may have by value
+//! are in memory of this process, and no others.
 //!
-//! cuDNN accepts one type of descriptors as another, and descriptors that are not finalised, which change later. This
-//! module passes neither on.
+//! cuDNN accepts a descriptor of one type in place of another, and descriptors that are not finalised, which can still
+//! change. This module passes neither to the library.
 //!
-//! A plan has a text, from which another plan can be made: [`Texts`].
+//! A plan has a text from which another plan can be made: [`Texts`].
 
 use std::{
     collections::{HashMap, hash_map},
@@ -40,15 +40,15 @@ use crate::worker::{
 struct Node {
     /// Its type.
     kind: i32,
-    /// Whether it is finalised: from then on it stays as it is.
+    /// Whether it is finalised. Afterwards it does not change.
     is_final: bool,
-    /// The library's status for the first refused attribute whose answer had no waiter.
+    /// The library's status for the first refused attribute for whose answer no thread waited.
     refused: Option<u32>,
     /// The tensors that may be by value in it.
     values: Values,
-    /// As a tensor: the numbers that it was given, ...
+    /// For a tensor: the ids that were set, ...
     ids: Vec<i64>,
-    /// ... whether it was said to be by value, ...
+    /// ... whether it was set to be by value, ...
     is_by_value: bool,
     /// ... and the type of its elements.
     data: Option<i32>,
@@ -78,7 +78,7 @@ impl Node {
     }
 }
 
-/// The most numbers that a tensor is given, one after the other: a program gives it one.
+/// The maximum number of ids that are set for a tensor, one after the other: a program sets one.
 const MOST_IDS: usize = 64;
 
 /// The backend's descriptors, by id.
@@ -93,7 +93,8 @@ impl Graphs {
         self.nodes.lock()
     }
 
-    /// Takes an id for a descriptor; whether it was free. Of two threads that make descriptors with one id, one fails.
+    /// Reserves an id for a descriptor; returns whether it was free. If two threads make descriptors with one id, one
+    /// of them fails.
     fn begin(&self, id: u64, kind: i32) -> bool {
         match self.all().entry(id) {
             hash_map::Entry::Occupied(_) => false,
@@ -107,8 +108,8 @@ impl Graphs {
         }
     }
 
-    /// The descriptors with these ids, in the order of the ids, each once: locked in this order by every thread. `None`
-    /// if there is none with one of them.
+    /// The descriptors with these ids, each once, in the order of the ids: every thread locks them in this order.
+    /// `None` if one does not exist.
     fn find(&self, ids: impl Iterator<Item = u64>) -> Option<Nodes> {
         let mut ids: Vec<u64> = ids.collect();
         ids.sort_unstable();
@@ -121,7 +122,7 @@ impl Graphs {
     }
 }
 
-/// Descriptors that a call uses.
+/// The descriptors that a call uses.
 struct Nodes(Vec<(u64, Arc<Mutex<Node>>)>);
 
 impl Nodes {
@@ -132,18 +133,18 @@ impl Nodes {
     }
 }
 
-/// Descriptors that no other call uses meanwhile.
+/// Descriptors that are locked for one call.
 struct Locked<'a>(Vec<(u64, MutexGuard<'a, Node>)>);
 
 impl Locked<'_> {
-    /// One of them, if it exists.
+    /// One of the descriptors.
     fn of(&mut self, id: u64) -> &mut Node {
         let at = self.0.binary_search_by_key(&id, |node| node.0);
         &mut self.0[at.expect("it was locked")].1
     }
 }
 
-/// Room for elements that a library reads or writes: aligned for any type, with some surplus.
+/// Memory for elements that a library reads or writes: aligned for any type, with some surplus.
 struct Room(Vec<[u64; 2]>);
 
 impl Room {
@@ -182,7 +183,7 @@ impl Room {
 
 pub fn create(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let (session, id) = (call.session, call.word(1));
-    // Those are made here, for each execution.
+    // The worker makes these itself for each execution.
     let of = words[0] as i32;
     if of == kind::PACK {
         return Ok(status::NOT_SUPPORTED);
@@ -202,13 +203,13 @@ pub fn destroy(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(call.cudnn("cudnnBackendDestroyDescriptor", words))
 }
 
-/// The words that bytes are.
+/// Bytes as words.
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + Clone {
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Refuses a descriptor of another type than an attribute's: the library would take it for one.
+/// Refuses a descriptor whose type is not the attribute's, because the library would accept it.
 fn right_type(name: u64, kind: i32) -> Result<(), u32> {
     match takes(name as i32, kind) {
         Some(true) => Ok(()),
@@ -257,8 +258,8 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
                 count = text.len() as u64;
                 Room::with(&text)
             }
-            // Attributes that name the place of a value on the host, and attributes with another descriptor's whole
-            // contents, which are unknown.
+            // Attributes with the address of a value on the host, and attributes that contain the whole, unknown
+            // contents of another descriptor.
             element::POINTER | element::CHAR => return Err(status::NOT_SUPPORTED),
             element::HANDLE => Room::of(raw_of(Class::CudnnHandle)?.into_iter()),
             element::DESCRIPTOR => {
@@ -289,7 +290,7 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     };
     match set() {
         Ok(()) => Ok(SUCCESS),
-        // The finalisation reports errors of settings without a waiter.
+        // The finalisation reports errors of settings for which no thread waited.
         Err(status) if is_posted as i32 != 0 => {
             let node = nodes.of(id);
             if !node.is_final {
@@ -301,7 +302,7 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     }
 }
 
-/// The most bytes of an attribute that are given back.
+/// The maximum size of a returned attribute in bytes.
 const MOST_BYTES: usize = 1 << 24;
 
 pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
@@ -310,7 +311,7 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     };
     let (session, id) = (call.session, call.word(0));
     let of = of as i32;
-    // Addresses of this process stay in it.
+    // Addresses of this process must not leave it.
     if matches!(of, element::POINTER | element::HANDLE) {
         return Ok(status::NOT_SUPPORTED);
     }
@@ -435,16 +436,16 @@ pub fn finalize(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(status)
 }
 
-/// A variant pack of the library's, with the values to which it points.
+/// A variant pack of the library, with the values to which it points.
 struct HostPack<'a> {
     call: &'a Call<'a>,
     raw: u64,
-    /// They do not move: the library has their addresses.
+    /// The values do not move, because the library has their addresses.
     _values: Vec<[u8; VALUE_BYTES]>,
 }
 
 impl<'a> HostPack<'a> {
-    /// Makes one from an argument's encoding, for a plan.
+    /// Makes a variant pack for a plan from an argument's encoding.
     fn new(call: &'a Call<'a>, at: usize, plan: u64) -> Result<Self, u32> {
         let pack = Pack::read(call.bytes(at)).map_err(|_| status::BAD_PARAM)?;
         let nodes = call.session.graphs.find([plan].into_iter());
@@ -494,8 +495,8 @@ impl Drop for HostPack<'_> {
     }
 }
 
-/// The addresses of a pack's tensors, and the values of those that are here. `None` if one is by value in the pack and
-/// not in the plan, or the other way: the library would take an address of the guest's for one of this process.
+/// The addresses of a pack's tensors, and the values of those that are by value. `None` if a tensor is by value in the
+/// pack but not in the plan, or the reverse: the library would use an address of the guest as one of this process.
 fn places(pack: &Pack, by_value: &Values) -> Option<(Vec<u64>, Vec<[u8; VALUE_BYTES]>)> {
     let mut values = Vec::with_capacity(pack.operands.len());
     let mut addresses = Vec::with_capacity(pack.operands.len());
@@ -503,7 +504,7 @@ fn places(pack: &Pack, by_value: &Values) -> Option<(Vec<u64>, Vec<[u8; VALUE_BY
         addresses.push(match (by_value.bytes(*id), place) {
             (None, Place::Device(address)) => *address,
             (Some(_), Place::Value(bytes)) => {
-                // There is room for all, so none moves.
+                // The capacity suffices for all, so the values do not move.
                 values.push(*bytes);
                 values.last()? as *const _ as u64
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuDNN: functions for which a row of its table is not enough.
+//! cuDNN: functions that need more than a row of its table.
 
 mod backend;
 mod texts;
@@ -14,7 +14,7 @@ pub use backend::Graphs;
 
 use super::{ByHand, Call, Outcome};
 
-/// The parts, by function.
+/// The functions with a part in this file.
 pub const BY_HAND: &[(&str, ByHand)] = &[
     ("cudnnGetVersion", version),
     ("cudnnGetMaxDeviceVersion", version),
@@ -33,7 +33,7 @@ pub const BY_HAND: &[(&str, ByHand)] = &[
         "cudnnGetExecutionPlanWorkspaceSize",
         backend::workspace_size,
     ),
-    // Arrays of one number for each dimension.
+    // Arrays with one number for each dimension.
     ("cudnnSetTensorNdDescriptor", by_dimensions),
     ("cudnnSetTensorNdDescriptorEx", by_dimensions),
     ("cudnnSetFilterNdDescriptor", by_dimensions),
@@ -44,7 +44,7 @@ pub const BY_HAND: &[(&str, ByHand)] = &[
 ];
 
 impl Call<'_> {
-    /// The bytes that came for an argument.
+    /// The bytes of an argument.
     fn bytes(&self, at: usize) -> &[u8] {
         match self.values.get(at) {
             Some(Value::Bytes(bytes, _)) => bytes,
@@ -52,7 +52,7 @@ impl Call<'_> {
         }
     }
 
-    /// Gives an argument's bytes back, if the caller wants them.
+    /// Returns an argument's bytes, if the caller wants them.
     fn answer(&mut self, at: usize, with: Vec<u8>) {
         if let Some(Value::Bytes(bytes, true)) = self.values.get_mut(at) {
             *bytes = with;
@@ -79,18 +79,18 @@ impl Call<'_> {
     }
 }
 
-/// A version as a number; the function returns no status.
+/// A version as a number. The function returns no status.
 fn version(call: &mut Call<'_>, _words: &[u64]) -> Outcome {
     let version = call.cudnn(call.function.operation.name, &[]);
     if version == status::NOT_SUPPORTED {
-        // There is no library: no version has that number.
+        // There is no library: no version has this number.
         return Ok(status::NOT_INITIALIZED);
     }
     call.answer(0, u64::from(version).to_le_bytes().to_vec());
     Ok(SUCCESS)
 }
 
-/// The arrays with one number for each dimension: cuDNN has room for so many.
+/// Checks the length of arrays with one number for each dimension, for which cuDNN has limited room.
 fn by_dimensions(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let function = call.function;
     for kind in function.kinds {
@@ -103,7 +103,7 @@ fn by_dimensions(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(call.call_library(function.operation.name, function.kinds, words))
 }
 
-/// The lengths are those of a batch, which may be long.
+/// The lengths belong to a batch, which may be long.
 fn set_rnn_data(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let batch = words[4] as u32 as usize;
     if batch > MOST_SEQUENCES || call.bytes(6).len() != 4 * batch {
@@ -112,16 +112,16 @@ fn set_rnn_data(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(call.cudnn("cudnnSetRNNDataDescriptor", words))
 }
 
-/// Returns the places of a weight and a bias, and the library's settings of their descriptors: all at once, as programs
-/// ask for all of a network's.
+/// Returns the places of a weight and a bias, and the library's settings of their descriptors, all in one call, because
+/// programs query all weights of a network.
 fn weight_params(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let [handle, rnn, layer, size, space, id, m, b, _] = *words else {
         return Ok(status::INTERNAL_ERROR);
     };
     let mut found = [0_u64; 2];
     let to = &raw mut found as u64;
-    // A caller that wants one of the two has no descriptor for the other, and then there must be no place for its
-    // address.
+    // A caller that wants only one of the two has no descriptor for the other. The library must then get no place for
+    // its address.
     let place = |tensor, to| if tensor == 0 { 0 } else { to };
     let (weight, bias) = (place(m, to), place(b, to + 8));
     let all = [handle, rnn, layer, size, space, id, m, weight, b, bias];
@@ -131,7 +131,7 @@ fn weight_params(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     }
     let mut reply: Vec<u8> = found.iter().flat_map(|word| word.to_le_bytes()).collect();
     for (tensor, address) in [m, b].into_iter().zip(found) {
-        // An entry without an address is empty; a caller may want one of the two alone.
+        // An entry without an address is empty, because a caller may want only one of the two.
         let said = match (tensor, address) {
             (0, _) | (_, 0) => [0; 18],
             _ => match call.tensor(tensor) {
@@ -145,7 +145,7 @@ fn weight_params(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// The labels of a batch, how many each sequence has of them, and how long each is.
+/// The labels of a batch, their number for each sequence, and the length of each sequence.
 struct Sequences {
     labels: Vec<i32>,
     label_lengths: Vec<i32>,
@@ -153,7 +153,7 @@ struct Sequences {
 }
 
 impl Sequences {
-    /// Decodes the number of sequences, the numbers of labels, the lengths, and the labels. `None` for another
+    /// Decodes the number of sequences, the numbers of labels, the lengths, and the labels. `None` for an invalid
     /// encoding.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<4>();
@@ -174,7 +174,7 @@ impl Sequences {
         })
     }
 
-    /// Those of a call, as many as its tensor of probabilities has: the library reads so many.
+    /// The sequences of a call, as many as its tensor of probabilities has: the library reads that many.
     fn of(call: &Call<'_>, at: usize, probabilities: u64) -> Result<Self, u32> {
         let all = Self::read(call.bytes(at)).ok_or(status::BAD_PARAM)?;
         let [_, dimensions, _, batch, ..] = call.tensor(probabilities)?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Texts of cuDNN's plans (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`), from which other plans can be made.
 //!
-//! The library trusts such a text, and the text does not say which tensors are by value. So the worker seals each text
-//! that the library gives: it adds the tensors that may be by value, and a keyed hash of them and the text, as the
-//! first member of the text's JSON object. A text without a valid seal is refused. The key is a file beside the
+//! The library trusts such a text, and the text does not list the tensors that are by value. So the worker seals each
+//! text that the library returns: it adds the tensors that may be by value, and a keyed hash of them and the text, as
+//! the first member of the text's JSON object. A text without a valid seal is refused. The key is a file beside the
 //! driver's cache of the VM. So a program may store texts, and other processes of the VM may use them, as XLA's
 //! persistent cache does. Without that directory, each worker has a key of its own.
 
@@ -20,7 +20,7 @@ use gpgpu_protocol::libraries::cudnn::backend::Values;
 
 use crate::worker::{common::random, start::beside_cache};
 
-/// The name of the file of the key.
+/// The name of the key's file.
 const KEY: &str = "plan-texts.key";
 /// The member that holds the seal, up to its value.
 const MEMBER: &[u8] = b"{\"virtio_gpgpu_seal\":\"";
@@ -28,12 +28,12 @@ const MEMBER: &[u8] = b"{\"virtio_gpgpu_seal\":\"";
 const END: &[u8] = b"\",";
 /// The hexadecimal digits of a hash.
 const DIGITS: usize = 2 * blake3::OUT_LEN;
-/// A worker that has made the file writes the key at once: attempts of another one to read it.
+/// The number of attempts to read the key. A worker that has made the file writes the key immediately.
 const ATTEMPTS: u32 = 20;
 
 type Key = [u8; blake3::KEY_LEN];
 
-/// The maker and verifier of seals.
+/// Makes and verifies seals.
 #[derive(Debug)]
 pub struct Texts {
     /// The file of the key.
@@ -47,7 +47,7 @@ impl Default for Texts {
     }
 }
 
-/// The text up to its last byte that is not NUL: a program may pass the NUL at the end on, or not.
+/// The text up to its last byte that is not NUL, because a program may keep or drop the final NUL.
 fn trimmed(text: &[u8]) -> &[u8] {
     let last = text.iter().rposition(|byte| *byte != 0);
     &text[..last.map_or(0, |last| last + 1)]
@@ -66,7 +66,7 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
     pairs.iter().map(byte).collect()
 }
 
-/// Reads the key, or makes one if there is none.
+/// Reads the key, or makes it if there is none.
 fn key_in(file: &Path) -> io::Result<Key> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -102,7 +102,7 @@ impl Texts {
         }
     }
 
-    /// The key; `None` if there is no secret to be had, and then no seal.
+    /// The key; `None` if there is no source of secrets, in which case texts are not sealed.
     fn key(&self) -> Option<&Key> {
         let key = || {
             key_in(&self.file)
@@ -123,7 +123,7 @@ impl Texts {
         Some(hasher.finalize())
     }
 
-    /// A text of a plan with these tensors, sealed. A text that is no JSON object stays as it is.
+    /// The sealed text of a plan with these tensors. A text that is not a JSON object is returned unchanged.
     pub fn seal(&self, text: &[u8], values: &Values) -> Vec<u8> {
         let values = values.write();
         match (text, self.hash(text, &values)) {
@@ -135,8 +135,8 @@ impl Texts {
         }
     }
 
-    /// The library's text of a sealed one, and the tensors that may be by value; `None` if the seal is missing or
-    /// wrong.
+    /// The library's text of a sealed text, and the tensors that may be by value; `None` if the seal is missing or
+    /// invalid.
     pub fn open(&self, text: &[u8]) -> Option<(Vec<u8>, Values)> {
         let rest = text.strip_prefix(MEMBER)?;
         let digits = rest.iter().position(|byte| *byte == b'"')?;
@@ -144,7 +144,7 @@ impl Texts {
         let (hash, values) = seal.split_at_checked(DIGITS)?;
         let (hash, values) = (blake3::Hash::from_hex(hash).ok()?, from_hex(values)?);
         let text = [b"{", rest.strip_prefix(END)?].concat();
-        // This comparison takes the same time for each wrong hash.
+        // This comparison takes the same time for every wrong hash.
         let is_right = self.hash(&text, &values)? == hash;
         is_right.then_some((text, Values::read(&values).ok()?))
     }
@@ -189,7 +189,7 @@ mod tests {
             assert!(texts.open(&sealed[..at]).is_none(), "{at} bytes");
         }
         assert!(texts.open(TEXT).is_none());
-        // Two lists whose bytes join the text's in different places.
+        // Two lists whose bytes are followed by the text's at different positions.
         let other = texts.seal(TEXT, &Values::default());
         assert!(texts.open(&other).is_some());
         assert_ne!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The bytes of JPEGs: on their way to the library, and back.
+//! The bytes of JPEGs, to and from the library.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::cuda::driver;
 
-/// Makes room for bytes that are sent ahead of a call.
+/// Makes a buffer for bytes that are sent before a call.
 pub fn begin(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     if !(1..=MOST_KEPT).contains(&words[2]) {
         return Err(status::INVALID_PARAMETER);
@@ -42,7 +42,7 @@ pub fn fill(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let at = usize::try_from(words[2]).map_err(|_| status::INVALID_PARAMETER)?;
     with_objects(call, &[], |_, locked| {
         let bytes = locked.own(id)?.bytes.as_mut();
-        // Not once a call has them: the library may read them.
+        // Not after a call has them: the library may read them.
         let bytes = bytes.and_then(Arc::get_mut);
         let bytes = bytes.ok_or(status::INVALID_PARAMETER)?;
         let end = at.checked_add(piece.len());
@@ -52,7 +52,7 @@ pub fn fill(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// The bytes that came with a call, or those that were sent ahead.
+/// The bytes that came with a call, or that were sent before it.
 fn jpeg(call: &mut Call<'_>, locked: &mut Locked<'_>, with: Vec<u8>) -> Step<Arc<Bytes>> {
     let mut kinds = call.function.kinds.iter();
     let more = kinds.position(|kind| *kind == Kind::Object(Class::NvjpegBytes));
@@ -65,7 +65,7 @@ fn jpeg(call: &mut Call<'_>, locked: &mut Locked<'_>, with: Vec<u8>) -> Step<Arc
     found.ok_or(status::INVALID_PARAMETER)
 }
 
-/// The address and the length of bytes, as arguments of the library's.
+/// The address and the length of bytes, as arguments for the library.
 fn place(bytes: &Bytes) -> [u64; 2] {
     [bytes.data.as_ptr() as u64, bytes.data.len() as u64]
 }
@@ -89,7 +89,7 @@ pub fn decode(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
         let [data, length] = place(&bytes);
         let all = [&[words[0], words[1], data, length], &words[4..]].concat();
         let done = host("nvjpegDecode", &all);
-        // The former ones have had their time: the library is done with them, or has a copy.
+        // The previous bytes are no longer needed: the library has finished with them, or has a copy.
         locked.own(state)?.bytes = Some(bytes);
         done
     })
@@ -128,7 +128,7 @@ pub fn parse(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// Decodes a batch. The library reads as many values of each array as the state was told.
+/// Decodes a batch. The library reads as many values of each array as the state's batch size.
 pub fn decode_batch(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let wrong = status::INVALID_PARAMETER;
     let (state, name) = (call.word(1), call.function.operation.name);
@@ -146,7 +146,7 @@ pub fn decode_batch(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     if !has_params {
         params.clear();
     }
-    // The library's pointers: found once more below, with their locks held.
+    // The library's pointers. They are looked up again below, under their locks.
     let named = Named::of(call, &params)?;
     with_objects(call, &params, |call, locked| {
         let bytes = jpeg(call, locked, with)?;
@@ -154,7 +154,7 @@ pub fn decode_batch(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
         if own.batch != batch.images.len() || batch.total() != Some(bytes.data.len() as u64) {
             return Err(wrong);
         }
-        // A state that was once told more may have more to look at.
+        // A state that once had a larger batch may read that many.
         let most = own.most.max(own.batch);
         let (mut data, mut lengths) = (vec![0_u64; most], vec![0_u64; most]);
         let mut destinations = vec![[0_u64; IMAGE_WORDS]; most];
@@ -185,7 +185,7 @@ pub fn decode_batch(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// Tells the length of the encoded JPEG, or gives a piece of it, once the GPU has done its part.
+/// Returns the length of the encoded JPEG, or a piece of it, once the GPU has done its part.
 pub fn retrieve(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let (state, room, from) = (call.word(1), words[2], words[3]);
     let is_wanted = matches!(call.values.last(), Some(Value::Bytes(_, true)));
@@ -202,7 +202,7 @@ pub fn retrieve(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
             if !is_wanted {
                 return answer(call, length, &[]);
             }
-            // The library may write it whole, whatever it is told.
+            // The library may write the whole JPEG, whatever length it is told.
             let mut bytes = call.session.jpegs.room(length)?;
             let mut given = room.min(length);
             ask(bytes.data.as_mut_ptr() as u64, &mut given)?;
@@ -230,7 +230,7 @@ pub fn retrieve(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// Gives the length of an encoded JPEG, and a piece of it.
+/// Returns the length of an encoded JPEG, and a piece of it.
 fn answer(call: &mut Call<'_>, length: u64, piece: &[u8]) -> Step<()> {
     for (kind, value) in call.function.kinds.iter().zip(&mut call.values) {
         match (kind, value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory of nvJPEG. The library allocates by functions of this file, so what it takes is charged, and what it pins is
-//! bounded: a guest chooses the sizes of JPEGs and of buffers.
+//! Memory of nvJPEG. The library allocates by functions of this file, so its memory is charged, and its pinned memory
+//! is limited: a guest chooses the sizes of JPEGs and of buffers.
 
 use std::{
     collections::HashMap,
@@ -24,16 +24,16 @@ use crate::{
     },
 };
 
-/// The most bytes of memory of the host that the library pins for a client.
+/// The maximum amount of host memory that the library pins for a client, in bytes.
 const MOST_PINNED: u64 = 2 << 30;
 
-/// The multiple of bytes that small allocations take.
+/// The unit of small allocations in bytes.
 const SMALLEST: u64 = 512;
 
 /// `cudaErrorMemoryAllocation`, for the library.
 const NO_MEMORY: c_int = 2;
 
-/// Bytes that a client has of something.
+/// The bytes that a client has of a limited resource.
 #[derive(Debug, Clone, Default)]
 pub struct Budget(Arc<AtomicU64>);
 
@@ -45,7 +45,7 @@ pub struct Taken {
 }
 
 impl Budget {
-    /// Takes so many bytes, if there are no more than `most` then.
+    /// Takes bytes, if the total is at most `most` afterwards.
     pub fn take(&self, bytes: u64, most: u64) -> Option<Taken> {
         let add = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= most);
         let added = (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
@@ -83,14 +83,14 @@ struct Memory {
     charges: &'static Charges,
     /// The GPU.
     device: CUdevice,
-    /// The context that the memory goes with.
+    /// The context with which the memory ends.
     home: u64,
     pins: Budget,
-    /// What is pinned, by address.
+    /// Pinned memory, by address.
     pinned: Mutex<HashMap<u64, Taken>>,
 }
 
-/// The allocators of a handle. The library has their addresses as long as the handle and its objects live.
+/// The allocators of a handle. The library has their addresses as long as the handle and its objects exist.
 #[derive(Debug)]
 pub struct Allocators {
     device: Box<Allocator>,
@@ -104,7 +104,7 @@ unsafe impl Send for Allocators {}
 unsafe impl Sync for Allocators {}
 
 impl Allocators {
-    /// Those of a handle on a GPU, whose memory goes with a context.
+    /// The allocators of a handle on a GPU, whose memory ends with a context.
     pub fn new(
         device_memory: &'static DeviceMemory,
         charges: &'static Charges,
@@ -134,28 +134,29 @@ impl Allocators {
         }
     }
 
-    /// The address of the allocator for memory of the GPU.
+    /// The address of the allocator of GPU memory.
     pub fn device(&self) -> u64 {
         &raw const *self.device as u64
     }
 
-    /// The address of the allocator for memory of the host.
+    /// The address of the allocator of host memory.
     pub fn pinned(&self) -> u64 {
         &raw const *self.pinned as u64
     }
 
-    /// The handle is gone with a context that the memory does not go with: what is pinned stays, and counts.
+    /// Handles a handle that has ended with a context other than that of the memory: pinned memory remains, and is
+    /// counted.
     pub fn lose(&self) {
         self.memory.pinned.lock().drain().for_each(std::mem::forget);
     }
 
-    /// The context that the memory goes with.
+    /// The context with which the memory ends.
     pub fn home(&self) -> u64 {
         self.memory.home
     }
 }
 
-/// Gives `body` the memory behind a pointer of the library's, and turns its result into the library's.
+/// Calls `body` with the memory behind a pointer of the library, and converts its result for the library.
 fn with(memory: *mut c_void, body: impl FnOnce(&Memory) -> Result<(), CUresult>) -> c_int {
     // SAFETY: the library passes the pointer of its allocator, which lives as long as the handle and its objects.
     match body(unsafe { &*memory.cast::<Memory>() }) {
@@ -164,7 +165,7 @@ fn with(memory: *mut c_void, body: impl FnOnce(&Memory) -> Result<(), CUresult>)
     }
 }
 
-/// The bytes that the driver takes for so many: whole pages for large allocations, while small ones share theirs.
+/// The bytes that the driver takes for an allocation: whole pages for large ones, while small ones share pages.
 fn charged(bytes: u64) -> Option<u64> {
     match bytes >= GRANULE / 2 {
         true => bytes.checked_next_multiple_of(GRANULE),
@@ -188,7 +189,7 @@ extern "C" fn allocate(
                 unsafe { driver::cuMemAlloc_v2(to, size) }
             };
             allocate(&mut address).or_else(|_| {
-                // Memory that is only kept for the client's next allocation.
+                // Returns memory that is only kept for the client's next allocation.
                 memory.device_memory.give_kept(memory.device);
                 allocate(&mut address)
             })?;
@@ -212,7 +213,7 @@ extern "C" fn free(
             return Ok(());
         }
         let address = address as u64;
-        // First: from the moment when it is freed another thread may have the same address.
+        // First: as soon as the memory is freed, another thread may get the same address.
         let charge = memory.charges.take(Owner::Allocation(address));
         // SAFETY: the library frees what `allocate` gave it, once.
         let freed = unsafe { driver::cuMemFree_v2(address) };
@@ -253,8 +254,9 @@ extern "C" fn unpin(
             return Ok(());
         }
         let taken = memory.pinned.lock().remove(&(address as u64));
-        // The library means a free in the stream's order, and work there may still read the memory. Memory of the
-        // device the driver frees behind all work of its context by itself. SAFETY: no arguments.
+        // The library expects a free in the stream's order, and work there may still read the memory. For device
+        // memory, the driver itself waits for all work of its context.
+        // SAFETY: no arguments.
         let waited = unsafe { driver::cuCtxSynchronize() };
         // SAFETY: the library frees what `pin` gave it, once.
         let freed = unsafe { driver::cuMemFreeHost(address) }.and(waited);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! nvJPEG's part of the worker: JPEGs are bytes of the request, which live as long as the library may read them
-//! ([`jpegs`]); objects live as long as another one leads to them ([`objects`]); and the library allocates by the
-//! worker's functions ([`memory`]).
+//! nvJPEG's part of the worker. JPEGs are bytes of the request, which live as long as the library may read them
+//! ([`jpegs`]). Objects live as long as another one points to them ([`objects`]). The library allocates by the worker's
+//! functions ([`memory`]).
 
 mod jpegs;
 mod memory;
@@ -24,7 +24,7 @@ use objects::{Locked, Named, Object, Step, host};
 
 macro_rules! parts {
     ($($name:ident: $part:expr;)*) => {
-        /// The functions that have a part here.
+        /// The functions with a part in this file.
         pub const BY_HAND: &[(&str, ByHand)] = &[$((stringify!($name), |call, words| {
             let part: fn(&mut Call<'_>, &[u64]) -> Step<()> = $part;
             Ok(part(call, words).err().unwrap_or(SUCCESS))
@@ -112,28 +112,28 @@ parts! {
     nvjpegDecodeJpegDevice: plain;
 }
 
-/// The most threads of the host that decode a batch, whatever the guest asks for.
+/// The maximum number of host threads that decode a batch, whatever the guest requests.
 const MOST_THREADS: u64 = 16;
 
-/// The beginning of the names of functions that parse into a stream.
+/// The start of the names of functions that parse into a stream.
 const PARSE: &str = "nvjpegJpegStreamParse";
 
-/// The most rows or columns of a JPEG.
+/// The maximum number of rows or columns of a JPEG.
 const MOST_SIDE: i32 = 65_535;
 
-/// An argument that is an `int`.
+/// An `int` argument.
 fn int(word: u64) -> i32 {
     word as i32
 }
 
-/// Calls a function whose arguments are all in the words, and whose objects no other call uses meanwhile.
+/// Calls a function whose arguments are all words. No other call uses its objects at the same time.
 fn plain(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     with_objects(call, &[], |call, _| {
         host(call.function.operation.name, words)
     })
 }
 
-/// Locks the objects of a call, and others with these ids, for `body`, which calls the library.
+/// Locks the objects of a call, and others with these ids, during `body`, which calls the library.
 fn with_objects<T>(
     call: &mut Call<'_>,
     others: &[u64],
@@ -146,7 +146,7 @@ fn with_objects<T>(
     }
     let old = locked.connect();
     let done = body(call, &mut locked);
-    // The library has let go of them now.
+    // The library no longer uses them now.
     drop(locked);
     drop(old);
     done
@@ -191,7 +191,7 @@ fn made(at: u64) -> u64 {
     unsafe { *(at as *const u64) }
 }
 
-/// An object has ended for the guest.
+/// Ends an object for the guest.
 fn end(call: &mut Call<'_>, _: &[u64]) -> Step<()> {
     let (at, _) = call.function.ends().ok_or(status::INTERNAL_ERROR)?;
     call.session.jpegs.remove(call.word(at));
@@ -205,7 +205,7 @@ fn make(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// The same of a decoder, whose backend must be one that takes bytes.
+/// The same for a decoder, whose backend must be one that takes bytes.
 fn make_decoder(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     match DEVICE_BACKENDS.contains(&int(words[1])) {
         true => Err(status::NOT_SUPPORTED),
@@ -213,7 +213,7 @@ fn make_decoder(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     }
 }
 
-/// The same of a buffer, which gets an allocator of its handle's.
+/// The same for a buffer, which gets an allocator of its handle.
 fn make_buffer(
     call: &mut Call<'_>,
     words: &[u64],
@@ -228,7 +228,7 @@ fn make_buffer(
     })
 }
 
-/// Makes an object by `body`, and notes it with those that it was made with.
+/// Makes an object by `body`, and records it with the objects with which it was made.
 fn make_by(
     call: &mut Call<'_>,
     words: &[u64],
@@ -246,9 +246,9 @@ fn make_by(
     Ok(())
 }
 
-/// Sets to which multiple of bytes a handle rounds up what it allocates.
+/// Sets the unit to which a handle rounds up its allocations.
 fn set_padding(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    // The library adds it to sizes.
+    // The library adds it to sizes, so a large value could overflow.
     match words[0] {
         ..=MOST_PADDING => plain(call, words),
         _ => Err(status::INVALID_PARAMETER),
@@ -257,14 +257,14 @@ fn set_padding(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
 
 /// Resizes a buffer.
 fn resize(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    // The library adds to it.
+    // The library adds to it, so a large value could overflow.
     match words[1] {
         size if size >> 48 == 0 => plain(call, words),
         _ => Err(status::ALLOCATOR_FAILURE),
     }
 }
 
-/// Calls a function with a width and a height, which are those of a JPEG.
+/// Calls a function with the width and height of a JPEG.
 fn of_size(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     check_sides(call)?;
     plain(call, words)
@@ -281,7 +281,7 @@ fn check_sides(call: &Call<'_>) -> Step<()> {
     }
 }
 
-/// Tells the size of a component.
+/// Returns the size of a component.
 fn component(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     match int(words[1]) as u32 as usize {
         ..COMPONENTS => plain(call, words),
@@ -289,7 +289,7 @@ fn component(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     }
 }
 
-/// Sets the part of a JPEG that is decoded: a side of -1 is the whole one.
+/// Sets the region of a JPEG that is decoded. A side of -1 is the whole side.
 fn set_region(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let [x, y, width, height] = [1, 2, 3, 4].map(|at| int(words[at]));
     let is_place = |of| (0..=MOST_SIDE).contains(&of);
@@ -300,14 +300,14 @@ fn set_region(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     }
 }
 
-/// The number of images that an argument says.
+/// The number of images in an argument.
 fn images(word: u64) -> Step<usize> {
     let count = usize::try_from(int(word)).ok();
     let count = count.filter(|count| (1..=MOST_IMAGES).contains(count));
     count.ok_or(status::INVALID_PARAMETER)
 }
 
-/// Tells a state the size of its batches.
+/// Sets the batch size of a state.
 fn initialize(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let (count, state) = (images(words[2])?, call.word(1));
     let mut all = words.to_vec();
@@ -316,7 +316,7 @@ fn initialize(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     }
     with_objects(call, &[], |call, locked| {
         let own = locked.own(state)?;
-        // Whatever the library does with the number.
+        // Even if the library fails, it may have stored the number.
         (own.batch, own.most) = (0, own.most.max(count));
         host(call.function.operation.name, &all)?;
         own.batch = count;
@@ -324,7 +324,7 @@ fn initialize(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// Has a state allocate ahead of its batches.
+/// Makes a state allocate memory before its batches.
 fn preallocate(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     let (count, state) = (images(words[2])?, call.word(1));
     check_sides(call)?;
@@ -335,7 +335,7 @@ fn preallocate(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
     })
 }
 
-/// The bytes of an argument, taken out of the call; they stay at their address.
+/// The bytes of an argument, taken out of the call. Their address does not change.
 fn take_bytes(call: &mut Call<'_>, at: usize) -> Vec<u8> {
     match call.values.get_mut(at) {
         Some(Value::Bytes(bytes, _)) => std::mem::take(bytes),

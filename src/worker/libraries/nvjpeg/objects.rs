@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! nvJPEG's objects, and what each of them may still lead the library to.
+//! nvJPEG's objects, and the other objects and bytes that the library may still access through them.
 //!
-//! The library's objects point to each other: a state to the buffers that are attached to it, and to its decoder; all
-//! to their handle. A guest may end them in any order. So an object of the library ends once it has ended for the guest
-//! and no other object keeps it. A parsed stream points to the bytes of its JPEG, which are kept with it, and with the
+//! The library's objects point to each other: a state to its attached buffers and to its decoder; all to their handle.
+//! A guest may destroy them in any order. So an object of the library is destroyed once it has ended for the guest and
+//! no other object keeps it. A parsed stream points to the bytes of its JPEG, which are kept with it, and with the
 //! states that use it.
 
 use std::{
@@ -29,10 +29,10 @@ use crate::{
     worker::{grace, session::Session},
 };
 
-/// The result of a part: the error is the call's status.
+/// The result of a step: the error is the call's status.
 pub type Step<T> = Result<T, u32>;
 
-/// Calls a function of the library, none of which takes floating-point numbers.
+/// Calls a function of the library. None of them takes floating-point numbers.
 pub fn host(name: &'static str, words: &[u64]) -> Step<()> {
     let address = Library::Nvjpeg.symbol(name);
     let address = address.map_err(|_| status::NOT_SUPPORTED)?;
@@ -52,21 +52,21 @@ pub struct Bytes {
     _taken: Taken,
 }
 
-/// The objects of a client, by id, and how much they keep.
+/// The objects of a client, by id, and the amount of memory that they keep.
 #[derive(Debug, Default)]
 pub struct Jpegs {
     all: Mutex<HashMap<u64, Arc<Object>>>,
     kept: Budget,
-    /// Pinned memory of the host.
+    /// Pinned host memory.
     pub pins: Budget,
 }
 
 impl Jpegs {
-    /// Keeps bytes.
+    /// Stores bytes.
     ///
     /// # Errors
     ///
-    /// `ALLOCATOR_FAILURE` if the client has too many.
+    /// `ALLOCATOR_FAILURE` if the client has too many bytes.
     pub fn keep(&self, data: Vec<u8>) -> Step<Bytes> {
         let most = gpgpu_protocol::libraries::nvjpeg::MOST_KEPT;
         let taken = self.kept.take(data.len() as u64, most);
@@ -74,7 +74,7 @@ impl Jpegs {
         Ok(Bytes { data, _taken })
     }
 
-    /// The same of so many zeros, which take no memory before they are written.
+    /// The same with zeros, which occupy no memory before they are written.
     ///
     /// # Errors
     ///
@@ -91,19 +91,19 @@ impl Jpegs {
         self.all.lock().get(&id).cloned()
     }
 
-    /// Notes an object.
+    /// Records an object.
     pub fn insert(&self, id: u64, object: Object) {
         self.all.lock().insert(id, Arc::new(object));
     }
 
-    /// An object has ended for the guest.
+    /// Handles the end of an object for the guest.
     pub fn remove(&self, id: u64) {
         let ended = self.all.lock().remove(&id);
-        // Its end calls the library, without the lock.
+        // Dropping it calls the library, so this is done without the lock.
         drop(ended);
     }
 
-    /// A context has ended. The library is not told of its objects, as of no other library's.
+    /// Handles the end of a context. The library does not destroy its objects, as with all libraries.
     pub fn forget_context(&self, context: u64) {
         let mut all = self.all.lock();
         let gone: Vec<_> = all
@@ -122,7 +122,7 @@ impl Jpegs {
     }
 }
 
-/// An object of the library's.
+/// An object of the library.
 #[derive(Debug)]
 pub struct Object {
     /// Its class.
@@ -133,36 +133,35 @@ pub struct Object {
     pub context: u64,
     /// The allocators of a handle.
     pub allocators: Option<Allocators>,
-    /// The objects that it was made with: they end later.
+    /// The objects with which it was made; they end later.
     pub made_with: Vec<Arc<Object>>,
     /// Its context has ended.
     is_over: AtomicBool,
     own: Mutex<Own>,
 }
 
-/// What a call changes of an object.
+/// The part of an object that calls change.
 #[derive(Debug, Default)]
 pub struct Own {
     /// The bytes that the library may still read.
     pub bytes: Option<Arc<Bytes>>,
-    /// Whether the last JPEG that a stream was given was parsed. If not, the library may have addresses in any former
-    /// one.
+    /// Whether the stream's last JPEG was parsed. If not, the library may have addresses in any previous one.
     pub is_parsed: bool,
-    /// The bytes of tables that it may still read: the last that it has accepted, and those behind them that it has
+    /// The bytes of tables that it may still read: the last ones that it has accepted, and those after them that it has
     /// not.
     pub tables: Vec<Arc<Bytes>>,
-    /// The last object of each class that the library may still use by this one.
+    /// The last object of each class that the library may still access through this one.
     uses: Vec<Arc<Object>>,
-    /// The images of a batch, as a state was told; 0 if it was not.
+    /// The batch size that was set for a state; 0 if none was.
     pub batch: usize,
-    /// The most images that a state was ever told.
+    /// The largest batch size that was ever set for a state.
     pub most: usize,
-    /// An encoded JPEG of which pieces are still to be fetched.
+    /// An encoded JPEG that was not fetched completely.
     pub encoded: Option<Bytes>,
 }
 
 impl Own {
-    /// The library was given tables, and has accepted them or not.
+    /// Records tables that were passed to the library, which may have accepted them.
     pub fn set_tables(&mut self, bytes: Arc<Bytes>, is_accepted: bool) {
         if is_accepted {
             self.tables.clear();
@@ -172,7 +171,7 @@ impl Own {
 }
 
 impl Object {
-    /// A new one.
+    /// A new object.
     pub fn new(class: Class, raw: u64, context: u64) -> Self {
         Self {
             class,
@@ -185,12 +184,12 @@ impl Object {
         }
     }
 
-    /// Gives a new one bytes.
+    /// Stores bytes in a new object.
     pub fn set_bytes(&self, bytes: Bytes) {
         self.own.lock().bytes = Some(Arc::new(bytes));
     }
 
-    /// The function of the library that ends it.
+    /// The library's function that destroys it.
     fn end(&self) -> Option<&'static str> {
         Some(match self.class {
             Class::NvjpegHandle => "nvjpegDestroy",
@@ -206,7 +205,8 @@ impl Object {
         })
     }
 
-    /// Its context has ended, and with it all that it leads to, some of which has ended for the guest before.
+    /// Records that its context has ended, and with it all objects to which it points. Some of these have ended for the
+    /// guest before.
     fn set_over(&self) {
         if !self.is_over.swap(true, Ordering::Relaxed) {
             let own = self.own.lock();
@@ -215,7 +215,7 @@ impl Object {
         }
     }
 
-    /// The order in which objects lead to each other: to those of a lower rank alone, so none leads to itself.
+    /// Its rank. An object points only to objects of a lower rank, so there are no cycles.
     fn rank(&self) -> u8 {
         match self.class {
             Class::NvjpegState | Class::NvjpegEncoderState => 2,
@@ -226,7 +226,7 @@ impl Object {
 }
 
 impl Drop for Object {
-    /// Fields are dropped behind this: the library's object ends before those that it leads to.
+    /// Fields are dropped after this: the library's object ends before those to which it points.
     fn drop(&mut self) {
         let is_over = self.is_over.load(Ordering::Relaxed);
         if let Some(end) = self.end().filter(|_| self.raw != 0 && !is_over)
@@ -237,7 +237,7 @@ impl Drop for Object {
     }
 }
 
-/// The objects that a call names, in the order of their ids, each once: every thread locks them in this order.
+/// The objects of a call, each once, in the order of their ids: every thread locks them in this order.
 pub struct Named {
     all: Vec<(u64, Arc<Object>)>,
     /// The context of all of them.
@@ -245,12 +245,12 @@ pub struct Named {
 }
 
 impl Named {
-    /// Those of a call, and others with these ids. The thread is in their context afterwards.
+    /// The objects of a call, and others with these ids. Their context is current afterwards.
     ///
     /// # Errors
     ///
-    /// `INVALID_PARAMETER` if an argument is NULL that may not be, if there is no such object, or if they are not all
-    /// in one context, with the call's stream.
+    /// `INVALID_PARAMETER` if an argument is NULL that must not be, if an object does not exist, or if they and the
+    /// call's stream are not all in one context.
     pub fn of(call: &Call<'_>, others: &[u64]) -> Step<Self> {
         let wrong = status::INVALID_PARAMETER;
         let mut ids = others.to_vec();
@@ -284,7 +284,7 @@ impl Named {
             }
         }
         if call.function.handle().is_none() {
-            // First: an end of the context that begins from here on waits for this command.
+            // First: an end of the context that begins after this waits for this command.
             grace::set_context(context);
             let entered: Result<(), CUresult> = session.enter(context);
             entered.map_err(|_| wrong)?;
@@ -312,17 +312,17 @@ impl Named {
         self.all.into_iter().map(|(_, object)| object).collect()
     }
 
-    /// Has no other call use them meanwhile. The caller holds the handle's state, which stands for the handle.
+    /// Locks them against other calls. The caller holds the handle's state, which stands for the handle.
     ///
     /// # Errors
     ///
-    /// `INVALID_PARAMETER` if one has ended meanwhile.
+    /// `INVALID_PARAMETER` if one has ended in the meantime.
     pub fn lock(&self, session: &Session) -> Step<Locked<'_>> {
         let objects = self.all.iter();
         let objects = objects.filter(|(_, object)| object.class != Class::NvjpegHandle);
         let locked = objects.map(|(id, object)| (*id, object, grace::lock(&object.own)));
         let locked = Locked(locked.collect());
-        // It may have waited for a lock, and objects may have ended meanwhile.
+        // Objects may have ended while this thread waited for a lock.
         let is_there = |id: u64, object: &Object| {
             let entry = session.objects.entry_of(object.class, id);
             entry.is_some_and(|entry| entry.raw == object.raw && entry.context == object.context)
@@ -334,18 +334,18 @@ impl Named {
     }
 }
 
-/// What objects led to before a call.
+/// The objects to which others pointed before a call. To be dropped after it.
 #[derive(Default)]
 pub struct Old {
     objects: Vec<Arc<Object>>,
     bytes: Vec<Arc<Bytes>>,
 }
 
-/// Objects that no other call uses meanwhile.
+/// Objects that are locked for one call.
 pub struct Locked<'a>(Vec<(u64, &'a Arc<Object>, MutexGuard<'a, Own>)>);
 
 impl Locked<'_> {
-    /// What a call may change of an object.
+    /// The changeable part of an object.
     pub fn own(&mut self, id: u64) -> Step<&mut Own> {
         let found = self.0.iter_mut().find(|(of, ..)| *of == id);
         found
@@ -369,11 +369,11 @@ impl Locked<'_> {
         }
     }
 
-    /// The library may use each of these by the others from now on. Gives what it will not use any more once the call
-    /// is over.
+    /// Records that the library may access each of these through the others from now on. Returns the objects that it no
+    /// longer accesses after the call.
     pub fn connect(&mut self) -> Old {
         let mut old = Old::default();
-        // Few lead to others; a batch may name thousands that do not.
+        // Few objects point to others; a batch may name thousands that do not.
         let leads = |at: &usize| self.0[*at].1.rank() > 0;
         let leading: Vec<usize> = (0..self.0.len()).filter(leads).collect();
         for at in leading {
