@@ -9,10 +9,13 @@
 
 #include "virtio_gpgpu_priv.h"
 
-/* Calls under way that one client may leave; more wait for a fatal signal alone. */
+/*
+ * The maximum number of interrupted calls of a client; further calls wait,
+ * except for a fatal signal.
+ */
 #define GPGPU_MAX_INTERRUPTED	256
 
-/* Waits until no notifier of the client runs, which takes a while. */
+/* Waits until no notifier of the client runs, which may take long. */
 static void gpgpu_client_free_work(struct work_struct *work)
 {
 	struct gpgpu_client *client =
@@ -50,7 +53,7 @@ void gpgpu_client_put(struct gpgpu_client *client)
 	kref_put(&client->ref, gpgpu_client_release);
 }
 
-/* The device has reported the death of the client's worker. Any context. */
+/* Handles the device's report that the client's worker has died. Any context. */
 void gpgpu_client_died(struct gpgpu_client *client)
 {
 	set_bit(GPGPU_CLIENT_DEAD, &client->flags);
@@ -94,8 +97,8 @@ struct gpgpu_request *gpgpu_control_new(struct gpgpu_client *client,
 }
 
 /*
- * Takes note of an answer to OPEN. Called by the thread that waited for it and
- * by the closing work, whichever comes first.
+ * Handles an answer to OPEN. Called by the thread that waited for it and by the
+ * closing work, whichever comes first.
  */
 int gpgpu_client_opened(struct gpgpu_client *client)
 {
@@ -110,7 +113,7 @@ int gpgpu_client_opened(struct gpgpu_client *client)
 	if (request)
 		err = gpgpu_control_answer(request, &status, &id);
 	if (request && !err && status == GPGPU_STATUS_OK) {
-		/* Without memory for the entry, the client misses its events. */
+		/* If there is no memory for the entry, the client misses its events. */
 		if (!id || xa_insert_irq(&device->clients, id, client,
 					 GFP_KERNEL) == -EBUSY) {
 			err = -EIO;
@@ -154,9 +157,10 @@ static bool gpgpu_client_is_let_go(struct gpgpu_client *client)
 }
 
 /*
- * Whether the device, which was reset, may still reach the client's regions. A transport
- * may report a reset as stopped queues: the device then keeps a client whose CLOSE
- * it never had, and the client may write once the queues run again (GPGPU-DEV-65).
+ * Whether the device, which was reset, may still access the client's regions. A
+ * transport may report a reset as stopped queues: the device then keeps a
+ * client whose CLOSE it never got, and the client may write once the queues run
+ * again (GPGPU-DEV-65).
  */
 static bool gpgpu_client_is_in_reach(struct gpgpu_client *client)
 {
@@ -165,8 +169,9 @@ static bool gpgpu_client_is_in_reach(struct gpgpu_client *client)
 }
 
 /*
- * Closes the client as far as possible without waiting. The ends of OPEN, CLOSE and
- * a reset queue it again. Returns whether the client is closed.
+ * Closes the client as far as possible without waiting. The completions of
+ * OPEN, CLOSE and a reset queue this again. Returns whether the client is
+ * closed.
  */
 static bool gpgpu_client_close(struct gpgpu_client *client)
 {
@@ -181,7 +186,7 @@ static bool gpgpu_client_close(struct gpgpu_client *client)
 	gpgpu_queue_purge(control, client);
 	gpgpu_queue_purge(command, client);
 
-	/* Before the look: an OPEN that is done later has this run again. */
+	/* Before the check: an OPEN that completes later queues this again. */
 	gpgpu_queue_collect(control, client);
 	mutex_lock(&client->lock);
 	opening = client->open_request &&
@@ -217,7 +222,7 @@ static bool gpgpu_client_close(struct gpgpu_client *client)
 		       client->id, client->pid);
 	list_for_each_entry_safe(region, next, &client->regions, node) {
 		list_del_init(&region->node);
-		/* Memory that is lost is better than memory that is written to. */
+		/* Leaked memory is better than memory that the device overwrites. */
 		if (!in_reach)
 			gpgpu_region_put(region);
 	}
@@ -240,12 +245,12 @@ static void gpgpu_client_close_work(struct work_struct *work)
 	gpgpu_client_put(client);
 }
 
-/* Something has come about that the closing work may wait for. Any context. */
+/* Queues the closing work after an event for which it may wait. Any context. */
 void gpgpu_client_go_on_closing(struct gpgpu_client *client)
 {
 	gpgpu_client_get(client);
 	if (!queue_work(gpgpu_wq, &client->close_work))
-		/* Never the last: the caller has one. */
+		/* Never the last reference: the caller has one. */
 		gpgpu_client_put(client);
 }
 
@@ -266,7 +271,7 @@ void gpgpu_client_start_close(struct gpgpu_client *client)
 /*
  * A program that waits for the end of a process expects its GPU memory to be
  * free then, but a slow device must not delay that end without limit. The time
- * counts from the start of closing, so a process with several files waits once.
+ * limit starts when closing starts, so a process with several files waits once.
  */
 void gpgpu_client_wait_closed(struct gpgpu_client *client)
 {
@@ -277,8 +282,9 @@ void gpgpu_client_wait_closed(struct gpgpu_client *client)
 }
 
 /*
- * The address space ends: its process has exited or executed another program.
- * The client cannot be used any more, even if another process has the file.
+ * Handles the end of the address space: its process has exited or executed
+ * another program. The client cannot be used any more, even if another process
+ * holds the file.
  */
 static void gpgpu_client_mm_release(struct mmu_notifier *notifier,
 				    struct mm_struct *mm)
@@ -332,7 +338,7 @@ struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device)
 	request = gpgpu_control_new(client, GPGPU_CONTROL_CLOSE,
 				    sizeof(struct gpgpu_wire_control));
 	if (IS_ERR(request)) {
-		/* The device has no client to close. */
+		/* There is no client to close on the device. */
 		set_bit(GPGPU_CLIENT_CLOSING, &client->flags);
 		gpgpu_client_put(client);
 		return ERR_CAST(request);
@@ -347,9 +353,10 @@ struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device)
 }
 
 /*
- * Counts pages that stay pinned while no thread is in a call for them: against
- * RLIMIT_MEMLOCK of the process, as RDMA does, and of its user, as io_uring does,
- * or a process could have its children pin for it. `force`: even above the limit.
+ * Charges pages that stay pinned while no thread is in a call for them: to
+ * RLIMIT_MEMLOCK of the process, as RDMA does, and of its user, as io_uring
+ * does. Otherwise a process could have its children pin for it. `force`: even
+ * above the limit.
  */
 bool gpgpu_charge(struct gpgpu_client *client, unsigned long pages, bool force)
 {
@@ -371,7 +378,7 @@ void gpgpu_uncharge(struct gpgpu_client *client, unsigned long pages)
 	atomic64_sub(pages, &client->mm->pinned_vm);
 }
 
-/* Makes this client the one of its process that has a call over the limit. */
+/* Makes this client the one of its process that may have a call above the limit. */
 static bool gpgpu_client_may_be_over(struct gpgpu_client *client)
 {
 	struct gpgpu_device *device = client->device;
@@ -390,9 +397,9 @@ static bool gpgpu_client_may_be_over(struct gpgpu_client *client)
 }
 
 /*
- * Whether one more call may be interrupted, with so many pages pinned; if so, it
- * counts until gpgpu_interrupt_over(), and the pages are charged. A call with a
- * thread in it pins without a charge. Threads do not bound the number of
+ * Whether one more call may be interrupted, with this many pages pinned; if so,
+ * it counts until gpgpu_interrupt_over(), and the pages are charged. A call
+ * with a thread in it pins without a charge. Threads do not limit the number of
  * interrupted calls, so all but one of a process need room below the limit.
  */
 bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages,
@@ -413,7 +420,7 @@ no:
 	return false;
 }
 
-/* The call was taken up again, or given up. */
+/* Handles an interrupted call that was resumed or given up. */
 void gpgpu_interrupt_over(struct gpgpu_client *client, bool over)
 {
 	if (over)

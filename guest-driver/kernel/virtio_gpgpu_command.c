@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Chains on the command queue, and submissions: one chain each. */
+/* Chains on the command queue, and submissions of one chain each. */
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
 #include "virtio_gpgpu_priv.h"
 
 /*
- * Builds a chain, which takes over the pinned pages, also on failure. The caller
+ * Builds a chain, and takes over the pinned pages, also on failure. The caller
  * fills in the stream.
  */
 struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
@@ -70,8 +70,8 @@ put:
 }
 
 /*
- * Reads the answer of a chain that is done, and hands over the data that comes
- * with it. The answer's bytes follow the head of the request's writable part.
+ * Reads the answer of a completed chain, and copies its data to the caller. The
+ * answer's bytes follow the header of the request's writable part.
  */
 int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes)
 {
@@ -88,7 +88,7 @@ int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes)
 	if (*bytes > request->answer_bytes ||
 	    *bytes > request->used - sizeof(*header))
 		return -EIO;
-	/* A call that failed wrote no data: the caller's memory stays as it is. */
+	/* A failed call wrote no data: the caller's memory stays unchanged. */
 	if (*status == GPGPU_STATUS_OK && request->used > out_start)
 		out = min(request->used - out_start, request->out_copied);
 	if (copy_to_user(request->out_ptr, (void *)header + out_start, out))
@@ -156,14 +156,17 @@ static struct gpgpu_request *gpgpu_submit_new(struct gpgpu_client *client,
 }
 
 /*
- * Leaves a submission that the device holds, because of a signal, so that the
- * caller can take it up again. Returns 0 if it has to be waited for instead.
+ * Leaves a submission that the device has, because of a signal, so that the
+ * caller can resume it. Returns 0 if the caller has to wait for it instead.
  */
 static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 				  struct gpgpu_request *request,
 				  struct gpgpu_submit __user *user)
 {
-	/* An interrupted call is charged, and its pages are not ours any more. */
+	/*
+	 * The pages of an interrupted call are charged, and no longer belong to
+	 * this thread.
+	 */
 	unsigned long pages = request->left ? 0 : gpgpu_request_pages(request);
 	bool over;
 	u32 token;
@@ -178,7 +181,7 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 		goto over;
 	if (!put_user(token, &user->token))
 		return -ERESTARTSYS;
-	/* Another thread may have guessed the token and taken it. */
+	/* Another thread may have guessed the token and resumed the call. */
 	if (!xa_erase(&client->interrupted, token))
 		return -EFAULT;
 over:
@@ -234,7 +237,7 @@ long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp)
 	if (err && gpgpu_request_cancel(request))
 		goto put;
 	if (request->nowait) {
-		/* It is queued, signal or no signal, unless it failed at once. */
+		/* It is queued in spite of a signal, unless it failed immediately. */
 		err = READ_ONCE(request->error);
 		if (!err && (put_user(GPGPU_STATUS_OK, &user->status) ||
 			     put_user(0, &user->answer_bytes)))

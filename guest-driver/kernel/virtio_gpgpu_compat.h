@@ -46,7 +46,7 @@ static inline int gpgpu_find_vqs(struct virtio_device *vdev, unsigned int count,
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
 
-/* A pin of the kind that may last refuses such pages. */
+/* A long-term pin refuses such pages. */
 static inline bool gpgpu_any_written_back(struct page **pages, int count)
 {
 	return false;
@@ -63,7 +63,7 @@ static inline bool gpgpu_is_written_back(struct page *page)
 
 	if (folio_test_anon(folio))
 		return false;
-	/* A mapping stays for as long as the lock is held. */
+	/* The mapping cannot change while the lock is held. */
 	folio_lock(folio);
 	mapping = folio_test_swapcache(folio) ? NULL : folio_mapping(folio);
 	if (mapping)

@@ -11,13 +11,16 @@
 #include "virtio_gpgpu_compat.h"
 #include "virtio_gpgpu_priv.h"
 
-/* Buffers that the event queue is kept filled with, if its size allows. */
+/* The number of buffers in the event queue, if its size allows. */
 #define GPGPU_NUM_EVENTS	64u
 
-/* Descriptors of a chain that carries a block of data, beside those of its pages. */
+/*
+ * The number of descriptors of a chain with a block of data, without those of
+ * its pages.
+ */
 #define GPGPU_OVERHEAD		8u
 
-/* The bounds on one request's allocations, whatever a device offers. */
+/* Limits of one request's allocations, whatever the device offers. */
 #define GPGPU_MAX_STREAM_BYTES	((u32)SZ_1M)
 #define GPGPU_MAX_DATA_BYTES	((u64)SZ_64M)
 #define GPGPU_MAX_RUNS		((u32)SZ_1M)
@@ -96,7 +99,7 @@ static void gpgpu_event_callback(struct virtqueue *vq)
 	bool notify = false;
 	u32 used;
 
-	/* As for the other queues: the device is notified without the lock. */
+	/* As with the other queues, the device is notified without the lock. */
 	rcu_read_lock();
 	spin_lock_irqsave(&device->event_lock, flags);
 	if (device->events_stopped)
@@ -117,7 +120,7 @@ unlock:
 	rcu_read_unlock();
 }
 
-/* The caller holds `life`, which keeps the virtqueue. */
+/* The caller holds `life`, which protects the virtqueue. */
 static void gpgpu_events_start(struct gpgpu_device *device)
 {
 	unsigned int i, count;
@@ -138,8 +141,9 @@ static void gpgpu_events_start(struct gpgpu_device *device)
 }
 
 /*
- * Reads the configuration, a field at a time: a virtual machine monitor may
- * ask its back end anew for every single access. Files may be in use meanwhile.
+ * Reads the configuration field by field: a virtual machine monitor may query
+ * its back end again for every single access. Files may be in use at the same
+ * time.
  */
 static int gpgpu_read_config(struct gpgpu_device *device)
 {
@@ -213,7 +217,7 @@ static int gpgpu_start(struct gpgpu_device *device)
 		    (u64)(info->max_segments - GPGPU_OVERHEAD) << PAGE_SHIFT);
 	info->max_block_bytes = block ? rounddown_pow_of_two(block) : 0;
 
-	/* From here on nothing fails: users of the queues can rely on them. */
+	/* From here on nothing can fail: users of the queues rely on them. */
 	device->event_vq = vqs[GPGPU_QUEUE_EVENT];
 	WRITE_ONCE(device->is_reset, false);
 	WRITE_ONCE(device->is_replaced, false);
@@ -238,14 +242,14 @@ static bool gpgpu_client_is_closing(struct gpgpu_client *client)
 	return test_bit(GPGPU_CLIENT_CLOSING, &client->flags);
 }
 
-/* Closed, or not to be ended. */
+/* Whether a client is closed, or must not be ended. */
 static bool gpgpu_client_is_let_be(struct gpgpu_client *client)
 {
 	return completion_done(&client->closed) ||
 	       !gpgpu_client_is_closing(client);
 }
 
-/* Ending, or nothing that a device can know of. */
+/* Whether a client is ending, or was never known to a device. */
 static bool gpgpu_client_is_of_no_device(struct gpgpu_client *client)
 {
 	return gpgpu_client_is_closing(client) ||
@@ -270,7 +274,7 @@ gpgpu_find_client(struct gpgpu_device *device,
 	return found;
 }
 
-/* Resets the device. Nothing reaches a virtqueue or guest memory afterwards. */
+/* Resets the device. Afterwards it accesses neither virtqueues nor guest memory. */
 static void gpgpu_reset(struct gpgpu_device *device)
 {
 	unsigned long flags;
@@ -291,7 +295,7 @@ static void gpgpu_reset(struct gpgpu_device *device)
 	WRITE_ONCE(device->is_reset, true);
 }
 
-/* Has the clients end for which `is_past` does not hold. */
+/* Starts the end of the clients for which `is_past` does not hold. */
 static void gpgpu_start_closing(struct gpgpu_device *device,
 				bool (*is_past)(struct gpgpu_client *client))
 {
@@ -303,7 +307,7 @@ static void gpgpu_start_closing(struct gpgpu_device *device,
 	}
 }
 
-/* Waits for the clients that are ending. The device is reset. */
+/* Waits for the clients that are ending. The device must be reset. */
 static void gpgpu_finish_closing(struct gpgpu_device *device)
 {
 	struct gpgpu_client *client;
@@ -327,10 +331,10 @@ static void gpgpu_stop(struct gpgpu_device *device)
 	WRITE_ONCE(device->is_out, true);
 	gpgpu_start_closing(device, gpgpu_client_is_closing);
 	if (device->is_reset) {
-		/* gpgpu_restore() has failed: there are no queues, but a status. */
+		/* gpgpu_restore() has failed: there are no queues, only a status. */
 		virtio_reset_device(device->vdev);
 	} else {
-		/* A device that is still there lets go in its own order. */
+		/* A device that still exists releases its clients in its own order. */
 		while ((left = timeout - jiffies) > 0 &&
 		       (client = gpgpu_find_client(device,
 						   gpgpu_client_is_let_be))) {
@@ -343,7 +347,7 @@ static void gpgpu_stop(struct gpgpu_device *device)
 	mutex_unlock(&device->life);
 }
 
-/* Whether another device has taken the place of the one that was started. */
+/* Whether another device has replaced the one that was started. */
 static bool gpgpu_is_replaced(struct gpgpu_device *device)
 {
 	struct virtio_device *vdev = device->vdev;
@@ -352,14 +356,14 @@ static bool gpgpu_is_replaced(struct gpgpu_device *device)
 
 	if (!device->instance)
 		return false;
-	/* A virtual machine monitor whose back end is away may show anything. */
+	/* Without its back end, a virtual machine monitor may return anything. */
 	virtio_cread_le(vdev, struct gpgpu_wire_config, magic, &magic);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, instance, &instance);
 	return magic == GPGPU_MAGIC && instance &&
 	       instance != device->instance;
 }
 
-/* As the core before a probe and after a suspend, for a device that was reset. */
+/* As the core does before a probe and after a suspend, for a device that was reset. */
 static int gpgpu_negotiate(struct virtio_device *vdev)
 {
 	int err;
@@ -376,17 +380,18 @@ static int gpgpu_negotiate(struct virtio_device *vdev)
 }
 
 /*
- * Checks the device. A device that has replaced another knows none of the other's
- * clients and chains: a reset ends these, and sets the device up for new ones
- * (GPGPU-DRV-36). If that fails, the next check tries again: a back end may not be
- * ready yet. May sleep; returns -EINTR if the task was killed meanwhile.
+ * Checks the device. A device that has replaced another one does not know the
+ * other's clients and chains: a reset ends these, and sets the device up for
+ * new ones (GPGPU-DRV-36). If that fails, the next check tries again, because a
+ * back end may not be ready yet. May sleep; returns -EINTR if the task was
+ * killed in the meantime.
  */
 int gpgpu_device_look(struct gpgpu_device *device)
 {
 	struct device *dev = &device->vdev->dev;
 	int err;
 
-	/* The lock's holder may wait for a device that is slow to reset. */
+	/* The lock's holder may wait for a device that resets slowly. */
 	err = mutex_lock_killable(&device->life);
 	if (err)
 		return err;
@@ -427,7 +432,7 @@ static bool gpgpu_queue_is_busy(struct gpgpu_queue *queue)
 	return busy;
 }
 
-/* Looks again while a request waits for the device, or it is not started. */
+/* Checks the device again while a request waits for it, or while it is not started. */
 static void gpgpu_look_work(struct work_struct *work)
 {
 	struct gpgpu_device *device =
@@ -456,9 +461,9 @@ static int gpgpu_validate(struct virtio_device *vdev)
 
 /*
  * The device must not write to the memory of a kernel that is started next, and
- * clients are closed in order. The method that a bus calls at shutdown, or a reset
- * of the device in its place, depends on the kernel and its backports; each of the
- * methods calls this first.
+ * clients must be closed in order. It depends on the kernel and its backports
+ * which method of the bus is called at shutdown, or whether the device is reset
+ * instead; each of the methods calls this first.
  */
 static int gpgpu_reboot(struct notifier_block *notifier, unsigned long event,
 			void *data)
@@ -507,12 +512,12 @@ static int gpgpu_probe(struct virtio_device *vdev)
 		goto put;
 	device->index = err;
 
-	/* No other code knows of the device yet. */
+	/* No other code knows the device yet. */
 	err = gpgpu_start(device);
 	if (err)
 		goto free_index;
 
-	/* The second device and those after it carry a number. */
+	/* From the second device on, the name has a number. */
 	if (device->index)
 		snprintf(device->name, sizeof(device->name), "virtio-gpgpu%d",
 			 device->index);
@@ -554,7 +559,7 @@ static void gpgpu_remove(struct virtio_device *vdev)
 	misc_deregister(&device->misc);
 	unregister_reboot_notifier(&device->reboot);
 	gpgpu_stop(device);
-	/* With the queues stopped, nothing starts it any more. */
+	/* With the queues stopped, nothing queues it again. */
 	cancel_delayed_work_sync(&device->look);
 	ida_free(&gpgpu_ida, device->index);
 	vdev->priv = NULL;
@@ -562,7 +567,10 @@ static void gpgpu_remove(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* A client's state on the host cannot be saved: clients end, new ones work. */
+/*
+ * A client's state on the host cannot be saved: clients end, and new ones can
+ * be opened after the resume.
+ */
 static int gpgpu_freeze(struct virtio_device *vdev)
 {
 	gpgpu_stop(vdev->priv);
@@ -622,7 +630,7 @@ static void __exit gpgpu_exit(void)
 {
 	unregister_virtio_driver(&gpgpu_driver);
 	gpgpu_reap();
-	/* Drains it, with the works that its works queue. */
+	/* Drains it, including the works that its works queue. */
 	destroy_workqueue(gpgpu_wq);
 }
 module_exit(gpgpu_exit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The character device: one client an open file, and its ioctls. */
+/* The character device: one client for each open file, and its ioctls. */
 #include <linux/fs.h>
 #include <linux/module.h>
 #include <linux/poll.h>
@@ -9,7 +9,7 @@
 #include "virtio_gpgpu_priv.h"
 
 /*
- * Queues a control request and waits until it is done. -EINTR: the caller was
+ * Queues a control request and waits for its completion. -EINTR: the caller was
  * killed, and the result of the request is unknown. Any other error: the device
  * never saw it.
  */
@@ -91,7 +91,7 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 		return -EFAULT;
 	if (arg.reserved)
 		return -EINVAL;
-	/* A client of the device that is there, not of one that was. */
+	/* The client must belong to the present device, not to a previous one. */
 	err = gpgpu_device_look(client->device);
 	if (err)
 		return err;
@@ -118,7 +118,7 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 	mutex_unlock(&client->lock);
 
 	err = gpgpu_control(request);
-	/* The closing work takes note of the answer instead. */
+	/* The closing work handles the answer instead. */
 	if (err == -EINTR)
 		goto put;
 	noted = gpgpu_client_opened(client);
@@ -187,13 +187,19 @@ static long gpgpu_ioctl_register(struct gpgpu_client *client,
 	memcpy(message->runs, region->runs,
 	       region->num_runs * sizeof(*region->runs));
 
-	/* In the list before the device hears of it: closing finds it there. */
+	/*
+	 * Added to the list before the device gets the request, so that closing
+	 * finds it.
+	 */
 	mutex_lock(&client->lock);
 	kref_get(&region->ref);
 	list_add_tail(&region->node, &client->regions);
 	mutex_unlock(&client->lock);
 
-	/* Pinned until the client ends, unless the device surely does not reach it. */
+	/*
+	 * Pinned until the client ends, unless the device certainly does not
+	 * access it.
+	 */
 	err = gpgpu_control(request);
 	if (err) {
 		keep = err == -EINTR;
@@ -204,7 +210,10 @@ static long gpgpu_ioctl_register(struct gpgpu_client *client,
 	gpgpu_request_put(request);
 
 	mutex_lock(&client->lock);
-	/* The device has it: to fail for want of memory would be too late. */
+	/*
+	 * The device has registered it: an error for lack of memory would be
+	 * too late.
+	 */
 	if (!err && status == GPGPU_STATUS_OK && !list_empty(&region->node) &&
 	    (!id || xa_insert(&client->regions_by_id, id, region,
 			      GFP_KERNEL | __GFP_NOFAIL)))
@@ -247,7 +256,7 @@ static long gpgpu_ioctl_unregister(struct gpgpu_client *client,
 
 	mutex_lock(&client->lock);
 	region = xa_erase(&client->regions_by_id, arg.region);
-	/* Once the closing work has emptied the list, the entries mean nothing. */
+	/* Once the closing work has emptied the list, its entries are invalid. */
 	if (region && test_bit(GPGPU_CLIENT_CLOSING, &client->flags))
 		region = NULL;
 	if (region)

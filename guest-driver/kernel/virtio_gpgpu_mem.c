@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Memory that the device reaches: kernel buffers, pinned transfers, registrations. */
+/* Memory that the device accesses: kernel buffers, pinned transfers, registrations. */
 #include <linux/mm.h>
 #include <linux/overflow.h>
 #include <linux/sched/mm.h>
@@ -11,10 +11,10 @@
 #include "virtio_gpgpu_compat.h"
 #include "virtio_gpgpu_priv.h"
 
-/* Pages to pin at a time: as many as one page of pointers holds. */
+/* The number of pages to pin at a time: the pointers fill one page. */
 #define GPGPU_PIN_BATCH	(PAGE_SIZE / sizeof(struct page *))
 
-/* Zeroed memory, with the scatterlist that describes it. */
+/* Allocates zeroed memory, with the scatterlist that describes it. */
 int gpgpu_buffer_init(struct gpgpu_buffer *buffer, size_t bytes)
 {
 	unsigned int count, i;
@@ -57,9 +57,10 @@ void gpgpu_buffer_free(struct gpgpu_buffer *buffer)
 
 /*
  * Prepares to pin user memory for the length of an exchange, as direct I/O
- * does. Memory that the device writes to is faulted in for writing first, or
- * the device would write to the kernel's page of zeros; memory that it reads is
- * not, as it may be read-only, and is not worth a copy of a shared page.
+ * does. Memory that the device writes to is faulted in for writing first.
+ * Otherwise the device would write to the kernel's zero page. Memory that the
+ * device reads is not, because it may be read-only, and a copy of a shared page
+ * would be wasted.
  */
 int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
 		      bool written, unsigned int max_nents)
@@ -86,7 +87,7 @@ int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
 	return 0;
 }
 
-/* Unpins pages in no piece yet: they are pinned again when they are needed. */
+/* Unpins pages that are in no piece yet. They are pinned again when they are needed. */
 void gpgpu_pinner_let_go(struct gpgpu_pinner *pinner)
 {
 	if (pinner->count)
@@ -104,8 +105,8 @@ void gpgpu_pinner_free(struct gpgpu_pinner *pinner)
 
 /*
  * Whether a page follows another one in physical memory and in the memory map:
- * runs are unpinned by their first page, and without VMEMMAP a section's map
- * need not follow the map of the section before it.
+ * runs are unpinned by their first page, and without VMEMMAP the map of a
+ * section need not follow the map of the previous section.
  */
 static bool gpgpu_follows(struct page *page, struct page *before)
 {
@@ -135,9 +136,9 @@ static void gpgpu_unpin_runs(struct scatterlist *sgl, unsigned int nents,
 
 /*
  * Pins the next `bytes` bytes, or fewer if one piece can hold no further runs,
- * or before memory that cannot be pinned. Returns -EFAULT if the piece would begin
- * with such memory (a mapping of a device's), which may still be copied.
- * A piece of fewer bytes than are left ends at the end of a page.
+ * or before memory that cannot be pinned. Returns -EFAULT if the piece would
+ * begin with such memory (a mapping of a device), which may still be copied. A
+ * piece that is not the last one ends at the end of a page.
  */
 int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 		    struct gpgpu_pinned *pinned)
@@ -200,7 +201,10 @@ int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 	return 0;
 }
 
-/* Pins memory in one piece: errors as gpgpu_pin_piece(), or -E2BIG for too many runs. */
+/*
+ * Pins memory in one piece: errors as gpgpu_pin_piece(), or -E2BIG for too many
+ * runs.
+ */
 int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
 		  bool written, unsigned int max_nents)
 {
@@ -260,13 +264,13 @@ static void gpgpu_region_release(struct kref *ref)
 	kfree(region);
 }
 
-/* The last one unpins. May sleep. */
+/* Dropping the last reference unpins. May sleep. */
 void gpgpu_region_put(struct gpgpu_region *region)
 {
 	kref_put(&region->ref, gpgpu_region_release);
 }
 
-/* Appends pages to the runs; returns how many of them found room. */
+/* Appends pages to the runs; returns the number of pages that found room. */
 static int gpgpu_region_append(struct gpgpu_region *region, struct page **pages,
 			       int count, u32 max_runs, struct page **last)
 {
@@ -293,11 +297,11 @@ static int gpgpu_region_append(struct gpgpu_region *region, struct page **pages,
 }
 
 /*
- * Pins user memory until the last gpgpu_region_put(). The worker may write to all of
- * it, so it must be memory that the process may write to; read-only memory is
- * replaced by a copy that is the process's own (FOLL_FORCE), which a mapping
- * that is shared with others refuses. So does one of a file that is written back
- * to storage: the file system could not tell when the device writes. Returns
+ * Pins user memory until the last gpgpu_region_put(). The worker may write to
+ * all of it, so the process must be allowed to write to it; read-only memory is
+ * replaced by a private copy of the process (FOLL_FORCE), which fails for a
+ * shared mapping. A mapping of a file that is written back to storage is
+ * refused too: the file system could not tell when the device writes. Returns
  * -E2BIG for more runs than `max_runs`.
  */
 struct gpgpu_region *gpgpu_region_pin(struct gpgpu_client *client, u64 address,

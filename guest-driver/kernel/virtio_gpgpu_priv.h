@@ -2,9 +2,10 @@
 /*
  * The declarations that the files of this driver share.
  *
- * References: a file holds its client; a request holds its client; a client holds
- * its device. The waiter of a request holds it and, while it is queued, so does
- * its queue: memory that the device can reach outlives a killed waiter.
+ * References: a file holds its client; a request holds its client; a client
+ * holds its device. The waiter of a request holds it and, while it is queued,
+ * so does its queue: memory that the device can access outlives a killed
+ * waiter.
  *
  * Locks, outermost first: gpgpu_device.life (a mutex, held across a reset),
  * gpgpu_client.lock (a mutex, never held across a wait for the device),
@@ -119,7 +120,7 @@ struct gpgpu_client {
 	u32 next_paused;
 	atomic_t num_interrupted;	/* of both */
 
-	/* Of the closing work, which never runs twice at a time. */
+	/* For the closing work, which never runs twice at a time. */
 	struct gpgpu_request *close_request;	/* made early: closing must not fail */
 	bool close_sent;
 	bool close_refused;
@@ -129,7 +130,7 @@ struct gpgpu_client {
 	struct completion closed;
 };
 
-/* Kernel memory that a chain carries. */
+/* Kernel memory that is part of a chain. */
 struct gpgpu_buffer {
 	void *data;
 	size_t bytes;
@@ -139,7 +140,7 @@ struct gpgpu_buffer {
 	unsigned int nents;
 };
 
-/* User memory that a chain carries, pinned. */
+/* Pinned user memory that is part of a chain. */
 struct gpgpu_pinned {
 	struct scatterlist *sgl;	/* a run of pages each; NULL: nothing is pinned */
 	unsigned int nents;
@@ -147,7 +148,7 @@ struct gpgpu_pinned {
 	bool written;			/* the device writes to it */
 };
 
-/* A range of user memory that is pinned piece by piece, in its order. */
+/* A range of user memory that is pinned piece by piece, in order. */
 struct gpgpu_pinner {
 	unsigned long next;		/* the first byte that no piece holds yet */
 	unsigned long end;
@@ -212,7 +213,7 @@ struct gpgpu_request {
 	unsigned int num_writable;
 	unsigned int segments;		/* descriptors, without an indirect table */
 
-	/* The places of a command's results. */
+	/* Where a command's results are stored. */
 	void __user *answer_ptr;
 	u32 answer_bytes;
 	void __user *out_ptr;
@@ -224,9 +225,9 @@ struct gpgpu_request {
 };
 
 /*
- * Memory that is pinned for a client's worker. Held by the client's list from
- * before the device hears of it until the device has confirmed that it no
- * longer reaches it.
+ * Memory that is pinned for a client's worker. It is on the client's list from
+ * before the device gets the request until the device has confirmed that it no
+ * longer accesses it.
  */
 struct gpgpu_region {
 	struct kref ref;

@@ -2,15 +2,15 @@
 /*
  * The two virtqueues that carry requests.
  *
- * A request enters its queue's pending list and moves on into the virtqueue
- * when there are descriptors, always under the queue's lock and always oldest
- * first: the device sees requests in this order.
+ * A request enters its queue's pending list, and moves to the virtqueue when
+ * there are descriptors, always under the queue's lock and always oldest first:
+ * the device sees requests in this order.
  *
- * Interrupts are off unless a caller sleeps and none polls the virtqueue. While
- * they are off, each holder of the lock also takes finished requests back, so a
- * stream of submissions without waiters needs no interrupt. While they are on, the
- * interrupt handler does that: Linux disables a line whose interrupts mostly find
- * nothing.
+ * Interrupts are off unless a caller sleeps and no caller polls the virtqueue.
+ * While they are off, each holder of the lock also takes completed requests
+ * back, so a stream of submissions without waiters needs no interrupt. While
+ * they are on, the interrupt handler does that: Linux disables an interrupt
+ * line whose handlers mostly find nothing to do.
  *
  * The lock is held with interrupts off. To bound that time, its holder handles a
  * limited number of requests and segments. A work item does the rest of a pass over
@@ -44,7 +44,7 @@ static unsigned int gpgpu_queue_index(const struct gpgpu_queue *queue,
 	return queue - client->device->queues;
 }
 
-/* The device is done with the request, or never saw it. Queue locked. */
+/* Handles a request that the device has completed, or never got. Queue locked. */
 static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 				 u32 used)
 {
@@ -64,12 +64,12 @@ static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 		queue->sleepers--;
 	}
 	request->used = used;
-	/* Every answer of either queue starts with the status. */
+	/* Every answer of both queues starts with the status. */
 	if (!error && used >= sizeof(*answer))
 		status = le32_to_cpu(answer->status);
 	if (status == GPGPU_STATUS_CLIENT_DEAD)
 		gpgpu_client_died(client);
-	/* A device that never had the client may be in the place of one that had. */
+	/* A device that never had the client may have replaced one that had. */
 	if (status == GPGPU_STATUS_NO_CLIENT)
 		mod_delayed_work(gpgpu_wq, &client->device->look, 0);
 	gpgpu_request_complete(request, error);
@@ -77,9 +77,9 @@ static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 }
 
 /*
- * Whether adding the request would not fail for want of descriptors. If there was no
- * memory for an indirect table, this waits until the chain has room without one:
- * virtqueue_add() would notify the device each time that it fails.
+ * Whether adding the request would succeed with the free descriptors. If there
+ * was no memory for an indirect table, this waits until the chain has room
+ * without one: virtqueue_add() would notify the device after each failure.
  */
 static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
 				 const struct gpgpu_request *request)
@@ -106,7 +106,7 @@ struct gpgpu_pass {
 	bool added;
 };
 
-/* Moves pending requests into the virtqueue. Queue locked and running. */
+/* Moves pending requests to the virtqueue. Queue locked and running. */
 static void gpgpu_queue_push(struct gpgpu_queue *queue, struct gpgpu_pass *pass)
 {
 	struct gpgpu_request *request;
@@ -154,8 +154,9 @@ static bool gpgpu_queue_wants_interrupts(const struct gpgpu_queue *queue)
 }
 
 /*
- * Takes finished requests back and gives the device pending ones.
- * Queue locked and running. Returns whether the device is to be notified.
+ * Takes completed requests back, and makes pending ones available to the
+ * device. Queue locked and running. Returns whether the device has to be
+ * notified.
  */
 static bool gpgpu_queue_service(struct gpgpu_queue *queue)
 {
@@ -182,8 +183,9 @@ static bool gpgpu_queue_service(struct gpgpu_queue *queue)
 }
 
 /*
- * Notifying costs an exit, so it happens without the lock. The RCU read-side
- * section around both keeps the virtqueue: gpgpu_queue_stop() waits for it.
+ * A notification costs a VM exit, so it happens without the lock. The RCU
+ * read-side section around both protects the virtqueue: gpgpu_queue_stop()
+ * waits for it.
  */
 static unsigned long gpgpu_queue_lock(struct gpgpu_queue *queue)
 	__acquires(&queue->lock) __acquires(RCU)
@@ -244,9 +246,9 @@ void gpgpu_queue_init(struct gpgpu_queue *queue)
 
 /*
  * Polls the virtqueue for a while: if interrupts are slow, quick answers arrive
- * much sooner this way. Interrupts are off meanwhile, also for other sleepers, so
- * this must not be preempted. `polling`: the caller is among the queue's pollers
- * already.
+ * much sooner this way. Interrupts are off during that time, also for other
+ * sleepers, so this must not be preempted. `polling`: the caller is already one
+ * of the queue's pollers.
  */
 static void gpgpu_request_poll(struct gpgpu_request *request, bool polling)
 {
@@ -280,8 +282,8 @@ static void gpgpu_request_poll(struct gpgpu_request *request, bool polling)
 }
 
 /*
- * Queues a request behind all that were queued before it. On failure it is done
- * at once. `poll`: the caller has nothing to do but to wait for it.
+ * Queues a request behind all earlier ones. On failure it completes
+ * immediately. `poll`: the caller has nothing to do but to wait for it.
  */
 int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 {
@@ -292,14 +294,14 @@ int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 	unsigned long flags;
 	int err = 0;
 
-	/* On PREEMPT_RT, the lock sleeps. */
+	/* On PREEMPT_RT, the lock may sleep. */
 	poll &= READ_ONCE(gpgpu_poll_us) && !IS_ENABLED(CONFIG_PREEMPT_RT);
 	if (poll)
 		preempt_disable();
 	flags = gpgpu_queue_lock(queue);
 	/*
-	 * Under the lock, so that no chain of a client follows its CLOSE:
-	 * the device may have given the client's number away by then.
+	 * Under the lock, so that no chain of a client follows its CLOSE, after
+	 * which the device may assign the client's number to another one.
 	 */
 	if (queue->stopped ||
 	    (test_bit(GPGPU_CLIENT_CLOSING, &client->flags) &&
@@ -312,7 +314,7 @@ int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 		list_add_tail(&request->node, &queue->pending);
 		list_add_tail(&request->of_client,
 			      &client->queued[gpgpu_queue_index(queue, client)]);
-		/* Before the device could interrupt for it. */
+		/* Before the device can raise an interrupt for it. */
 		queue->pollers += poll;
 		if (gpgpu_queue_wants_interrupts(queue)) {
 			gpgpu_queue_push(queue, &pass);
@@ -332,8 +334,8 @@ int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 }
 
 /*
- * Has the device interrupt when it is done with the request, and has a look at
- * the device while it is not (GPGPU-DRV-35). Queue locked.
+ * Makes the device raise an interrupt when it has completed the request, and
+ * checks the device until then (GPGPU-DRV-35). Queue locked.
  */
 static void gpgpu_request_want_interrupt(struct gpgpu_request *request)
 {
@@ -345,8 +347,9 @@ static void gpgpu_request_want_interrupt(struct gpgpu_request *request)
 }
 
 /*
- * Waits until the request is done (with `nowait`: until it is queued). Returns
- * -ERESTARTSYS if a signal came first: a fatal one, or any if `interruptible`.
+ * Waits until the request is completed (with `nowait`: until it is queued).
+ * Returns -ERESTARTSYS if a signal came first: a fatal one, or any if
+ * `interruptible`.
  */
 int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible)
 {
@@ -370,12 +373,12 @@ int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible)
 	gpgpu_reap();
 	if (interruptible)
 		return wait_for_completion_interruptible(&request->done);
-	/* A device that stalls does not keep the system from being suspended. */
+	/* A device that stalls must not prevent the system from being suspended. */
 	return wait_for_completion_state(&request->done,
 					 TASK_KILLABLE | TASK_FREEZABLE);
 }
 
-/* Takes a request back that the device has not been given. False: too late. */
+/* Takes a request back that was not made available to the device. False: too late. */
 bool gpgpu_request_cancel(struct gpgpu_request *request)
 {
 	struct gpgpu_queue *queue = request->queue;
@@ -392,9 +395,10 @@ bool gpgpu_request_cancel(struct gpgpu_request *request)
 }
 
 /*
- * No thread is in a call for the request any more: its pages, charged already, are
- * released as soon as the device is done with it, even if a thread resumes the
- * call. Called once, by the thread that leaves it.
+ * Records that no thread is in a call for the request any more: its pages,
+ * which are charged already, are released as soon as the device has completed
+ * it, even if a thread resumes the call. Called once, by the thread that leaves
+ * it.
  */
 void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages)
 {
@@ -416,7 +420,7 @@ void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages)
 	gpgpu_reap();
 }
 
-/* The request's thread, which holds it, is killed and drops it. */
+/* The request's thread, which holds a reference, was killed and drops it. */
 void gpgpu_request_give_up(struct gpgpu_request *request)
 {
 	unsigned long pages;
@@ -450,9 +454,9 @@ static bool gpgpu_queue_purge_some(struct gpgpu_client *client,
 }
 
 /*
- * Fails the requests of a closing client that are not in the virtqueue. From here
- * on only its CLOSE enters: threads that saw the client before
- * GPGPU_CLIENT_CLOSING was set have left the lock. May sleep.
+ * Fails the requests of a closing client that are not in the virtqueue. From
+ * here on only its CLOSE is queued: threads that saw the client before
+ * GPGPU_CLIENT_CLOSING was set have released the lock. May sleep.
  */
 void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
@@ -472,7 +476,7 @@ void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client)
 
 /*
  * Takes the requests of a client back as soon as the device returns them: the
- * client wants an interrupt as long as any of its requests is queued.
+ * client needs an interrupt as long as any of its requests is queued.
  */
 void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
@@ -494,7 +498,7 @@ void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client)
 	gpgpu_reap();
 }
 
-/* Nothing touches the virtqueue after this but gpgpu_queue_drop(). */
+/* Afterwards only gpgpu_queue_drop() accesses the virtqueue. */
 void gpgpu_queue_stop(struct gpgpu_queue *queue)
 {
 	unsigned long flags;
@@ -526,12 +530,12 @@ static bool gpgpu_queue_drop_some(struct gpgpu_queue *queue,
 	return dropped == GPGPU_TAKE_REQUESTS;
 }
 
-/* Fails all requests. The queue is stopped and the device reset. May sleep. */
+/* Fails all requests. The queue must be stopped and the device reset. May sleep. */
 void gpgpu_queue_drop(struct gpgpu_queue *queue)
 {
 	unsigned long flags;
 
-	/* No other thread touches the virtqueue of a stopped queue. */
+	/* No other thread accesses the virtqueue of a stopped queue. */
 	while (virtqueue_detach_unused_buf(queue->vq))
 		cond_resched();
 	while (gpgpu_queue_drop_some(queue, &queue->in_flight) ||

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests: their creation and their end.
+ * Requests: their creation and release.
  *
- * The queue drops requests with interrupts off, and freeing a request's resources
- * may take long. So requests without a reference go onto lists, which are emptied
- * where that may sleep.
+ * The queue drops requests with interrupts off, and freeing a request's
+ * resources may take long. So requests without a reference are put on lists,
+ * which are emptied in contexts that may sleep.
  */
 #include <linux/llist.h>
 #include <linux/slab.h>
@@ -20,7 +20,7 @@
 static LLIST_HEAD(gpgpu_dead);
 static LLIST_HEAD(gpgpu_dead_pinned);
 
-/* Requests that were left and are done, each with a reference. */
+/* Requests that were left and have completed, each with a reference. */
 static LLIST_HEAD(gpgpu_left);
 
 static bool gpgpu_request_has_pages(const struct gpgpu_request *request)
@@ -86,7 +86,7 @@ void gpgpu_reap(void)
 		queue_work(gpgpu_wq, &gpgpu_reaper);
 }
 
-/* Has that done soon. Any context. */
+/* Queues gpgpu_reap(). Any context. */
 void gpgpu_reap_later(void)
 {
 	if (!llist_empty(&gpgpu_dead) || !llist_empty(&gpgpu_left) ||
@@ -105,8 +105,8 @@ static void gpgpu_request_release(struct kref *ref)
 }
 
 /*
- * The queue drops its reference: the device is done with the request, or never saw
- * it. Any context.
+ * Drops the queue's reference: the device has completed the request, or never
+ * got it. Any context.
  */
 void gpgpu_request_return(struct gpgpu_request *request)
 {

@@ -2,9 +2,10 @@
 /*
  * Transfers: data of any length, moved by chains of one stream.
  *
- * The data is cut into blocks. A block is pinned and handed to the device while
- * those before it move; when the oldest one ends, its pages are released and the
- * next is pinned. So the number of pinned pages does not depend on the length.
+ * The data is cut into blocks. A block is pinned and passed to the device while
+ * those before it are moved; when the oldest one completes, its pages are
+ * released and the next block is pinned. So the number of pinned pages does not
+ * depend on the length.
  */
 #include <linux/minmax.h>
 #include <linux/sched/signal.h>
@@ -14,10 +15,13 @@
 
 #include "virtio_gpgpu_priv.h"
 
-/* The most blocks of one transfer that are under way at a time. */
+/* The maximum number of blocks of one transfer in flight. */
 #define GPGPU_MAX_BLOCKS	16u
 
-/* The device has something to do while the second block is pinned. */
+/*
+ * The first block is short, so that the device has work while the second one is
+ * pinned.
+ */
 #define GPGPU_FIRST_BLOCK	SZ_512K
 
 struct gpgpu_transfer_state {
@@ -28,7 +32,7 @@ struct gpgpu_transfer_state {
 	bool all_sent;
 	bool scattered;			/* a block ended early: too many runs */
 
-	/* Under way, oldest first, from `first` on, going round. */
+	/* A ring of the blocks in flight, oldest first, beginning at `first`. */
 	struct gpgpu_request *blocks[GPGPU_MAX_BLOCKS];
 	unsigned int first;
 	unsigned int count;
@@ -43,7 +47,7 @@ struct gpgpu_transfer_state {
 	u8 answer[GPGPU_TRANSFER_MAX_BYTES];
 };
 
-/* Abandons blocks in flight: the queue keeps those that the device still holds. */
+/* Abandons blocks in flight: the queue keeps those that the device still has. */
 void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 {
 	struct gpgpu_request *request;
@@ -57,7 +61,7 @@ void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 	kfree(transfer);
 }
 
-/* The same for one that was paused, and is not taken up again. */
+/* The same for a transfer that was paused and is not resumed. */
 void gpgpu_transfer_abandon(struct gpgpu_transfer_state *transfer)
 {
 	gpgpu_interrupt_over(transfer->client, transfer->over);
@@ -90,7 +94,7 @@ gpgpu_transfer_new(struct gpgpu_client *client, const struct gpgpu_transfer *arg
 	if (copy_from_user(transfer->stream, u64_to_user_ptr(arg->stream_ptr),
 			   arg->stream_bytes))
 		goto free;
-	/* Two descriptors are for the buffers of stream and answer. */
+	/* Two descriptors are needed for the buffers of stream and answer. */
 	err = gpgpu_pinner_init(&transfer->pinner, arg->data_ptr,
 				arg->data_bytes,
 				arg->flags & GPGPU_TRANSFER_OUT,
@@ -104,7 +108,7 @@ free:
 	return ERR_PTR(err);
 }
 
-/* The length of the next block. All but the last end at the end of a page. */
+/* The length of the next block. All except the last end at the end of a page. */
 static size_t gpgpu_transfer_block(const struct gpgpu_transfer_state *transfer)
 {
 	const struct gpgpu_pinner *pinner = &transfer->pinner;
@@ -118,15 +122,15 @@ static size_t gpgpu_transfer_block(const struct gpgpu_transfer_state *transfer)
 		return left;
 	stop = round_down(pinner->next + most, PAGE_SIZE);
 	/*
-	 * Huge pages stay whole if that costs a block little. If a block had
-	 * no room for all its runs, there are no huge pages.
+	 * Huge pages are not cut if that makes the block only a little shorter.
+	 * If a block has no room for all its runs, there are no huge pages.
 	 */
 	if (most >= SZ_4M && !transfer->scattered)
 		stop = round_down(stop, SZ_2M);
 	return stop - pinner->next;
 }
 
-/* Hands the next block to the device. */
+/* Passes the next block to the device. */
 static int gpgpu_transfer_send(struct gpgpu_transfer_state *transfer)
 {
 	struct gpgpu_client *client = transfer->client;
@@ -155,7 +159,7 @@ static int gpgpu_transfer_send(struct gpgpu_transfer_state *transfer)
 		transfer->scattered |= pinned.bytes < bytes && pinner->count;
 		bytes = pinned.bytes;
 	} else {
-		/* It is short, or has no pages to pin: it is copied. */
+		/* The block is short, or has no pages to pin, so it is copied. */
 		copy_bytes = max_t(size_t, round_down(copy_bytes, PAGE_SIZE),
 				   PAGE_SIZE);
 		if (bytes > copy_bytes)
@@ -187,7 +191,7 @@ static int gpgpu_transfer_send(struct gpgpu_transfer_state *transfer)
 	return 0;
 }
 
-/* Takes note of how the oldest block ended, unless one before it has failed. */
+/* Records the result of the oldest block, unless an earlier one has failed. */
 static void gpgpu_transfer_note(struct gpgpu_transfer_state *transfer,
 				struct gpgpu_request *request)
 {
@@ -227,7 +231,7 @@ static int gpgpu_transfer_run(struct gpgpu_transfer_state *transfer,
 			transfer->send_err = gpgpu_transfer_send(transfer);
 			cond_resched();
 		}
-		/* Its pages are let go while the device has the next block. */
+		/* Its pages are released while the device has the next block. */
 		if (ended)
 			gpgpu_request_put(ended);
 		ended = NULL;
@@ -243,7 +247,7 @@ static int gpgpu_transfer_run(struct gpgpu_transfer_state *transfer,
 		transfer->count--;
 		ended = request;
 	}
-	/* A block that failed comes before the one that could not be sent. */
+	/* A failed block precedes the one that could not be sent. */
 	if (!transfer->failed)
 		transfer->err = transfer->send_err;
 	return 0;
@@ -255,7 +259,7 @@ gpgpu_transfer_nth(const struct gpgpu_transfer_state *transfer, unsigned int i)
 	return transfer->blocks[(transfer->first + i) % GPGPU_MAX_BLOCKS];
 }
 
-/* As gpgpu_submit_interrupt(). Pages that no block holds yet are let go. */
+/* As gpgpu_submit_interrupt(). Pages that are in no block yet are unpinned. */
 static int gpgpu_transfer_pause(struct gpgpu_transfer_state *transfer,
 				struct gpgpu_transfer __user *user)
 {

@@ -6,9 +6,9 @@
 #include <linux/build_bug.h>
 #include <linux/types.h>
 
-/* The highest ID that PCI can express, until the device has one of its own. */
+/* The largest ID that PCI allows, until the device has an assigned one. */
 #define GPGPU_VIRTIO_ID		63
-/* Under QEMU, which aborts on an ID that it has no name for. */
+/* For QEMU, which aborts on an ID without a name. */
 #define GPGPU_VIRTIO_ID_QEMU	6
 
 #define GPGPU_VERSION		2
@@ -95,7 +95,7 @@ struct gpgpu_wire_command_answer {
 	__le32 answer_bytes;
 };
 
-/* The head of a stream's answer. */
+/* The header of a stream's answer. */
 struct gpgpu_wire_stream_answer {
 	__le32 result;
 	__le32 reserved;
