@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Actions before the GPU receives work, while there are any: memory that both the program and the GPU use is moved to
-//! the GPU.
+//! A hook that runs before the GPU receives work: it moves memory that both the program and the GPU use to the GPU.
 //!
-//! A program without such memory pays one load for each piece of work.
+//! A program without such memory pays one load for each submission of work.
 
 use std::{
     cell::Cell,
@@ -20,17 +19,17 @@ pub type Hook = fn(stream: u64);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets the function to call, once.
+/// Sets the hook, once.
 pub fn set(hook: Hook) {
     let _ = HOOK.set(hook);
 }
 
-/// Says how much there is to be done: with 0, nothing is called.
+/// Sets the number of pending actions: with 0, the hook is not called.
 pub fn want(how_much: usize) {
     WANTED.store(how_much, Ordering::Release);
 }
 
-/// Whether there is an action. A thread that made one necessary has stored this before.
+/// Whether there is a pending action. A thread that has added one has stored this before.
 #[inline]
 pub fn is_wanted() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
@@ -41,8 +40,7 @@ thread_local! {
     static OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets whether this thread's requests from now on are the library's own, which need no action before; returns the
-/// previous value.
+/// Sets whether this thread's further requests are the library's own, which need no hook; returns the previous value.
 pub fn set_own(is_own: bool) -> bool {
     OWN.replace(is_own)
 }
@@ -53,7 +51,7 @@ pub fn is_own() -> bool {
     OWN.get()
 }
 
-/// A stream is about to be given work.
+/// Calls the hook for a stream that is about to receive work.
 #[cold]
 pub fn call(stream: u64) {
     if is_own() {
@@ -64,14 +62,14 @@ pub fn call(stream: u64) {
     }
 }
 
-/// Whether a request may have the GPU use memory. A call of the program itself does not.
+/// Whether a request may make the GPU use memory. A host callback does not.
 pub(crate) const fn uses_memory<R: Request>() -> bool {
     matches!(R::GIVES, Gives::Work)
         && R::OP != request::cuLaunchHostFunc::OP
         && R::OP != request::cuStreamAddCallback::OP
 }
 
-/// A request is about to be sent.
+/// Calls the hook for a request that is about to be sent, if necessary.
 #[inline]
 pub(crate) fn sending<R: Request>(request: &R) {
     if const { uses_memory::<R>() } && is_wanted() {

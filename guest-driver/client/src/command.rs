@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A request as a command of the stream, its answer, and the code for a failure of the device.
+//! Encodes a request as a command, decodes its answer, and maps failures of the device to codes.
 
 use gpgpu_protocol::{
     api::{Operation, Request},
@@ -16,7 +16,7 @@ use crate::{
     transport::Failure,
 };
 
-/// Encodes a request as a command into `stream`, whose old content is dropped.
+/// Encodes a request as a command into `stream`, replacing its content.
 #[inline]
 pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     let mut bytes = std::mem::take(stream);
@@ -28,7 +28,7 @@ pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     put_header(R::OP, stream);
 }
 
-/// Makes a command of encoded arguments in `stream`, whose old content is dropped.
+/// Makes a command from encoded arguments in `stream`, replacing its content.
 pub fn encode_written(operation: &Operation, arguments: &[u8], stream: &mut Vec<u8>) {
     stream.clear();
     stream.extend_from_slice(&[0; size_of::<StreamCommand>()]);
@@ -47,7 +47,7 @@ fn put_header(op: u16, command: &mut [u8]) {
     command[..size_of::<StreamCommand>()].copy_from_slice(header.as_bytes());
 }
 
-/// Whether an answer says that there is text to take.
+/// Whether an answer reports that there is printed text to fetch.
 #[inline]
 pub fn has_output(answer: &[u8]) -> bool {
     let head = StreamAnswer::read_from_prefix(answer);
@@ -77,7 +77,7 @@ pub fn decode<R: Request>(answer: &[u8]) -> Result<(CUresult, Option<R::Reply>)>
     Ok((code, reply))
 }
 
-/// The reply to a call that succeeded; any other has its code.
+/// The reply of a successful call, or the code of a failed one.
 #[inline]
 pub fn reply<T>((result, reply): (CUresult, Option<T>)) -> Result<T> {
     match (result, reply) {
@@ -87,8 +87,8 @@ pub fn reply<T>((result, reply): (CUresult, Option<T>)) -> Result<T> {
     }
 }
 
-/// The code that a program gets when the device, not CUDA, failed. A client whose worker is gone gets one code for
-/// every later call, a code that CUDA itself uses for failures outside of CUDA.
+/// The code for a program when the device, not CUDA, failed. A client whose worker has ended gets one code for every
+/// later call, which CUDA itself uses for failures outside of CUDA.
 #[cold]
 pub fn failed(name: &str, failure: &Failure) -> CUresult {
     let code = match failure {

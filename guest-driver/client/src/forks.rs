@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Forks: after one the child has the parent's connection but must not use it, nor close it: it would speak for the
-//! parent. CUDA does not work in such a child natively either.
+//! Detects forks. A forked child has the parent's connection, but must neither use it nor close it, because that would
+//! act for the parent. Natively, CUDA does not work in such a child either.
 
 use std::sync::{
     Once,
@@ -9,13 +9,13 @@ use std::sync::{
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process was forked off one that watched for that.
+/// Whether this process was forked from one that has called [`watch`].
 #[inline]
 pub fn is_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Watches for forks from now on.
+/// Detects forks from now on.
 pub fn watch() {
     extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);

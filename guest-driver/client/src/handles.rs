@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A library's state of the objects that it made, by their ids.
+//! A library's state of the objects that it has made, by their ids.
 //!
-//! Each thread keeps its last look-up, so a program's frequent calls take no lock.
+//! Each thread caches its last look-ups, so frequent calls take no lock.
 
 use std::{
     cell::RefCell,
@@ -16,9 +16,9 @@ use std::{
 use gpgpu_locks::RwLock;
 use gpgpu_protocol::api::object_kind;
 
-/// The state of an object. Its clone must be cheap: each thread has one of its last look-up.
+/// The state of an object. Its clone must be cheap, because each thread has one for its last look-up.
 ///
-/// A library has two thread-locals for its kind of entry, which cannot be made here for all:
+/// A library has two thread-locals for its kind of entry, which generic code cannot define:
 ///
 /// ```text
 /// thread_local! {
@@ -33,7 +33,7 @@ pub trait Entry: Clone + 'static {
     fn leaving() -> &'static LocalKey<Leaving<Self>>;
 }
 
-/// Ids are numbered by ourselves, so a multiplication spreads them well enough.
+/// Ids are assigned consecutively, so a multiplication distributes them well enough.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -58,7 +58,7 @@ impl Hasher for IdHasher {
 
 type Table<E> = HashMap<u64, E, BuildHasherDefault<IdHasher>>;
 
-/// The number of objects that each thread keeps at hand: a power of two.
+/// The number of objects that each thread caches: a power of two.
 const RECENT: usize = 64;
 
 /// A thread's look-up, and the table's state at that time.
@@ -76,12 +76,12 @@ impl<E> Recent<E> {
     };
 }
 
-/// A thread's last look-up. It has no destructor, because destructors of other thread-locals may call CUDA: [`Leaving`]
-/// cleans up.
+/// A thread's last look-ups. It has no destructor, because destructors of other thread-locals may call CUDA:
+/// [`Leaving`] cleans up.
 pub struct Recents<E>(ManuallyDrop<RefCell<[Recent<E>; RECENT]>>);
 
 impl<E> Recents<E> {
-    /// Nothing yet.
+    /// An empty cache.
     #[expect(clippy::new_without_default, reason = "only ever made by a constant")]
     pub const fn new() -> Self {
         Self(ManuallyDrop::new(RefCell::new(
@@ -90,11 +90,11 @@ impl<E> Recents<E> {
     }
 }
 
-/// Runs at the end of a thread that looked something up, and drops its last look-up.
+/// Drops a thread's last look-ups when the thread ends.
 pub struct Leaving<E: Entry>(PhantomData<fn(E)>);
 
 impl<E: Entry> Leaving<E> {
-    /// For a thread that has nothing at hand yet.
+    /// For a thread without look-ups.
     #[expect(clippy::new_without_default, reason = "only ever made by a constant")]
     pub const fn new() -> Self {
         Self(PhantomData)
@@ -111,19 +111,19 @@ impl<E: Entry> Drop for Leaving<E> {
     }
 }
 
-/// A number for each state of each table: no two tables ever have the same.
+/// A number for each state of each table. No two tables ever have the same.
 static STATES: AtomicU64 = AtomicU64::new(1);
 
-/// A table's state as far as one kind of object is concerned, in a cache line of its own.
+/// A table's state for one kind of object, in a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct State(AtomicU64);
 
-/// The table of objects, by id. Ids are never used twice, so an entry is never another object's.
+/// The table of objects, by id. Ids are never reused, so an entry never belongs to another object.
 #[derive(Debug)]
 pub struct Handles<E> {
     table: RwLock<Table<E>>,
-    /// By kind; another one after something of that kind was forgotten.
+    /// By kind. The value changes after an object of the kind was removed.
     states: [State; 8],
 }
 
@@ -151,9 +151,9 @@ impl<E: Entry> Handles<E> {
         &self.states[usize::from(object_kind(id) >> 4) % 8].0
     }
 
-    /// Notes an object.
+    /// Adds an object.
     pub fn insert(&self, id: u64, object: E) {
-        // The first object gives the table a number of its own.
+        // With the first object the table gets a number of its own.
         let state = self.state(id);
         if state.load(Ordering::Relaxed) == 0 {
             let own = STATES.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl<E: Entry> Handles<E> {
         self.write(|table| table.insert(id, object));
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub fn remove(&self, id: u64) -> Option<E> {
         let removed = self.write(|table| table.remove(&id));
         if removed.is_some() {
@@ -172,7 +172,7 @@ impl<E: Entry> Handles<E> {
         removed
     }
 
-    /// Forgets all objects but those for which `keep` holds.
+    /// Removes all objects for which `keep` does not hold.
     pub fn retain(&self, mut keep: impl FnMut(u64, &E) -> bool) {
         self.write(|table| table.retain(|id, object| keep(*id, object)));
         // The threads' last look-ups may be outdated.
@@ -183,7 +183,7 @@ impl<E: Entry> Handles<E> {
         }
     }
 
-    /// The ids of all objects that `is_one` says are meant.
+    /// The ids of all objects for which `is_one` holds.
     pub fn ids(&self, is_one: impl Fn(u64, &E) -> bool) -> Vec<u64> {
         self.read(|table| {
             let found = table.iter().filter(|(id, object)| is_one(**id, object));
@@ -191,10 +191,10 @@ impl<E: Entry> Handles<E> {
         })
     }
 
-    /// Looks at an object, if it lives.
+    /// Calls `then` with an object, if it exists.
     #[inline]
     pub fn look<T>(&self, id: u64, then: impl FnOnce(&E) -> T) -> Option<T> {
-        // The state is read before the table: an object forgotten meanwhile outdates the look-up.
+        // The state is read before the table, so that the removal of an object in between outdates the cached look-up.
         let state = self.state(id).load(Ordering::Acquire);
         if state == 0 {
             return None;
@@ -202,7 +202,7 @@ impl<E: Entry> Handles<E> {
         let mut then = Some(then);
         let mut apply = |object: &E| then.take().map(|then| then(object));
         let found = E::recents().try_with(|recents| {
-            // A look inside a look goes to the table.
+            // A nested look-up uses the table.
             let mut recents = recents.0.try_borrow_mut().ok()?;
             let recent = &mut recents[(id >> 8) as usize % RECENT];
             if recent.id != id || recent.state != state || recent.object.is_none() {
@@ -224,7 +224,7 @@ impl<E: Entry> Handles<E> {
         apply(&object)
     }
 
-    /// Whether the object lives.
+    /// Whether the object exists.
     #[inline]
     pub fn contains(&self, id: u64) -> bool {
         self.look(id, |_| ()).is_some()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of a guest as a client of the device: the part that all libraries of the guest share.
+//! A guest process as a client of the device: the part that all libraries of the guest share.
 //!
 //! A [`Connection`] sends entries of the API table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel driver's
-//! device file, or a vhost-user socket if there is no VM. Commands that should cost only a few stores go by the
-//! [`ring`]. An error is a `CUresult` ([`ffi`]).
+//! device file, or a vhost-user socket if there is no VM. Commands that must cost only a few stores use the [`ring`].
+//! An error is a `CUresult` ([`ffi`]).
 //!
-//! A library is a `cdylib` that has this crate in it, with a connection, thread tags and a current context of its own.
+//! Each library is a `cdylib` that contains this crate, with its own connection, thread tags and current context.
 
 pub mod before;
 mod command;

@@ -10,15 +10,15 @@ use gpgpu_locks::Mutex;
 /// The severity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing is said.
+    /// No messages.
     Off,
-    /// The program cannot use CUDA, or a function of it, and why.
+    /// The reason why the program cannot use CUDA, or a function of it.
     Error,
-    /// Missing features that the library works without.
+    /// Missing features without which the library works.
     Info,
     /// Every call that fails.
     Debug,
-    /// Every call that waits for the host, too.
+    /// Also every call that waits for the host.
     Trace,
 }
 
@@ -33,13 +33,13 @@ fn threshold() -> Level {
     })
 }
 
-/// Whether messages of this level are said.
+/// Whether messages of this level are logged.
 #[inline]
 pub fn enabled(level: Level) -> bool {
     level <= threshold()
 }
 
-/// Says a message, if its level is asked for.
+/// Logs a message, if its level is enabled.
 #[inline]
 pub fn say(level: Level, message: impl FnOnce() -> String) {
     if enabled(level) {
@@ -47,7 +47,7 @@ pub fn say(level: Level, message: impl FnOnce() -> String) {
     }
 }
 
-/// Says why a function is not carried out, the first time that it is called.
+/// Logs why a function is not supported, the first time that it is called.
 pub fn refuse(function: &'static str, why: &str) {
     static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut named = NAMED.lock();
@@ -56,8 +56,8 @@ pub fn refuse(function: &'static str, why: &str) {
     }
 }
 
-/// Exports functions that are not carried out: `unsupported! { STATUS; name name … }`. Each returns the status, and
-/// names itself the first time that it is called.
+/// Exports unsupported functions: `unsupported! { STATUS; name name … }`. Each returns the status, and logs its name
+/// the first time that it is called.
 #[macro_export]
 macro_rules! unsupported {
     ($status:expr; $($name:ident)*) => {$(

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The output of kernels, on the program's own standard output, and messages of failed assertions, on its standard
+//! Writes the output of kernels to the program's standard output, and messages of failed assertions to its standard
 //! error.
 //!
-//! The host's driver writes it when it waits for the work, not when the GPU has done the work. So from a launch of a
-//! function that may print until a wait for its context, a thread of the worker waits in the driver whenever this
-//! process waits. An answer says whether there is text to take, and the library writes that text before the call
-//! returns.
+//! The host's driver writes the text when it waits for the work, not when the GPU has done the work. So from a launch
+//! of a function that may print until a wait for its context, each wait of this process is a wait of a worker's thread
+//! in the driver. An answer reports whether there is text, and the library writes that text before the call returns.
 
 use std::{
     ffi::c_void,
@@ -19,21 +18,21 @@ use crate::thread;
 /// Stands for more than one context.
 const SEVERAL: u64 = u64::MAX;
 
-/// Pending output, and the right to write it.
+/// The state of pending output, and the lock for writing it.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Launches of functions that may print.
+    /// The number of launches of functions that may print.
     launched: AtomicU64,
-    /// The number of them that were waited for.
+    /// The number of them for which a wait is over.
     waited: AtomicU64,
-    /// The context that they were in, or [`SEVERAL`]; 0 before the first.
+    /// Their context, or [`SEVERAL`]; 0 before the first.
     context: AtomicU64,
-    /// Held while text is taken and put out: it keeps its order.
+    /// Held while text is fetched and written, to keep its order.
     taking: Mutex<()>,
 }
 
 impl Output {
-    /// Something that may print was launched in the current context.
+    /// Records a launch that may print in the current context.
     pub fn launched(&self) {
         let context = thread::current_context();
         let before = self.context.load(Ordering::Relaxed);
@@ -44,12 +43,13 @@ impl Output {
         self.launched.fetch_add(1, Ordering::Release);
     }
 
-    /// The number of launches, for [`Output::waited`] when a wait that begins now is over.
+    /// The number of launches. Pass it to [`Output::waited`] when a wait that begins now is over.
     pub fn mark(&self) -> u64 {
         self.launched.load(Ordering::Acquire)
     }
 
-    /// The current context has done all that was launched before the mark, and the host's driver has waited for it.
+    /// Records that the current context has done all launches before the mark, and that the host's driver has waited
+    /// for it.
     pub fn waited(&self, mark: u64) {
         // With several contexts, the library does not track which has printed.
         if self.context.load(Ordering::Relaxed) == thread::current_context() {
@@ -57,12 +57,12 @@ impl Output {
         }
     }
 
-    /// The right to take text and put it out.
+    /// Locks the fetching and writing of text.
     pub fn take(&self) -> MutexGuard<'_, ()> {
         self.taking.lock()
     }
 
-    /// Waits until the text that other threads have taken is written: it may be from the caller's own work.
+    /// Waits until the text that other threads have fetched is written, because it may belong to the caller's own work.
     #[cold]
     pub fn wait_for_others(&self) {
         drop(self.take());
@@ -80,7 +80,7 @@ unsafe extern "C" {
     static stderr: *mut libc::FILE;
 }
 
-/// Writes text by the C library's streams: behind the program's own output, whatever the buffering.
+/// Writes text to the C library's streams, so that it follows the program's own output with any buffering.
 pub fn put(output: &[u8], error: &[u8]) {
     // SAFETY: both are the C library's, which any thread may use and change nothing but by its own functions.
     let streams = unsafe { [stdout, stderr] };

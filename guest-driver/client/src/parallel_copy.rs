@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies of much memory by several threads: one core moves 10 GB/s or so, a GPU's link several times that.
+//! Copies large memory with several threads: one core copies about 10 GB/s, a fraction of the bandwidth of a GPU's
+//! link.
 //!
-//! The threads start with the first long copy and sleep whenever there is none.
+//! The threads start with the first long copy and sleep otherwise.
 
 use std::{
     sync::{
@@ -16,16 +17,16 @@ use gpgpu_locks::{Condvar, Mutex};
 
 use crate::signals;
 
-/// Shorter copies are not worth waking anybody for.
+/// The minimum size of a copy for which threads are woken.
 const WORTH_IT: usize = 512 << 10;
-/// The bytes that a thread takes at a time.
+/// The number of bytes that a thread copies at a time.
 const CHUNK: usize = 128 << 10;
-/// The most threads beside the caller.
+/// The maximum number of threads in addition to the caller.
 const MAX_HELPERS: usize = 3;
-/// The time for which a thread looks for the next job before it sleeps.
+/// The time for which a thread polls for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// Copies `bytes` bytes, and returns when all are there.
+/// Copies `bytes` bytes, and returns when all are copied.
 ///
 /// # Safety
 ///
@@ -57,22 +58,22 @@ struct Job {
 struct State {
     /// The job, while there are chunks left for helpers.
     job: Option<Job>,
-    /// Tells one job from the next.
+    /// Distinguishes jobs.
     serial: u64,
 }
 
 struct Helpers {
-    /// The process that has the threads: a forked child has none.
+    /// The process of the threads: a forked child has none.
     process: u32,
-    /// Held by the one whose copy it is; others copy by themselves meanwhile.
+    /// Held by the caller whose copy is the job. Other callers copy by themselves in the meantime.
     caller: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
-    /// The serial of the last job, for threads that look without the lock.
+    /// The serial of the last job, for threads that poll without the lock.
     published: AtomicUsize,
     /// The next chunk of the job.
     next: AtomicUsize,
-    /// Helpers that have joined the job and not left it.
+    /// The number of helpers that have joined the job and not left it.
     joined: AtomicUsize,
 }
 
@@ -111,11 +112,11 @@ impl Helpers {
         drop(state);
         self.changed.notify_all();
         self.take_chunks(job);
-        // No helper joins any more; those who have are on their last chunk.
+        // No further helper joins; those that have joined are copying their last chunk.
         self.state.lock().job = None;
         while self.joined.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
-            // Another thread may need this core to get there.
+            // Another thread may need this core to finish.
             if self.joined.load(Ordering::Acquire) > 0 {
                 thread::yield_now();
             }
@@ -139,7 +140,7 @@ impl Helpers {
     fn serve(&self) {
         let mut seen = 0;
         loop {
-            // In a long transfer the next block is not far.
+            // In a long transfer the next block follows soon.
             let start = Instant::now();
             while self.published.load(Ordering::Acquire) as u64 == seen && start.elapsed() < SPIN {
                 std::hint::spin_loop();
@@ -150,7 +151,7 @@ impl Helpers {
             }
             seen = state.serial;
             let Some(job) = state.job else { continue };
-            // Under the lock, so that the caller sees it when it has taken the job away.
+            // Under the lock, so that the caller sees it after it has removed the job.
             self.joined.fetch_add(1, Ordering::Relaxed);
             drop(state);
             self.take_chunks(job);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library's end of the ring: posts cost a few stores, and calls spin on words that the worker or the GPU writes.
+//! The library's end of the ring: posts cost a few stores, and calls poll words that the worker or the GPU writes.
 //!
-//! A thread that waits spins for a while, then sleeps between its looks, and from time to time asks the worker by
-//! the command queue whether its answer can still come. So no thread waits for ever: if the worker is gone, that query
-//! fails.
+//! A thread that waits polls for a while, then sleeps between its checks, and from time to time asks the worker through
+//! the command queue whether its answer can still arrive. So no thread waits for ever: if the worker has ended, that
+//! query fails.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -22,17 +22,17 @@ use gpgpu_protocol::{
 
 use crate::transport::{Failure, Pinned, Transport};
 
-/// The number of pauses of a thread that found the ring full before it looks again: some microseconds.
+/// The number of pauses of a thread that found the ring full before it checks again: some microseconds.
 const FULL_PAUSE: usize = 128;
-/// The time for which a thread waits before it first asks whether there is something to wait for.
+/// The time after which a waiting thread first asks whether the answer can still arrive.
 const FIRST_QUESTION: Duration = Duration::from_millis(25);
-/// The longest time between two such questions.
+/// The maximum interval between two such queries.
 const LAST_QUESTION: Duration = Duration::from_millis(320);
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Ring {
     area: Area<'static>,
-    /// Kept for as long as the process lives: the worker and the GPU write to it.
+    /// Kept as long as the process exists, because the worker and the GPU write to it.
     _pinned: Pinned,
     producer: Brief<State>,
     slots: Mutex<Vec<u32>>,
@@ -55,16 +55,16 @@ struct Place {
 #[derive(Clone, Copy, Default)]
 struct Block {
     taken: bool,
-    /// A copy out of the block that no thread waits for.
+    /// A copy from the block for which no thread waits.
     pending: Option<Ticket>,
 }
 
-/// A request that is under way; by default one that never was.
+/// A request in flight; the default is one that was never sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ticket {
     /// Its slot.
     pub slot: u32,
-    /// The value that says that the slot's words are its own.
+    /// The value that marks the slot's words as belonging to it.
     pub sequence: u32,
     /// The end of its record in the command area.
     pub position: u64,
@@ -73,17 +73,17 @@ pub struct Ticket {
 /// The result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// It is over.
+    /// It is complete.
     Over,
-    /// The worker left the command alone: it goes by the command queue.
+    /// The worker did not execute the command, which has to use the command queue.
     Elsewhere,
-    /// It is over, and its answer is to be fetched by the command queue. The slot is the request's until
+    /// It is complete, and its answer has to be fetched through the command queue. The request keeps the slot until
     /// [`Ring::fetched`].
     Kept,
 }
 
 impl Ring {
-    /// Makes the ring's memory; the worker is yet to be told of it.
+    /// Makes the ring's memory. The worker does not know it yet.
     pub fn new(transport: &dyn Transport) -> Result<Self, Failure> {
         let pinned = transport.allocate(RING_BYTES)?;
         // SAFETY: the memory was allocated in this size, at a page, and is never released.
@@ -107,24 +107,24 @@ impl Ring {
         futex::wake(self.area.sleeping());
     }
 
-    /// The address of the ring.
+    /// The address of the ring's memory.
     pub fn address(&self) -> u64 {
         self.area.at(0) as u64
     }
 
-    /// The number of appended bytes: commands sent in other ways come after them.
+    /// The number of appended bytes. Commands on other paths are ordered after them.
     #[inline]
     pub fn position(&self) -> u64 {
         self.producer.lock().producer.tail()
     }
 
-    /// Whether commands of so many bytes fit a record.
+    /// Whether commands of `bytes` bytes fit into a record.
     #[inline]
     pub fn fits(bytes: usize) -> bool {
         bytes + size_of::<Record>() <= MAX_RECORD_BYTES
     }
 
-    /// The worker [looks again](Producer::relax) when it sleeps.
+    /// Makes the worker [check again](Producer::relax) before it sleeps.
     pub fn relax(&self) {
         self.producer.lock().producer.relax();
     }
@@ -144,7 +144,7 @@ impl Ring {
             .map(drop)
     }
 
-    /// Appends commands whose answer comes to the ticket.
+    /// Appends commands whose answer arrives in the ticket's slot.
     #[inline]
     pub fn request(
         &self,
@@ -157,8 +157,8 @@ impl Ring {
         self.request_in(slot, thread, commands, wake, ask)
     }
 
-    /// The same for commands that may block; `None` while many requests are in flight. So waits leave slots for the
-    /// commands that end them.
+    /// The same for commands that may block; `None` if too many requests are in flight, so that waits leave slots for
+    /// the commands that end them.
     #[inline]
     pub fn request_wait(
         &self,
@@ -226,7 +226,8 @@ impl Ring {
         }
     }
 
-    /// Appends commands without an answer if there is room now: whether the worker sleeps, and the caller must wake it.
+    /// Appends commands without an answer if there is room now; returns whether the worker sleeps, so that the caller
+    /// must wake it.
     #[inline]
     pub fn try_post(&self, thread: u32, commands: &[u8], appended: impl Fn()) -> Option<bool> {
         let place = self.try_append(NO_SLOT, thread, commands, appended)?;
@@ -272,12 +273,13 @@ impl Ring {
         self.slot_free.notify_one();
     }
 
-    /// Waits until the request is over, and takes its answer; `ask` tells whether the worker is done with it.
+    /// Waits until the request is complete, and takes its answer; `ask` returns whether the worker has finished it.
     ///
     /// # Errors
     ///
-    /// The error of `ask`: the slot is then lost, because a late write may still come. `CUDA_ERROR_UNKNOWN` if the
-    /// worker is done with the request and no answer is there: this process has overwritten it, or the record.
+    /// The error of `ask`: the slot is lost in that case, because a late write may still follow. `CUDA_ERROR_UNKNOWN`
+    /// if the worker has finished the request and there is no answer, because this process has overwritten it or the
+    /// record.
     pub fn wait(
         &self,
         ticket: Ticket,
@@ -302,12 +304,12 @@ impl Ring {
         waited
     }
 
-    /// The answer of a request that the worker kept was fetched.
+    /// Frees the slot of a request whose kept answer was fetched.
     pub fn fetched(&self, ticket: Ticket) {
         self.free(ticket.slot);
     }
 
-    /// The result of a request that is over.
+    /// The result of a complete request.
     #[inline]
     fn outcome(&self, ticket: Ticket) -> Option<Waited> {
         let slot = self.area.slot(ticket.slot as usize);
@@ -320,13 +322,13 @@ impl Ring {
         }
     }
 
-    /// Whether the request is over.
+    /// Whether the request is complete.
     #[inline]
     fn is_over(&self, ticket: Ticket) -> bool {
         self.outcome(ticket).is_some()
     }
 
-    /// Takes a data block that is free, or whose copy is over.
+    /// Takes a data block that is free, or whose copy is complete.
     #[inline]
     pub fn take_block(&self) -> Option<u32> {
         let mut blocks = self.blocks.lock();
@@ -343,7 +345,7 @@ impl Ring {
         Some(found as u32)
     }
 
-    /// Gives a block back, at once or when the copy out of it is over.
+    /// Returns a block, immediately or when the copy from it is complete.
     #[inline]
     pub fn give_block(&self, block: u32, pending: Option<Ticket>) {
         self.blocks.lock()[block as usize % BLOCKS] = Block {
@@ -366,7 +368,7 @@ impl Ring {
     }
 }
 
-/// [`Pauses`] with questions.
+/// [`Pauses`] with queries.
 pub struct Patience {
     pauses: Pauses,
     question: Duration,
@@ -382,7 +384,7 @@ impl Patience {
         }
     }
 
-    /// A short pause; `true` if it is time to ask whether there is something to wait for.
+    /// A short pause; `true` if it is time to ask whether the answer can still arrive.
     pub fn pause(&mut self) -> bool {
         let Some(waited) = self
             .pauses

@@ -3,12 +3,11 @@
 
 use std::{io, mem::MaybeUninit, thread};
 
-/// Starts a thread that no signal of the program interrupts: a thread of the library must not be the one that runs the
-/// program's signal handlers.
+/// Starts a thread with all signals blocked: a thread of the library must not run the program's signal handlers.
 ///
 /// # Errors
 ///
-/// The process can have no more threads.
+/// The process cannot start more threads.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     with_all_blocked(|| {
         thread::Builder::new()
@@ -18,7 +17,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> 
     })
 }
 
-/// Runs `body` with all signals blocked in this thread; threads that it starts inherit that.
+/// Runs `body` with all signals blocked in this thread. Threads that it starts inherit that.
 fn with_all_blocked<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The way by which libcuda's sister libraries reach the process's one connection, which is libcuda's.
+//! The interface through which libcuda's sister libraries use libcuda's connection, the only one of the process.
 //!
-//! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this
-//! project's libraries, and versioned: libraries of different age may meet in a process.
+//! libcuda exports [`NAME`], a function that returns an [`Entry`]: a table of C functions. It is private to this
+//! project's libraries, and versioned, because libraries of different versions may be in one process.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -17,13 +17,13 @@ use crate::ffi::Result;
 /// The exported function, of the type [`Get`].
 pub const NAME: &CStr = c"virtio_gpgpu_sisters";
 
-/// The version of [`Entry`]: fields are only ever added at its end.
+/// The version of [`Entry`]. Fields are only ever appended.
 pub const VERSION: u32 = 1;
 
 /// The symbol that libcuda exports.
 pub type Get = extern "C" fn() -> *const Entry;
 
-/// The functions that libcuda has for its sisters.
+/// libcuda's functions for its sisters.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Entry {
@@ -31,15 +31,15 @@ pub struct Entry {
     pub version: u32,
     /// The size of libcuda's own structure, in bytes.
     pub bytes: u32,
-    /// Connects the process if it is not, has a current context made if there is none, and gives the context's id.
+    /// Connects the process if necessary, makes a current context if there is none, and returns the context's id.
     pub context: unsafe extern "C" fn(context: *mut u64) -> CUresult,
     /// An id for a new object of a kind.
     pub new_id: unsafe extern "C" fn(kind: u8, id: *mut u64) -> CUresult,
     /// The id of a stream handle.
     pub stream: unsafe extern "C" fn(stream: CUstream, id: *mut u64) -> CUresult,
-    /// Sends a request that needs no answer: the operation's number, its arguments as they travel, and their length.
+    /// Sends a request that needs no answer: the operation's number, its encoded arguments, and their length.
     pub post: unsafe extern "C" fn(op: u16, arguments: *const u8, bytes: usize) -> CUresult,
-    /// Sends a request and hands its reply to `read`, with `to`, before it returns. The reply has at most [`LONGEST`]
+    /// Sends a request, and calls `read` with its reply and `to` before it returns. The reply has at most [`LONGEST`]
     /// bytes.
     pub call: unsafe extern "C" fn(
         op: u16,
@@ -48,12 +48,12 @@ pub struct Entry {
         read: unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize),
         to: *mut c_void,
     ) -> CUresult,
-    /// `CUDA_SUCCESS` if the host has an operation, `CUDA_ERROR_NOT_SUPPORTED` if not.
+    /// `CUDA_SUCCESS` if the host supports an operation, `CUDA_ERROR_NOT_SUPPORTED` if not.
     pub has: unsafe extern "C" fn(op: u16) -> CUresult,
     /// `CUDA_SUCCESS` if the program sees all devices, in the host's order, `CUDA_ERROR_INVALID_DEVICE` if it has
     /// selected some.
     pub sees_all: unsafe extern "C" fn() -> CUresult,
-    /// As `call`, for a reply of up to `most` bytes, which can be more than an answer holds.
+    /// As `call`, for a reply of up to `most` bytes, which may exceed an answer.
     pub call_for: unsafe extern "C" fn(
         op: u16,
         arguments: *const u8,
@@ -64,22 +64,22 @@ pub struct Entry {
     ) -> CUresult,
 }
 
-/// The most bytes that the arguments or the reply of a library's call have in a command, which also holds headers.
-/// Longer ones travel as data.
+/// The maximum size of the arguments or the reply of a library's call in a command, which also has headers. Longer ones
+/// are sent as data.
 pub const LONGEST: usize = 60 << 10;
 
-/// libcuda, as a sister sees it.
+/// libcuda, for a sister.
 #[derive(Debug, Clone, Copy)]
 pub struct Sister(&'static Entry);
 
 impl Sister {
-    /// The libcuda of this process; `None` if the process has another one than this project's.
+    /// The libcuda of this process; `None` if the process has loaded another libcuda than this project's.
     pub fn find() -> Option<Self> {
-        // Loads libcuda if the program has not, as its runtime would.
+        // Loads libcuda if the program has not, as NVIDIA's runtime does.
         Self::open(0)
     }
 
-    /// The same, but `None` too if the process has loaded none yet.
+    /// The same, but also `None` if the process has not loaded any yet.
     pub fn loaded() -> Option<Self> {
         Self::open(libc::RTLD_NOLOAD)
     }
@@ -120,7 +120,7 @@ impl Sister {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_INITIALIZED` where CUDA cannot be used.
+    /// `CUDA_ERROR_NOT_INITIALIZED` if CUDA cannot be used.
     pub fn new_id(self, kind: u8) -> Result<u64> {
         let mut id = 0;
         // SAFETY: as above.
@@ -140,17 +140,17 @@ impl Sister {
         Ok(id)
     }
 
-    /// Sends a request that needs no answer; an error surfaces at a later call of libcuda.
+    /// Sends a request that needs no answer; a later call of libcuda reports an error.
     ///
     /// # Errors
     ///
-    /// It could not be sent, or the host does not have the operation.
+    /// The request could not be sent, or the host does not support the operation.
     pub fn post(self, operation: &Operation, arguments: &[u8]) -> Result {
         // SAFETY: the bytes live across the call.
         check(unsafe { (self.0.post)(operation.op, arguments.as_ptr(), arguments.len()) })
     }
 
-    /// Sends a request and waits for its reply, of which `read` makes the result.
+    /// Sends a request and waits for its reply, which `read` decodes.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Sister {
         self.call_for(operation, arguments, 0, read)
     }
 
-    /// The same, for a reply that may have so many bytes.
+    /// The same, for a reply of up to `most` bytes.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Sister {
     ///
     /// # Errors
     ///
-    /// As [`Sister::call`]; `CUDA_ERROR_NOT_INITIALIZED` where the process has not initialised CUDA, and in a forked
+    /// As [`Sister::call`]; `CUDA_ERROR_NOT_INITIALIZED` if the process has not initialised CUDA, and in a forked
     /// child.
     pub fn ask<R: Request>(self, request: &R) -> Result<R::Reply> {
         let mut writer = Writer::new();
@@ -229,7 +229,7 @@ impl Sister {
         reply.map_err(|_| CUDA_ERROR_UNKNOWN)
     }
 
-    /// Whether the host has an operation.
+    /// Whether the host supports an operation.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The state of a thread of the program: its tag, its context stack, its buffers.
 //!
-//! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
+//! All functions also work in a thread whose thread-local storage was destroyed (a CUDA call in a destructor).
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,8 +13,8 @@ use gpgpu_protocol::cuda::*;
 
 use crate::ffi::Result;
 
-/// The state of a thread. It outlives the thread's destructors, because a program may call CUDA in one: so no field has
-/// a destructor of its own.
+/// The state of a thread. It remains usable after the thread's destructors, because a program may call CUDA in one. So
+/// no field may have a destructor.
 struct Thread {
     tag: Cell<u32>,
     /// The current context, which is the top of the stack, or 0.
@@ -24,7 +24,7 @@ struct Thread {
     in_callback: Cell<bool>,
 }
 
-/// Dropped when the thread ends: later calls work without it.
+/// Dropped when the thread ends. Later calls work without it.
 struct Buffers {
     answer: RefCell<Vec<u8>>,
     stream: RefCell<Vec<u8>>,
@@ -47,7 +47,7 @@ fn with<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| body(thread)).ok()
 }
 
-/// A number that no other thread of the process has or had.
+/// A number that is unique among all past and present threads of the process.
 #[inline]
 pub fn tag() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -80,7 +80,7 @@ pub fn set_context(context: u64) {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_DEINITIALIZED` in a thread whose storage is gone.
+/// `CUDA_ERROR_DEINITIALIZED` in a thread whose storage was destroyed.
 pub fn push_context(context: u64) -> Result {
     with(|thread| {
         let before = thread.current.replace(context);
@@ -115,13 +115,13 @@ pub fn has(context: u64) -> bool {
     has.unwrap_or(false)
 }
 
-/// Whether the thread runs a host callback, in which CUDA may not be called.
+/// Whether the thread runs a host callback, which must not call CUDA.
 #[inline]
 pub fn in_callback() -> bool {
     with(|thread| thread.in_callback.get()).unwrap_or(false)
 }
 
-/// Says that the thread runs nothing but host callbacks.
+/// Declares that the thread runs only host callbacks.
 pub fn is_for_callbacks() {
     with(|thread| thread.in_callback.set(true));
 }
@@ -133,13 +133,13 @@ pub(crate) fn take_answer_buffer() -> Vec<u8> {
     taken.unwrap_or_default()
 }
 
-/// Gives the buffer back for the thread's next call.
+/// Returns the buffer for the thread's next call.
 #[inline]
 pub(crate) fn return_answer_buffer(buffer: Vec<u8>) {
     let _ = BUFFERS.try_with(|buffers| buffers.answer.replace(buffer));
 }
 
-/// Lends the thread's buffer for commands.
+/// Calls `body` with the thread's buffer for commands.
 #[inline]
 pub(crate) fn with_stream_buffer<T>(body: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let mut buffer = BUFFERS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The GPU's work, and the part of it that a context is known to have done.
+//! Tracks the GPU's work, and the part of it that a context is known to have done.
 
 use std::{
     cell::Cell,
@@ -11,32 +11,32 @@ use gpgpu_protocol::api::{Operation, Property};
 
 use crate::thread;
 
-/// The amount of work that the GPU was given.
+/// The amount of work that was submitted to the GPU.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// Work whose end the host can see.
+    /// Work whose completion the host can observe.
     pub work: u64,
-    /// Copies to the device whose callers did not wait for the end.
+    /// Copies to the device for whose completion no caller has waited.
     writes: u64,
 }
 
 /// The kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All work of the context, and all that was written.
+    /// All work of the context, and all copies to the device.
     All,
-    /// The work that the legacy stream waits for: all except that of non-blocking streams.
+    /// The work for which the legacy stream waits: all except that of non-blocking streams.
     Legacy,
 }
 
-/// Counts of requests. They only grow: while a sum of two is the same, so is each of the two.
+/// Numbers of requests. They only grow, so if a sum of two is unchanged, both are.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Counts GPU work whose end the host can see.
+    /// GPU work whose completion the host can observe.
     work: AtomicU64,
-    /// Counts copies to the device whose callers did not wait for the end.
+    /// Copies to the device for whose completion no caller waits.
     writes: AtomicU64,
-    /// Counts all requests but those that only look, or whose end the caller waits for.
+    /// All requests except queries, and requests for whose completion the caller waits.
     sent: AtomicU64,
 }
 
@@ -61,15 +61,15 @@ impl Counts {
 /// The counts of a connection.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// Posts in the ring that no thread waits for. One thread at a time counts them.
+    /// Posts in the ring for which no thread waits. One thread at a time counts them.
     appended: Counts,
-    /// All else.
+    /// All other requests.
     others: Counts,
     idle: Mutex<Idle>,
     settled: Mutex<SettledStream>,
 }
 
-/// The stream that was settled last, as [`Work::set_stream_idle`] says, and how much had been given then.
+/// The stream that was settled last, as by [`Work::set_stream_idle`], and the amount of work at that time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct SettledStream {
     stream: u64,
@@ -77,34 +77,35 @@ struct SettledStream {
     given: Given,
 }
 
-/// A stream that had done all when so much had been sent.
+/// A stream that had done all its work when this much had been sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct IdleStream {
     stream: u64,
-    /// The special handles are streams of the current context.
+    /// The current context, because special handles are streams of it.
     context: u64,
     sent: u64,
-    /// Nothing is pending either for which the stream's next work would wait.
+    /// Whether there is no pending work for which the stream's next work would wait.
     is_settled: bool,
 }
 
 thread_local! {
-    /// The stream that the thread found idle last.
+    /// The stream that the thread last found idle.
     static IDLE_STREAM: Cell<Option<IdleStream>> = const { Cell::new(None) };
 }
 
-/// The work that had been given when a context was last known to have done it.
+/// The amount of work when a context was last known to have done it.
 #[derive(Debug, Default)]
 struct Idle {
     context: u64,
     /// All of it.
     all: Given,
-    /// The work that the legacy stream waits for.
+    /// The work for which the legacy stream waits.
     legacy: u64,
 }
 
 impl Work {
-    /// Counts a request that was just sent. Never before: a thread that synchronises in between would take it for done.
+    /// Counts a request that was just sent. Not before it is sent: otherwise a thread that synchronises in between
+    /// would consider it done.
     #[inline]
     pub fn count(&self, operation: &Operation) {
         self.others.count(operation, |count| {
@@ -112,12 +113,11 @@ impl Work {
         });
     }
 
-    /// The same of a request that was appended to the ring, for the thread that has the ring: no other counts
-    /// meanwhile.
+    /// The same for a request that was appended to the ring. Only the thread that holds the ring's lock counts these.
     #[inline]
     pub fn count_appended(&self, operation: &Operation) {
         self.appended.count(operation, |count| {
-            // An addition in one step would wait until the ring's tail is visible.
+            // An atomic addition would wait until the ring's tail is visible.
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
         });
     }
@@ -128,17 +128,17 @@ impl Work {
         appended.load(Ordering::Acquire) + others.load(Ordering::Acquire)
     }
 
-    /// The number of requests that were sent, without those that only look.
+    /// The number of requests that were sent, except queries.
     #[inline]
     pub fn sent(&self) -> u64 {
         self.sum(|counts| &counts.sent)
     }
 
-    /// A stream has done all that it was given before [`Work::sent`] was `sent`, and nothing else was given to it
-    /// before that.
+    /// Records that a stream has done all its work before [`Work::sent`] was `sent`, and that no other work was
+    /// submitted to it before.
     ///
-    /// `is_settled`: other streams have also done everything that the stream's next work would wait for. A query or a
-    /// wait does not tell: a blocking stream that has nothing to do may still wait for the legacy stream.
+    /// `is_settled`: other streams have also done all work for which the stream's next work would wait. A query or a
+    /// wait does not show this: a blocking stream without work may still wait for the legacy stream.
     pub fn set_stream_idle(&self, stream: u64, sent: u64, is_settled: bool) {
         let found = IdleStream {
             stream,
@@ -160,8 +160,8 @@ impl Work {
         }
     }
 
-    /// Whether no work was given since a stream was settled. If the host finds something in it all the same, that is a
-    /// record of an event that is over for the program, or a mark of the host's own behind one.
+    /// Whether no work was submitted since a stream was settled. If the host nevertheless finds work in it, that is a
+    /// record of an event that is complete for the program, or a mark of the host behind one.
     pub fn was_left_settled(&self, stream: u64) -> bool {
         let settled = SettledStream {
             stream,
@@ -171,7 +171,7 @@ impl Work {
         *self.settled.lock() == settled
     }
 
-    /// Whether a stream is known to have nothing to do: this thread has found it idle, and nothing was sent since.
+    /// Whether a stream is known to be idle: this thread has found it idle, and nothing was sent since.
     #[inline]
     pub fn is_stream_idle(&self, stream: u64) -> bool {
         self.idle_stream(stream).is_some()
@@ -190,7 +190,7 @@ impl Work {
         })
     }
 
-    /// The amount of work that the GPU was given.
+    /// The amount of work that was submitted to the GPU.
     #[inline]
     pub fn given(&self) -> Given {
         Given {
@@ -199,7 +199,7 @@ impl Work {
         }
     }
 
-    /// The current context has done all work up to `given`.
+    /// Records that the current context has done all work up to `given`.
     pub fn set_idle(&self, given: Given, scope: Scope) {
         let mut idle = self.idle();
         let context = thread::current_context();
@@ -222,7 +222,7 @@ impl Work {
             Scope::All => idle.all == given,
             Scope::Legacy => idle.legacy == given.work,
         };
-        // A context in which nothing was done counts as busy, which costs little once.
+        // A context in which no work was done counts as busy, which costs little and only once.
         idle.context == thread::current_context() && is_done
     }
 
@@ -247,7 +247,7 @@ mod tests {
             work.count(request::cuStreamQuery::OPERATION);
             work.count(request::cuEventQuery::OPERATION);
             work.count(request::cuStreamSynchronize::OPERATION);
-            // Its caller waits for its end.
+            // Its caller waits for its completion.
             work.count(request::gpgpuBlockOut::OPERATION);
             assert!(work.is_stream_idle(7) && !work.is_stream_idle(8));
             // A handle may stand for another context's stream.
@@ -291,7 +291,7 @@ mod tests {
             assert!(
                 !work.is_stream_idle(7) && work.was_left_settled(7) && !work.was_left_settled(8)
             );
-            // After work was sent, a query says nothing about the stream's dependencies.
+            // After other work was sent, a query does not show the stream's dependencies.
             work.count(request::cuEventRecord::OPERATION);
             work.set_stream_idle(7, work.sent(), false);
             assert!(work.is_stream_idle(7) && !work.is_stream_settled(7));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Features that a virtual machine's device lacks: displays, devices that write to GPUs' memory, memory and semaphores
-//! of other interfaces. These functions fail as NVIDIA's driver does without the feature: the codes are those of driver
-//! 580 on an H100.
+//! Features that a virtual machine's device does not have: displays, devices that write to GPUs' memory, and memory and
+//! semaphores of other interfaces. These functions fail as NVIDIA's driver does without the feature: the codes are
+//! those of driver 580 on an H100.
 
 use std::{
     ffi::c_void,
@@ -27,9 +27,9 @@ use crate::{
 const SM_COUNT: u32 = 0;
 /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
 const NATIVE_ATOMIC_SUPPORTED: u32 = 3;
-/// So many `CUatomicOperation` there are.
+/// The number of values of `CUatomicOperation`.
 const ATOMIC_OPERATIONS: u32 = 13;
-/// The scopes that writes of other devices can be made visible to.
+/// The scopes in which writes of other devices can be made visible.
 const FLUSH_SCOPES: [u32; 2] = [100, 200];
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF_FD: u32 = 1;
@@ -44,7 +44,8 @@ pub struct ExecAffinity {
     count: u32,
 }
 
-/// The head of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, which gives its type, and the same of a semaphore.
+/// The first fields of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, which contain its type, and of the same structure for a
+/// semaphore.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct External {
@@ -61,14 +62,14 @@ fn has_context() -> Result {
     }
 }
 
-/// Resources of a display's interface: none was ever registered.
+/// Checks a resource of a display's interface: none was ever registered.
 fn resource(resource: *mut c_void) -> Result {
     let _ = resource;
     client()?;
     Err(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// Some resources of a display's interface.
+/// Checks several resources of a display's interface.
 fn resources(count: u32, resources: InPtr<*const c_void>) -> Result {
     client()?;
     Err(if count == 0 || resources.is_null() {
@@ -78,7 +79,7 @@ fn resources(count: u32, resources: InPtr<*const c_void>) -> Result {
     })
 }
 
-/// A semaphore or memory of another interface: none was ever imported.
+/// Checks a semaphore or memory of another interface: none was ever imported.
 fn external(handle: *mut c_void) -> Result {
     client()?;
     Err(if handle.is_null() {
@@ -97,7 +98,8 @@ fn semaphores(array: InPtr<*mut c_void>, params: HostPtr, count: u32) -> Result 
     })
 }
 
-/// The driver's answer for each of some atomic operations of a device with memory that it shares only by the bus: none.
+/// The driver's answer for atomic operations on the memory of a device that is shared only by the bus: none is
+/// supported.
 fn atomics(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32) -> Result {
     capabilities.required()?;
     if count == 0 {
@@ -113,8 +115,8 @@ fn atomics(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32) -> Res
     Ok(())
 }
 
-/// The registered callbacks for a device's messages, by handle. There are no messages: they are about budgets that no
-/// virtual machine has.
+/// The registered callbacks for a device's messages, by handle. There are no messages, because they concern budgets
+/// that no virtual machine has.
 static NOTIFIED: Mutex<Vec<(usize, CUdevice)>> = Mutex::new(Vec::new());
 
 macro_rules! of_resources {
@@ -147,7 +149,7 @@ of_semaphores! {
     cuWaitExternalSemaphoresAsync_ptsz
 }
 
-/// A node of semaphores: no node is one.
+/// Defines a function on a node of semaphores. No node is one.
 macro_rules! of_nodes {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {cuda! {$(
         fn $name($($arg: $ty),*) {
@@ -166,7 +168,7 @@ of_nodes! {
     cuGraphExecExternalSemaphoresWaitNodeSetParams(_hGraphExec: CUgraphExec, _hNode: CUgraphNode, _nodeParams: HostPtr);
 }
 
-/// A new node of semaphores, of which there is none.
+/// Fails to make a node of semaphores, because there are no semaphores.
 fn semaphore_node(params: HostPtr) -> Result {
     client()?;
     Err(if params.is_null() {
@@ -199,7 +201,7 @@ cuda! {
         to.set(ExecAffinity { type_, count })
     }
 
-    /// `cuDeviceGetExecAffinitySupport`: it is MPS's.
+    /// `cuDeviceGetExecAffinitySupport`. Only MPS supports it.
     fn cuDeviceGetExecAffinitySupport(pi: OutPtr<i32>, _type: u32, dev: CUdevice) {
         pi.required()?;
         device(dev)?;
@@ -211,7 +213,8 @@ cuda! {
         atomics(capabilities, operations, count)
     }
 
-    /// `cuDeviceGetP2PAtomicCapabilities`: two devices have all operations if the host says that they have any.
+    /// `cuDeviceGetP2PAtomicCapabilities`: two devices support all operations if the host reports that they support
+    /// any.
     fn cuDeviceGetP2PAtomicCapabilities(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32, srcDevice: CUdevice, dstDevice: CUdevice) {
         if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -224,7 +227,7 @@ cuda! {
         let attribute = NATIVE_ATOMIC_SUPPORTED;
         let request = request::cuDeviceGetP2PAttribute { value: true, attrib: attribute, srcDevice, dstDevice };
         if client()?.call(&request)?.value != 0 {
-            // The operations differ with the link, and only the host's driver of CUDA 13 knows them.
+            // The supported operations depend on the link, and only a host driver of CUDA 13 reports them.
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         atomics(capabilities, operations, count)
@@ -259,7 +262,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemGetHandleForAddressRange`: there are no dma-bufs of a device's memory, as the device's attribute says.
+    /// `cuMemGetHandleForAddressRange`: a device's memory has no dma-bufs, as the device's attribute reports.
     fn cuMemGetHandleForAddressRange(handle: HostPtr, dptr: CUdeviceptr, size: usize, handleType: u32, flags: u64) {
         let client = client()?;
         if handle.is_null() || handleType != DMA_BUF_FD || flags > 1 || size == 0 || client.pointers.find_whole(dptr, size).is_none() {
@@ -305,7 +308,7 @@ cuda! {
         self::resource(resource)
     }
 
-    /// `cuGraphicsGLRegisterBuffer`: there is no OpenGL that draws with the device.
+    /// `cuGraphicsGLRegisterBuffer`: no OpenGL uses the device.
     fn cuGraphicsGLRegisterBuffer(_pCudaResource: OutPtr<*mut c_void>, _buffer: u32, _Flags: u32) {
         client()?;
         Err(CUDA_ERROR_OPERATING_SYSTEM)
@@ -317,7 +320,7 @@ cuda! {
         Err(CUDA_ERROR_OPERATING_SYSTEM)
     }
 
-    /// `cuImportExternalMemory`: no descriptor of the machine is one of the GPU's memory.
+    /// `cuImportExternalMemory`: no descriptor of the machine refers to the GPU's memory.
     fn cuImportExternalMemory(extMem_out: OutPtr<*mut c_void>, memHandleDesc: HostPtr) {
         client()?;
         extMem_out.required()?;
@@ -326,7 +329,7 @@ cuda! {
         Err(match type_ {
             _ if bytes == 0 => CUDA_ERROR_INVALID_VALUE,
             OPAQUE_FD => CUDA_ERROR_UNKNOWN,
-            // Windows's, and NvSciBuf's.
+            // Those of Windows, and of NvSciBuf.
             2..=4 | 8 => CUDA_ERROR_NOT_SUPPORTED,
             _ => CUDA_ERROR_INVALID_VALUE,
         })
@@ -337,12 +340,12 @@ cuda! {
         client()?;
         extSem_out.required()?;
         let from: InPtr<u32> = InPtr::nested(semHandleDesc.address() as *const c_void);
-        // Behind the type and two words of 64 bits for a handle. There are no flags.
+        // After the type and the two 64-bit words of a handle. There are no flags.
         let flags = from.at(6)?;
         Err(match from.get()? {
             _ if flags != 0 => CUDA_ERROR_INVALID_VALUE,
             OPAQUE_FD => CUDA_ERROR_UNKNOWN,
-            // Windows's, NvSciSync's, and Direct3D's.
+            // Those of Windows, NvSciSync, and Direct3D.
             2..=8 | 10 => CUDA_ERROR_NOT_SUPPORTED,
             _ => CUDA_ERROR_INVALID_VALUE,
         })
@@ -364,7 +367,8 @@ cuda! {
         external(extMem)
     }
 
-    /// `cuLibraryGetUnifiedFunction`: the device's attribute says that functions have no address that the host shares.
+    /// `cuLibraryGetUnifiedFunction`: functions have no address that the host shares, as the device's attribute
+    /// reports.
     fn cuLibraryGetUnifiedFunction(fptr: OutPtr<*mut c_void>, library: CUlibrary, symbol: Text) {
         client()?.objects.library(Library::id(library))?;
         let _ = (fptr, symbol);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! C arguments as checked values.
 //!
-//! The types here have the layout of the C argument. Only C callers make them, and vouch for them as CUDA's
-//! documentation requires; this makes their methods sound.
+//! The types here have the layout of the C argument. Only C callers make them, and guarantee the properties that CUDA's
+//! documentation requires, which makes their methods sound.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -25,7 +25,7 @@ use crate::{client::Client, ffi::Result, stores::objects::Known, thread};
 #[repr(transparent)]
 pub struct OutPtr<T>(*mut T);
 
-// Not derived: a pointer is copied whatever it points to.
+// Not derived: a pointer can be copied whatever its target type.
 impl<T> Clone for OutPtr<T> {
     fn clone(&self) -> Self {
         *self
@@ -39,7 +39,7 @@ impl<T> OutPtr<T> {
         self.0.is_null()
     }
 
-    /// Gives the result; `CUDA_ERROR_INVALID_VALUE` if the pointer is NULL.
+    /// Stores the result; `CUDA_ERROR_INVALID_VALUE` if the pointer is NULL.
     pub fn set(self, value: T) -> Result {
         if self.0.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -57,7 +57,7 @@ impl<T> OutPtr<T> {
         }
     }
 
-    /// Gives the result if it is wanted.
+    /// Stores the result if the pointer is not NULL.
     pub fn offer(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: a pointer that a C caller gives and that is not NULL is valid for a write of T.
@@ -70,7 +70,7 @@ impl<T> OutPtr<T> {
         Self(self.0.wrapping_add(index))
     }
 
-    /// The current value, where the caller gives one; `None` for NULL.
+    /// The current value, if the caller passes one; `None` for NULL.
     pub fn read(self) -> Option<T>
     where
         T: Copy,
@@ -84,7 +84,7 @@ impl<T> OutPtr<T> {
         self.0
     }
 
-    /// Wraps a pointer that a C caller gave inside another argument.
+    /// Wraps a pointer inside another argument of a C caller.
     pub fn nested(pointer: *mut c_void) -> Self {
         Self(pointer.cast())
     }
@@ -129,7 +129,7 @@ impl<T: Copy> InPtr<T> {
         self.0.is_null()
     }
 
-    /// Wraps a pointer that a C caller gave inside another argument.
+    /// Wraps a pointer inside another argument of a C caller.
     pub fn nested(pointer: *const c_void) -> Self {
         Self(pointer.cast())
     }
@@ -153,7 +153,7 @@ impl Text {
     }
 }
 
-/// Host memory that a call reads or writes for its own length.
+/// Host memory that a call reads or writes until it returns.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct HostPtr(*mut c_void);
@@ -164,12 +164,12 @@ impl HostPtr {
         self.0 as u64
     }
 
-    /// The memory at an address that a C caller gave as an integer.
+    /// The memory at an address that a C caller passed as an integer.
     pub fn at(address: u64) -> Self {
         Self(address as *mut c_void)
     }
 
-    /// Further on by `bytes`.
+    /// The pointer advanced by `bytes`.
     pub fn add(self, bytes: usize) -> Self {
         Self(self.0.wrapping_byte_add(bytes))
     }
@@ -179,7 +179,7 @@ impl HostPtr {
         self.0.is_null()
     }
 
-    /// The bytes, to read; they live for the call.
+    /// The bytes, for reading; they exist until the call returns.
     pub fn bytes<'a>(self, length: usize) -> &'a [u8] {
         if length == 0 {
             return &[];
@@ -194,7 +194,7 @@ impl HostPtr {
         unsafe { std::ptr::copy(bytes.as_ptr(), self.0.cast(), bytes.len()) };
     }
 
-    /// The bytes, to write; they live for the call.
+    /// The bytes, for writing; they exist until the call returns.
     pub fn bytes_mut<'a>(self, length: usize) -> &'a mut [u8] {
         if length == 0 {
             return &mut [];
@@ -215,29 +215,29 @@ macro_rules! passed_as {
 passed_as! {
     OutPtr<T> as *mut T, of any T;
     InPtr<T> as *const T, of any T;
-    // Memory that is writable in C and that the function only reads.
+    // Memory that is writable in C but that the function only reads.
     InPtr<T> as *mut T, of any T;
     Text as *const c_char;
     HostPtr as *mut c_void;
     HostPtr as *const c_void;
-    // Arrays whose elements are pointers or integers, as another argument says; and those that are never written
-    // through.
+    // Arrays whose elements are pointers or integers, depending on another argument; and those that are never written
+    // through this type.
     OutPtr<usize> as *mut *mut c_void;
     InPtr<usize> as *mut *mut c_void;
     InPtr<*const c_void> as *mut *mut c_void;
 }
 
-/// The way of an argument of a plain entry of the API table from C into a request, and of a result from a reply to C.
+/// The path of an argument of a plain entry of the API table: from C into a request, and from a reply to C.
 pub trait GuestArg: Arg {
-    /// The request's part.
+    /// The argument's part of the request.
     fn lower(client: &Client, argument: Self::C) -> Result<Self::Request>;
 
-    /// Whether the argument is known to be good, so that a post needs no answer to tell.
+    /// Whether the argument is known to be valid, so that a post needs no answer.
     fn is_known(_client: &Client, _request: &Self::Request) -> bool {
         true
     }
 
-    /// Gives the caller the results of the successful call.
+    /// Stores the results of the successful call for the caller.
     fn raise(_client: &Client, _argument: Self::C, _reply: Self::Reply) {}
 
     /// Records objects that the successful call made or ended.
@@ -261,7 +261,7 @@ impl GuestArg for u32 {
         Ok(argument)
     }
 
-    /// Flags that ask for nothing are good everywhere; any other the host judges before the caller goes on.
+    /// A value of 0 is valid everywhere. The host checks any other flags before the caller continues.
     fn is_known(_: &Client, request: &u32) -> bool {
         *request == 0
     }
@@ -272,7 +272,7 @@ impl<const GOOD: u32> GuestArg for Flags<GOOD> {
         Ok(argument)
     }
 
-    /// The host judges every other flag before the caller goes on.
+    /// The host checks all other flags before the caller continues.
     fn is_known(_: &Client, request: &u32) -> bool {
         request & !GOOD == 0
     }

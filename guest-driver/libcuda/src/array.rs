@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays: their descriptions are [known](crate::stores::arrays); the host makes and ends them.
+//! Arrays. Their descriptions are [cached here](crate::stores::arrays); the host makes and destroys them.
 
 use std::ffi::c_void;
 
@@ -81,14 +81,14 @@ fn create_mipmapped(out: OutPtr<CUmipmappedArray>, form: ArrayForm, levels: u32)
     out.set(MipmappedArray::handle(mipmap))
 }
 
-/// The level or plane with a number, which is an array of its own from the first time on that it is asked for.
+/// The level or plane with a number. From its first request on, it is an array of its own.
 fn part(
     client: &Client,
     (parent, number): (u64, u32),
     context: u64,
     ask: impl FnOnce(u64) -> Result<ArrayForm>,
 ) -> Result<CUarray> {
-    // One at a time, so that all get the same.
+    // One thread at a time, so that all get the same array.
     let mut table = client.arrays.table();
     if let Some(known) = table.parts.get(&(parent, number)) {
         return Ok(Array::handle(*known));
@@ -115,7 +115,7 @@ fn requirements(
     })
 }
 
-/// A device; one that there is not is a bad value here.
+/// A device. These functions report a missing one as an invalid value.
 fn checked(dev: CUdevice) -> Result<CUdevice> {
     device(dev).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     Ok(dev)
@@ -152,7 +152,7 @@ cuda! {
         pArrayDescriptor.set(native(&client()?.arrays.array(Array::id(hArray))?.form))
     }
 
-    /// `cuArrayDestroy`. As natively, of a level it does nothing: that ends with its mipmapped array.
+    /// `cuArrayDestroy`. As natively, it does nothing for a level, which ends with its mipmapped array.
     fn cuArrayDestroy(hArray: CUarray) {
         let client = client()?;
         let id = Array::id(hArray);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies of boxes of which an array is one end at least.
+//! Copies of boxes with at least one array.
 //!
-//! The other end is an array too, or memory that the worker can address, or pageable memory, whose bytes travel beside
-//! the stream in pieces of boxes; many without gaps by way of device memory.
+//! The other side is also an array, or memory that the worker can access, or pageable memory. The bytes of pageable
+//! memory are sent beside the stream in pieces of boxes; many bytes without gaps are sent through device memory.
 
 use std::sync::atomic::Ordering;
 
@@ -23,15 +23,15 @@ use crate::{
     stores::pointers::Kind,
 };
 
-/// Bytes of a row, rows, slices.
+/// The size of a row in bytes, the number of rows, and the number of slices.
 type Size = [usize; 3];
 
-/// The place of one end.
+/// The kind of one side.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// An array, or memory that the worker can address.
+    /// An array, or memory that the worker can access.
     Far(BoxEnd),
-    /// Pageable memory: the first byte, and the bytes from row to row and from slice to slice.
+    /// Pageable memory: the first byte, and the distances between rows and between slices in bytes.
     Near(HostPtr, usize, usize),
 }
 
@@ -40,7 +40,7 @@ pub fn has_array(copy: &CUDA_MEMCPY3D) -> bool {
     [copy.srcMemoryType, copy.dstMemoryType].contains(&CU_MEMORYTYPE_ARRAY)
 }
 
-/// One end as the program gave it.
+/// One side as the program described it.
 struct Given {
     kind: CUmemorytype,
     host: u64,
@@ -107,13 +107,13 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
     })
 }
 
-/// Whether an end is pinned memory.
+/// Whether a side is pinned memory.
 fn is_host(client: &Client, end: &BoxEnd) -> bool {
     let range = client.pointers.find_whole(end.address, 1);
     end.array == 0 && range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
 }
 
-/// Cuts a box into pieces of at most so many bytes: where each begins, and its size.
+/// Cuts a box into pieces of at most `most` bytes: the start of each, and its size.
 fn pieces([width, height, depth]: Size, most: usize) -> Vec<([usize; 3], Size)> {
     let cut = |all: usize, each: usize| {
         (0..all)
@@ -122,7 +122,7 @@ fn pieces([width, height, depth]: Size, most: usize) -> Vec<([usize; 3], Size)> 
     };
     let mut pieces = Vec::new();
     if width > most {
-        // Between elements, for none is longer than this.
+        // Between elements, because no element is longer than this.
         let each = most / 16 * 16;
         for z in 0..depth {
             for y in 0..height {
@@ -151,7 +151,7 @@ fn moved(end: &BoxEnd, [x, y, z]: [usize; 3]) -> BoxEnd {
     }
 }
 
-/// Each row of a piece in pageable memory, in their order.
+/// Each row of a piece in pageable memory, in order.
 fn rows_of(
     (first, pitch, slice): (HostPtr, usize, usize),
     [x, y, z]: [usize; 3],
@@ -167,14 +167,14 @@ fn is_packed(pitch: usize, slice: usize, [width, height, depth]: Size) -> bool {
     (height == 1 || pitch == width) && (depth == 1 || slice == width * height)
 }
 
-/// From so many bytes on, pageable memory without gaps goes by way of device memory: the mover copies large data faster
-/// than pieces travel beside the stream, and the GPU takes next to no time for the rest of the way.
+/// The minimum size of pageable memory without gaps that is copied through device memory: the mover copies large data
+/// faster than it can be sent beside the stream in pieces, and the GPU's part takes little time.
 const STAGED: usize = 8 << 20;
-/// The most device memory that is taken for it.
+/// The maximum amount of device memory for that.
 const STAGE: usize = 64 << 20;
 
-/// Has `each` copy a box piece by piece by way of device memory, whose address it gets; `false` if that is not worth
-/// it, or there is no memory.
+/// Calls `each` to copy a box piece by piece through device memory, whose address it gets; `false` if that does not
+/// pay, or there is no memory.
 fn staged(
     client: &Client,
     (size, is_packed): (Size, bool),
@@ -199,7 +199,7 @@ fn staged(
     let copied = all
         .into_iter()
         .try_for_each(|(at, part)| each(dptr, at, part));
-    // In the stream's order, behind the copies; no other stream is waited for.
+    // In stream order, after the copies, so no other stream is waited for.
     client.pools.any_freed.store(true, Ordering::Relaxed);
     let hStream = order.stream;
     let freed = client.call(&request::cuMemFreeAsync { dptr, hStream });
@@ -369,7 +369,7 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
     };
     match (end(client, &dst, size)?, end(client, &src, size)?) {
         (End::Far(dst), End::Far(src)) => {
-            // Within device memory a synchronous copy does not hold up the host.
+            // Within device memory, the host does not wait for a synchronous copy.
             let waits = is_host(client, &dst) || is_host(client, &src);
             let synchronous = order.synchronous && waits;
             between_far(client, (dst, src), size, (order.stream, synchronous))
@@ -385,7 +385,7 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
     }
 }
 
-/// An end of a copy of one range.
+/// One side of a copy of one range.
 #[derive(Clone, Copy)]
 enum Line {
     Array(CUarray, usize),
@@ -434,7 +434,7 @@ fn line(to: Line, from: Line, bytes: usize, order: Order) -> Result {
 }
 
 /// `cuMemcpy3DPeer`: its structure has the contexts in reserved fields of the other. Addresses and arrays determine
-/// their own places.
+/// their devices by themselves.
 fn between(given: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     let client = client()?;
     let mut copy = given.get()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Batches of copies, and single copies with a batch's attributes: each is made of single copies in its stream.
+//! Batches of copies, and single copies with a batch's attributes. Each copy is issued as a single copy in its stream.
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::cuda::*;
@@ -14,7 +14,7 @@ use crate::{
     thread,
 };
 
-/// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`, the first of the orders in which a source may be read.
+/// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`, the first of the orders in which a source can be read.
 pub const IN_STREAM: u32 = 1;
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`: the source has been read when the call returns.
 pub const DURING_CALL: u32 = 2;
@@ -67,10 +67,10 @@ impl Operation {
     }
 }
 
-/// A batch's failure: the operation that it is of, if it is of one.
+/// A batch's failure, with the index of the operation if it concerns one.
 pub type Failure = (CUresult, Option<usize>);
 
-/// The arguments of a batch that both versions of the function have.
+/// The arguments that both versions of the function have.
 struct Batch {
     dsts: InPtr<CUdeviceptr>,
     srcs: InPtr<CUdeviceptr>,
@@ -82,7 +82,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// For each operation, the order in which its source is read: `starts` names the first operation of each of the
+    /// The order in which each operation's source is read: `starts` contains the first operation of each of the
     /// attributes.
     fn accesses(&self) -> Result<Vec<u32>> {
         if self.count == 0 || self.kinds == 0 || self.starts.at(0)? != 0 {
@@ -106,7 +106,7 @@ impl Batch {
         Ok(accesses)
     }
 
-    /// The operations, each of which is good as far as this library can tell.
+    /// The operations, checked as far as this library can.
     fn operations(&self) -> std::result::Result<Vec<Operation>, Failure> {
         let whole = |code| (code, None);
         let accesses = self.accesses().map_err(whole)?;
@@ -146,7 +146,7 @@ fn issue(
         .iter()
         .any(|operation| operation.access == DURING_CALL);
     if during_call && capture::any::<Guest>() {
-        // A node would read its source when the graph runs.
+        // A node would read its source only when the graph runs.
         client()
             .and_then(|client| graph::refuse(client, order.stream))
             .map_err(whole)?;
@@ -174,7 +174,7 @@ fn issue_single(operation: Result<Operation>, order: Order) -> Result {
     issue(order, one).map_err(|(code, _)| code)
 }
 
-/// The first version of the function also says which operation failed, and `usize::MAX` for none.
+/// The first version of the function also returns the index of the operation that failed, and `usize::MAX` for none.
 fn telling(batch: &Batch, failed: OutPtr<usize>, order: Result<Order>) -> Result {
     let outcome = order
         .map_err(|code| (code, None))
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     /// The result of a batch of copies with these sizes, starts and (order, flags); sources are at 0x100 unless `src`
-    /// says otherwise.
+    /// is given.
     fn plan(
         sizes: &[usize],
         starts: &[usize],

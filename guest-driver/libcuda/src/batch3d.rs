@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Batches of copies in three dimensions: each is made of single copies in the batch's stream, as [`crate::batch`]'s
-//! are. A copy with attributes is a batch of one.
+//! Batches of three-dimensional copies. Each copy is issued as a single copy in the batch's stream, as in
+//! [`crate::batch`]. A copy with attributes is a batch of one.
 
 use std::ffi::c_void;
 
@@ -34,7 +34,7 @@ struct Operand {
     type_: u32,
     /// The pointer or the array.
     address: u64,
-    /// Of a pointer: the length of a row, the rows of a layer, and a hint. A length is 0 where there are no gaps. Of an
+    /// For a pointer: the length of a row, the rows of a layer, and a hint. A length is 0 if there are no gaps. For an
     /// array: the offset.
     lengths: [usize; 3],
 }
@@ -54,33 +54,33 @@ struct Operation {
 
 const _: () = assert!(size_of::<Operand>() == 40 && size_of::<Operation>() == 112);
 
-/// An end of a copy, in bytes.
+/// One side of a copy, in bytes.
 struct End {
     kind: CUmemorytype,
-    /// Of a pointer.
+    /// For a pointer.
     address: u64,
     pitch: usize,
     height: usize,
-    /// Of an array.
+    /// For an array.
     array: CUarray,
     at: [usize; 3],
 }
 
-/// So many elements in bytes.
+/// The size of elements in bytes.
 fn in_bytes(count: usize, element: usize) -> Result<usize> {
     count.checked_mul(element).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Bytes of an element of an array.
+/// The size of an array's element in bytes.
 fn element(array: u64) -> Result<usize> {
     let known = client()?.arrays.array(Array::id(array as CUarray));
     let known = known.map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-    // An array of blocks has no single elements.
+    // An array of compressed blocks has no single elements.
     known.element().ok_or(CUDA_ERROR_NOT_SUPPORTED)
 }
 
 impl Operand {
-    /// The end that it is. `unit` is the bytes of an element.
+    /// The operand as one side of a copy. `unit` is the size of an element in bytes.
     fn end(&self, (width, height): (usize, usize), unit: usize) -> Result<End> {
         let or = |given: usize, least: usize| match given {
             0 => Ok(least),
@@ -114,7 +114,8 @@ impl Operand {
 }
 
 impl Operation {
-    /// The copy that it is. `element` says how many bytes an element of an array has; of memory it has one.
+    /// The operation as a copy. `element` returns the size of an array's element in bytes; an element of memory is one
+    /// byte.
     fn copy(&self, element: impl Fn(u64) -> Result<usize>) -> Result<CUDA_MEMCPY3D> {
         let size = (self.width, self.height);
         let known = (IN_STREAM..=ANY).contains(&self.access) && self.flags & !PREFER_OVERLAP == 0;
@@ -166,7 +167,7 @@ impl Operation {
     }
 }
 
-/// The operations of a list, each with its copy, all of which are good as far as this library can tell.
+/// The operations of a list with their copies, checked as far as this library can.
 fn operations(
     count: usize,
     list: InPtr<Operation>,
@@ -185,8 +186,8 @@ fn operations(
     (0..count).map(one).collect()
 }
 
-/// Issues the copies, and says which failed: `usize::MAX` for none. The legacy default stream takes no batch, and says
-/// nothing of it.
+/// Issues the copies, and returns the index of the copy that failed, `usize::MAX` for none. The legacy default stream
+/// accepts no batch, and then no index is stored.
 fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: Order) -> Result {
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -199,7 +200,7 @@ fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: 
         let whole = |code| (code, None);
         let during_call = operations.iter().any(|(of, _)| of.access == DURING_CALL);
         if during_call && capture::any::<Guest>() {
-            // A node would read its source when the graph runs.
+            // A node would read its source only when the graph runs.
             client()
                 .and_then(|client| graph::refuse(client, order.stream))
                 .map_err(whole)?;
@@ -219,7 +220,7 @@ fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: 
     outcome.map_err(|(code, _)| code)
 }
 
-/// If the caller does not want the index of the failed copy.
+/// For a caller that does not want the index of the failed copy.
 fn nowhere() -> OutPtr<usize> {
     OutPtr::nested(std::ptr::null_mut())
 }

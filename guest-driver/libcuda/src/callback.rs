@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Host callbacks: functions of the program that a stream calls.
 //!
-//! The worker's stream stops at a callback until the program has run it. Callbacks run on a thread
-//! of their own, which asks the worker for the next one and tells it when that is done: so no call
-//! of the program's threads ever waits behind a callback, nor a callback behind them.
+//! The worker's stream stops at a callback until the program has run it. Callbacks run on a separate thread, which asks
+//! the worker for the next one and reports when it has run. So no call of the program's threads waits for a callback,
+//! and no callback waits for them.
 
 use std::{collections::HashMap, ffi::c_void, sync::Once};
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 enum Callback {
-    /// The library's own action for it.
+    /// A function of the library itself.
     Own(Box<dyn FnOnce() + Send>),
     Host {
         function: unsafe extern "C" fn(*mut c_void),
@@ -85,15 +85,15 @@ fn serve(client: &'static Client) {
     }
 }
 
-/// Has a thread for callbacks.
+/// Starts the thread for callbacks.
 pub fn start(client: &'static Client) {
     static START: Once = Once::new();
     START.call_once(|| {
         let mut all = std::mem::MaybeUninit::uninit();
         let mut before = std::mem::MaybeUninit::uninit();
         // The program's signals are for the program's threads, so the new one starts with all blocked.
-        // SAFETY: both sets are written before they are read: the first by `sigfillset`, the
-        // second by the call that blocks.
+        // SAFETY: both sets are written before they are read: the first by `sigfillset`, the second by the call that
+        // blocks.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -121,7 +121,7 @@ fn enqueue(callback: Callback, send: impl FnOnce(&Client, u64) -> Result) -> Res
     })
 }
 
-/// Does something once a stream has come so far.
+/// Calls a function when a stream reaches this point.
 pub fn call(hStream: u64, what: Box<dyn FnOnce() + Send>) -> Result {
     enqueue(Callback::Own(what), |client, callback| {
         client
@@ -146,8 +146,8 @@ fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c
 /// The greatest `CUhostTaskSyncMode`: `CU_HOST_TASK_SPINWAIT`. 0 is `CU_HOST_TASK_BLOCKING`.
 const SPIN_WAIT: u32 = 1;
 
-/// Checks a `CUhostTaskSyncMode`. The mode says how the thread that makes the calls waits for the next one: it blocks
-/// or spins. Here that thread waits for a message of the host, and always blocks. The second mode gives the same
+/// Checks a `CUhostTaskSyncMode`. The mode determines how the thread that makes the calls waits for the next one: it
+/// blocks or spins. Here that thread waits for a message of the host, and always blocks. The second mode gives the same
 /// result, and is not faster.
 fn check_mode(mode: u32) -> Result {
     if mode > SPIN_WAIT {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The process as a client of the device: one for all its threads, made by the first CUDA call.
+//! The process as a client of the device. There is one client for all threads, made by the first CUDA call.
 
 use std::{
     ops::Deref,
@@ -32,7 +32,7 @@ use crate::{
     visible,
 };
 
-/// The highest version of the driver API that this library answers to; a newer host is shown as this.
+/// The highest version of the driver API that this library reports. A newer host is reported as this version.
 pub const API_VERSION: i32 = 13000;
 
 /// The connection and the process's state.
@@ -41,11 +41,11 @@ pub struct Client {
     pub connection: Connection,
     /// The constant properties of the host.
     pub hello: Hello,
-    /// Whether `hello` has all devices, in the host's order.
+    /// Whether `hello` lists all devices, in the host's order.
     pub sees_all: bool,
-    /// The objects that live.
+    /// The existing objects.
     pub objects: Objects,
-    /// The memory that the device can reach.
+    /// The memory that the device can access.
     pub pointers: Pointers,
     /// Pinned host memory.
     pub host: Host,
@@ -59,7 +59,7 @@ pub struct Client {
     pub arrays: Arrays,
     /// Texture and surface references.
     pub references: References,
-    /// Physical memory that other processes may be given.
+    /// Physical memory that can be shared with other processes.
     pub shareable: Shareable,
 }
 
@@ -86,7 +86,7 @@ pub fn client() -> Result<&'static Client> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NO_DEVICE` where the program sees none.
+/// `CUDA_ERROR_NO_DEVICE` if the program sees no device.
 pub fn initialise() -> Result {
     if connect()?.hello.devices.is_empty() {
         return Err(CUDA_ERROR_NO_DEVICE);
@@ -100,7 +100,7 @@ pub fn connect() -> Result<&'static Client> {
     if forks::is_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
-    // Not `get_or_init`: a failed attempt may be repeated, for the device can appear later.
+    // Not `get_or_init`: a failed attempt may be repeated, because the device can appear later.
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
@@ -135,8 +135,8 @@ impl Client {
         })
     }
 
-    /// Allocates by `ask`. If the host has no memory, the library first returns the memory that it keeps, then waits
-    /// for memory that was freed in a stream's order.
+    /// Allocates by `ask`. If the host has no memory, first returns the memory that the library keeps, and then waits
+    /// for memory that was freed in stream order.
     pub fn allocate<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         match ask() {
             Err(CUDA_ERROR_OUT_OF_MEMORY) => self.give_back_spare(),
@@ -153,8 +153,8 @@ impl Client {
         }
     }
 
-    /// The range that holds all of the `bytes` bytes at `address`, if the current context may read and write them
-    /// beyond doubt.
+    /// The range that contains all `bytes` bytes at `address`, if the current context can certainly read and write
+    /// them.
     #[inline]
     pub fn whole(&self, address: u64, bytes: usize) -> Option<Range> {
         let range = self.pointers.find_whole(address, bytes)?;
@@ -173,14 +173,14 @@ impl Client {
         self.freed.free(&self.connection, range)
     }
 
-    /// The program uses an address that it may have freed; see [`Freed::disown`].
+    /// Handles the use of an address that the program may have freed; see [`Freed::disown`].
     #[inline]
     pub fn disown(&self, address: u64) {
         let any_ordered = self.freed.disown(&self.connection, address);
         self.note_freed(any_ordered);
     }
 
-    /// Gives back everything that was kept, where the program would notice it.
+    /// Returns all kept memory, before calls whose results would show it.
     pub fn give_back_spare(&self) {
         self.note_freed(self.freed.give_back(&self.connection));
     }
@@ -190,7 +190,7 @@ impl Client {
         self.note_freed(self.freed.leave_stream(&self.connection, stream));
     }
 
-    /// Something may have been freed in a stream's order.
+    /// Records that memory may have been freed in stream order.
     pub fn note_freed(&self, any_ordered: bool) {
         if any_ordered {
             self.pools.any_freed.store(true, Ordering::Relaxed);
@@ -198,7 +198,7 @@ impl Client {
     }
 }
 
-/// Requests go by the client's connection.
+/// Requests use the client's connection.
 impl Deref for Client {
     type Target = Connection;
 

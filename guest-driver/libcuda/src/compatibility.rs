@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The compatibility page: made from the API table and the list of entry points, and checked to be up to date.
+//! The compatibility page: generated from the API table and the list of entry points, and checked to be up to date.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -23,7 +23,7 @@ fn version(entry: &EntryPoint) -> String {
     format!("{}.{}", entry.since / 1000, entry.since % 1000 / 10)
 }
 
-/// Whether a function fails here as with NVIDIA's driver, whatever it is given.
+/// Whether a function always fails here as with NVIDIA's driver, with any arguments.
 fn is_refused(entry: &EntryPoint) -> bool {
     entry.guest == Guest::Refused || REFUSED.iter().any(|reason| reason.is_for(entry.symbol))
 }

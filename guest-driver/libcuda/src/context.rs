@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Contexts: which one is current is a matter of the guest's threads, so most of this is local.
+//! Contexts. The current context is a property of the guest's threads, so most of this is local.
 
 use std::sync::{
     Arc,
@@ -30,7 +30,7 @@ use crate::{
     texture_reference, thread,
 };
 
-/// A new context of a device; a green one is a part of the primary context `home`.
+/// The entry of a new context of a device; a green one is a part of the primary context `home`.
 pub fn known(of: CUdevice, primary: bool, home: Option<u64>) -> Known {
     let limits = |info| Limits::of(|which| attribute(info, which).ok());
     Known::Context(Arc::new(ContextData {
@@ -43,7 +43,8 @@ pub fn known(of: CUdevice, primary: bool, home: Option<u64>) -> Known {
     }))
 }
 
-/// The primary context of a device: its id while it is retained, how often it is, and its flags as the host said them.
+/// The primary context of a device: its id while it is retained, the number of references, and its flags as the host
+/// reported them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Primary {
     id: u64,
@@ -61,7 +62,7 @@ fn primaries(ordinal: CUdevice) -> MutexGuard<'static, Vec<Primary>> {
     table
 }
 
-/// A context is current.
+/// Checks that there is a current context.
 fn has_current() -> Result {
     client()?;
     match thread::current_context() {
@@ -70,13 +71,13 @@ fn has_current() -> Result {
     }
 }
 
-/// The flags of a primary context may have been changed by way of the context.
+/// Forgets the flags of primary contexts, which may have been changed through the context.
 pub fn forget_primary_flags() {
     let mut table = PRIMARY.lock();
     table.iter_mut().for_each(|primary| primary.flags = None);
 }
 
-/// The devices of primary contexts that ended, by their ids.
+/// The devices of primary contexts that have ended, by the contexts' ids.
 static ENDED: Mutex<Vec<(u64, CUdevice)>> = Mutex::new(Vec::new());
 
 fn ended(context: u64) -> Option<CUdevice> {
@@ -87,7 +88,7 @@ fn ended(context: u64) -> Option<CUdevice> {
         .map(|(_, device)| *device)
 }
 
-/// A context has ended, and all that is in it.
+/// Handles the end of a context, with everything in it.
 pub fn forget(client: &Client, context: u64) {
     if let Some(data) = client.objects.context(context)
         && data.primary
@@ -125,7 +126,7 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
     pctx.set(Context::handle(id))
 }
 
-/// Ends a context that was made, and takes it from the thread.
+/// Destroys a context that the program has made, and removes it from the thread.
 fn destroy(ctx: CUcontext) -> Result {
     let client = client()?;
     if ctx.is_null() {
@@ -156,7 +157,7 @@ fn push(ctx: CUcontext) -> Result {
     thread::push_context(Context::id(ctx))
 }
 
-/// Retains a device's primary context once more, and gives its id.
+/// Adds a reference to a device's primary context, and returns its id.
 pub fn retain_primary(dev: CUdevice) -> Result<u64> {
     let client = client()?;
     device(dev)?;
@@ -197,12 +198,12 @@ pub fn release_primary(dev: CUdevice) -> Result {
 }
 
 cuda! {
-    /// `cuProfilerStart`: there is no profiler here that it could start, as in a program that runs under none.
+    /// `cuProfilerStart`: there is no profiler to start, as natively without one.
     fn cuProfilerStart() {
         has_current()
     }
 
-    /// `cuProfilerStop`: as [`cuProfilerStart`].
+    /// `cuProfilerStop`: there is no profiler to stop.
     fn cuProfilerStop() {
         has_current()
     }
@@ -244,7 +245,7 @@ cuda! {
         }
     }
 
-    /// `cuDevicePrimaryCtxGetState`: whether the context is active is this process's own affair.
+    /// `cuDevicePrimaryCtxGetState`: the context counts as active only by this process's own references.
     fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: OutPtr<u32>, active: OutPtr<i32>) {
         let client = client()?;
         let ask_host = || {
@@ -273,7 +274,7 @@ cuda! {
         create(pctx, flags, dev)
     }
 
-    /// `cuCtxCreate_v3`: without execution affinity.
+    /// `cuCtxCreate_v3`, without execution affinity.
     fn cuCtxCreate_v3(pctx: OutPtr<CUcontext>, paramsArray: HostPtr, numParams: i32, flags: u32, dev: CUdevice) {
         if numParams != 0 || !paramsArray.is_null() {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -281,7 +282,7 @@ cuda! {
         create(pctx, flags, dev)
     }
 
-    /// `cuCtxCreate_v4`: without parameters.
+    /// `cuCtxCreate_v4`, without parameters.
     fn cuCtxCreate_v4(pctx: OutPtr<CUcontext>, ctxCreateParams: HostPtr, flags: u32, dev: CUdevice) {
         if !ctxCreateParams.is_null() && ctxCreateParams.bytes(24).iter().any(|byte| *byte != 0) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -322,7 +323,7 @@ cuda! {
         let client = client()?;
         device_out.required()?;
         let context = thread::current_context();
-        // A thread keeps a primary context that was reset as its current one, and this alone it may still ask of it.
+        // A primary context that was reset remains the current one of a thread, which may still query only its device.
         let device = live(client, context).or_else(|code| ended(context).ok_or(code))?;
         device_out.set(device)
     }
@@ -354,7 +355,7 @@ cuda! {
         result.map(drop)
     }
 
-    /// `cuCtxAttach`, long deprecated: one more use of the current context.
+    /// `cuCtxAttach`, long deprecated: adds a reference to the current context.
     fn cuCtxAttach(pctx: OutPtr<CUcontext>, flags: u32) {
         let client = client()?;
         if flags != 0 {
@@ -371,8 +372,8 @@ cuda! {
         }
     }
 
-    /// `cuCtxDetach`, long deprecated: one use less of the current context, which ends with the last. A primary context
-    /// has other uses.
+    /// `cuCtxDetach`, long deprecated: drops a reference to the current context, which ends with the last one. A
+    /// primary context has other references.
     fn cuCtxDetach(ctx: CUcontext) {
         let client = client()?;
         let id = Context::id(ctx);
@@ -387,7 +388,7 @@ cuda! {
         destroy(ctx)
     }
 
-    /// `cuCtxPushCurrent` as in CUDA before 4.0: of a context that the thread does not have already.
+    /// `cuCtxPushCurrent` as before CUDA 4.0: the thread must not have the context already.
     fn cuCtxPushCurrent(ctx: CUcontext) {
         if thread::has(Context::id(ctx)) && !ctx.is_null() {
             client()?;

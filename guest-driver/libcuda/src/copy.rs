@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies of bytes, synchronous and asynchronous; those of rows and boxes are [elsewhere](crate::copy_rows).
+//! Copies of bytes, synchronous and asynchronous. [`crate::copy_rows`] has those of rows and boxes.
 //!
-//! Each side of a copy is either visible to the device: memory that the worker can address (device memory, and
-//! pinned host memory, which the worker shares); or pageable memory of this process, whose
-//! bytes travel beside the stream. Pinned memory is read and written in stream order; a pageable source
-//! has been read, and a pageable destination written, when the call returns, as CUDA documents.
+//! Each side of a copy is either visible to the device: memory that the worker can access (device memory, and pinned
+//! host memory, which the worker shares); or pageable memory of this process, whose bytes are sent beside the stream.
+//! Pinned memory is read and written in stream order. A pageable source was read, and a pageable destination written,
+//! when the call returns, as CUDA documents.
 
 use std::time::{Duration, Instant};
 
@@ -23,39 +23,41 @@ use crate::{
     thread,
 };
 
-/// The most bytes that travel in the command itself. On an H100, 4 and 8 KiB with a wait behind them take 1 µs less
-/// than by a block, of which the worker has to tell that it is free again; 16 KiB take as long, and 32 KiB 10 µs more.
+/// The maximum number of bytes that are sent in the command itself. On an H100, 4 and 8 KiB followed by a wait take 1
+/// µs less than with a block, which the worker has to release again; 16 KiB take as long, and 32 KiB 10 µs more.
 const IN_COMMAND: usize = 8 << 10;
-/// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
+/// The maximum number of bytes that are sent in the ring's data blocks. For more, a path without this extra copy is
+/// faster.
 const BY_BLOCKS: usize = 4 << 20;
 
-/// The longest wait of a copy for a data block before it goes another way.
+/// The maximum time for which a copy waits for a data block before it uses another path.
 const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 
-/// So much pinned memory an asynchronous copy may read when it is issued, if its own stream is idle: though another
-/// stream that it follows has yet to write that memory. A synchronous copy is sent as one, and must not.
+/// The maximum amount of pinned memory that an asynchronous copy may read when it is issued, if its own stream is idle,
+/// even if a stream for which it waits has not written that memory yet. A synchronous copy is sent as an asynchronous
+/// one, and must not.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
 pub enum Side {
-    /// Memory that the worker can address.
+    /// Memory that the worker can access.
     DeviceVisible(u64),
     /// Pageable memory.
     Pageable(HostPtr),
 }
 
 impl Side {
-    /// Host memory: visible to the device if pinned as a whole, pageable otherwise.
+    /// Host memory: visible to the device if it is pinned as a whole, pageable otherwise.
     pub fn host(client: &Client, address: u64, bytes: usize) -> Self {
         match client.pointers.find_whole(address, bytes) {
             Some(range) if address.wrapping_sub(range.start) < range.bytes => {
                 Self::DeviceVisible(range.far(address))
             }
             Some(_) => Self::DeviceVisible(address),
-            // Mapped or not, the host is to judge it.
+            // Mapped or not, the host checks it.
             None if client.pointers.reservation(address).is_some() => Self::DeviceVisible(address),
-            // Managed memory in part: it is the device's, and the host refuses the copy.
+            // A part of it is managed memory, which counts as device memory, and the host refuses the copy.
             None if managed::holds(address) => Self::DeviceVisible(address),
             None => Self::Pageable(HostPtr::at(address)),
         }
@@ -72,7 +74,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// In the legacy default stream, waited for.
+    /// A copy in the legacy default stream, with a wait.
     pub fn synchronous() -> Result<Self> {
         client()?;
         Ok(Self {
@@ -81,7 +83,7 @@ impl Order {
         })
     }
 
-    /// In the thread's default stream, waited for.
+    /// A copy in the thread's default stream, with a wait.
     pub fn synchronous_per_thread() -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id_per_thread(client()?, 0)?,
@@ -89,7 +91,7 @@ impl Order {
         })
     }
 
-    /// In a stream; NULL is the legacy default stream.
+    /// A copy in a stream; NULL is the legacy default stream.
     pub fn on(stream: CUstream) -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id(client()?, stream as u64)?,
@@ -97,7 +99,7 @@ impl Order {
         })
     }
 
-    /// In a stream; NULL is the thread's default stream.
+    /// A copy in a stream; NULL is the thread's default stream.
     pub fn on_per_thread(stream: CUstream) -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id_per_thread(client()?, stream as u64)?,
@@ -106,7 +108,7 @@ impl Order {
     }
 }
 
-/// Whether there is something to copy; an error if there is no context, or no address.
+/// Whether there is anything to copy; an error if there is no context or no address.
 pub fn check(address: u64, bytes: usize) -> Result<bool> {
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -121,10 +123,10 @@ pub fn check(address: u64, bytes: usize) -> Result<bool> {
     }
 }
 
-/// The two ends of a copy as the program gave them: types of memory, and addresses.
+/// The two sides of a copy as the program passed them: types of memory, and addresses.
 pub type Given = ((CUmemorytype, u64), (CUmemorytype, u64));
 
-/// Makes a copy a node, if its stream records.
+/// Adds a copy as a node, if its stream is captured.
 fn record(client: &Client, (dst, src): Given, bytes: usize, order: Order) -> Result<bool> {
     if order.synchronous {
         return graph::refuse(client, order.stream).map(|()| false);
@@ -134,7 +136,7 @@ fn record(client: &Client, (dst, src): Given, bytes: usize, order: Order) -> Res
     })
 }
 
-/// Copies bytes between sides that were found out, in a stream's order. `given` is for a stream that is captured.
+/// Copies bytes between known sides, in stream order. `given` is for a stream that is captured.
 pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Result {
     let client = client()?;
     let Order {
@@ -241,7 +243,7 @@ fn outward(client: &Client, dst: HostPtr, src: u64, bytes: usize, hStream: u64) 
         .map(drop)
 }
 
-/// Copies this process's memory to the device in a stream, whatever else is known of it; it has been read when this
+/// Copies this process's memory to the device in a stream, whatever kind of memory it is. The memory was read when this
 /// returns.
 ///
 /// # Errors
@@ -255,7 +257,7 @@ pub fn send(client: &Client, dst: u64, src: HostPtr, bytes: usize, stream: u64) 
     inward(client, dst, src, bytes, order)
 }
 
-/// Copies from the device to this process's memory, whatever else is known of it; it has been written when this
+/// Copies from the device to this process's memory, whatever kind of memory it is. The memory was written when this
 /// returns.
 ///
 /// # Errors
@@ -276,10 +278,11 @@ pub fn synchronise(client: &Client, hStream: u64) -> Result {
     Ok(())
 }
 
-/// Sends bytes by the ring, and says how many: fewer than there are if there is no room for more now.
+/// Sends bytes through the ring, and returns their number, which is smaller than requested if there is no more room
+/// now.
 ///
-/// They have been read when this returns. A synchronous copy also waits for earlier work of the stream, as CUDA
-/// documents, but not for the GPU to have the bytes.
+/// The bytes were read when this returns. A synchronous copy also waits for earlier work of the stream, as CUDA
+/// documents, but not until the GPU has the bytes.
 fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> Result<usize> {
     let Order {
         stream: hStream,
@@ -309,7 +312,7 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
                 ByteCount: chunk.len(),
                 hStream,
             };
-            // The GPU reads the block when the stream gets there; then it is free again.
+            // The GPU reads the block when the stream reaches the copy. Then the block is free again.
             let ticket = client.begin(ring, &request)?;
             ring.give_block(block, Some(ticket));
             done += chunk.len();
@@ -321,7 +324,7 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
     Ok(done)
 }
 
-/// A free data block: blocks come back at the speed of the bus, unless they wait for a stream that is busy.
+/// A free data block. Blocks become free at the speed of the bus, unless they wait for a busy stream.
 fn await_block(ring: &Ring) -> Option<u32> {
     let start = Instant::now();
     loop {
@@ -332,7 +335,7 @@ fn await_block(ring: &Ring) -> Option<u32> {
     }
 }
 
-/// Fetches bytes by the ring; `false` if there is no room for them now, and nothing was done.
+/// Fetches bytes through the ring; `false` if there is no room for them now, in which case nothing was done.
 fn read(
     client: &Client,
     ring: &Ring,
@@ -362,7 +365,7 @@ fn read(
             if done == 0 {
                 return Ok(false);
             }
-            // Others have all the blocks, for as long as their copies take.
+            // Other threads have all blocks, for as long as their copies take.
             std::thread::yield_now();
         }
         for (block, offset, length, ticket) in under_way {
@@ -373,7 +376,7 @@ fn read(
                 .store(unsafe { std::slice::from_raw_parts(ring.block(block), length) });
             ring.give_block(block, None);
         }
-        // A block's copy has an end behind all that the stream was given before.
+        // The copy of a block completes after all earlier work of the stream.
         client.set_stream_idle(hStream, sent, false);
         if hStream == 0 {
             client.set_idle(given, Scope::Legacy);
@@ -382,7 +385,7 @@ fn read(
     Ok(true)
 }
 
-/// Cuts `bytes` into blocks of at most `block`: each one's offset and length.
+/// Cuts `bytes` bytes into blocks of at most `block`: the offset and length of each.
 pub fn blocks(bytes: usize, block: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes)
         .step_by(block)
@@ -426,7 +429,7 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     check(dst, 0)?;
     client.disown(dst);
     client.disown(src);
-    // A synchronous device-to-device copy is ordered like one but does not hold up the host.
+    // A synchronous device-to-device copy is ordered like a synchronous one, but the host does not wait for it.
     let is_device = |address| {
         let range = client.pointers.find_whole(address, bytes);
         range.is_some_and(|range| matches!(range.kind, Kind::Device))
@@ -475,7 +478,7 @@ pub fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     )
 }
 
-/// As [`unified`], but the source has been read when this returns; it may be read before the stream gets there.
+/// As [`unified`], but the source was read when this returns, possibly before the stream reaches the copy.
 pub fn at_once(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     let client = client()?;
     let here = match client.pointers.find_whole(src, bytes) {
@@ -486,7 +489,7 @@ pub fn at_once(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     };
     let to = Side::host(client, dst, bytes);
     if here && matches!(to, Side::DeviceVisible(_)) {
-        // Pinned memory is this process's as well: its present content travels as pageable memory does.
+        // Pinned memory belongs to this process too, so its present content is sent like that of pageable memory.
         let given = ((CU_MEMORYTYPE_UNIFIED, dst), (CU_MEMORYTYPE_UNIFIED, src));
         return copy(to, Side::Pageable(HostPtr::at(src)), bytes, given, order);
     }
@@ -577,7 +580,7 @@ fn peer_async(
     bytes: usize,
     order: Order,
 ) -> Result {
-    // NVIDIA's driver (580) records no copy between contexts, not even within one device.
+    // NVIDIA's driver (580) captures no copy between contexts, not even within one device.
     graph::refuse(client()?, order.stream)?;
     for address in [dst, src] {
         managed::names(client()?, address, bytes, order.stream);

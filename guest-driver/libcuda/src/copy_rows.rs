@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies of rows and of boxes between memory; those of arrays are [elsewhere](crate::array_copy).
+//! Copies of rows and of boxes between memory. [`crate::array_copy`] has those of arrays.
 
 use gpgpu_graphs::{capture, node::Copy3D};
 use gpgpu_protocol::{
@@ -61,7 +61,7 @@ impl Plane {
     }
 }
 
-/// A three-dimensional copy is as many two-dimensional ones as it is deep.
+/// Executes a three-dimensional copy as one two-dimensional copy for each slice.
 pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     client()?;
     check(1, 1)?;
@@ -109,7 +109,7 @@ pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     Ok(())
 }
 
-/// Makes a copy a node, if its stream records.
+/// Adds a copy as a node, if its stream is captured.
 pub fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
     if !capture::any::<Guest>() {
         return Ok(false);
@@ -123,7 +123,7 @@ pub fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
     })
 }
 
-/// A copy of rows as one of a slice.
+/// A copy of rows as a copy of one slice.
 fn deepened(copy: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
     CUDA_MEMCPY3D {
         srcXInBytes: copy.srcXInBytes,
@@ -167,7 +167,7 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
     Rows::new(client, &copy2d, order)?.copy(client)
 }
 
-/// A copy of rows between two sides, neither of which is an array.
+/// A copy of rows between two sides without arrays.
 struct Rows {
     dst: Plane,
     src: Plane,
@@ -215,7 +215,7 @@ impl Rows {
             (Side::DeviceVisible(to), Side::DeviceVisible(from)) => {
                 self.in_device(client, to, from)
             }
-            // Rows longer than a block go one by one.
+            // Rows longer than a block are copied one by one.
             _ if self.width > client.block_bytes() => self.one_by_one(self.order),
             (Side::DeviceVisible(to), Side::Pageable(from)) => self.send(client, to, from),
             (Side::Pageable(to), Side::DeviceVisible(from)) => self.fetch(client, to, from),
@@ -247,7 +247,7 @@ impl Rows {
             .map(drop)
     }
 
-    /// From pageable memory, with as many rows in a request as a block holds.
+    /// Copies from pageable memory, with as many rows in a request as fit into a block.
     fn send(&self, client: &Client, to: u64, from: HostPtr) -> Result {
         let mut packed = Vec::new();
         for (row, count) in blocks(self.height, client.block_bytes() / self.width) {
@@ -268,7 +268,7 @@ impl Rows {
         Ok(())
     }
 
-    /// To pageable memory, with as many rows by a request as a block holds.
+    /// Copies to pageable memory, with as many rows in a request as fit into a block.
     fn fetch(&self, client: &Client, to: HostPtr, from: u64) -> Result {
         let width = self.width;
         let mut packed = vec![0; client.block_bytes().min(width * self.height)];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The settings of the GPU's core dumps. They are kept and told, as CUDA's documentation describes them; no core dump
-//! is ever written, for the host's driver would write it, on the host, of memory that is not this program's alone.
+//! The settings of the GPU's core dumps. They are stored and returned as CUDA's documentation describes. No core dump
+//! is ever written, because the host's driver would write it on the host, with memory that does not belong only to this
+//! program.
 
 use gpgpu_client::log;
 use gpgpu_locks::{Mutex, MutexGuard};
@@ -29,7 +30,7 @@ const PIPE: u32 = 6;
 /// `CU_COREDUMP_GENERATION_FLAGS`.
 const GENERATION_FLAGS: u32 = 7;
 
-/// The bytes of the longest name of a file, with its NUL.
+/// The maximum length of a file name, including its NUL.
 const LONGEST_NAME: usize = 1024;
 
 /// The settings of all contexts, or of one.
@@ -57,7 +58,7 @@ impl Settings {
         }
     }
 
-    /// A setting that is yes or no.
+    /// A boolean setting.
     fn switch(&mut self, attribute: u32) -> Option<&mut u8> {
         match attribute {
             ENABLE_ON_EXCEPTION => Some(&mut self.on_exception),
@@ -153,10 +154,10 @@ impl Settings {
     }
 }
 
-/// The file in the message about dumps.
+/// The name in the message about dumps.
 const NAME: &str = "Core dumps of the GPU";
 
-/// The pipe that the driver would listen at: by the names of the machine and the process.
+/// The default pipe of the driver, with the names of the machine and the process.
 fn default_pipe() -> Vec<u8> {
     let mut host = [0_u8; 256];
     // SAFETY: the buffer has the given length, and the call ends it with a NUL.
@@ -178,7 +179,7 @@ fn settings() -> MutexGuard<'static, (Settings, Vec<(u64, Settings)>)> {
     SETTINGS.lock()
 }
 
-/// The current context, whose settings are read or set: all except those of dumps that are triggered by the user.
+/// The current context, whose settings are read or written: all except those of dumps that the user triggers.
 fn context(attribute: u32) -> Result<u64> {
     let client = client()?;
     match thread::home(client) {
@@ -218,7 +219,7 @@ cuda! {
     }
 }
 
-/// Forgets the settings of a context that is gone.
+/// Forgets the settings of a context that has ended.
 pub fn forget_context(context: u64) {
     settings().1.retain(|(of, _)| *of != context);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Devices: nearly everything here is answered from the hello.
+//! Devices. Nearly all queries are answered from the hello.
 
 use std::ffi::c_char;
 
@@ -26,14 +26,15 @@ pub(crate) fn device(ordinal: CUdevice) -> Result<&'static DeviceInfo> {
         .ok_or(CUDA_ERROR_INVALID_DEVICE)
 }
 
-/// A device attribute, or the result of asking the host for it.
+/// A device attribute, or the error of the host's query.
 pub(crate) fn attribute(info: &DeviceInfo, attribute: CUdevice_attribute) -> Result<i32> {
-    // Managed memory is this library's own, whatever the host has: the program and the GPU use it in turn.
+    // Managed memory is implemented by this library, whatever the host supports: the program and the GPU use it in
+    // turn.
     match attribute {
         CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => return Ok(1),
         CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
         | CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST => return Ok(0),
-        // So are pools of the host's memory.
+        // So are pools of host memory.
         CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED => return Ok(1),
         _ => {}
@@ -64,7 +65,7 @@ cuda! {
         initialise()
     }
 
-    /// `cuDriverGetVersion`: works before `cuInit`, and says the same before and after.
+    /// `cuDriverGetVersion`: works before `cuInit`, with the same result as afterwards.
     fn cuDriverGetVersion(driverVersion: OutPtr<i32>) {
         driverVersion.required()?;
         let version = connect().map_or(API_VERSION, |client| client.hello.driver_version);
@@ -116,7 +117,7 @@ cuda! {
         major.set(attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?)
     }
 
-    /// `cuDeviceCanAccessPeer`: of two devices the answer never changes.
+    /// `cuDeviceCanAccessPeer`: the answer for two devices never changes.
     fn cuDeviceCanAccessPeer(canAccessPeer: OutPtr<i32>, dev: CUdevice, peerDev: CUdevice) {
         static KNOWN: RwLock<Vec<(CUdevice, CUdevice, i32)>> = RwLock::new(Vec::new());
         let client = client()?;
@@ -156,7 +157,7 @@ cuda! {
 
     fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: i32, dev: CUdevice) {
         let info = device(dev)?;
-        // A bus id that is cut is none.
+        // A truncated bus id is invalid.
         if usize::try_from(len).is_ok_and(|len| len <= info.pci_bus_id.len()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

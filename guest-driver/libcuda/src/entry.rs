@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The search of programs for functions: by name and version.
+//! Look-ups of functions by programs, by name and version.
 
 use std::{
     ffi::{CStr, CString, c_void},
@@ -26,7 +26,7 @@ enum Found {
     Unknown,
 }
 
-/// The symbol that `name` means in `version`; if `per_thread`, its variant with per-thread default streams.
+/// The symbol for `name` in `version`; if `per_thread`, its variant with per-thread default streams.
 fn find(name: &str, version: u32, per_thread: bool) -> Found {
     let start = ENTRY_POINTS.partition_point(|entry| entry.name < name);
     let of_name = || {
@@ -38,7 +38,7 @@ fn find(name: &str, version: u32, per_thread: bool) -> Found {
         let fits = |entry: &&EntryPoint| entry.per_thread == wanted && entry.since <= version;
         of_name().filter(fits).last()
     };
-    // The default streams of threads came with CUDA 7.
+    // Per-thread default streams were introduced with CUDA 7.
     if per_thread && version < 7000 && of_name().any(|entry| entry.per_thread) {
         return Found::TooNew;
     }
@@ -54,7 +54,7 @@ fn find(name: &str, version: u32, per_thread: bool) -> Found {
     }
 }
 
-/// This library, to look up its own symbols only.
+/// This library, to look up only its own symbols.
 fn own_library() -> Option<usize> {
     static HANDLE: OnceLock<Option<usize>> = OnceLock::new();
     *HANDLE.get_or_init(|| {
@@ -113,7 +113,7 @@ fn look_up(
 
 cuda! {
     fn cuGetProcAddress(symbol: Text, pfn: OutPtr<*mut c_void>, cudaVersion: i32, flags: u64) {
-        // The form of CUDA 11 has no status to look at, so it fails by its result.
+        // The form of CUDA 11 has no status argument, so it fails by its result.
         match look_up(symbol, pfn, cudaVersion, flags, OutPtr::nested(std::ptr::null_mut()))? {
             CU_GET_PROC_ADDRESS_SUCCESS => Ok(()),
             _ => Err(CUDA_ERROR_NOT_FOUND),
@@ -124,7 +124,7 @@ cuda! {
         look_up(symbol, pfn, cudaVersion, flags, symbolStatus).map(drop)
     }
 
-    /// `cuGetExportTable`: there are no private tables here.
+    /// `cuGetExportTable`: this library has no private tables.
     fn cuGetExportTable(ppExportTable: OutPtr<*const c_void>, _pExportTableId: *const CUuuid) {
         ppExportTable.set(std::ptr::null())?;
         Err(CUDA_ERROR_INVALID_VALUE)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA's environment variables that this library implements itself, because the worker's driver has the environment of
-//! the service. [`crate::visible`] has the variables that choose devices.
+//! CUDA's environment variables that this library implements itself, because the worker's driver has the service's
+//! environment. [`crate::visible`] has the variables that select devices.
 
 use std::sync::OnceLock;
 
-/// The process's environment variables. They are read once.
+/// The process's environment variables, which are read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `CUDA_LAUNCH_BLOCKING`: each launch waits for its kernel, and returns its error too.
@@ -19,7 +19,7 @@ pub struct Environment {
     pub uses_node_priority: bool,
     /// `CUDA_MANAGED_FORCE_DEVICE_ALLOC`: managed memory that no device memory can serve fails.
     pub forces_device_memory: bool,
-    /// `CUDA_LOG_FILE`: where each failed call is noted.
+    /// `CUDA_LOG_FILE`: the file for messages about failed calls.
     pub log_file: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl Environment {
         Self {
             waits_for_launches: is_set("CUDA_LAUNCH_BLOCKING"),
             is_eager: is("CUDA_MODULE_LOADING", "EAGER"),
-            // NVIDIA's driver (580) takes 1 alone for these.
+            // NVIDIA's driver (580) accepts only 1 for these.
             forces_jit: is("CUDA_FORCE_JIT", "1") || is("CUDA_FORCE_PTX_JIT", "1"),
             disables_jit: is("CUDA_DISABLE_JIT", "1") || is("CUDA_DISABLE_PTX_JIT", "1"),
             uses_node_priority: is("CUDA_GRAPHS_USE_NODE_PRIORITY", "1"),

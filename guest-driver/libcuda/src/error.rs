@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Error names and descriptions: static text, given for every code that CUDA has.
+//! Error names and descriptions: static text for every code of CUDA.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ fn names() -> &'static Texts {
     })
 }
 
-/// The host's own description; without a client, one made of the name.
+/// The host's own description; without a client, one derived from the name.
 fn description(code: CUresult) -> *const c_char {
     static ASKED: Mutex<Option<HashMap<CUresult, &'static CString>>> = Mutex::new(None);
     static PLAIN: OnceLock<Texts> = OnceLock::new();
@@ -36,7 +36,7 @@ fn description(code: CUresult) -> *const c_char {
     let told =
         client().and_then(|client| client.call(&request::gpgpuErrorText { code, text: true }));
     if let Some(text) = told.ok().and_then(|reply| CString::new(reply.text).ok()) {
-        // Callers keep the pointer for ever; there are about a hundred codes.
+        // Callers may keep the pointer for ever. There are about a hundred codes.
         let text: &'static CString = Box::leak(Box::new(text));
         asked.insert(code, text);
         return text.as_ptr();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Events: recorded, asked about, waited for.
+//! Events: recording, queries and waits.
 //!
-//! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write
-//! of the GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say
-//! so yet is asked about at the host now and then: errors are found there.
+//! An event that the program queries gets a word in the ring. From then on each record of it is followed by a write of
+//! the GPU itself to that word, so that the next query only reads the word. While the word shows that the record is not
+//! complete, the host is queried occasionally, which also detects errors.
 //!
-//! A record in a stream that is known to have nothing to wait for is over at once, as in NVIDIA's driver: the GPU is
-//! asked for no word.
+//! A record in a stream that is known to have nothing to wait for completes at once, as in NVIDIA's driver, and the GPU
+//! writes no word.
 
 use std::{
     cell::{Cell, RefCell},
@@ -39,25 +39,25 @@ use crate::{
     stream, thread,
 };
 
-/// The time for which a word that says "not yet" is believed before the host is asked again.
+/// The time for which a word that shows an incomplete record is trusted before the host is queried again.
 const BELIEF: Duration = Duration::from_micros(50);
 
-/// The number of looks at a word for one look at the clock.
+/// The number of reads of a word for one read of the clock.
 const CLOCK_EVERY: u32 = 16;
 
 /// The state of an event that the program queried.
 #[derive(Debug, Default)]
 struct Watched {
     word: u32,
-    /// The value that says that the latest record is over; 0 when that record has none.
+    /// The value of the word that means that the latest record is complete; 0 if that record has none.
     latest: AtomicU32,
-    /// That value, if the latest record was over before the host had it.
+    /// That value, if the latest record was complete before the host had it.
     settled: AtomicU32,
-    /// The time of the last question to the host, in nanoseconds since the first question of all.
+    /// The time of the last query of the host, in nanoseconds since the first of all queries.
     asked: AtomicU64,
-    /// The number of times that the word was believed; the clock is looked at now and then.
+    /// The number of times that the word was trusted. The clock is read only at some of them.
     looks: AtomicU32,
-    /// The word belongs to another event by now.
+    /// Whether the word belongs to another event by now.
     gone: AtomicBool,
 }
 
@@ -69,9 +69,9 @@ struct Table {
 }
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
-/// Whether any event is watched, so that programs that ask of none do not look.
+/// Whether any event has a word, so that programs without queries skip the look-up.
 static ANY: AtomicBool = AtomicBool::new(false);
-/// The next value; one is used again only after all others.
+/// The next value. A value is reused only after all others.
 static VALUE: AtomicU32 = AtomicU32::new(1);
 
 fn table() -> MutexGuard<'static, Option<Table>> {
@@ -79,13 +79,13 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 }
 
 thread_local! {
-    /// The event that the thread asked about last.
+    /// The event that the thread has queried last.
     static LAST: RefCell<Option<(u64, Arc<Watched>)>> = const { RefCell::new(None) };
-    /// The event that the thread recorded last, the stream, and how much was sent when nothing was sent behind it.
+    /// The event that the thread has recorded last, its stream, and the number of sent requests at that time.
     static RECORDED: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
 }
 
-/// An event is over. If the thread recorded it last, and nothing was sent since, its stream has nothing to do.
+/// Records that an event is complete. If the thread recorded it last, and nothing was sent since, its stream is idle.
 fn set_over(client: &Client, event: u64) {
     let (recorded, stream, sent) = RECORDED.get();
     if recorded == event && client.sent() == sent {
@@ -116,7 +116,7 @@ fn find(event: u64) -> Option<Arc<Watched>> {
     Some(found)
 }
 
-/// Gives an event a word, if there is one left.
+/// Assigns a word to an event, if there is one left.
 fn watch(client: &Client, event: u64) {
     if client.ring().is_none() || !client.objects.contains(event) {
         return;
@@ -127,7 +127,7 @@ fn watch(client: &Client, event: u64) {
         return;
     }
     if table.free.is_empty() && table.used as usize == WORDS {
-        // Contexts take their events along without a word to this table.
+        // Events end with their contexts without an update of this table.
         let free = &mut table.free;
         table.watched.retain(|id, watched| {
             let lives = client.objects.contains(*id);
@@ -160,13 +160,13 @@ impl Watched {
         self.was_settled() || latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
     }
 
-    /// Whether the latest record was over before the host had it.
+    /// Whether the latest record was complete before the host had it.
     fn was_settled(&self) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
         latest != 0 && self.settled.load(Ordering::Relaxed) == latest
     }
 
-    /// Whether the word alone may answer "not yet".
+    /// Whether an incomplete record may be reported by the word alone.
     fn is_believed(&self) -> bool {
         static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         if self.latest.load(Ordering::Relaxed) == 0 {
@@ -185,7 +185,7 @@ impl Watched {
             return true;
         }
         self.asked.store(now, Ordering::Relaxed);
-        // Never asked: the record is fresh.
+        // Never queried: the record is recent.
         asked == 0
     }
 }
@@ -208,7 +208,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
             let value = next_value();
             watched.latest.store(value, Ordering::Relaxed);
             client.post(&request::cuEventRecord { hEvent, hStream })?;
-            // If another thread has sent something meanwhile, the record may be behind it.
+            // If another thread has sent a request in the meantime, the record may be behind it.
             if client.sent() == sent {
                 watched.settled.store(value, Ordering::Relaxed);
             } else {
@@ -217,7 +217,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
         }
         (Some(watched), Some(_)) if known => {
             let value = next_value();
-            // Before the record: until it is over, no look must find the record before it.
+            // Stored before the record is sent: until it is complete, no reader may take an earlier record for it.
             watched.latest.store(value, Ordering::Relaxed);
             client.post(&request::gpgpuEventMark {
                 hEvent,
@@ -238,7 +238,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
             }
         }
     }
-    // The host may have put something of its own behind the record, for which it would take the stream for busy.
+    // The host may have put a mark of its own behind the record, because of which it would report the stream as busy.
     RECORDED.set((hEvent, hStream, sent));
     if is_settled && client.sent() == sent {
         client.set_stream_idle(hStream, sent, true);
@@ -246,7 +246,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     Ok(())
 }
 
-/// The latest record of an event has no word, or another one: the host is asked about it.
+/// Records that the latest record of an event has no word, or another one, so that queries ask the host.
 pub fn forget_word(event: u64) {
     if let Some(watched) = find(event) {
         watched.latest.store(0, Ordering::Relaxed);
@@ -283,7 +283,7 @@ fn record_with_flags(shape: DefaultStream, event: CUevent, stream: CUstream, fla
     client.call(&request).map(drop)
 }
 
-/// The ids of a context and an event, for a call about all of the context.
+/// The ids of a context and an event, for a call about the whole context.
 fn whole(context: CUcontext, event: CUevent) -> Result<(u64, u64)> {
     let client = client()?;
     let (hCtx, hEvent) = (Context::id(context), Event::id(event));
@@ -296,7 +296,7 @@ fn whole(context: CUcontext, event: CUevent) -> Result<(u64, u64)> {
     Ok((hCtx, hEvent))
 }
 
-/// Does something in a context, whichever is current.
+/// Calls `body` in a context, whichever is current.
 fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
     thread::push_context(context)?;
     let result = body();
@@ -304,7 +304,7 @@ fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
     result
 }
 
-/// Records an event behind all that a context was given.
+/// Records an event after all work of a context.
 pub fn record_all(context: CUcontext, event: CUevent) -> Result {
     let (hCtx, hEvent) = whole(context, event)?;
     capture::refuse_context::<Guest>(hCtx)?;
@@ -313,12 +313,12 @@ pub fn record_all(context: CUcontext, event: CUevent) -> Result {
         let request = request::cuCtxRecordEvent { hCtx, hEvent };
         client()?.call(&request).map(drop)
     })?;
-    // It loses its meaning in a capture.
+    // In a capture it becomes invalid.
     capture::forget_event::<Guest>(hEvent);
     Ok(())
 }
 
-/// Has all that a context is given from now on wait for an event.
+/// Makes all later work of a context wait for an event.
 pub fn hold_all(context: CUcontext, event: CUevent) -> Result {
     let (hCtx, hEvent) = whole(context, event)?;
     capture::refuse_context::<Guest>(hCtx)?;
@@ -329,12 +329,12 @@ pub fn hold_all(context: CUcontext, event: CUevent) -> Result {
     })
 }
 
-/// Whether an event's latest record is over even if the host may not have it yet.
+/// Whether an event's latest record is complete even if the host may not have it yet.
 fn is_settled(event: u64) -> bool {
     find(event).is_some_and(|watched| watched.was_settled())
 }
 
-/// The time between two events as the host says it. Records that are over for the program must be over there too.
+/// The time between two events, from the host. Records that are complete for the program must be complete there too.
 fn elapsed(
     client: &Client,
     (start, end): (u64, u64),
@@ -356,12 +356,12 @@ fn ask(client: &Client, hEvent: u64) -> Result {
     Ok(())
 }
 
-/// The ids of two events, neither of which a capture has recorded last.
+/// The ids of two events, neither of which was last recorded in a capture.
 fn compared(start: CUevent, end: CUevent) -> Result<(u64, u64)> {
     let client = client()?;
     let ids = (Event::id(start), Event::id(end));
     if ipc_event::is_one(client, ids.0) || ipc_event::is_one(client, ids.1) {
-        // They have no time.
+        // Captured records have no time.
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     capture::use_event::<Guest>(ids.0)?;
@@ -403,12 +403,12 @@ cuda! {
         record_with_flags(DefaultStream::PerThread, hEvent, hStream, flags)
     }
 
-    /// As CUDA's documentation describes it: behind all that the context was given.
+    /// As CUDA's documentation describes it: after all work of the context.
     fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) {
         record_all(hCtx, hEvent)
     }
 
-    /// As CUDA's documentation describes it: all that the context is given from now on waits.
+    /// As CUDA's documentation describes it: all later work of the context waits.
     fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) {
         hold_all(hCtx, hEvent)
     }
@@ -498,7 +498,7 @@ cuda! {
             set_over(client, id);
             return Ok(());
         }
-        // This record has no word: ask until it is over.
+        // This record has no word: query it until it is complete.
         loop {
             match ask(client, id) {
                 Err(CUDA_ERROR_NOT_READY) => {}

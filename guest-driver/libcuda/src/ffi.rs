@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The entry of calls from C: the exported functions, none of which lets a panic out.
+//! The entry of calls from C: the exported functions. No panic leaves them.
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
@@ -17,7 +17,7 @@ pub fn enter(name: &str, body: impl FnOnce() -> Result) -> CUresult {
     code
 }
 
-/// Checks that a function may be called while streams are captured.
+/// Checks that a function is allowed while streams are captured.
 #[macro_export]
 macro_rules! permit {
     ($name:ident) => {

@@ -16,8 +16,8 @@ use crate::{
     thread,
 };
 
-/// Whether a fill lies in memory that the process knows, and can be posted; any other the host judges before the
-/// caller goes on.
+/// Whether a fill lies in memory that the process knows, so that it can be posted. The host checks any other fill
+/// before the caller continues.
 fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
     if let Some(bytes) = bytes {
         managed::names(client, start, bytes, stream);
@@ -32,7 +32,7 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool
     known
 }
 
-/// The same for a fill that says nothing of a stream: of device memory it does not wait either, of host memory it does.
+/// The same for a fill without a stream argument: it does not wait either for device memory, but does for host memory.
 fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
     if let Some(bytes) = bytes {
         managed::names(client, start, bytes, stream);
@@ -48,10 +48,10 @@ fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize
     known
 }
 
-/// The legacy stream, which fills without a stream go to.
+/// The legacy stream, for fills without a stream argument.
 const LEGACY: u64 = 0;
 
-/// The bytes from the first to the last that a pitched fill touches.
+/// The number of bytes from the first to the last that a pitched fill accesses.
 fn extent(pitch: usize, row: Option<usize>, rows: usize) -> Option<usize> {
     let row = row?;
     if rows > 1 && pitch < row {

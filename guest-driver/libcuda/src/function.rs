@@ -48,7 +48,7 @@ fn param_count(object: &Known) -> Option<usize> {
     }
 }
 
-/// Writes how many parameters the function or the kernel with this id has.
+/// Stores the number of parameters of the function or the kernel with this id.
 fn count(client: &Client, id: u64, to: OutPtr<usize>) -> Result {
     let found = client.objects.look(id, param_count).flatten();
     to.set(found.ok_or(CUDA_ERROR_INVALID_HANDLE)?)

@@ -11,8 +11,8 @@ use crate::{
     thread,
 };
 
-/// Whether the host has a variable, which was looked up, in managed memory. An older host does not say so, and has it
-/// there for kernels and copies alone.
+/// Whether a variable of the host, which was looked up, is in managed memory. An older host does not report this, and
+/// has the variable only for kernels and copies.
 fn is_managed(client: &Client, start: u64) -> bool {
     let request = request::gpgpuPointerAttribute {
         value: true,
@@ -22,8 +22,8 @@ fn is_managed(client: &Client, start: u64) -> bool {
     client.call(&request).is_ok_and(|reply| reply.value != 0)
 }
 
-/// Notes the memory of a variable, so that copies know it as the device's, and so that the program reaches it if it is
-/// managed and can be reached. `owner` is the module or the library.
+/// Records the memory of a variable, so that copies treat it as device memory, and so that the program can access it if
+/// it is managed and accessible. `owner` is the module or the library.
 pub fn note(client: &'static Client, owner: u64, start: u64, bytes: usize) {
     if start == 0 || bytes == 0 || client.pointers.find(start).is_some() {
         return;
@@ -33,10 +33,10 @@ pub fn note(client: &'static Client, owner: u64, start: u64, bytes: usize) {
     insert(client, owner, (start, bytes), managed);
 }
 
-/// Notes the memory of a managed variable.
+/// Records the memory of a managed variable.
 ///
 /// # Errors
-/// `CUDA_ERROR_NOT_SUPPORTED` if the program cannot reach it. Copies and kernels can.
+/// `CUDA_ERROR_NOT_SUPPORTED` if the program cannot access it. Copies and kernels can.
 pub fn note_managed(client: &'static Client, owner: u64, start: u64, bytes: usize) -> Result {
     if client
         .pointers
@@ -60,9 +60,9 @@ fn insert(client: &Client, owner: u64, (start, bytes): (u64, usize), managed: bo
     });
 }
 
-/// Unloads a module or a library; `unload` has the host do so.
+/// Unloads a module or a library; `unload` makes the host do so.
 pub fn unload(client: &Client, owner: u64, unload: impl FnOnce() -> Result) -> Result {
-    // Before the host's memory goes: the library may be bringing a block of it here.
+    // Before the host's memory is freed, because the library may be fetching a block of it.
     managed::forget_image(owner);
     unload()?;
     client.pointers.remove_image(owner);

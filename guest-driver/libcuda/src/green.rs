@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Green contexts: parts of a device's multiprocessors.
 //!
-//! A resource is a structure of the program's, part of which is the library's own. There this library stores the split
-//! that the multiprocessors come from, as numbers; the bytes of the host's driver stay on the host. A descriptor is a
-//! list of such numbers, kept here.
+//! A resource is a structure of the program, part of which belongs to the library. There this library stores the split
+//! from which the multiprocessors come, as numbers; the bytes of the host's driver stay on the host. A descriptor is a
+//! list of such numbers, stored here.
 //!
-//! A green context is a context with an id of its own, which the command's header names: streams, launches in its
-//! default stream and waits for its work are its own. Objects that are made while it is current belong to the primary
-//! context ([`home`]), which it retains.
+//! A green context is a context with an id of its own, which the command's header names: it has its own streams,
+//! launches in its default stream and waits for its work. Objects that are made while it is current belong to the
+//! primary context ([`home`]), which it retains.
 
 use std::{
     collections::HashSet,
@@ -35,24 +35,24 @@ use crate::{
     thread,
 };
 
-/// Whether there was ever a green context.
+/// Whether a green context was ever made.
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Whether one has ended that had streams.
+/// Whether one with streams has ended.
 static ANY_ENDED: AtomicBool = AtomicBool::new(false);
-/// The streams of those that have ended: their handles stay wrong in a way of their own.
+/// The streams of green contexts that have ended, whose handles have their own error code.
 static ENDED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
-/// The multiprocessors of each descriptor, by its index in this list. CUDA has no function that ends one, so equal
+/// The multiprocessors of each descriptor, by its index in this list. CUDA has no function that destroys one, so equal
 /// lists are stored once.
 static DESCRIPTORS: Mutex<Vec<Wanted>> = Mutex::new(Vec::new());
 
-/// The first word of a resource of this library's.
+/// The first word of a resource of this library.
 const MARK: u32 = 0x6770_6d73;
 
 /// Multiprocessors that a program has as a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resource {
     device: CUdevice,
-    /// The split that they come from, or the source of a split: then it has no groups.
+    /// The split from which they come, or the source of a split, which has no groups.
     split: MultiprocessorSplit,
     /// The group's number.
     group: u32,
@@ -68,7 +68,7 @@ struct Wanted {
 }
 
 impl Resource {
-    /// All that a device has, or a green context on it.
+    /// All multiprocessors of a device, or of a green context on it.
     fn whole(device: CUdevice, green: u64) -> Self {
         let split = MultiprocessorSplit {
             green,
@@ -81,7 +81,7 @@ impl Resource {
         }
     }
 
-    /// As the program has it.
+    /// The resource in the program's form.
     fn show(&self, of: Multiprocessors) -> CUdevResource {
         let MultiprocessorSplit {
             green,
@@ -112,7 +112,7 @@ impl Resource {
         }
     }
 
-    /// The multiprocessors of a structure of the program's. The host decides which groups exist.
+    /// The multiprocessors of a structure of the program. The host checks that the groups exist.
     fn read(shown: &CUdevResource) -> Result<Self> {
         if shown.type_ != CU_DEV_RESOURCE_TYPE_SM {
             return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
@@ -141,7 +141,7 @@ impl Resource {
 }
 
 impl Wanted {
-    /// Of one resource, or of groups of one split.
+    /// The multiprocessors of one resource, or of groups of one split.
     fn of(resources: &[Resource]) -> Result<Self> {
         let (first, others) = resources.split_first().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let is_like = |of: &Resource| (of.device, of.split) == (first.device, first.split);
@@ -169,7 +169,7 @@ impl Wanted {
             all.push(self);
             all.len() - 1
         });
-        // No pointer, but at a multiple of 16 as those are.
+        // Not a pointer, but a multiple of 16, as pointers to descriptors are.
         ((place + 1) << 4) as CUdevResourceDesc
     }
 
@@ -183,13 +183,13 @@ impl Wanted {
     }
 }
 
-/// Whether there was ever a green context.
+/// Whether a green context was ever made.
 #[inline]
 pub fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// The context that owns objects made in a context: itself, or the primary context of a green one.
+/// The context that owns objects made in a context: itself, or a green one's primary context.
 #[inline]
 pub fn home(client: &Client, context: u64) -> u64 {
     if !any() {
@@ -238,7 +238,7 @@ fn streams(client: &Client, context: u64) -> Vec<u64> {
         .ids(|id, object| object_kind(id) == Stream::KIND && object.context() == Some(context))
 }
 
-/// A green context has ended, with its streams.
+/// Handles the end of a green context, with its streams.
 fn forget(client: &Client, green: u64) {
     let streams = streams(client, green);
     if !streams.is_empty() {
@@ -248,7 +248,7 @@ fn forget(client: &Client, green: u64) {
     context::forget(client, green);
 }
 
-/// A primary context has ended, and its green contexts with it.
+/// Handles the end of a primary context, with its green contexts.
 pub fn forget_all(client: &Client, home: u64) {
     if !any() {
         return;
@@ -259,7 +259,7 @@ pub fn forget_all(client: &Client, home: u64) {
     }
 }
 
-/// Gives the program a resource, of the one type that there is.
+/// Returns a resource to the program, of the only type that exists.
 fn give(
     out: OutPtr<CUdevResource>,
     kind: CUdevResourceType,
@@ -322,7 +322,7 @@ fn create(phCtx: OutPtr<CUgreenCtx>, desc: CUdevResourceDesc, dev: CUdevice, fla
     let client = client()?;
     phCtx.required()?;
     device(dev)?;
-    // NULL is the whole device, as natively.
+    // NULL means the whole device, as natively.
     let wanted = match desc.is_null() {
         true => Wanted::of(&[Resource::whole(dev, 0)])?,
         false => Wanted::find(desc)?,
@@ -354,7 +354,7 @@ fn destroy(hCtx: CUgreenCtx) -> Result {
     let client = client()?;
     let green = named(client, hCtx)?;
     let dev = client.objects.context_device(green);
-    // Memory freed in their order is returned before they end.
+    // Memory that was freed in their order is returned before they end.
     for stream in streams(client, green) {
         client.leave_stream(stream);
     }
@@ -387,7 +387,7 @@ cuda! {
         of_green(client, named(client, hCtx)?, resource, type_)
     }
 
-    /// `cuDevSmResourceSplitByCount`: without groups, how many there would be.
+    /// `cuDevSmResourceSplitByCount`. Without an array of groups, returns their possible number.
     fn cuDevSmResourceSplitByCount(result: OutPtr<CUdevResource>, nbGroups: OutPtr<u32>, input: InPtr<CUdevResource>, remaining: OutPtr<CUdevResource>, useFlags: u32, minCount: u32) {
         let client = client()?;
         let most = nbGroups.read().ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -403,7 +403,7 @@ cuda! {
         let request = request::gpgpuMultiprocessorSplit { dev: of.device, split, groups: true, remaining: true };
         let reply = client.call(&request)?;
         let part = |group, is: Multiprocessors| Resource { split, group, ..of }.show(is);
-        // There is room for as many as the program asks for.
+        // The array has room for as many as the program requests.
         let groups = reply.groups.iter().take(most as usize);
         nbGroups.set(groups.len() as u32)?;
         if !result.is_null() {
@@ -459,7 +459,7 @@ cuda! {
         event::hold_all(Context::handle(named(client()?, hCtx)?), hEvent)
     }
 
-    /// `cuGreenCtxGetId`: NULL is the current one.
+    /// `cuGreenCtxGetId`. NULL means the current one.
     fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: OutPtr<u64>) {
         let client = client()?;
         let handle = if greenCtx.is_null() { thread::current_context() as CUgreenCtx } else { greenCtx };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory pools of the host.
+//! Memory pools of host memory.
 //!
-//! Their memory is pinned memory of this process, and the host knows of nothing else: an event of this library's own
-//! behind each free says when another stream may use the memory. Unlike with NVIDIA's driver, all devices can reach the
-//! memory, with access or without; attributes and queries say what the program has granted. A pool of a NUMA node takes
-//! memory where the guest's kernel gives it.
+//! Their memory is pinned memory of this process, and the host does not know the pools: an event of this library behind
+//! each free shows when another stream may use the memory. Unlike with NVIDIA's driver, all devices can access the
+//! memory, with or without permission; attributes and queries report the granted access. A pool of a NUMA node uses
+//! memory wherever the guest's kernel allocates it.
 
 use std::{
     ffi::c_void,
@@ -32,14 +32,14 @@ use crate::{
     thread,
 };
 
-/// The index of the way of reuse that has streams wait for each other.
+/// The index of the kind of reuse that makes streams wait for each other.
 const REUSE_BEHIND: usize = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as usize - 1;
 
-/// The place that a location of the host is; `None` for a device.
+/// The place for a location on the host; `None` for a device.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` for other locations, and nodes that the machine lacks.
+/// `CUDA_ERROR_INVALID_VALUE` for other locations, and nodes that the machine does not have.
 pub fn place(location: CUmemLocation) -> Result<Option<Place>> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_DEVICE => Ok(None),
@@ -51,16 +51,16 @@ pub fn place(location: CUmemLocation) -> Result<Option<Place>> {
     }
 }
 
-/// Whether the machine has a NUMA node. A kernel without NUMA has the first.
+/// Whether the machine has a NUMA node. A kernel without NUMA has only the first.
 fn has_node(node: i32) -> bool {
     node == 0 || Path::new(&format!("/sys/devices/system/node/node{node}")).exists()
 }
 
-/// `cuMemPoolCreate`: memory of the host is shared with no other process.
+/// `cuMemPoolCreate`. Host memory is not shared with other processes.
 pub fn create(client: &Client, place: Place, properties: &CUmemPoolProps) -> Result<u64> {
     match (place, properties.handleTypes) {
         (_, CU_MEM_HANDLE_TYPE_NONE) => {}
-        // NVIDIA's driver makes these.
+        // NVIDIA's driver supports these.
         (Place::Node(_), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) => {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -72,25 +72,25 @@ pub fn create(client: &Client, place: Place, properties: &CUmemPoolProps) -> Res
     Ok(id)
 }
 
-/// The pool that a place has from the start.
+/// The default pool of a place.
 pub fn own(client: &Client, place: Place) -> u64 {
     if let Some(id) = client.host_pools.table().own.get(&place) {
         return *id;
     }
     let id = client.new_id::<MemPool>();
     client.host_pools.add(id, HostPool::new(place, 0, true));
-    // Another thread may have been faster; then nobody knows of this one.
+    // Another thread may have been faster; then this pool is unused.
     let mut table = client.host_pools.table();
     *table.own.entry(place).or_insert(id)
 }
 
-/// The pool that a place has now.
+/// The current pool of a place.
 pub fn current(client: &Client, place: Place) -> u64 {
     let given = client.host_pools.table().current.get(&place).copied();
     given.unwrap_or_else(|| own(client, place))
 }
 
-/// Gives a place a pool of its memory.
+/// Sets the current pool of a place.
 pub fn set_current(client: &Client, place: Place, id: u64) -> Result {
     let mut table = client.host_pools.table();
     if table.pool(id)?.place != place {
@@ -100,7 +100,7 @@ pub fn set_current(client: &Client, place: Place, id: u64) -> Result {
     Ok(())
 }
 
-/// `cuMemPoolDestroy`: what is in use stays until it is freed.
+/// `cuMemPoolDestroy`. Allocations exist until they are freed.
 pub fn destroy(client: &Client, id: u64) -> Result {
     {
         let mut table = client.host_pools.table();
@@ -115,9 +115,9 @@ pub fn destroy(client: &Client, id: u64) -> Result {
     Ok(())
 }
 
-/// `cuMemAllocFromPoolAsync`: a block, in the order of a stream.
+/// `cuMemAllocFromPoolAsync`: allocates a block, in stream order.
 pub fn allocate(client: &Client, id: u64, bytes: usize, stream: u64) -> Result<u64> {
-    // As natively, the capture goes on.
+    // As natively, the capture continues.
     if graph::records(client, stream)? {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
@@ -129,7 +129,7 @@ pub fn allocate(client: &Client, id: u64, bytes: usize, stream: u64) -> Result<u
     client.pointers.insert(Range {
         start: block.start,
         bytes,
-        // It ends with the chunk's, whatever the thread's is.
+        // It ends with the context of its chunk, whichever the thread's is.
         context: block.context,
         kind: Kind::Host {
             device: block.device,
@@ -141,7 +141,7 @@ pub fn allocate(client: &Client, id: u64, bytes: usize, stream: u64) -> Result<u
     Ok(block.start)
 }
 
-/// Takes a block. The last resorts, in this order, are to pin more memory, to take it from other pools, and to have the
+/// Takes a block. The last resorts, in this order, are to pin more memory, to take it from other pools, and to make the
 /// stream wait for others.
 fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block> {
     let take = || {
@@ -186,7 +186,7 @@ fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block
     }
 }
 
-/// Takes a block that another stream has freed, behind that free.
+/// Takes a block that another stream has freed, and makes the stream wait for that free.
 fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block> {
     let (block, mark) = {
         let mut table = client.host_pools.table();
@@ -196,7 +196,7 @@ fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Blo
         taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?
     };
     let (hEvent, Flags) = (mark.event.id, 0);
-    // The work of an ended context is over.
+    // The work of a context that has ended is complete.
     if client.objects.contains(mark.event.context) {
         client.post(&request::cuStreamWaitEvent {
             hStream,
@@ -207,8 +207,8 @@ fn take_behind(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Blo
     Ok(block)
 }
 
-/// Frees a block in a stream's order, or, without a stream, when the context has nothing to do; `None` if no block
-/// begins at the address.
+/// Frees a block in stream order, or, without a stream, when the context is idle; `None` if no block begins at the
+/// address.
 pub fn free(client: &Client, address: u64, stream: Option<(u64, u64)>) -> Option<Result> {
     if !client.host_pools.any() {
         return None;
@@ -224,7 +224,7 @@ pub fn free(client: &Client, address: u64, stream: Option<(u64, u64)>) -> Option
 
 fn free_of(client: &Client, id: u64, address: u64, stream: Option<(u64, u64)>) -> Result {
     let order = match stream {
-        // A graph frees its own memory alone.
+        // A graph can free only its own memory.
         Some((stream, _)) if graph::records(client, stream)? => {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -242,7 +242,7 @@ fn free_of(client: &Client, id: u64, address: u64, stream: Option<(u64, u64)>) -
             // Another thread was faster.
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Under the lock: the next block there may be another thread's.
+        // Under the lock: another thread may get the next block there.
         client.pointers.remove(address);
     }
     client.host_pools.any_freed.store(true, Ordering::Release);
@@ -252,7 +252,7 @@ fn free_of(client: &Client, id: u64, address: u64, stream: Option<(u64, u64)>) -
     Ok(())
 }
 
-/// An event behind all that a stream was given; nothing, after a wait, where an event cannot be recorded.
+/// An event after all work of a stream. If none can be recorded, waits and returns `None`.
 fn mark(client: &Client, hStream: u64, context: u64) -> Result<Order<Mark>> {
     let is_own = thread::current_context() == context && client.objects.contains(context);
     if !is_own || !client.objects.knows_stream(hStream) {
@@ -267,7 +267,8 @@ fn mark(client: &Client, hStream: u64, context: u64) -> Result<Order<Mark>> {
     })?;
     let hEvent = mark.event.id;
     client.post(&request::cuEventRecord { hEvent, hStream })?;
-    // The default streams wait for others, and others for them: no free of theirs precedes all that comes next.
+    // The default streams wait for others, and others for them, so a free in one does not precede all of its later
+    // work.
     let stream = if hStream > CU_STREAM_PER_THREAD as u64 {
         hStream
     } else {
@@ -276,7 +277,7 @@ fn mark(client: &Client, hStream: u64, context: u64) -> Result<Order<Mark>> {
     Ok(Some((stream, Arc::new(mark))))
 }
 
-/// Finds out which freed blocks are idle.
+/// Checks which freed blocks are idle.
 fn settle(client: &Client) {
     let marks: Vec<_> = {
         let table = client.host_pools.table();
@@ -284,14 +285,14 @@ fn settle(client: &Client) {
         marks.flatten().collect()
     };
     let is_over = |mark: &Arc<Mark>| {
-        // With its context, the work before the event has ended.
+        // If its context has ended, the work before the event is complete.
         if !client.objects.contains(mark.event.context) {
             return true;
         }
         let hEvent = mark.event.id;
         match client.call(&request::cuEventQuery { hEvent }) {
             Ok(_) => true,
-            // Nothing runs any more after a failure. Other errors say nothing about the work.
+            // After a failure no work runs any more. Other errors do not concern the work.
             Err(_) => client.is_corrupted(),
         }
     };
@@ -301,7 +302,7 @@ fn settle(client: &Client) {
     }
 }
 
-/// The program has waited for the GPU: pools return the idle memory that they do not keep, as natively.
+/// Called when the program has waited for the GPU: pools return the idle memory that they do not keep, as natively.
 #[inline]
 pub fn waited(client: &Client) {
     if client.host_pools.any_freed.load(Ordering::Acquire) {
@@ -323,7 +324,7 @@ fn settle_all(client: &Client) {
         .retain(|_, pool| !pool.is_destroyed || !pool.blocks.is_empty());
 }
 
-/// Gives back the chunks that are taken out of pools.
+/// Returns chunks that are taken out of pools.
 fn shed(client: &Client, take: impl Fn(u64, &mut HostPool) -> Vec<Unused>) {
     let unused: Vec<_> = {
         let mut table = client.host_pools.table();
@@ -332,7 +333,7 @@ fn shed(client: &Client, take: impl Fn(u64, &mut HostPool) -> Vec<Unused>) {
     };
     for chunk in unused {
         if chunk.is_orphan {
-            // With its context, the worker has forgotten the memory.
+            // If its context has ended, the worker has forgotten the memory.
             client
                 .host
                 .unpin(client.transport(), chunk.start, chunk.bytes);
@@ -342,7 +343,7 @@ fn shed(client: &Client, take: impl Fn(u64, &mut HostPool) -> Vec<Unused>) {
     }
 }
 
-/// Gives a chunk back. If the worker may still have it, it stays pinned until the process ends.
+/// Returns a chunk. If the worker may still use it, it stays pinned until the process ends.
 fn give_back(client: &Client, address: u64, bytes: u64) {
     let request = request::cuMemHostUnregister { address };
     if client.call(&request).is_ok() {
@@ -383,7 +384,7 @@ pub fn attribute(
     })
 }
 
-/// `cuMemPoolSetAttribute`: marks can be set to the current use alone, by 0.
+/// `cuMemPoolSetAttribute`. High marks can only be reset to the current use, by 0.
 pub fn set_attribute(
     client: &Client,
     id: u64,
@@ -408,7 +409,7 @@ pub fn set_attribute(
     Ok(())
 }
 
-/// `cuMemPoolSetAccess`: of a device, to read and write or not at all.
+/// `cuMemPoolSetAccess` of a device: read and write, or none.
 pub fn set_access(client: &Client, id: u64, wish: CUmemAccessDesc) -> Result {
     let mut table = client.host_pools.table();
     let pool = table.pool(id)?;
@@ -429,7 +430,7 @@ pub fn set_access(client: &Client, id: u64, wish: CUmemAccessDesc) -> Result {
     Ok(())
 }
 
-/// `cuMemPoolGetAccess`: the host's is whole.
+/// `cuMemPoolGetAccess`. The host always has full access.
 pub fn access(client: &Client, id: u64, location: CUmemLocation) -> Result<CUmemAccess_flags> {
     let mut table = client.host_pools.table();
     let pool = table.pool(id)?;
@@ -441,7 +442,7 @@ pub fn access(client: &Client, id: u64, location: CUmemLocation) -> Result<CUmem
     Ok(granted.unwrap_or(CU_MEM_ACCESS_FLAGS_PROT_NONE))
 }
 
-/// Whether the current context's device was given access to memory, if that is of a pool of the host; true of others.
+/// Whether the current context's device was given access to memory of a host pool; true for other memory.
 pub fn is_open(client: &Client, range: &Range) -> bool {
     let Origin::HostPool(pool) = range.origin else {
         return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
+//! Module images: their length, which CUDA's functions do not pass, and their transfer to the host.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -33,7 +33,7 @@ fn long(image: HostPtr, offset: usize) -> u64 {
     u64::from(word(image, offset)) | u64::from(word(image, offset + 4)) << 32
 }
 
-/// The bytes of an image that a program points at: a fatbin or its wrapper, a cubin, or PTX text.
+/// The bytes of an image to which a program points: a fatbin or its wrapper, a cubin, or PTX text.
 pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
     if image.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -64,14 +64,14 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
     Ok(image.bytes(length + 1))
 }
 
-/// The part of a module's or library's image that the process's devices can use, and that its variables allow. A
-/// program's image holds code for every kind of GPU, of which only the host's has to travel.
+/// The part of a module's or library's image that the process's devices can use, and that the environment variables
+/// allow. A program's image contains code for every kind of GPU; only that for the host's GPUs has to be sent.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_JIT_COMPILATION_DISABLED` if that is text alone, which is not to be compiled;
-/// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it is nothing, as machine code is not to be used. NVIDIA's driver says so when a
-/// library's kernel is asked for.
+/// `CUDA_ERROR_JIT_COMPILATION_DISABLED` if only text is left and compilation is disabled;
+/// `CUDA_ERROR_NO_BINARY_FOR_GPU` if nothing is left because machine code is disabled. For a library, NVIDIA's driver
+/// returns these errors when a kernel is looked up.
 pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     let capability = |info| -> Result<u32> {
         let major = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -90,7 +90,7 @@ fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Resul
     let Ok(entries) = fatbin::entries(&Contents(image)) else {
         let is_text = !image.starts_with(b"\x7fELF");
         let starts_with = |magic: u32| image.starts_with(&magic.to_ne_bytes());
-        // A broken container is sent whole, for the driver's error.
+        // An invalid container is sent as a whole, so that the driver returns its error.
         if by.disables_jit && is_text && !starts_with(fatbin::CONTAINER_MAGIC) {
             return Err(CUDA_ERROR_JIT_COMPILATION_DISABLED);
         }
@@ -117,7 +117,7 @@ fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Resul
     Ok(fatbin::with(image, &entries, is_kept).map_or(whole, Cow::Owned))
 }
 
-/// The length of an ELF file in memory follows from its headers.
+/// The length of an ELF file in memory, from its headers.
 fn elf_length(image: HostPtr) -> Result<usize> {
     type Header = object::elf::FileHeader64<object::Endianness>;
     let invalid = CUDA_ERROR_INVALID_IMAGE;
@@ -157,18 +157,18 @@ fn elf_length(image: HostPtr) -> Result<usize> {
     usize::try_from(end).map_err(|_| invalid)
 }
 
-/// An image shorter than this is sent again sooner than it is asked for.
+/// The minimum size of an image for which it pays to ask whether the host still has it.
 const WORTH_ASKING: usize = 64 << 10;
 
-/// Whether this process has sent an image of this length before; from now on it has.
+/// Whether this process has sent an image of this length before. From now on it has.
 fn sent_before(bytes: usize) -> bool {
     static LENGTHS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
     let mut lengths = LENGTHS.lock();
     !lengths.insert(bytes)
 }
 
-/// Loads an image by a request that is made with its number. A short one travels with the request; a long one before
-/// it; one that the worker still has not at all.
+/// Loads an image by a request that `make` makes from its number. A short image is sent with the request, a long one
+/// before it, and one that the worker still has is not sent.
 pub fn load<R: Request>(
     connection: &Connection,
     bytes: &[u8],
@@ -200,30 +200,30 @@ pub fn load<R: Request>(
     connection.exchange(&request(image), &[], &mut [])
 }
 
-/// Reads an image from a file of the guest, with a NUL at its end in case it is text.
+/// Reads an image from a file of the guest, with a NUL at its end because it may be text.
 pub fn from_file(path: &str) -> Result<Vec<u8>> {
     let mut bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
     bytes.push(0);
     Ok(bytes)
 }
 
-/// The options of a just-in-time link as a program gives them: two arrays, the second of which takes results.
+/// The options of a just-in-time link as a program passes them: two arrays, the second of which also receives results.
 pub struct Jit {
     count: usize,
     options: InPtr<CUjit_option>,
     values: OutPtr<usize>,
-    /// The bytes of the buffers for information and for errors. A linker answers several times, and each answer puts
-    /// the length of a text where the program had put the length of its buffer.
+    /// The sizes of the buffers for information and for errors. A linker answers several times, and each answer
+    /// overwrites the size of a buffer by the length of the text.
     rooms: [usize; 2],
 }
 
 impl Jit {
-    /// The options of a load; none where there are no arrays.
+    /// The options of a load; none if there are no arrays.
     pub fn new(count: u32, options: InPtr<CUjit_option>, values: OutPtr<usize>) -> Result<Self> {
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // CUDA knows a few dozen options; a count far above that is a wild one.
+        // CUDA has a few dozen options. A count far above that is invalid.
         if count > 256 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -255,7 +255,7 @@ impl Jit {
         (0..self.count).filter_map(|i| Some((self.options.at(i).ok()?, self.values.at(i))))
     }
 
-    /// The options as they travel.
+    /// The options in the protocol's form.
     pub fn lower(&self) -> Vec<JitOption> {
         self.each()
             .map(|(option, value)| JitOption {
@@ -271,7 +271,7 @@ impl Jit {
             .and_then(|(_, value)| value.read())
     }
 
-    /// Gives the program the linker's logs.
+    /// Returns the linker's logs to the program.
     pub fn raise(&self, log: &JitLog) {
         for (option, value) in self.each() {
             match option {
@@ -326,7 +326,7 @@ mod tests {
         bytes
     }
 
-    /// The behaviour of NVIDIA's driver (580) on an H200 with an empty cache.
+    /// The results of NVIDIA's driver (580) on an H200 with an empty cache.
     #[test]
     fn variables_say_which_code_of_a_fatbin_is_used() {
         let by = |forces_jit, disables_jit| Environment {
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(of(&text, by(false, true)), disabled);
         assert_eq!(of(&both, by(true, true)), disabled);
         assert_eq!(of(&machine, by(true, true)), nothing);
-        // Machine code that is not in a container is used all the same.
+        // Machine code outside of a container is used nevertheless.
         let cubin = b"\x7fELF and so on".as_slice();
         assert_eq!(of(cubin, by(true, true)), Ok(cubin.to_vec()));
         assert_eq!(

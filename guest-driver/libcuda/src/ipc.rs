@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Objects that the program shares with other processes of its VM.
 //!
-//! The host gives a shared object a name of 64 bytes, and only the host reads its content. A handle of CUDA's is such a
-//! name. A descriptor is a sealed file in memory with the name as its content: so the program may pass it on in any
-//! way, and it keeps nothing alive.
+//! The host assigns a name of 64 bytes to a shared object, and only the host decodes it. A CUDA IPC handle is such a
+//! name. A descriptor is a sealed memfd that contains the name. So the program may pass it on in any way, and it keeps
+//! nothing alive.
 
 use std::{
     ffi::{c_char, c_void},
@@ -33,9 +33,9 @@ use crate::{
 
 /// The bytes of a name.
 const NAME_BYTES: usize = 64;
-/// The beginning of a descriptor's file, before the name.
+/// The start of a descriptor's file, before the name.
 const MARK: &[u8; 16] = b"virtio-gpgpu shr";
-/// The seals of a descriptor's file: it cannot be written to, or made longer or shorter.
+/// The seals of a descriptor's file: it cannot be written or resized.
 const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
 /// Whether the host shares memory between processes.
@@ -43,7 +43,7 @@ pub fn is_served(client: &Client) -> bool {
     client.has(request::gpgpuIpcOpen::OP)
 }
 
-/// The sharing that a device attribute is about; `None` for any other.
+/// The sharing feature that a device attribute reports; `None` for any other.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn attribute(attribute: CUdevice_attribute) -> Result<Option<i32>> {
     }
 }
 
-/// A handle that is a name.
+/// The handle for a name.
 pub fn handle(name: &Blob) -> Result<[c_char; NAME_BYTES]> {
     let name: &[u8; NAME_BYTES] = name
         .0
@@ -71,17 +71,17 @@ pub fn handle(name: &Blob) -> Result<[c_char; NAME_BYTES]> {
     Ok(name.map(|byte| byte as c_char))
 }
 
-/// The name that a handle is.
+/// The name in a handle.
 pub fn name(handle: [c_char; NAME_BYTES]) -> Blob {
     Blob(handle.map(|byte| byte as u8).to_vec())
 }
 
-/// Whether a range is another process's.
+/// Whether a range belongs to another process.
 fn is_opened(range: &Range) -> bool {
     matches!(range.origin, Origin::Opened(_))
 }
 
-/// Requires a current context.
+/// Checks that there is a current context.
 pub fn current() -> Result<u64> {
     match thread::home(client()?) {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
@@ -93,7 +93,7 @@ fn open(dptr: OutPtr<CUdeviceptr>, from: CUipcMemHandle, flags: u32) -> Result {
     let client = client()?;
     let context = current()?;
     dptr.required()?;
-    // Other flags mean nothing, as natively.
+    // Other flags have no effect, as natively.
     if flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -119,7 +119,7 @@ fn open(dptr: OutPtr<CUdeviceptr>, from: CUipcMemHandle, flags: u32) -> Result {
     dptr.set(opened.dptr)
 }
 
-/// A file that has a name in it; the descriptor is the caller's to close.
+/// A file that contains a name. The caller has to close the descriptor.
 pub fn file_of(name: &Blob) -> Result<i32> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name of the file is a string that lives across the call.
@@ -142,7 +142,7 @@ pub fn file_of(name: &Blob) -> Result<i32> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_UNKNOWN` if it is no such file, as natively.
+/// `CUDA_ERROR_UNKNOWN` if it is not such a file, as natively.
 pub fn name_in(fd: i32) -> Result<Blob> {
     // SAFETY: takes numbers alone; a descriptor that is none is refused.
     let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
@@ -151,8 +151,8 @@ pub fn name_in(fd: i32) -> Result<Blob> {
     }
     // SAFETY: the descriptor was just made, and no other code knows it.
     let file = unsafe { File::from_raw_fd(own) };
-    // A file without the seals is not this library's, and reading from it could take any time. SAFETY: takes numbers
-    // alone.
+    // A file without the seals does not come from this library, and reading it could block.
+    // SAFETY: takes numbers alone.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) } & SEALS != SEALS {
         return Err(CUDA_ERROR_UNKNOWN);
     }
@@ -166,7 +166,7 @@ pub fn name_in(fd: i32) -> Result<Blob> {
 }
 
 cuda! {
-    /// `cuIpcGetMemHandle`: of memory that `cuMemAlloc` gave.
+    /// `cuIpcGetMemHandle` of memory from `cuMemAlloc`.
     fn cuIpcGetMemHandle(pHandle: OutPtr<CUipcMemHandle>, dptr: CUdeviceptr) {
         let client = client()?;
         current()?;
@@ -182,7 +182,7 @@ cuda! {
         pHandle.set(CUipcMemHandle { reserved: handle(&shared.name)? })
     }
 
-    /// `cuIpcOpenMemHandle` from before CUDA 11.
+    /// `cuIpcOpenMemHandle` as before CUDA 11.
     fn cuIpcOpenMemHandle(pdptr: OutPtr<CUdeviceptr>, handle: CUipcMemHandle, Flags: u32) {
         open(pdptr, handle, Flags)
     }
@@ -192,13 +192,13 @@ cuda! {
         open(pdptr, handle, Flags)
     }
 
-    /// `cuIpcCloseMemHandle`: the memory stays until it was closed as often as it was opened.
+    /// `cuIpcCloseMemHandle`. The memory exists until it was closed as often as it was opened.
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr) {
         let client = client()?;
         current()?;
         let range = client.pointers.find(dptr).filter(|range| range.start == dptr && is_opened(range));
         let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // Forgotten before the host is asked, as freed memory is.
+        // Forgotten before the host is called, like freed memory.
         let is_last = {
             let mut open = client.shareable.open();
             let count = open.get_mut(&dptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -219,7 +219,7 @@ cuda! {
         })
     }
 
-    /// `cuMemExportToShareableHandle`: to a descriptor.
+    /// `cuMemExportToShareableHandle`, to a descriptor.
     fn cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: u64) {
         let client = client()?;
         let descriptor = OutPtr::<i32>::nested(shareableHandle).required()?;
@@ -231,7 +231,7 @@ cuda! {
         descriptor.set(file_of(&client.call(&request)?.name)?)
     }
 
-    /// `cuMemImportFromShareableHandle`: from a descriptor, which stays the caller's.
+    /// `cuMemImportFromShareableHandle`, from a descriptor, which the caller keeps.
     fn cuMemImportFromShareableHandle(handle: OutPtr<CUmemGenericAllocationHandle>, osHandle: *mut c_void, shHandleType: CUmemAllocationHandleType) {
         let client = client()?;
         handle.required()?;

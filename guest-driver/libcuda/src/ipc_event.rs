@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Events that the program shares with other processes of its VM. The host has them by functions of their own; a record
-//! of one is known to every process when the call returns.
+//! Events that the program shares with other processes of its VM. The host has separate functions for them. When a call
+//! that records one returns, every process sees the record.
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{
@@ -25,7 +25,7 @@ pub fn is_served(client: &Client) -> bool {
     client.has(request::gpgpuIpcEventOpen::OP)
 }
 
-/// Whether an event is one that processes share.
+/// Whether an event is a shared one.
 #[inline]
 pub fn is_one(client: &Client, event: u64) -> bool {
     client.shareable.is_event(event)
@@ -103,7 +103,7 @@ pub fn destroy(client: &Client, event: u64) -> Result {
 }
 
 cuda! {
-    /// `cuIpcGetEventHandle`: of an event that this process has made to be shared.
+    /// `cuIpcGetEventHandle` of an event that this process has made for sharing.
     fn cuIpcGetEventHandle(pHandle: OutPtr<CUipcEventHandle>, event: CUevent) {
         let client = client()?;
         ipc::current()?;
@@ -120,7 +120,7 @@ cuda! {
         pHandle.set(CUipcEventHandle { reserved: ipc::handle(&shared.name)? })
     }
 
-    /// `cuIpcOpenEventHandle`: each call gives another event, and all of them are one.
+    /// `cuIpcOpenEventHandle`. Each call returns another handle of the same event.
     fn cuIpcOpenEventHandle(phEvent: OutPtr<CUevent>, handle: CUipcEventHandle) {
         let client = client()?;
         ipc::current()?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches.
 //!
-//! A launch that the process knows to be well formed is posted: its call returns at once, and errors of the GPU surface
-//! later, as natively. Any other launch is sent to the host's driver while the caller waits, so that a rejected launch
-//! has CUDA's own code.
+//! A launch that the process knows to be valid is posted: its call returns at once, and later calls report errors of
+//! the GPU, as natively. Any other launch is sent to the host's driver while the caller waits, so that a rejected
+//! launch returns CUDA's own code.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -56,11 +56,11 @@ impl DefaultStream {
 /// The attribute of captured launches that kernels update.
 const UPDATABLE: CUlaunchAttributeID = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
 
-/// A launch configuration as it travels, but for [`UPDATABLE`].
+/// A launch configuration in the protocol's form, without [`UPDATABLE`].
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that cannot travel.
+/// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that the protocol does not support.
 pub fn lower_config(
     client: &Client,
     config: InPtr<CUlaunchConfig>,
@@ -104,7 +104,7 @@ pub fn lower_config(
     })
 }
 
-/// The parameters of a launch, in either way in which CUDA takes them.
+/// The parameters of a launch, in the two forms that CUDA accepts.
 enum Parameters<'a> {
     Each {
         layout: &'a [ParamInfo],
@@ -148,10 +148,10 @@ impl<'a> Parameters<'a> {
             i += 2;
         }
         let size = size.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // A buffer that is too short leaves the rest unset, which the driver does not notice either.
+        // If a buffer is too short, the remaining parameters are not set. The driver does not detect this either.
         let length = size.min(function.param_bytes);
         match (packed, size) {
-            // Programs of kernels without parameters have no buffer.
+            // Programs may pass no buffer for kernels without parameters.
             (_, 0) => Ok(Self::Packed(&[])),
             (0, _) => Err(CUDA_ERROR_INVALID_VALUE),
             _ => Ok(Self::Packed(HostPtr::at(packed as u64).bytes(length))),
@@ -167,7 +167,7 @@ impl<'a> Parameters<'a> {
                     let (start, size) = (param.offset as usize, param.size as usize);
                     let to = &mut buffer[start..start + size];
                     let from = HostPtr::at(at as u64);
-                    // Most are of one of these sizes, and then no function is called to copy them.
+                    // Most parameters have one of these sizes, for which no function is called.
                     match to.len() {
                         8 => to.copy_from_slice(from.bytes(8)),
                         4 => to.copy_from_slice(from.bytes(4)),
@@ -179,7 +179,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// `cuLaunchKernelEx` of the API table, written from where things are: nothing is allocated for a launch.
+/// `cuLaunchKernelEx` of the API table, encoded from its source without an allocation.
 struct Launch<'a> {
     func: u64,
     config: &'a LaunchConfig,
@@ -196,7 +196,7 @@ impl Wire for Launch<'_> {
         writer.bytes_with(self.param_bytes, |buffer| self.params.write(buffer));
     }
 
-    /// The worker reads it as the table's own request.
+    /// The worker decodes it as the table's own request.
     fn get(_: &mut Reader<'_>) -> std::result::Result<Self, Malformed> {
         Err(Malformed::Range)
     }
@@ -212,7 +212,7 @@ impl Request for Launch<'_> {
     }
 }
 
-/// Whether the launch keeps the function's own limits.
+/// Whether the launch respects the function's own limits.
 fn fits(
     client: &Client,
     (function, id): (&FunctionData, u64),
@@ -232,12 +232,13 @@ fn fits(
         && clusters.unwrap_or(0) == 0
 }
 
-/// Whether a launch is to wait for its kernel, by `CUDA_LAUNCH_BLOCKING`: then it returns the kernel's error too.
+/// Whether a launch must wait for its kernel, by `CUDA_LAUNCH_BLOCKING`. It then returns the kernel's error too.
 pub fn is_blocking() -> bool {
     environment().waits_for_launches
 }
 
-/// Makes a launch a node, if its stream records: the name of the node in kernels, or 0 if they do not update it.
+/// Adds a launch as a node, if its stream is captured; returns the name of the node for kernels, or 0 if they do not
+/// update it.
 fn record(
     client: &Client,
     func: CUfunction,
@@ -269,7 +270,7 @@ fn record(
     })
 }
 
-/// Checks that a node's launch is valid: the process decides if it can, the host otherwise.
+/// Checks that a node's launch is valid, by asking the host if the process cannot decide.
 pub fn check(client: &Client, kernel: &Kernel) -> Result {
     let config = &graph::launch_config(kernel)?;
     let look = |object: &Known| match object {
@@ -297,8 +298,8 @@ pub fn check(client: &Client, kernel: &Kernel) -> Result {
     Ok(())
 }
 
-/// Launches a function; the calls of a program that launches the same kernels over and over take no lock and
-/// allocate nothing. Returns the name of the launch in kernels that update it, if it was captured so; 0 otherwise.
+/// Launches a function. A program that launches the same kernels repeatedly takes no lock and allocates nothing.
+/// Returns the name of the launch for kernels that update it, if it was captured as such; 0 otherwise.
 pub fn launch(
     client: &Client,
     func: CUfunction,
@@ -352,8 +353,8 @@ pub fn launch(
                 client.call(&request).map(drop)
             };
         }
-        // The host decides whether attributes fit. It accepts again a form that it has accepted once. A green context
-        // may have too few multiprocessors for it.
+        // Only the host can check attributes. It accepts a form again that it has accepted once, except that a green
+        // context may have too few multiprocessors for it.
         if function.accepted.holds(device, config) && !green::any() {
             return client.post(&request);
         }
@@ -373,7 +374,7 @@ pub fn launch(
     Ok(name)
 }
 
-/// Tells the program the name of a launch that kernels update.
+/// Returns the name of a launch that kernels update to the program.
 fn tell(config: InPtr<CUlaunchConfig>, name: u64) -> Result {
     let config = config.get()?;
     let from: InPtr<CUlaunchAttribute> = InPtr::nested(config.attrs.cast_const().cast());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Launches as before CUDA 4.0: a function keeps its block shape, its shared memory and its parameters, and a launch
-//! takes them.
+//! Launches as before CUDA 4.0: block shape, shared memory and parameters are set on the function, and a launch uses
+//! them.
 
 use std::{ffi::c_void, sync::OnceLock};
 
@@ -20,21 +20,21 @@ use crate::{
     texture_reference, thread,
 };
 
-/// The most bytes of parameters that a function can be given.
+/// The maximum size of a function's parameters in bytes.
 const MOST_BYTES: u32 = 32_764;
-/// The most bytes of shared memory that a launch of this kind can ask for.
+/// The maximum size of shared memory for such a launch, in bytes.
 const MOST_SHARED: u32 = 48 << 10;
-/// The most threads of a block in each dimension, and in all.
+/// The maximum number of threads of a block in each dimension.
 const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
-/// The most rows of blocks.
+/// The maximum number of rows of blocks.
 const MOST_ROWS: u32 = 65_535;
 
-/// The settings of a function's next launch of this kind.
+/// The settings of a function's next launch.
 #[derive(Debug)]
 struct Setup {
     block: [u32; 3],
     shared: u32,
-    /// The bytes of parameters, as the program said.
+    /// The size of the parameters, as the program has set it.
     bytes: usize,
     params: Vec<u8>,
 }
@@ -50,12 +50,12 @@ impl Default for Setup {
     }
 }
 
-/// Bytes of parameters in whole words, as the driver counts them.
+/// A size of parameters in whole words, as in the driver.
 fn words(bytes: u32) -> u32 {
     bytes.wrapping_add(3) & !3
 }
 
-/// A function's [`Setup`], made when the program first gives it one.
+/// A function's [`Setup`], made when the program first sets a value.
 #[derive(Debug, Default)]
 pub struct Kept(OnceLock<Box<Mutex<Setup>>>);
 
@@ -66,7 +66,7 @@ impl Kept {
     }
 }
 
-/// The result of `body` with a function's setup.
+/// Calls `body` with a function's setup.
 fn with<T>(
     function: CUfunction,
     body: impl FnOnce(&FunctionData, &mut Setup) -> Result<T>,
@@ -96,7 +96,7 @@ fn set(function: CUfunction, offset: i32, bytes: &[u8]) -> Result {
     })
 }
 
-/// Launches a function as it was set up.
+/// Launches a function with its setup.
 fn run(function: CUfunction, (width, height): (i32, i32), stream: CUstream) -> Result {
     let client = client()?;
     let extent = |value: i32, most: u32| {
@@ -181,7 +181,7 @@ cuda! {
         set(hfunc, offset, ptr.bytes(numbytes as usize))
     }
 
-    /// `cuParamSetTexRef`: each launch reads its module's references whether they were given to it or not.
+    /// `cuParamSetTexRef`: each launch uses its module's references whether or not they were set.
     fn cuParamSetTexRef(hfunc: CUfunction, _texunit: i32, hTexRef: *mut c_void) {
         with(hfunc, |_, _| match hTexRef.is_null() {
             true => Err(CUDA_ERROR_INVALID_HANDLE),

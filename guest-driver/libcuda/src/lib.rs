@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcuda.so.1` for a virtio-gpgpu guest: the CUDA driver API as a command stream.
 //!
-//! A call enters through [`ffi`], which turns C arguments into checked ones ([`argument`]). It is answered from the
-//! process's state ([`client`], [`thread`]) or travels as an entry of the API table ([`gpgpu_protocol::api`]) over the
+//! A call enters through [`ffi`], which converts C arguments to checked ones ([`argument`]). It is answered from the
+//! process's state ([`client`], [`thread`]) or sent as an entry of the API table ([`gpgpu_protocol::api`]) over the
 //! client's connection ([`gpgpu_client`]). There is one file for each kind of CUDA object.
 
 #![allow(non_snake_case)]

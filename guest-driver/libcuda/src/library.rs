@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Libraries: images that are in every context, and their kernels.
+//! Libraries, which are images that exist in every context, and their kernels.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -30,7 +30,7 @@ fn load<'a>(
     to.required()?;
     let contents = image::useful(client, contents()?)?;
     let library = client.new_id::<Library>();
-    // The host always keeps a copy of its own, so whether the program preserves its binary is all one.
+    // The host always makes its own copy, so it does not matter whether the program preserves its binary.
     let request = |image| request::cuLibraryLoadData {
         library,
         image,
@@ -64,7 +64,7 @@ fn kernel(client: &Client, library: u64, name: &str) -> Result<u64> {
             info: true,
         })?
         .info;
-    // The host described it for the current context's device, or else for the first.
+    // The host described it for the current context's device, or otherwise for the first device.
     let device = client.objects.context_device(thread::current_context());
     let devices = (device.unwrap_or(0), client.hello.devices.len());
     let data = FunctionData::kernel(client, id, name, library, info, devices)?;
@@ -171,7 +171,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuLibraryGetManaged`: a variable that the host's driver has in managed memory.
+    /// `cuLibraryGetManaged`: a variable that is in managed memory of the host's driver.
     fn cuLibraryGetManaged(dptr: OutPtr<CUdeviceptr>, bytes: OutPtr<usize>, library: CUlibrary, name: Text) {
         let client = client()?;
         if dptr.is_null() && bytes.is_null() {

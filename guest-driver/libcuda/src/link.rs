@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The just-in-time linker: the worker links, and its output is kept here until the program ends the linker.
+//! The just-in-time linker. The worker links, and this process stores the output until the program destroys the linker.
 
 use std::{collections::HashMap, ffi::c_void, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
 /// A linker.
 struct Link {
     jit: Jit,
-    /// The output. It does not move.
+    /// The output. Its address does not change.
     made: Mutex<Option<Box<[u8]>>>,
 }
 
@@ -64,7 +64,7 @@ fn create(
     to.set(link as *mut c_void)
 }
 
-/// Adds an input; its bytes are read, and may change once the call returns.
+/// Adds an input, whose bytes were read when the call returns.
 fn add(state: *mut c_void, kind: CUjitInputType, bytes: &[u8], name: String, jit: &Jit) -> Result {
     let client = client()?;
     let (id, link) = find(state)?;
@@ -97,7 +97,7 @@ fn add_data(
     if data.is_null() || size == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // A name need not be given.
+    // The name is optional.
     let name = name.get().unwrap_or_default();
     add(state, kind, data.bytes(size), name, &jit)
 }
@@ -125,7 +125,7 @@ fn complete(state: *mut c_void, cubin: OutPtr<*mut c_void>, size: OutPtr<usize>)
     if result != CUDA_SUCCESS {
         return Err(result);
     }
-    // A loader that takes it for text looks for a NUL.
+    // A loader that treats the output as text looks for a NUL.
     let length = usize::try_from(bytes).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     let mut whole = vec![0; length + 1];
     for (part, chunk) in whole[..length].chunks_mut(client.block_bytes()).enumerate() {

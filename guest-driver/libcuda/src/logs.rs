@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The log of calls that failed: `cuLogsRegisterCallback` and the functions beside it.
+//! The log of failed calls: `cuLogsRegisterCallback` and the related functions.
 //!
-//! For a failed call NVIDIA's driver writes the details, and then a line that the call failed. This library has only
-//! that line, in the same words.
+//! For a failed call NVIDIA's driver writes the details, and then a line with the call. This library writes only that
+//! line, with the same text.
 
 use std::{
     cell::Cell,
@@ -24,14 +24,14 @@ use crate::{
     ffi::Result,
 };
 
-/// The most bytes that are kept, as with NVIDIA's driver.
+/// The maximum size of the stored log in bytes, as with NVIDIA's driver.
 const MOST_BYTES: usize = 25_600;
 /// `CU_LOG_LEVEL_ERROR`.
 const ERROR: u32 = 0;
-/// The first line of a dump that leaves lines out.
+/// The first line of a dump that omits lines.
 const CUT: &str =
     "The provided buffer is not large enough to hold all messages. Some messages will be missing\n";
-/// The first line of a dump whose oldest lines are gone.
+/// The first line of a dump whose oldest lines were dropped.
 const LOST: &str = "The log has been truncated. Some messages are missing\n";
 
 /// `CUlogsCallback`: the program's data, the level, the message with its NUL, and its length without it.
@@ -42,7 +42,7 @@ type Callback = unsafe extern "C" fn(*mut c_void, u32, *mut c_char, usize);
 struct Registered {
     handle: usize,
     callback: Callback,
-    /// The program's pointer, as a number: it is handed back and nothing else.
+    /// The program's pointer, as a number: it is only passed back.
     data: usize,
 }
 
@@ -69,12 +69,12 @@ fn log() -> MutexGuard<'static, Log> {
 }
 
 thread_local! {
-    /// The thread is in a callback of the program for a failure.
+    /// Whether the thread is in a callback of the program for a failure.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Log {
-    /// Keeps a line, and lets the oldest go for it.
+    /// Stores a line, and drops the oldest ones if necessary.
     fn keep(&mut self, line: String) {
         self.bytes += line.len();
         self.lines.push_back(line);
@@ -90,7 +90,7 @@ impl Log {
         self.next.wrapping_sub(self.lines.len() as u32)
     }
 
-    /// The lines from an iterator on, or all; and whether earlier lines are gone.
+    /// The lines from an iterator on, or all; and whether earlier lines were dropped.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Log {
     }
 }
 
-/// The time of day and the thread, as lines begin.
+/// The time of day and the thread, at the start of a line.
 fn head() -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -134,8 +134,8 @@ fn head() -> String {
     )
 }
 
-/// Appends a line to a file, or writes it to the stream of this name, as `CUDA_LOG_FILE` has it. A line that cannot be
-/// written is lost.
+/// Appends a line to a file, or writes it to the stream of this name, as `CUDA_LOG_FILE` is defined. A line that cannot
+/// be written is lost.
 fn note(file: &str, line: &str) {
     match file {
         "stdout" => put_out(line.as_bytes(), &[]),
@@ -148,7 +148,7 @@ fn note(file: &str, line: &str) {
     }
 }
 
-/// A call of the program failed: stores the line, and calls the callbacks.
+/// Handles a failed call of the program: stores the line, and calls the callbacks.
 #[cold]
 pub fn failed(function: &str, code: CUresult) {
     let name = result_name(code).unwrap_or("CUDA_ERROR_UNKNOWN");
@@ -162,7 +162,7 @@ pub fn failed(function: &str, code: CUresult) {
         log.keep(line);
         log.callbacks.clone()
     };
-    // A call that fails in such a function would call it for ever.
+    // A failing call in a callback would call the callback again, without end.
     if callbacks.is_empty() || TELLING.try_with(|telling| telling.replace(true)) != Ok(false) {
         return;
     }
@@ -177,7 +177,7 @@ pub fn failed(function: &str, code: CUresult) {
     let _ = TELLING.try_with(|telling| telling.set(false));
 }
 
-/// The lines that fit into a dump of so many bytes, one of which is for the NUL; and whether there are any.
+/// The lines that fit into a dump of `room` bytes, one of which is for the NUL; and whether there are any.
 fn fitted(lines: &[&str], is_cut: bool, room: usize) -> (String, bool) {
     let mut text = String::from(if is_cut { LOST } else { "" });
     let all: usize = lines.iter().map(|line| line.len()).sum();
@@ -224,7 +224,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuLogsCurrent`: the driver takes any flags.
+    /// `cuLogsCurrent`. The driver accepts any flags.
     fn cuLogsCurrent(iterator_out: OutPtr<u32>, _flags: u32) {
         iterator_out.set(log().next)
     }

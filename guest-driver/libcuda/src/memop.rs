@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Words in memory that streams write and wait for.
+//! Memory operations: words in memory that streams write and wait for.
 
 use gpgpu_graphs::{abi::CUstreamBatchMemOpParams, node::MOST_MEM_OPS};
 use gpgpu_protocol::{
@@ -17,7 +17,7 @@ use crate::{
     managed, stream,
 };
 
-/// An operation with a word, by its number.
+/// The size of an operation's word in bytes, by the operation's number.
 fn word_bytes(operation: CUstreamBatchMemOpType) -> Option<usize> {
     match operation {
         CU_STREAM_MEM_OP_WAIT_VALUE_32 | CU_STREAM_MEM_OP_WRITE_VALUE_32 => Some(4),
@@ -26,7 +26,7 @@ fn word_bytes(operation: CUstreamBatchMemOpType) -> Option<usize> {
     }
 }
 
-/// Takes CUDA's structure apart.
+/// Decodes CUDA's structure.
 pub fn read(words: &CUstreamBatchMemOpParams) -> MemOp {
     let [first, address, value, last, ..] = *words;
     let operation = first as u32;
@@ -47,8 +47,8 @@ pub fn read(words: &CUstreamBatchMemOpParams) -> MemOp {
     }
 }
 
-/// The operation with the address by which the worker reaches its word; one that this process does not know is the
-/// host's to refuse.
+/// The operation with the address at which the worker accesses its word. The host refuses an address that this process
+/// does not know.
 pub fn reach(client: &Client, op: MemOp) -> MemOp {
     let Some(bytes) = word_bytes(op.operation) else {
         return op;
@@ -61,7 +61,7 @@ pub fn reach(client: &Client, op: MemOp) -> MemOp {
     MemOp { address, ..op }
 }
 
-/// Gives a stream these operations, in their order.
+/// Sends operations for a stream, in order.
 fn send(
     shape: DefaultStream,
     stream: CUstream,

@@ -20,16 +20,16 @@ use crate::{
     thread,
 };
 
-/// The number that NVIDIA's driver reports for memory on a GPU and on the host alike, in bytes.
+/// The granularity that NVIDIA's driver reports for memory on a GPU and on the host, in bytes.
 const ALLOCATION_GRANULARITY: usize = 2 << 20;
 
-/// A context is gone, and its memory with it.
+/// Handles the end of a context, with its memory.
 pub fn forget_context(client: &Client, context: u64) {
     client.freed.forget_context(context);
     managed::forget_context(context);
     client.host_pools.forget_context(context);
     for range in client.pointers.remove_context(context) {
-        // The program still has a pool's.
+        // Memory of a pool remains the program's.
         if matches!(range.kind, Kind::Host { .. }) && !matches!(range.origin, Origin::HostPool(_)) {
             client
                 .host
@@ -45,7 +45,7 @@ fn code(failure: Failure) -> CUresult {
     }
 }
 
-/// Notes device memory of a context.
+/// Records device memory of a context.
 pub fn note_device(client: &Client, context: u64, start: u64, bytes: usize) {
     client.pointers.insert(Range {
         start,
@@ -67,7 +67,7 @@ pub fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
     if flags & !known != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Nothing is a success, and is nowhere: so it is natively.
+    // As natively, a size of 0 succeeds with a NULL address.
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
@@ -86,7 +86,7 @@ pub fn pin_anew(client: &Client, bytes: usize) -> Result<(u64, u64)> {
     Ok((start, device))
 }
 
-/// Has CUDA pin memory that the worker has mapped; releases it if that fails. Returns the device's address.
+/// Makes CUDA pin memory that the worker has mapped; releases it if that fails. Returns the device address.
 fn pin_in_cuda(client: &Client, start: u64, bytes: usize, flags: u32) -> Result<u64> {
     let request = request::cuMemHostRegister_v2 {
         address: start,
@@ -108,7 +108,7 @@ fn note_host(
     flags: u32,
     registered: bool,
 ) {
-    // All of it is mapped for the device, asked or not, and says so.
+    // All of it is mapped for the device, requested or not, as its flags report.
     let kind = Kind::Host {
         device,
         flags: flags | CU_MEMHOSTALLOC_DEVICEMAP,
@@ -123,13 +123,13 @@ fn note_host(
     });
 }
 
-/// Frees pinned memory, or unregisters it where that is `wanted`.
+/// Frees pinned memory, or unregisters it if that is `wanted`.
 pub fn free_host(start: u64, wanted: bool) -> Result {
     let client = client()?;
     let range = client.pointers.find(start);
     let Some((range, Kind::Host { registered, .. })) = range.map(|range| (range, range.kind))
     else {
-        // Only memory of which CUDA knows nothing at all was never registered.
+        // Only memory that CUDA does not know at all was never registered.
         let nowhere = wanted && range.is_none() && start != 0;
         return Err(if nowhere {
             CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
@@ -144,12 +144,12 @@ pub fn free_host(start: u64, wanted: bool) -> Result {
     release_host(client, &range)
 }
 
-/// Gives back pinned memory.
+/// Releases pinned memory.
 pub fn release_host(client: &Client, range: &Range) -> Result {
     let address = range.start;
     client.call(&request::cuMemHostUnregister { address })?;
     client.pointers.remove(address);
-    // The worker's driver let go of the pages, so the device may forget them and the kernel unpin them.
+    // The worker's driver has unpinned the pages, so the device can remove them and the kernel unpin them.
     client.host.unpin(client.transport(), address, range.bytes);
     Ok(())
 }
@@ -238,7 +238,7 @@ cuda! {
     fn cuMemFree_v2(dptr: CUdeviceptr) {
         let client = client()?;
         if let Some(freed) = graph::free(dptr) {
-            // A graph's memory stays the graph's; its users are waited for in any case.
+            // A graph's memory belongs to the graph, but its users are waited for in any case.
             return freed.and_then(|()| client.call(&request::cuCtxSynchronize {}).map(drop));
         }
         if let Some(freed) = host_pool::free(client, dptr, None) {
@@ -285,7 +285,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemGetInfo`: memory that is kept for the program is free.
+    /// `cuMemGetInfo`. Memory that is kept for the program counts as free.
     fn cuMemGetInfo_v2(free: OutPtr<usize>, total: OutPtr<usize>) {
         let client = client()?;
         client.give_back_spare();
@@ -295,8 +295,8 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemGetAllocationGranularity`: programs query this before they try to allocate such memory, and do without it
-    /// if it is unavailable (`cuMemCreate` says so). NCCL fails if the query fails.
+    /// `cuMemGetAllocationGranularity`. Programs query it before they try to allocate such memory, and work without it
+    /// if it is unavailable (`cuMemCreate` reports that). NCCL fails if the query fails.
     fn cuMemGetAllocationGranularity(
         granularity: OutPtr<usize>,
         prop: InPtr<CUmemAllocationProp>,
@@ -374,7 +374,7 @@ cuda! {
         pFlags.required()?;
         let range = client()?.pointers.find(p.address());
         if range.is_some_and(|range| range.is_managed()) {
-            // As NVIDIA's driver says of managed memory.
+            // As NVIDIA's driver reports for managed memory.
             return pFlags.set(CU_MEMHOSTALLOC_DEVICEMAP);
         }
         match host_range(p)?.kind {

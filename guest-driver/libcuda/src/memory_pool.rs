@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory pools, and memory in a stream's order.
+//! Memory pools, and stream-ordered memory.
 //!
-//! The pools, the current pool of each device and granted access are [known](crate::stores::pools); the host has the
-//! memory of pools. [`crate::shared_pool`] shares them between processes. [`crate::host_pool`] has those of the host's
-//! memory.
+//! The pools, the current pool of each device and granted access are [stored here](crate::stores::pools); the host has
+//! the memory of pools. [`crate::shared_pool`] shares them between processes. [`crate::host_pool`] implements those of
+//! host memory.
 
 use std::ffi::c_void;
 
@@ -128,7 +128,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let request = request::cuMemFreeAsync { dptr, hStream };
-    // The legacy stream's context is the current one.
+    // The legacy stream belongs to the current context.
     let is_known = client.objects.knows_stream(hStream)
         && client.objects.contains(context)
         && thread::has_context(client);
@@ -141,7 +141,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     });
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
-            // Memory that other processes may have, or have given, is the host's to end.
+            // Only the host can end memory that is shared with other processes.
             if let Some(place) = freed::Place::of(hStream, pool)
                 && client.pools.sharing(pool) == Sharing::Private
                 && client.freed.free_in_order(client, range, place)
@@ -164,7 +164,7 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
     let client = client()?;
     pool.required()?;
     let properties = properties.get()?;
-    // Pools of managed memory need devices that use it at the same time as the program.
+    // Pools of managed memory need devices that can use it concurrently with the program.
     if properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
@@ -185,7 +185,7 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
         CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT => {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Memory for fabrics there is none.
+        // Memory for fabrics does not exist.
         _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
     };
     let dev = properties.location.id;
@@ -218,7 +218,7 @@ fn destroy(pool: CUmemoryPool) -> Result {
     client.call(&request::cuMemPoolDestroy { pool })?;
     let mut table = client.pools.table();
     table.made.remove(&pool);
-    // A device that had it has its own again.
+    // A device whose current pool it was gets its default pool again.
     table.current.retain(|_, current| *current != pool);
     table.access.retain(|(of, _), _| *of != pool);
     Ok(())
@@ -238,7 +238,7 @@ fn set_current(dev: CUdevice, pool: CUmemoryPool) -> Result {
     Ok(())
 }
 
-/// The device that a location is.
+/// The device of a location.
 fn of_location(location: CUmemLocation) -> Result<CUdevice> {
     if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -247,7 +247,7 @@ fn of_location(location: CUmemLocation) -> Result<CUdevice> {
     Ok(location.id)
 }
 
-/// The place of memory of a kind: of the host, or, if `None`, the location's device.
+/// The place of memory of a kind: a place on the host, or, if `None`, the location's device.
 fn of_kind(location: CUmemLocation, kind: CUmemAllocationType) -> Result<Option<Place>> {
     match (kind, location.type_) {
         (_, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) | (CU_MEM_ALLOCATION_TYPE_MANAGED, _) => {
@@ -261,7 +261,7 @@ fn of_kind(location: CUmemLocation, kind: CUmemAllocationType) -> Result<Option<
     }
 }
 
-/// Whether an attribute is an `int`; the others are 64 bits long.
+/// Whether an attribute is an `int`; the others have 64 bits.
 pub fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
     match attribute {
         CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
@@ -272,7 +272,7 @@ pub fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
 }
 
 cuda! {
-    /// `cuMemAllocAsync`: from the pool that the stream's device has.
+    /// `cuMemAllocAsync`, from the current pool of the stream's device.
     fn cuMemAllocAsync(dptr: OutPtr<CUdeviceptr>, bytesize: usize, hStream: CUstream) {
         allocate(dptr, bytesize, None, (DefaultStream::Legacy, hStream))
     }
@@ -290,7 +290,7 @@ cuda! {
         allocate(dptr, bytesize, Some(pool), (DefaultStream::PerThread, hStream))
     }
 
-    /// `cuMemFreeAsync`, of memory of a pool or of `cuMemAlloc`'s; NULL is nothing.
+    /// `cuMemFreeAsync`, of memory of a pool or of `cuMemAlloc`; NULL is ignored.
     fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) {
         free(dptr, (DefaultStream::Legacy, hStream))
     }
@@ -347,12 +347,13 @@ cuda! {
         }
     }
 
-    /// `cuMemPoolCreate`: of the host's memory, or of a device's, which can be shared by descriptors.
+    /// `cuMemPoolCreate`: of host memory, or of a device's memory, which can be shared by descriptors.
     fn cuMemPoolCreate(pool: OutPtr<CUmemoryPool>, poolProps: InPtr<CUmemPoolProps>) {
         create(pool, poolProps)
     }
 
-    /// `cuMemPoolDestroy`: allocations from it stay until they are freed. A device's own pool stays.
+    /// `cuMemPoolDestroy`. Allocations from the pool exist until they are freed. A device's default pool cannot be
+    /// destroyed.
     fn cuMemPoolDestroy(pool: CUmemoryPool) {
         destroy(pool)
     }
@@ -402,7 +403,7 @@ cuda! {
         client.call(&request::cuMemPoolSetAttribute { pool, attr, value }).map(drop)
     }
 
-    /// `cuMemPoolSetAccess`: a device's own access cannot be taken away.
+    /// `cuMemPoolSetAccess`. A device's access to its own memory cannot be withdrawn.
     fn cuMemPoolSetAccess(pool: CUmemoryPool, map: InPtr<CUmemAccessDesc>, count: usize) {
         let client = client()?;
         let pool = MemPool::id(pool);

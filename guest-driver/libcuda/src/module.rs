@@ -18,7 +18,7 @@ use crate::{
     texture_reference, thread,
 };
 
-/// Collects all names: `some` gives those from a number on, as many as an answer holds.
+/// Collects all names: `some` returns those from an index on, as many as fit into an answer.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ fn load<'a>(
     to.set(Module::handle(module))
 }
 
-/// The function of a module with this name: found once, then known.
+/// The function of a module with this name, which is looked up once and then cached.
 fn function(client: &Client, hmod: u64, name: &str) -> Result<u64> {
     let module = client.objects.module(hmod)?;
     let mut functions = module.functions.lock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The occupancy of a multiprocessor by a function: asked of the host once for each question.
+//! The occupancy of a multiprocessor by a function. The host is asked once for each query.
 
 use gpgpu_protocol::{
     api::{Function, Object, request},
@@ -47,14 +47,14 @@ fn note(
     });
 }
 
-/// The answer to a question, asked of the host unless it is known.
+/// The answer to a query, from the host unless it is cached.
 fn ask(
     client: &Client,
     func: u64,
     question: Question,
     host: impl FnOnce() -> Result<u64>,
 ) -> Result<u64> {
-    // A kernel is in every context, and is asked about in the current one.
+    // A kernel exists in every context, and the query concerns the current one.
     let Some(device) = client.objects.context_device(thread::current_context()) else {
         return host();
     };
@@ -86,7 +86,7 @@ fn blocks(client: &Client, func: u64, (threads, shared, flags): (i32, usize, u32
     Ok(ask(client, func, question, host)? as u32 as i32)
 }
 
-/// The dynamic shared memory of a block, in bytes: a constant, or a function of its threads.
+/// The dynamic shared memory of a block, in bytes: a constant, or a function of its number of threads.
 fn dynamic_shared(by_threads: CUoccupancyB2DSize, constant: usize, threads: i32) -> usize {
     match by_threads {
         // SAFETY: the program gave the function for this use.
@@ -95,7 +95,7 @@ fn dynamic_shared(by_threads: CUoccupancyB2DSize, constant: usize, threads: i32)
     }
 }
 
-/// The block size with the most threads on a multiprocessor, and how many blocks fill the device.
+/// The block size with the most threads on a multiprocessor, and the number of blocks that fill the device.
 fn potential_block_size(
     grid: OutPtr<i32>,
     block: OutPtr<i32>,
@@ -130,7 +130,7 @@ fn potential_block_size(
     let processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     let most = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
     let most = match client.objects.get(func) {
-        // NVIDIA's driver tells an attribute of a kernel by no function's handle.
+        // NVIDIA's driver returns no attribute of a kernel by a function's handle.
         Some(Known::Kernel(kernel)) => kernel.attribute(client, func, device, most)?,
         Some(Known::Function(function)) => function.attribute(client, func, 0, most)?,
         _ => return Err(CUDA_ERROR_INVALID_HANDLE),
@@ -148,7 +148,7 @@ fn potential_block_size(
         if count * size > best_threads {
             (best_threads, best_block, best_count) = (count * size, size, count);
         }
-        // Nothing smaller can hold more threads than all that there are.
+        // A smaller block size cannot hold more than the maximum number of threads.
         if best_threads == per_processor {
             break;
         }

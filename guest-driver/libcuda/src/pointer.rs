@@ -16,7 +16,7 @@ use crate::{
     thread,
 };
 
-/// One attribute's value; its variants are the sizes in which CUDA writes it.
+/// One attribute's value. The variants are the sizes in which CUDA stores it.
 enum Value {
     Word(u64),
     Half(u32),
@@ -46,14 +46,14 @@ fn is_accessed(client: &Client, open: u64, dev: CUdevice, ptr: u64) -> Result<bo
     Ok(client.call(&request)?.flags != 0)
 }
 
-/// An attribute that a mapping of physical memory has of its own; `None` of others.
+/// An attribute that a mapping of physical memory has itself; `None` for others.
 fn of_mapping(
     client: &Client,
     attribute: CUpointer_attribute,
     (range, address): (&Range, u64),
     (device, open, types): (CUdevice, u64, u32),
 ) -> Result<Option<Value>> {
-    // The range is the reservation; the mapping has attributes of its own.
+    // The range is the reservation, but the mapping has attributes of its own.
     let reservation = client.pointers.reservation(address);
     let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let value = match attribute {
@@ -70,7 +70,7 @@ fn of_mapping(
     Ok(Some(Value::Word(value)))
 }
 
-/// The same of memory of a pool of the host, as NVIDIA's driver says.
+/// The same for memory of a host pool, as NVIDIA's driver reports it.
 fn of_host_pool(
     client: &Client,
     attribute: CUpointer_attribute,
@@ -119,7 +119,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         _ => None,
     };
     Ok(match attribute {
-        // Memory of a pool, or mapped, is the device's.
+        // Memory of a pool, and mapped memory, belongs to the device.
         CU_POINTER_ATTRIBUTE_CONTEXT
             if pool.is_some() && !matches!(range.origin, Origin::Opened(_)) =>
         {
@@ -162,7 +162,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
             let id = client.pointers.buffer_id(range.start);
             Value::Word(id.ok_or(CUDA_ERROR_INVALID_VALUE)?)
         }
-        // The rest is the host's to say.
+        // Only the host knows the others.
         other => {
             let request = request::gpgpuPointerAttribute {
                 value: true,
@@ -180,7 +180,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
 }
 
 cuda! {
-    /// `cuPointerGetAttribute`: from the process's own map, except for answers that only the host has.
+    /// `cuPointerGetAttribute`: from the process's own map, except for values that only the host has.
     fn cuPointerGetAttribute(data: OutPtr<std::ffi::c_void>, attr: CUpointer_attribute, ptr: CUdeviceptr) {
         let client = client()?;
         data.required()?;
@@ -188,7 +188,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuPointerGetAttributes`: success, with zeros, where the pointer is unknown.
+    /// `cuPointerGetAttributes`: succeeds, with zeros, if the pointer is unknown.
     fn cuPointerGetAttributes(numAttributes: u32, attributes: InPtr<CUpointer_attribute>, data: InPtr<*mut std::ffi::c_void>, ptr: CUdeviceptr) {
         let client = client()?;
         if thread::current_context() == 0 {

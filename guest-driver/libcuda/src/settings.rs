@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Properties and settings of contexts: queried once from the host, then known until they are set.
+//! Properties and settings of contexts: queried once from the host, then cached until they are set.
 
 use gpgpu_protocol::{
     api::{Context, Object, request},
@@ -20,7 +20,7 @@ use crate::{
     thread,
 };
 
-/// The answer of a context, asked of the host unless it is known.
+/// A property of a context, from the host unless it is cached.
 pub fn ask(
     client: &Client,
     context: u64,
@@ -43,7 +43,7 @@ pub fn ask(
     }
 }
 
-/// Sends the host a change that outdates some answers of the current context.
+/// Sends a change to the host that outdates some cached properties of the current context.
 fn change<T>(client: &Client, untrue: u32, host: impl FnOnce() -> T) -> T {
     match client.objects.context(thread::home(client)) {
         Some(context) => context.answers.change(untrue, host),
@@ -51,8 +51,8 @@ fn change<T>(client: &Client, untrue: u32, host: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The limits that only `cuCtxSetLimit` changes. Others change as the program runs: the driver makes stacks larger for
-/// kernels that need it, for one.
+/// The limits that only `cuCtxSetLimit` changes. Others may change while the program runs: for example, the driver
+/// enlarges stacks for kernels that need it.
 const LASTING_LIMITS: &[CUlimit] = &[
     CU_LIMIT_PRINTF_FIFO_SIZE,
     CU_LIMIT_MALLOC_HEAP_SIZE,
@@ -70,7 +70,7 @@ fn meant(ctx: CUcontext) -> u64 {
     }
 }
 
-/// A question about the current context with one answer, which is 32 bits wide.
+/// A query of the current context with one 32-bit result.
 macro_rules! current {
     ($client:ident, $which:ident, $out:ident, $request:ident { $field:ident }) => {{
         let ask_host = |wanted| Ok($client.call(&request::$request { $field: wanted })?.$field);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools that processes of a VM share.
 //!
-//! A pool's descriptor is [a file with its name](crate::ipc). The 64 bytes of an allocation are a name themselves. An
-//! imported pool allocates nothing; memory that is opened with it is freed as the process's own memory is.
+//! A pool's descriptor is [a file with its name](crate::ipc). The 64 bytes of an exported allocation are also a name.
+//! An imported pool allocates nothing; memory that is opened with it is freed like the process's own memory.
 
 use std::ffi::c_void;
 
@@ -28,11 +28,11 @@ pub fn is_served(client: &Client) -> bool {
     client.has(request::gpgpuPooledOpen::OP)
 }
 
-/// The id of an imported pool: the one that it has already if it was imported before, as natively.
+/// The id of an imported pool. If it was imported before, its existing id, as natively.
 fn import(client: &Client, descriptor: i32) -> Result<u64> {
     let name = ipc::name_in(descriptor)?;
     let sharing = Sharing::Imported(name.clone());
-    // Held across the call, so that two threads import it once.
+    // Held during the call, so that two threads import it once.
     let mut table = client.pools.table();
     let mut known = table.made.iter();
     if let Some((id, _)) = known.find(|(_, pool)| pool.sharing == sharing) {
@@ -44,7 +44,7 @@ fn import(client: &Client, descriptor: i32) -> Result<u64> {
         name,
         dev: true,
     };
-    // A name of something else is a file of something else.
+    // The name belongs to another kind of object, so the file is of another kind.
     let imported = client.call(&request).map_err(|code| match code {
         CUDA_ERROR_INVALID_VALUE => CUDA_ERROR_UNKNOWN,
         other => other,
@@ -54,7 +54,7 @@ fn import(client: &Client, descriptor: i32) -> Result<u64> {
     Ok(id)
 }
 
-/// Requires a handle type that descriptors have.
+/// Checks that the handle type is that of descriptors.
 fn check_type(kind: CUmemAllocationHandleType, flags: u64) -> Result {
     match (kind, flags) {
         (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) => Ok(()),
@@ -63,7 +63,7 @@ fn check_type(kind: CUmemAllocationHandleType, flags: u64) -> Result {
 }
 
 cuda! {
-    /// `cuMemPoolExportToShareableHandle`: to a descriptor, of a pool that was made for that.
+    /// `cuMemPoolExportToShareableHandle`, to a descriptor, of a pool that was made for that.
     fn cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handleType: CUmemAllocationHandleType, flags: u64) {
         let client = client()?;
         let descriptor = OutPtr::<i32>::nested(handle_out).required()?;
@@ -77,7 +77,7 @@ cuda! {
         descriptor.set(ipc::file_of(&shared.name)?)
     }
 
-    /// `cuMemPoolImportFromShareableHandle`: from a descriptor, which stays the caller's.
+    /// `cuMemPoolImportFromShareableHandle`, from a descriptor, which the caller keeps.
     fn cuMemPoolImportFromShareableHandle(pool_out: OutPtr<CUmemoryPool>, handle: *mut c_void, handleType: CUmemAllocationHandleType, flags: u64) {
         let client = client()?;
         pool_out.required()?;
@@ -91,7 +91,7 @@ cuda! {
         pool_out.set(MemPool::handle(id))
     }
 
-    /// `cuMemPoolExportPointer`: of an allocation of a pool that was made for that.
+    /// `cuMemPoolExportPointer`, of an allocation of a pool that was made for that.
     fn cuMemPoolExportPointer(shareData_out: *mut c_void, ptr: CUdeviceptr) {
         let client = client()?;
         let data = OutPtr::<CUmemPoolPtrExportData>::nested(shareData_out).required()?;
@@ -106,8 +106,8 @@ cuda! {
         data.set(CUmemPoolPtrExportData { reserved: ipc::handle(&shared.name)? })
     }
 
-    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool. One that is open is the same, and is freed
-    /// once.
+    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool. An allocation that is already open is
+    /// returned again, and is freed once.
     fn cuMemPoolImportPointer(ptr_out: OutPtr<CUdeviceptr>, pool: CUmemoryPool, shareData: *mut c_void) {
         let client = client()?;
         ptr_out.required()?;

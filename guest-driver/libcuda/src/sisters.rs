@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The private entry for libcuda's sister libraries ([`gpgpu_client::sister`]).
+//! The private interface for libcuda's sister libraries ([`gpgpu_client::sister`]).
 
 use std::ffi::c_void;
 
@@ -30,7 +30,7 @@ static ENTRY: Entry = Entry {
     call_for,
 };
 
-/// Gives the table of functions. It has no other purpose than this project's own libraries.
+/// Returns the table of functions, which is only for this project's own libraries.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_gpgpu_sisters() -> *const Entry {
     &ENTRY
@@ -41,7 +41,7 @@ unsafe extern "C" fn current(to: *mut u64) -> CUresult {
         initialise()?;
         let client = client()?;
         if gpgpu_client::thread::current_context() == 0 {
-            // As the runtime inside of NVIDIA's libraries does.
+            // The runtime inside of NVIDIA's libraries does the same.
             gpgpu_client::thread::set_context(context::retain_primary(0)?);
         }
         if !thread::has_context(client) {
@@ -95,7 +95,7 @@ unsafe extern "C" fn sees_all() -> CUresult {
 ///
 /// # Safety
 ///
-/// There are so many bytes at the address for as long as the sister's call lasts.
+/// The address has this many bytes until the sister's call returns.
 unsafe fn request<'a>(
     op: u16,
     arguments: *const u8,
@@ -111,8 +111,7 @@ unsafe fn request<'a>(
     }))
 }
 
-/// Whether a call travels as data beside the stream. An older host has no such calls: most replies are short all the
-/// same.
+/// Whether a call is sent as data beside the stream. An older host has no such calls, but most replies are short.
 fn is_long(client: &Client, arguments: &[u8], most: usize) -> bool {
     arguments.len().max(most) > LONGEST && client.has(api_request::gpgpuLongCall::OP)
 }

@@ -47,7 +47,7 @@ enum Fact {
     Id,
 }
 
-/// A fact about a stream, asked of the host unless it is known.
+/// A fact about a stream, from the host unless it is cached.
 fn fact(
     client: &Client,
     stream: u64,
@@ -120,8 +120,8 @@ fn context_out(pctx: OutPtr<CUcontext>, stream: CUstream) -> Result {
     pctx.set(Context::handle(context(stream)?))
 }
 
-/// The context of a stream that is no green one, and the green one, which is NULL for a stream of another context. In a
-/// green context a thread's own stream is none, as CUDA's documentation has it.
+/// The non-green context of a stream, and the green one, which is NULL for a stream of another context. In a green
+/// context a per-thread default stream has no green one, as CUDA's documentation defines.
 fn contexts(shape: DefaultStream, stream: CUstream) -> Result<(CUcontext, CUgreenCtx)> {
     let client = client()?;
     let context = context(stream)?;
@@ -163,7 +163,7 @@ cuda! {
         }
         green::check_stream(id)?;
         client.leave_stream(id);
-        // Work goes on until it is done, and the call does not wait for it.
+        // Pending work continues, and the call does not wait for it.
         let request = request::cuStreamDestroy_v2 { hStream: id };
         if client.objects.knows_stream(id) && thread::has_context(client) {
             client.post(&request)?;
@@ -287,7 +287,7 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
     let hStream = lower(shape, stream)?;
     graph::observe_stream(hStream)?;
     let client = client()?;
-    // As behind a copy to pageable memory, which has waited for its stream.
+    // For example after a copy to pageable memory, which has waited for its stream.
     if client.is_stream_idle(hStream) {
         host_pool::waited(client);
         return Ok(());
@@ -326,7 +326,7 @@ fn wait(shape: DefaultStream, stream: CUstream, event: CUevent, Flags: u32) -> R
     }
 }
 
-/// Whether a stream is ordered with the legacy stream.
+/// Whether a stream is synchronised with the legacy stream.
 pub fn is_blocking(client: &Client, stream: u64) -> Result<bool> {
     let host = || {
         let request = request::cuStreamGetFlags {
@@ -339,7 +339,7 @@ pub fn is_blocking(client: &Client, stream: u64) -> Result<bool> {
     Ok(flags as u32 & CU_STREAM_NON_BLOCKING == 0)
 }
 
-/// The id of a stream, by the default stream for NULL.
+/// The id of a stream; `shape` determines the stream for NULL.
 pub fn lower(shape: DefaultStream, stream: CUstream) -> Result<u64> {
     let client = client()?;
     match shape {

@@ -48,7 +48,7 @@ fn set(shape: DefaultStream, stream: CUstream, attr: u32, value: HostPtr) -> Res
     Ok(())
 }
 
-/// The state of a stream may have changed.
+/// Drops the cached state of a stream, which may have changed.
 fn forget(id: u64) {
     if let Ok(client) = client()
         && let Some(Known::Stream(stream)) = client.objects.get(id)

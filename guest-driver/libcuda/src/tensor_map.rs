@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tensor maps: the descriptions for a GPU's copies of tiles. Only the host's driver knows their encoding.
+//! Tensor maps: descriptions for a GPU's copies of tiles. Only the host's driver knows their encoding.
 
 use std::ffi::c_void;
 
@@ -15,14 +15,14 @@ use crate::{
     ffi::Result,
 };
 
-/// The most dimensions of a tensor.
+/// The maximum number of dimensions of a tensor.
 const MOST: u32 = 5;
 
 fn list<T: Copy>(from: InPtr<T>, count: usize) -> Result<Vec<T>> {
     (0..count).map(|i| from.at(i)).collect()
 }
 
-/// The address by which the worker reaches a tensor.
+/// The address at which the worker accesses a tensor.
 pub fn far(client: &Client, address: *mut c_void) -> u64 {
     let address = address as u64;
     match client.pointers.find_whole(address, 1) {
@@ -55,7 +55,7 @@ fn tensor(
     })
 }
 
-/// The place for the map. Its alignment counts when a kernel has it, not here: NVIDIA's driver takes any.
+/// Where the map is stored. Its alignment matters when a kernel uses it, not here: NVIDIA's driver accepts any.
 fn place(map: HostPtr) -> Result<HostPtr> {
     if map.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);

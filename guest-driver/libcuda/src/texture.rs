@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface objects. Their values are the host driver's own, for kernels get them.
+//! Texture and surface objects. Their values are those of the host's driver, because kernels get them.
 
 use gpgpu_protocol::{
     api::{TextureForm, TextureResource, TextureView, request},
@@ -120,11 +120,11 @@ cuda! {
         pTexObject.set(object)
     }
 
-    /// `cuTexObjectDestroy`: as natively, the end of an unknown object is no error.
+    /// `cuTexObjectDestroy`. As natively, destroying an unknown object is not an error.
     fn cuTexObjectDestroy(texObject: CUtexObject) {
         let client = client()?;
         let context = context()?;
-        // Another may have the value as soon as the host has it back.
+        // Another object may get the value as soon as the host has destroyed this one.
         let known = client.arrays.table().textures.remove(&(context, texObject));
         match known {
             Some(_) => client.call(&request::cuTexObjectDestroy { texObject }).map(drop),

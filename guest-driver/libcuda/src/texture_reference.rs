@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface references. A program's settings stay [here](crate::stores::references); the whole reference
-//! goes to the host when a resource is bound to it, and again when another setting of it changes then.
+//! Texture and surface references. A program's settings are stored [here](crate::stores::references). The whole
+//! reference is sent to the host when a resource is bound to it, and again when another setting of a bound reference
+//! changes.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -41,12 +42,12 @@ fn reading(handle: Handle) -> Result<Reading> {
     }
 }
 
-/// Whether a handle is a texture reference's.
+/// Whether a handle belongs to a texture reference.
 pub fn is_one(handle: Handle) -> bool {
     reading(handle).is_ok()
 }
 
-/// Modules have ended.
+/// Handles the end of modules.
 pub fn forget_modules(client: &Client) {
     let objects = &client.objects;
     client
@@ -65,7 +66,7 @@ fn send(client: &Client, of: &Reference, reading: &Reading, offset: bool) -> Res
     Ok(client.call(&request)?.offset)
 }
 
-/// Changes a texture reference. `send` sends it to the host, unless it has to stay here.
+/// Changes a texture reference. `send` sends it to the host, unless it is not bound.
 fn set<T>(
     handle: Handle,
     change: impl FnOnce(&Client, &mut Reading) -> Result,
@@ -83,7 +84,7 @@ fn set<T>(
     Ok(sent)
 }
 
-/// Changes how a reference reads. The host learns of it if something is bound.
+/// Changes how a reference is read, and sends it to the host if something is bound.
 fn change(handle: Handle, change: impl FnOnce(&mut Reading) -> Result) -> Result {
     let send_bound = |client: &Client, of: &Reference, new: &Reading| {
         if of.module != 0 && new.bound.is_some() {
@@ -94,7 +95,7 @@ fn change(handle: Handle, change: impl FnOnce(&mut Reading) -> Result) -> Result
     set(handle, |_, reading| change(reading), send_bound)
 }
 
-/// Binds something: gives how many bytes behind a texture's alignment it begins, if that is asked.
+/// Binds a resource: returns the offset of its address from a texture's alignment, if that is requested.
 fn bind(
     handle: Handle,
     wants_offset: bool,
@@ -105,7 +106,7 @@ fn bind(
     })
 }
 
-/// Binds an array of a kind, whose form `form` knows.
+/// Binds an array of some kind, whose description `form` returns.
 fn bind_array(
     handle: Handle,
     (kind, array): (u32, u64),
@@ -210,7 +211,7 @@ cuda! {
         pSurfRef.required()?.set(of_module(hmod, name, true)?)
     }
 
-    /// `cuTexRefCreate`: one that no kernel reads.
+    /// `cuTexRefCreate`: makes a reference that no kernel reads.
     fn cuTexRefCreate(pTexRef: OutPtr<Handle>) {
         let client = client()?;
         pTexRef.required()?;
@@ -218,7 +219,7 @@ cuda! {
         pTexRef.set(client.references.insert(reference) as Handle)
     }
 
-    /// `cuTexRefDestroy`: a module's own ends with it alone.
+    /// `cuTexRefDestroy`. A module's own reference ends only with the module.
     fn cuTexRefDestroy(hTexRef: Handle) {
         client()?.references.remove(hTexRef as u64)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The state of a thread of the program: its context stack, its default stream.
 //!
-//! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
+//! All functions also work in a thread whose thread-local storage was destroyed (a CUDA call in a destructor).
 
 use std::{cell::RefCell, mem::ManuallyDrop};
 
@@ -20,14 +20,14 @@ use crate::{
     stores::objects::Known,
 };
 
-/// The state of a thread. It outlives the thread's destructors, because a program may call CUDA in one: so no field has
-/// a destructor of its own; [`Leaving`] cleans up.
+/// The state of a thread. It remains usable after the thread's destructors, because a program may call CUDA in one. So
+/// no field has a destructor; [`Leaving`] cleans up.
 struct Thread {
     /// Default streams: the context's id and the stream's.
     streams: RefCell<Vec<(u64, u64)>>,
 }
 
-/// Runs when a thread ends that had a default stream.
+/// Runs at the end of a thread that had a default stream.
 struct Leaving;
 
 impl Drop for Leaving {
@@ -36,7 +36,7 @@ impl Drop for Leaving {
             let mut streams = thread.streams.try_borrow_mut().ok()?;
             Some(std::mem::take(&mut *streams))
         });
-        // A thread's default streams end with it. At the end of the process the host sees to that.
+        // A thread's default streams end with it. At the end of the process the host destroys them.
         if let Ok(client) = client() {
             for (_, stream) in streams.flatten().unwrap_or_default() {
                 client.leave_stream(stream);
@@ -61,13 +61,13 @@ fn with<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| body(thread)).ok()
 }
 
-/// Whether the calling thread has a current context that was not destroyed: without one, no call is sure to be right.
+/// Whether the calling thread has an existing current context: without one, no call is known to be valid.
 pub fn has_context(client: &Client) -> bool {
     let context = current_context();
     context != 0 && client.objects.contains(context)
 }
 
-/// The context that owns objects of the calling thread: its current one, or the primary context of a green one. Streams
+/// The context that owns objects of the calling thread: its current one, or a green one's primary context. Streams
 /// belong to the current one.
 pub fn home(client: &Client) -> u64 {
     green::home(client, current_context())
@@ -118,7 +118,7 @@ fn own_stream(client: &Client) -> Result<u64> {
         client.call(&request)?;
     }
     client.objects.insert(id, Known::made::<Stream>(context));
-    // The thread's end is the stream's.
+    // Registers the destructor that destroys the stream.
     let _ = LEAVING.try_with(|_| ());
     with(|thread| {
         if let Ok(mut streams) = thread.streams.try_borrow_mut() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The unsupported functions. They are exported, so that programs start; a call returns an error and logs the reason
-//! once. A function that NVIDIA's driver refuses as well logs nothing.
+//! The unsupported functions. They are exported, so that programs can be loaded; a call returns an error and logs the
+//! reason once. A function that NVIDIA's driver refuses as well logs nothing.
 
 use gpgpu_protocol::{cuda::*, driver_api::reasons, with_driver_api};
 
@@ -56,7 +56,7 @@ mod tests {
                 }
             }
 
-            /// The library's functions as the linker finds them: it refuses a program that needs an undefined one.
+            /// The library's functions as the linker sees them: it refuses a program that needs an undefined one.
             const ALL: &[unsafe extern "C" fn()] = &[$(exported::$symbol, $(exported::$per_thread,)?)*];
         };
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Virtual memory: reserved addresses, physical memory, and mappings.
 //!
-//! Reservations and mappings are [known](crate::stores::pointers), so that copies and queries of addresses find them.
-//! The host decides everything else.
+//! Reservations and mappings are [stored here](crate::stores::pointers), so that copies and queries of addresses find
+//! them. The host checks everything else.
 
 use gpgpu_protocol::{
     api::{Object, Physical, request},
@@ -19,7 +19,7 @@ use crate::{
     stores::pointers::{Kind, Origin, Range},
 };
 
-/// The device that a location is.
+/// The device of a location.
 fn of_location(location: CUmemLocation) -> Result<CUdevice> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_DEVICE => {
@@ -33,7 +33,7 @@ fn of_location(location: CUmemLocation) -> Result<CUdevice> {
     }
 }
 
-/// The device of physical memory with these properties, if there can be such memory.
+/// The device of physical memory with these properties, if such memory is possible.
 fn of_properties(properties: &CUmemAllocationProp) -> Result<CUdevice> {
     match properties.type_ {
         CU_MEM_ALLOCATION_TYPE_PINNED => {}
@@ -48,8 +48,8 @@ fn of_properties(properties: &CUmemAllocationProp) -> Result<CUdevice> {
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Export as a descriptor is a wish, as compression is: PyTorch and NCCL have it for all their memory, whether they
-    // export it or not. An older host cannot grant it; the handle's properties say so.
+    // Like compression, export as a descriptor is only a wish: PyTorch and NCCL request it for all their memory,
+    // whether they export it or not. An older host cannot grant it; the handle's properties report that.
     if properties.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
         != CU_MEM_HANDLE_TYPE_NONE
         || flags.gpuDirectRDMACapable != 0
@@ -97,7 +97,7 @@ cuda! {
     /// `cuMemAddressFree`.
     fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) {
         let client = client()?;
-        // Another thread may be given the same addresses at once.
+        // Another thread may get the same addresses immediately.
         let reserved = client.pointers.unreserve(ptr);
         let freed = client.call(&request::cuMemAddressFree { ptr, size }).map(drop);
         if let (Err(_), Some(bytes)) = (freed, reserved) {
@@ -106,7 +106,7 @@ cuda! {
         freed
     }
 
-    /// `cuMemCreate`: of a device's memory, for this process alone.
+    /// `cuMemCreate`: memory of a device, for this process only.
     fn cuMemCreate(handle: OutPtr<CUmemGenericAllocationHandle>, size: usize, prop: InPtr<CUmemAllocationProp>, flags: u64) {
         let client = client()?;
         handle.required()?;
@@ -126,12 +126,12 @@ cuda! {
         handle.set(Physical::handle(id))
     }
 
-    /// `cuMemRelease`: mapped memory stays until it is unmapped.
+    /// `cuMemRelease`. Mapped memory exists until it is unmapped.
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) {
         client()?.call(&request::cuMemRelease { handle: Physical::id(handle) }).map(drop)
     }
 
-    /// `cuMemMap`: without any access yet.
+    /// `cuMemMap`: maps without any access.
     fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) {
         let client = client()?;
         if flags != 0 {
@@ -149,10 +149,10 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemUnmap`: of the whole mappings of a range, which may have holes.
+    /// `cuMemUnmap` of the whole mappings in a range, which may have holes.
     fn cuMemUnmap(ptr: CUdeviceptr, size: usize) {
         let client = client()?;
-        // Forgotten before the host is asked, as freed memory is.
+        // Removed before the host is called, like freed memory.
         let gone = client.pointers.remove_mapped(ptr, size as u64);
         let unmapped = client.call(&request::cuMemUnmap { ptr, size }).map(drop);
         if unmapped.is_err() {
@@ -163,13 +163,13 @@ cuda! {
         unmapped
     }
 
-    /// `cuMemSetAccess`: of devices alone.
+    /// `cuMemSetAccess`, only of devices.
     fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: InPtr<CUmemAccessDesc>, count: usize) {
         client()?;
         if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // A wish that cannot be is found before one is granted.
+        // All requests are checked before one is granted.
         let wishes: Vec<_> = (0..count).map(|index| desc.at(index)).collect::<Result<_>>()?;
         for wish in &wishes {
             of_location(wish.location)?;
@@ -189,14 +189,14 @@ cuda! {
         flags.required()?;
         let dev = of_location(location.get()?)?;
         let range = client.pointers.find(ptr);
-        // The answer of NVIDIA's driver for allocated memory, whatever the access.
+        // NVIDIA's driver returns this for allocated memory, whatever the access.
         if range.is_some_and(|range| matches!(range.origin, Origin::HostPool(_))) {
             return flags.set(0);
         }
         flags.set(client.call(&request::cuMemGetAccess { flags: true, dev, ptr })?.flags)
     }
 
-    /// `cuMemRetainAllocationHandle`: the handle that the memory at an address was mapped with.
+    /// `cuMemRetainAllocationHandle`: the handle with which the memory at an address was mapped.
     fn cuMemRetainAllocationHandle(handle: OutPtr<CUmemGenericAllocationHandle>, addr: HostPtr) {
         let client = client()?;
         handle.required()?;
@@ -204,7 +204,7 @@ cuda! {
         handle.set(Physical::handle(client.call(&request)?.handle))
     }
 
-    /// `cuMemGetAllocationPropertiesFromHandle`: those that were granted.
+    /// `cuMemGetAllocationPropertiesFromHandle`: the granted properties.
     fn cuMemGetAllocationPropertiesFromHandle(prop: OutPtr<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle) {
         let client = client()?;
         prop.required()?;

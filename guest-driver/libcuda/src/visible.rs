@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The devices that a program sees: `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
 //!
-//! Source: CUDA C++ Programming Guide, environment variables. The host is told, so that a number means the same device
-//! on both sides.
+//! Source: CUDA C++ Programming Guide, environment variables. The selection is sent to the host, so that a number means
+//! the same device on both sides.
 
 use std::ffi::OsStr;
 
@@ -19,18 +19,18 @@ use crate::{device::pci_address, ffi::Result};
 
 /// The variable that names the devices.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-/// The variable that says in which order they are numbered.
+/// The variable that determines the order of their numbers.
 const ORDER: &str = "CUDA_DEVICE_ORDER";
-/// The beginning of the name of a device that is its UUID.
+/// The prefix of a device's name that is a UUID.
 const UUID: &str = "GPU-";
 
-/// Leaves the devices in the hello that the program is to see, and tells the host; whether that is all of them, in the
-/// host's order.
+/// Removes the devices from the hello that the program must not see, and sends the selection to the host; returns
+/// whether all devices are left, in the host's order.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_DEVICE` where a variable makes no sense, `CUDA_ERROR_NOT_SUPPORTED` where the host is too old
-/// for this selection, or as [`Connection::call`].
+/// `CUDA_ERROR_INVALID_DEVICE` for an invalid variable, `CUDA_ERROR_NOT_SUPPORTED` if the host is too old for this
+/// selection, or as [`Connection::call`].
 pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
     let (visible, order) = (std::env::var_os(VISIBLE), std::env::var_os(ORDER));
     let selected = selection(&hello.devices, visible.as_deref(), order.as_deref())?;
@@ -40,7 +40,8 @@ pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
         let devices = selected.iter().map(|&device| device as u32).collect();
         match connection.call(&request::gpgpuSelectDevices { devices }) {
             Ok(_) => {}
-            // A host from before that: if the numbers stay the same, it is enough to hide the rest.
+            // An older host without this operation: if the numbers stay the same, it is enough to hide the other
+            // devices.
             Err(CUDA_ERROR_NOT_SUPPORTED) if is_start => {}
             Err(code) => {
                 log::say(Level::Error, || {
@@ -61,13 +62,12 @@ pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
     Ok(is_all)
 }
 
-/// The places of the devices that these values of the two variables let a program see, in the order in which it sees
+/// The indices of the devices that these values of the two variables make visible, in the order in which a program sees
 /// them.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_DEVICE` for an order that there is not, and for a device that is named twice, as NVIDIA's driver
-/// answers.
+/// `CUDA_ERROR_INVALID_DEVICE` for an invalid order, and for a device that is named twice, as with NVIDIA's driver.
 fn selection(
     devices: &[DeviceInfo],
     visible: Option<&OsStr>,
@@ -87,7 +87,7 @@ fn selection(
     let visible = visible.to_string_lossy();
     let by_uuid = visible.trim_start().starts_with(UUID);
     let mut seen = Vec::new();
-    // The first that names no device ends the list.
+    // The list ends at the first invalid device.
     for name in visible.split(',') {
         let named = if by_uuid {
             with_uuid(devices, name.trim())
@@ -103,7 +103,7 @@ fn selection(
     Ok(seen)
 }
 
-/// The number that a name begins with, as C's `strtol` reads it.
+/// The number at the start of a name, as C's `strtol` parses it.
 fn number(name: &str) -> Option<usize> {
     let name = name.trim_start();
     let digits = name.strip_prefix('+').unwrap_or(name);
@@ -111,7 +111,7 @@ fn number(name: &str) -> Option<usize> {
     digits[..end.unwrap_or(digits.len())].parse().ok()
 }
 
-/// The one device whose UUID begins so.
+/// The only device whose UUID starts with this.
 fn with_uuid(devices: &[DeviceInfo], name: &str) -> Option<usize> {
     if !name.starts_with(UUID) {
         return None;
@@ -139,7 +139,7 @@ mod tests {
 
     const NONE: &[usize] = &[];
 
-    /// Three devices, of which the last has the lowest bus id, and the first two UUIDs that begin alike.
+    /// Three devices, of which the last has the lowest bus id, and the first two have UUIDs with the same start.
     fn devices() -> Vec<DeviceInfo> {
         [
             (0x11, "0000:3b:00.0"),

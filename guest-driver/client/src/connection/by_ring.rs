@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Requests whose callers wait and that travel by the ring.
+//! Requests in the ring whose callers wait.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Connection {
-    /// `false` if the command is to go by the command queue.
+    /// Sends a command through the ring and waits; `false` if the command has to use the command queue.
     pub(super) fn exchange_by_ring(
         &self,
         operation: &Operation,
@@ -50,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// Fetches an answer that does not fit its slot.
+    /// Fetches an answer that does not fit into its slot.
     pub(super) fn fetch(&self, ticket: Ticket, answer: &mut Vec<u8>) -> Result {
         let question = request::gpgpuRingAnswer {
             slot: ticket.slot,
@@ -107,7 +107,7 @@ impl Connection {
         self.transport.post(thread::tag(), &stream)
     }
 
-    /// Whether the worker is done with the ticket's request; an error if it is gone, or never will be done.
+    /// Whether the worker has finished the ticket's request; an error if it has ended, or never will finish it.
     pub(super) fn is_done(&self, ticket: Ticket) -> Result<bool> {
         let Ticket {
             slot,
@@ -128,8 +128,8 @@ impl Connection {
         reply(decoded).map(|reply| reply.over != 0)
     }
 
-    /// The ring, if there is one, the GPU is well, and its words tell enough: not while something may have been
-    /// printed.
+    /// The ring, if there is one, the GPU has not failed, and its words are sufficient, which they are not while
+    /// something may have been printed.
     #[inline]
     pub fn ring(&self) -> Option<&Ring> {
         self.ring
@@ -137,7 +137,7 @@ impl Connection {
             .filter(|_| !self.corrupted.load(Ordering::Relaxed) && !self.output.is_due())
     }
 
-    /// Sends a `fence` request by the ring without waiting for its end.
+    /// Sends a `fence` request through the ring without waiting for its completion.
     pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
         self.require(R::OPERATION)?;
         before::sending(request);
@@ -149,7 +149,7 @@ impl Connection {
         sent
     }
 
-    /// Waits for the end of a request of [`Connection::begin`]; `false` if the worker did not execute it.
+    /// Waits for the completion of a request of [`Connection::begin`]; `false` if the worker did not execute it.
     pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
         let mut answer = thread::take_answer_buffer();
         let waited = self.wait_by_ring(R::OPERATION, ring, ticket, &mut answer);
@@ -159,7 +159,7 @@ impl Connection {
         let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
         thread::return_answer_buffer(answer);
         match decoded? {
-            // The answer to a fence is never too long.
+            // The answer of a fence always fits.
             (Waited::Elsewhere | Waited::Kept, _) => Ok(false),
             (Waited::Over, CUDA_SUCCESS) => Ok(true),
             (Waited::Over, code) => {

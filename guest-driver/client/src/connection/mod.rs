@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The connection to the device: requests out, answers in, and the state that they need.
+//! The connection to the device: it sends requests, receives answers, and holds the state for that.
 
 mod by_ring;
 mod open;
@@ -24,39 +24,39 @@ use crate::{
     work::{Given, Scope, Work},
 };
 
-/// Room for the answer to a transfer, which is little more than a code.
+/// Room for the answer to a transfer, which has little more than a code.
 const TRANSFER_ANSWER_BYTES: usize = 256;
 
 /// A connection to the device, for all threads of the process.
 pub struct Connection {
     transport: Box<dyn Transport>,
-    /// The operations that the host has too.
+    /// The operations that the host supports too.
     shared: Shared,
     ring: Option<Ring>,
-    /// Whether the ring takes waits, and requests with long answers.
+    /// Whether the ring accepts waits, and requests with long answers.
     is_wide: bool,
     serial: AtomicU64,
     corrupted: AtomicBool,
-    /// An error of the program's that the library met in a call of its own; the program's next call that observes has
-    /// it.
+    /// An error of the program's work that a call of the library itself has received. The program's next call that
+    /// reports errors returns it.
     deferred: AtomicU32,
     work: Work,
     output: Output,
 }
 
 impl Connection {
-    /// Whether the host has an operation.
+    /// Whether the host supports an operation.
     #[inline]
     pub fn has(&self, op: u16) -> bool {
         self.shared.has(op)
     }
 
-    /// Whether a command of so many bytes travels by the ring although its caller waits for it.
+    /// Whether a command of `bytes` bytes uses the ring although its caller waits for it.
     pub fn rings_wide(&self, bytes: usize) -> bool {
         self.is_wide && Ring::fits(bytes)
     }
 
-    /// Refuses an operation that the host does not have, and names it once.
+    /// Refuses an operation that the host does not support, and logs its name once.
     ///
     /// # Errors
     ///
@@ -73,13 +73,13 @@ impl Connection {
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
-    /// An id for a new object; none is given twice.
+    /// An id for a new object. Each call returns another one.
     #[inline]
     pub fn new_id<K: Object>(&self) -> u64 {
         object_id::<K>(self.new_serial())
     }
 
-    /// A number that was not given before.
+    /// A new serial number.
     #[inline]
     pub fn new_serial(&self) -> u64 {
         self.serial.fetch_add(1, Ordering::Relaxed)
@@ -90,7 +90,7 @@ impl Connection {
         self.call_with(request, &[], &mut [])
     }
 
-    /// Sends a request with data beside it, and takes data beside the reply.
+    /// Sends a request with data beside it, and receives data beside the reply.
     pub fn call_with<R: Request>(
         &self,
         request: &R,
@@ -100,7 +100,7 @@ impl Connection {
         reply(self.exchange(request, input, output)?)
     }
 
-    /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
+    /// Sends a request with data of any length; see [`Transport::transfer`].
     pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
         self.require(R::OPERATION)?;
         before::sending(request);
@@ -122,7 +122,7 @@ impl Connection {
         reply(decoded)
     }
 
-    /// Like [`Connection::call_with`], for the operations whose reply says something when they fail too.
+    /// Like [`Connection::call_with`], for operations that may also reply when they fail.
     pub fn exchange<R: Request>(
         &self,
         request: &R,
@@ -164,7 +164,7 @@ impl Connection {
         decoded
     }
 
-    /// Keeps an error that a call of the library's own has met for the program, which it belongs to.
+    /// Stores an error of the program's work that a call of the library itself has received.
     pub fn defer(&self, code: CUresult) {
         let _ = self.deferred.compare_exchange(
             CUDA_SUCCESS,
@@ -174,7 +174,7 @@ impl Connection {
         );
     }
 
-    /// The error for the program.
+    /// Takes the stored error.
     #[inline]
     fn take_deferred(&self) -> Option<CUresult> {
         if self.deferred.load(Ordering::Relaxed) == CUDA_SUCCESS || before::is_own() {
@@ -184,11 +184,11 @@ impl Connection {
             .filter(|code| *code != CUDA_SUCCESS)
     }
 
-    /// Sends a request of an operation whose arguments are written already, and hands its reply over.
+    /// Sends a request whose arguments are already encoded, and decodes its reply.
     ///
     /// # Errors
     ///
-    /// The operation's code if there is no reply beside it.
+    /// The operation's code if there is no reply.
     pub fn call_written<T>(
         &self,
         operation: &'static Operation,
@@ -217,12 +217,12 @@ impl Connection {
         read
     }
 
-    /// The same, of a library's operation whose arguments or answer are too long for a command: the reply has at most
-    /// so many bytes.
+    /// The same for a library's operation whose arguments or answer are too long for a command: the reply has at most
+    /// `most` bytes.
     ///
     /// # Errors
     ///
-    /// As [`Connection::call_written`]; `CUDA_ERROR_OUT_OF_MEMORY` if both together are longer than a command's data.
+    /// As [`Connection::call_written`]; `CUDA_ERROR_OUT_OF_MEMORY` if both together exceed a command's data.
     pub fn call_long<T>(
         &self,
         operation: &'static Operation,
@@ -252,11 +252,11 @@ impl Connection {
         }
     }
 
-    /// Like [`Connection::post`], of an operation whose arguments are written already.
+    /// Like [`Connection::post`], for an operation whose arguments are already encoded.
     ///
     /// # Errors
     ///
-    /// It could not be sent.
+    /// The request could not be sent.
     pub fn post_written(&self, operation: &'static Operation, arguments: &[u8]) -> Result {
         if self.corrupted.load(Ordering::Relaxed) {
             return self.call_written(operation, arguments, |_| ());
@@ -269,7 +269,7 @@ impl Connection {
         posted.map_err(|failure| failed(operation.name, &failure))
     }
 
-    /// Sends a command and waits for its answer, by the ring where it can: the answer's length.
+    /// Sends a command and waits for its answer, through the ring if possible; returns the answer's length.
     fn send(
         &self,
         operation: &'static Operation,
@@ -290,7 +290,7 @@ impl Connection {
         self.exchange_by_queue(operation, stream, input, output, answer)
     }
 
-    /// Asks by the command queue alone, ahead of all that the ring holds: the answer's length.
+    /// Sends a request only through the command queue, ahead of all commands in the ring; returns the answer's length.
     fn ask<R: Request>(
         &self,
         question: &R,
@@ -307,7 +307,7 @@ impl Connection {
         })
     }
 
-    /// Checks that the worker lives, for callers that wait only for its progress.
+    /// Checks that the worker exists, for callers that wait only for its progress.
     fn is_served(&self) -> std::result::Result<(), Failure> {
         self.is_done(Ticket::default())
             .map(drop)
@@ -337,10 +337,10 @@ impl Connection {
             .map_err(|failure| failed(operation.name, &failure))
     }
 
-    /// Prepends the command that orders commands of the command queue behind the ring's.
+    /// Prepends a command that orders commands of the command queue behind those in the ring.
     fn follow_ring(&self, operation: &Operation, stream: &mut Vec<u8>) {
         let Some(ring) = &self.ring else { return };
-        // Requests about the client itself depend on no other, and must not wait.
+        // Requests about the client itself do not depend on others, and must not wait.
         if operation.is(Property::Client) {
             return;
         }
@@ -350,8 +350,8 @@ impl Connection {
         stream.splice(0..0, first);
     }
 
-    /// Sends a request that needs no answer; an error surfaces at a later call. Once the GPU's state is corrupted,
-    /// every call has to say so, and is answered.
+    /// Sends a request that needs no answer; a later call reports an error. Once the GPU's state is corrupted, every
+    /// call has to report it, and so waits for an answer.
     pub fn post<R: Request>(&self, request: &R) -> Result {
         if self.corrupted.load(Ordering::Relaxed) {
             return self.call(request).map(drop);
@@ -365,9 +365,9 @@ impl Connection {
         posted.map_err(|failure| failed(R::NAME, &failure))
     }
 
-    /// Sends a request as [`Self::post`] does, if that waits for nothing; `None` if it would, and then nothing is sent.
-    /// `Some(true)` says that the caller must [wake the worker](Self::wake_worker). The caller may hold locks that
-    /// callbacks of the program need.
+    /// Sends a request like [`Self::post`], unless that would block; `None` if it would, in which case nothing was
+    /// sent. `Some(true)` means that the caller must [wake the worker](Self::wake_worker). The caller may hold locks
+    /// that callbacks of the program need.
     #[inline]
     pub fn try_post<R: Request>(&self, request: &R) -> Option<bool> {
         let is_ready = !self.is_corrupted() && self.shared.has(R::OP);
@@ -388,7 +388,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The client is gone.
+    /// The client has ended.
     #[cold]
     pub fn wake_worker(&self) -> Result {
         self.wake()
@@ -421,13 +421,13 @@ impl Connection {
         }
     }
 
-    /// Whether the GPU's state is corrupted: then only the host knows the result of a call.
+    /// Whether the GPU's state is corrupted. Then only the host knows the result of a call.
     #[inline]
     pub fn is_corrupted(&self) -> bool {
         self.corrupted.load(Ordering::Relaxed)
     }
 
-    /// Notes a code after which every call fails with the same.
+    /// Records a code after which every call fails with the same code.
     #[inline]
     fn note(&self, code: CUresult) {
         if is_sticky(code) && !self.corrupted.swap(true, Ordering::Relaxed) {
@@ -437,11 +437,11 @@ impl Connection {
     }
 
     /// Whether a function of this module or library may print, according to the host. Old hosts log the output of
-    /// kernels; newer ones answer for all functions of a module together.
+    /// kernels; newer ones give one answer for all functions of a module.
     ///
     /// # Errors
     ///
-    /// The client is gone.
+    /// The client has ended.
     pub fn may_print(&self, func: u64, parent: u64) -> Result<bool> {
         let prints = true;
         if self.shared.has(request::gpgpuFunctionPrints::OP) {
@@ -455,12 +455,12 @@ impl Connection {
         Ok(self.shared.has(request::gpgpuMayPrint::OP) && self.call(&question)?.prints != 0)
     }
 
-    /// Something that may print was launched.
+    /// Records a launch that may print.
     pub fn launched_printing(&self) {
         self.output.launched();
     }
 
-    /// Writes the output of kernels, if an answer says that there is any.
+    /// Fetches and writes the output of kernels, if an answer reports any.
     #[inline]
     fn put_output(&self, answer: &[u8]) {
         if has_output(answer) {
@@ -472,8 +472,8 @@ impl Connection {
 
     #[cold]
     fn take_output(&self) {
-        // Not in a call of the library's own: a thread of the program may hold the C library's stream and wait for the
-        // work that the call is about. The program's next call writes the text.
+        // Not in a call of the library itself: a thread of the program may hold the C library's stream and wait for the
+        // work that the call concerns. The program's next call writes the text.
         if before::is_own() || !self.shared.has(request::gpgpuOutput::OP) {
             return;
         }
@@ -485,7 +485,7 @@ impl Connection {
                 error: true,
                 more: true,
             };
-            // Without an answer the client is gone, and the call in hand will say so.
+            // Without an answer the client has ended, and the present call will report that.
             let Ok(length) = self.ask(&question, &mut answer) else {
                 return;
             };
@@ -500,50 +500,50 @@ impl Connection {
         }
     }
 
-    /// The amount of work given to the GPU, for [`Connection::set_idle`] when a synchronisation that begins now is
-    /// over.
+    /// The amount of work submitted to the GPU. Pass it to [`Connection::set_idle`] when a synchronisation that begins
+    /// now is over.
     #[inline]
     pub fn given(&self) -> Given {
         self.work.given()
     }
 
-    /// The current context has done all work up to `given`.
+    /// Records that the current context has done all work up to `given`.
     pub fn set_idle(&self, given: Given, scope: Scope) {
         self.work.set_idle(given, scope);
     }
 
-    /// The number of requests that were sent, without those that only look.
+    /// The number of requests that were sent, except queries.
     #[inline]
     pub fn sent(&self) -> u64 {
         self.work.sent()
     }
 
-    /// A stream has done all that it was given before [`Connection::sent`] was `sent`; with `is_settled`, nothing is
-    /// pending either for which its next work would wait, as a record of an event in it shows that is over.
+    /// Records that a stream has done all work before [`Connection::sent`] was `sent`. With `is_settled`, there is also
+    /// no pending work for which its next work would wait, as shown by a complete record of an event in it.
     pub fn set_stream_idle(&self, stream: u64, sent: u64, is_settled: bool) {
         self.work.set_stream_idle(stream, sent, is_settled);
     }
 
-    /// Whether a stream is known to have nothing to do, and nothing else is to be found at the host.
+    /// Whether a stream is known to be idle, and the host has nothing else to report.
     #[inline]
     pub fn is_stream_idle(&self, stream: u64) -> bool {
         self.work.is_stream_idle(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
-    /// Whether a stream's next record of an event is known to be over at once, and nothing else is to be found at the
-    /// host.
+    /// Whether a stream's next record of an event is known to complete at once, and the host has nothing else to
+    /// report.
     #[inline]
     pub fn is_stream_settled(&self, stream: u64) -> bool {
         self.work.is_stream_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
-    /// Whether no work was given since a stream was settled, which the host may find busy for a moment all the same.
+    /// Whether no work was submitted since a stream was settled. The host may nevertheless find it busy for a moment.
     pub fn was_left_settled(&self, stream: u64) -> bool {
         self.work.was_left_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
-    /// Whether a wait must be one in the host's driver, which writes the output of kernels only when it is waited for.
-    /// `false` without a wide ring: there each such wait goes by the command queue, where it is one in the driver.
+    /// Whether a wait must be one in the host's driver, which writes the output of kernels only during waits. `false`
+    /// without a wide ring, where each such wait uses the command queue and thus waits in the driver.
     pub fn waits_for_text(&self) -> bool {
         self.output.is_due() && self.is_wide
     }
@@ -559,13 +559,13 @@ impl Connection {
         &*self.transport
     }
 
-    /// The most bytes of data that go with one request.
+    /// The maximum number of bytes of data with one request.
     pub fn block_bytes(&self) -> usize {
         self.transport.block_bytes()
     }
 }
 
-/// Says that a call waits for the host; calls that wait are the first thing to count where a program is slow.
+/// Logs that a call waits for the host. Such calls are the first thing to count when a program is slow.
 fn say_that_waits(operation: &Operation, on: &str) {
     log::say(Level::Trace, || format!("{} waits: {on}", operation.name));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Opening a connection, and the description of the host.
+//! Opens a connection, and gets the description of the host.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
@@ -27,15 +27,15 @@ use crate::{
     work::Work,
 };
 
-/// Set to 0, it keeps the connection from setting up a ring: all goes by the command queue.
+/// If set to 0, the connection sets up no ring, and all commands use the command queue.
 const RING_VARIABLE: &str = "VIRTIO_GPGPU_RING";
 
 impl Connection {
-    /// Connects to the device that the environment names; also returns the constant properties of the host.
+    /// Connects to the device of the environment; also returns the constant properties of the host.
     ///
     /// # Errors
     ///
-    /// The result of `cuInit` for it.
+    /// The code that `cuInit` returns for the failure.
     pub fn open() -> Result<(Self, Hello)> {
         let wants_ring = std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0");
         Self::open_with(wants_ring)
@@ -103,7 +103,7 @@ impl Connection {
                 operations: true,
             };
             let length = match self.ask(&question, &mut answer) {
-                // It does not know the question.
+                // The host does not know this request.
                 Err(Failure::Status(status::MALFORMED)) => {
                     shared.add(issued::first_table());
                     break;
@@ -131,7 +131,7 @@ impl Connection {
         Err(OpenError::Version.code())
     }
 
-    /// A ring, unless there is no memory that can be pinned for it: everything works without, slower.
+    /// Makes a ring, if memory can be pinned for it. Without a ring everything works, but more slowly.
     fn open_ring(&self) -> Option<Ring> {
         let ring = Ring::new(&*self.transport)
             .inspect_err(|failure| log::say(Level::Info, || format!("No ring: {failure}")))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Files in memory that the program has mapped as shared: POSIX shared memory, memfds, huge pages.
+//! In-memory files that the program has mapped as shared: POSIX shared memory, memfds, huge pages.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ pub struct Mapped {
     pub identity: (u64, u64),
     /// The offset of the part in the file, in bytes.
     pub offset: u64,
-    /// The size of the file's pages: parts of it are mapped at multiples of that.
+    /// The page size of the file. Its mappings are multiples of it.
     pub page: u64,
 }
 
@@ -35,9 +35,9 @@ struct Line {
 }
 
 impl Line {
-    /// Reads a line (`proc_pid_maps(5)`).
+    /// Parses a line (`proc_pid_maps(5)`).
     fn parse(line: &str) -> Option<Self> {
-        // The path, the last field, may have spaces; the ones before have not.
+        // Only the path, the last field, may contain spaces.
         let mut fields = line.splitn(6, ' ');
         let mut next = || fields.next();
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -59,8 +59,8 @@ impl Line {
     }
 }
 
-/// The first mapping of a range, if the whole of it is one part of one file that is mapped as shared, and, where
-/// `write` says so, for writing.
+/// The first mapping of a range, if the whole range is one part of one file that is mapped as shared, and writable if
+/// `write` is set.
 fn first_of(
     maps: impl Iterator<Item = Line>,
     (start, end): (u64, u64),
@@ -91,10 +91,10 @@ fn first_of(
     None
 }
 
-/// The file behind a range of addresses, if all of the range is a shared mapping of a file that lives in memory alone.
+/// The file behind a range of addresses, if the whole range is a shared mapping of an in-memory file.
 ///
 /// Devices must not write to files on a disk, because the file system would not notice. A shared mapping without a file
-/// can be opened only by a process that may open `/proc/self/map_files`. If a device is to `write`, the program must
+/// can be opened only by a process that may open `/proc/self/map_files`. If a device has to `write`, the program must
 /// have mapped the range for writing.
 pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     let end = address.checked_add(bytes)?;
@@ -103,7 +103,7 @@ pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     let line = first_of(lines, (address, end), write)?;
     let offset = line.offset + (address - line.start);
     let (file, page) = candidates(&line).find_map(|path| open(&path, line.identity))?;
-    // A page behind the end of the file does not exist.
+    // A page past the end of the file does not exist.
     (file.metadata().ok()?.len().next_multiple_of(page) >= offset + bytes).then_some(Mapped {
         file,
         identity: line.identity,
@@ -112,7 +112,7 @@ pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     })
 }
 
-/// The names by which the file of a mapping can be opened: its own, while it has one, and those of descriptors.
+/// The paths by which the file of a mapping can be opened: its own, if it still has one, and those of descriptors.
 fn candidates(line: &Line) -> impl Iterator<Item = PathBuf> {
     let link = PathBuf::from(format!(
         "/proc/self/map_files/{:x}-{:x}",
@@ -129,7 +129,7 @@ fn candidates(line: &Line) -> impl Iterator<Item = PathBuf> {
         .filter(same)
 }
 
-/// Opens a file in memory, which must be the one meant; also gives the size of its pages.
+/// Opens an in-memory file, which must have this identity; also returns its page size.
 fn open(path: &Path, identity: (u64, u64)) -> Option<(File, u64)> {
     let file = File::options().read(true).write(true).open(path).ok()?;
     let data = file.metadata().ok()?;

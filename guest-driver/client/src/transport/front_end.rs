@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library as its own front end: a VMM's messages to the device process, over the vhost-user socket.
+//! The library as its own front end: it sends a VMM's messages to the device process, over the vhost-user socket.
 
 use std::{
     collections::HashMap,
@@ -32,20 +32,20 @@ use crate::{
 
 const VIRTIO_F_VERSION_1: u64 = 1 << 32;
 const VHOST_USER_F_PROTOCOL_FEATURES: u64 = 1 << 30;
-/// The start of added regions: above every address of a process, so that no ring is taken to lie in one.
+/// The first address of added regions: above all addresses of a process, so that no ring appears to lie in one.
 const FIRST_REGION: u64 = 1 << 47;
 
-/// The time limit for the other end to set the device up.
+/// The time limit for the setup of the device.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Ends the connection unless it is dropped in time: a peer that accepts and then says nothing is an error, not a
-/// reason to hang.
+/// Ends the connection unless it is dropped within the time limit: a peer that accepts and then does not answer causes
+/// an error, not a hang.
 pub struct Patience {
     _dropped: mpsc::Sender<()>,
 }
 
 impl Patience {
-    /// Counts from now on.
+    /// Starts the time limit.
     pub fn start(stream: &UnixStream) -> std::io::Result<Self> {
         let stream = stream.try_clone()?;
         let (sender, receiver) = mpsc::channel::<()>();
@@ -59,7 +59,7 @@ impl Patience {
     }
 }
 
-/// The front end's end of the connection, with the memory that it has told the device process of.
+/// The front end's end of the connection, with the memory that was sent to the device process.
 pub struct FrontEnd {
     frontend: Frontend,
     /// Whether the device process accepts memory regions after the start.
@@ -69,16 +69,16 @@ pub struct FrontEnd {
 
 /// Parts of files that were added to the memory shared with the device process.
 struct Regions {
-    /// The start of the next one.
+    /// The start of the next region.
     next: u64,
-    /// By the file's device and inode, and the part's offset and bytes.
+    /// By the file's device and inode, and the part's offset and size.
     known: HashMap<Part, Region>,
 }
 
 type Part = ((u64, u64), u64, u64);
 
 struct Region {
-    /// The start: a guest-physical address, which here is a number like any other.
+    /// The start: a guest-physical address, which here is only a number.
     address: u64,
     users: usize,
     file: File,
@@ -89,7 +89,7 @@ impl Region {
         VhostUserMemoryRegionInfo {
             guest_phys_addr: self.address,
             memory_size: bytes,
-            // Rings are never there, so that it only has to differ from the addresses of other regions.
+            // Rings are never in these regions, so the address only has to be unique among regions.
             userspace_addr: self.address,
             mmap_offset: offset,
             mmap_handle: self.file.as_raw_fd(),
@@ -97,7 +97,7 @@ impl Region {
     }
 }
 
-/// A part of a file that the device process has as memory.
+/// A part of a file that the device process uses as memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
     part: Part,
@@ -106,7 +106,7 @@ pub struct Added {
 }
 
 impl FrontEnd {
-    /// Says which features and which memory the front end has. Also gives the device's configuration space.
+    /// Sends the features and the memory of the front end. Also returns the device's configuration space.
     pub fn negotiate(stream: UnixStream, shared: &Shared) -> vhost::Result<(Self, Config)> {
         let mut frontend = Frontend::from_stream(stream, NUM_QUEUES as u64);
         frontend.set_owner()?;
@@ -186,7 +186,7 @@ impl FrontEnd {
     /// once, however often they are mapped.
     ///
     /// # Errors
-    /// The device process has no room for more regions, or is gone.
+    /// The device process has no room for more regions, or has ended.
     pub fn add(&self, mapped: Mapped, bytes: u64) -> Result<Added, Failure> {
         let start = mapped.offset & !(mapped.page - 1);
         let end = (mapped.offset + bytes).next_multiple_of(mapped.page);
@@ -198,7 +198,7 @@ impl FrontEnd {
                 users: 0,
                 file: mapped.file,
             };
-            // The request that names these pages must not overtake them on its queue.
+            // The request that names these pages must not overtake this message.
             self.frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
             self.frontend
                 .clone()
@@ -215,7 +215,8 @@ impl FrontEnd {
         })
     }
 
-    /// Takes pages back that were added as often as they are taken back. Nothing may be registered there any more.
+    /// Removes pages that were added, once they are removed as often as they were added. Nothing may be registered
+    /// there any more.
     pub fn remove(&self, added: Added) {
         let mut regions = self.regions();
         let Some(region) = regions.known.get_mut(&added.part) else {
@@ -224,7 +225,7 @@ impl FrontEnd {
         region.users -= 1;
         if region.users == 0
             && let Some(region) = regions.known.remove(&added.part)
-            // If the other end does not let go, it is gone, or it keeps the region: its address is not used again.
+            // If the other end does not remove it, it has ended or keeps the region: the address is not reused.
             && let Err(error) = self.frontend.clone().remove_mem_region(&region.info(added.part))
         {
             log::say(Level::Info, || {

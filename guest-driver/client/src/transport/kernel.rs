@@ -146,7 +146,7 @@ impl Device {
         Ok(device)
     }
 
-    /// One ioctl. A signal does not end it: the driver takes up an interrupted submission by its token.
+    /// Calls an ioctl. A signal does not end it: the driver resumes an interrupted submission by its token.
     fn ioctl<T>(&self, number: libc::Ioctl, argument: &mut T) -> Result<(), Failure> {
         loop {
             // SAFETY: `argument` is the structure of this ioctl, whose size its number holds, and
@@ -315,7 +315,7 @@ impl Transport for Device {
             region: pinned.region,
             status: 0,
         };
-        // A failure leaves the pages pinned until the client ends, which costs memory but nothing else.
+        // After a failure the pages stay pinned until the client ends, which costs only memory.
         let _ = self.ioctl(UNREGISTER, &mut unregister);
         if let Backing::Own = pinned.backing {
             window::unmap(pinned.address as *mut c_void, pinned.bytes);
@@ -329,7 +329,7 @@ mod tests {
 
     const HEADER: &str = include_str!("../../../kernel/uapi/linux/virtio_gpgpu.h");
 
-    /// The fields of a structure of the header with their offsets, and its size. No structure needs padding.
+    /// The fields of a structure of the header with their offsets, and its size. No structure has padding.
     fn of_header(name: &str) -> (Vec<(&str, usize)>, usize) {
         let head = format!("\nstruct {name} {{\n");
         let (_, body) = HEADER.split_once(&head).unwrap();

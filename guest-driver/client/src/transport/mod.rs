@@ -16,7 +16,7 @@ use thiserror::Error;
 
 /// The kernel driver's device file.
 const DEVICE: &str = "/dev/virtio-gpgpu";
-/// Names a socket in place of the device file: `unix:` and a path.
+/// Names a socket to use in place of the device file: `unix:` and a path.
 const VARIABLE: &str = "VIRTIO_GPGPU";
 
 /// One exchange.
@@ -51,7 +51,7 @@ impl Data<'_> {
     }
 }
 
-/// The reason for a failed exchange.
+/// The reason why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The device answered with this status.
@@ -88,7 +88,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Memory that the worker reaches at the address that the program has it at.
+/// Memory that the worker maps at the same address as the program.
 #[derive(Debug)]
 pub struct Pinned {
     /// The first page's address.
@@ -99,7 +99,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The address behind the last page.
+    /// The address after the last page.
     pub fn end(&self) -> u64 {
         self.address + self.bytes as u64
     }
@@ -107,25 +107,25 @@ impl Pinned {
 
 #[derive(Debug, Clone, Copy)]
 enum Backing {
-    /// A mapping that was made for it.
+    /// A mapping that was made for this purpose.
     Own,
     /// The program's own pages.
     Program,
-    /// A part of the memory shared with the device process, in place of the program's pages if it had any there.
+    /// A part of the memory shared with the device process, which replaces the program's pages if there were any.
     Shared { offset: u64, program: bool },
-    /// The program's own pages, of a file that the device process was given.
+    /// The program's own pages, of a file that was passed to the device process.
     Added(front_end::Added),
 }
 
-/// A transport of requests to the device. Every method may be called by many threads at once.
+/// A transport of requests to the device. All methods may be called by several threads at once.
 pub trait Transport: Send + Sync {
-    /// Sends commands and waits for the answer, of which it returns the length.
+    /// Sends commands and waits for the answer; returns its length.
     fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure>;
-    /// Sends commands that have no answer. They run after everything sent before and ahead of everything sent after.
+    /// Sends commands without an answer. They run after all commands sent before and ahead of all sent later.
     fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure>;
-    /// Moves data of any length by commands that take it block by block, several at a time. When it returns, sent data
-    /// has been read, and received data is there. Returns the length of the answer, which is the last block's or that
-    /// of the first that failed, after which no more are sent.
+    /// Transfers data of any length by commands that process it block by block, several at a time. When it returns,
+    /// sent data was read, and received data is complete. Returns the length of the answer, which is that of the last
+    /// block, or of the first block that failed, after which no more are sent.
     fn transfer(
         &self,
         thread: u32,
@@ -133,15 +133,15 @@ pub trait Transport: Send + Sync {
         data: Data<'_>,
         answer: &mut [u8],
     ) -> Result<usize, Failure>;
-    /// The most bytes of data in one exchange.
+    /// The maximum size of the data in one exchange, in bytes.
     fn block_bytes(&self) -> usize;
-    /// Whether the worker runs on this kernel, so that a word of shared memory can wake it.
+    /// Whether the worker runs on the same kernel, so that a word of shared memory can wake it.
     fn is_on_this_machine(&self) -> bool;
-    /// Makes pinned memory, filled with zeros.
+    /// Allocates pinned memory, filled with zeros.
     fn allocate(&self, bytes: usize) -> Result<Pinned, Failure>;
     /// Pins the program's own pages.
     fn pin(&self, address: u64, bytes: usize, read_only: bool) -> Result<Pinned, Failure>;
-    /// Gives pinned memory back, or lets the program's pages go.
+    /// Frees pinned memory, or unpins the program's pages.
     fn release(&self, pinned: Pinned);
 }
 
@@ -159,10 +159,10 @@ pub enum OpenError {
     /// [`VARIABLE`] has another form.
     #[error("{VARIABLE}={0} is not of the form unix:PATH")]
     Variable(String),
-    /// The socket's other end cannot be reached or does not speak vhost-user.
+    /// The socket's peer cannot be reached or does not speak vhost-user.
     #[error("Cannot reach the device at {0}: {1}")]
     Socket(PathBuf, String),
-    /// The other end is no virtio-gpgpu device of this version.
+    /// The peer is not a virtio-gpgpu device of this version.
     #[error(
         "The device speaks another version of the protocol than this library: install the guest libraries of the host's version"
     )]
@@ -173,7 +173,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The result of `cuInit` for it.
+    /// The code that `cuInit` returns for it.
     pub fn code(&self) -> CUresult {
         match self {
             Self::Version | Self::Refused(Failure::Status(status::VERSION_MISMATCH)) => {
@@ -187,7 +187,7 @@ impl OpenError {
     }
 }
 
-/// Connects to the device that the environment names.
+/// Connects to the device of the environment.
 pub fn open() -> Result<Box<dyn Transport>, OpenError> {
     match env::var(VARIABLE) {
         Ok(name) if !name.is_empty() => match name.strip_prefix("unix:") {
@@ -198,7 +198,7 @@ pub fn open() -> Result<Box<dyn Transport>, OpenError> {
     }
 }
 
-/// This process's name, as the host's log shows it.
+/// This process's name, for the host's log.
 fn process_name() -> [u8; 16] {
     let mut name = [0; 16];
     if let Ok(comm) = std::fs::read("/proc/self/comm") {

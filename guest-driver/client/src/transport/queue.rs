@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A split virtqueue in shared memory, from the driver's side (VIRTIO 1.3, section 2.7).
 //!
-//! Requests live in slots. A slot has four descriptors of its own and a buffer each for the readable and the writable
-//! part, so a request allocates nothing. No feature of the ring is negotiated.
+//! Requests are stored in slots. A slot has four descriptors, and a buffer each for the readable and the writable part,
+//! so a request needs no allocation. No ring features are negotiated.
 
 use std::{
     sync::{
@@ -22,19 +22,19 @@ use super::{Failure, shared::Shared};
 const PER_SLOT: u16 = 4;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
-/// The time for which a caller looks for its answer before it sleeps.
+/// The time for which a caller polls for its answer before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The places of a queue's parts in the shared memory, as offsets.
+/// The layout of a queue in the shared memory, as offsets.
 #[derive(Debug, Clone, Copy)]
 pub struct Geometry {
-    /// The descriptor table; the rings follow it.
+    /// The descriptor table, which the rings follow.
     pub start: u64,
-    /// Requests at a time.
+    /// The number of requests at a time.
     pub slots: u16,
     /// The slots' buffers.
     pub buffers: u64,
-    /// Bytes of a slot's request buffer, and as many of its answer buffer.
+    /// The size of a slot's request buffer, and of its answer buffer.
     pub buffer_bytes: u64,
 }
 
@@ -54,12 +54,12 @@ impl Geometry {
         (self.available() + 6 + (self.size() as u64) * 2).next_multiple_of(4096)
     }
 
-    /// The first offset behind the rings.
+    /// The offset after the rings.
     pub const fn rings_end(&self) -> u64 {
         (self.used() + 6 + (self.size() as u64) * 8).next_multiple_of(4096)
     }
 
-    /// The first offset behind the buffers.
+    /// The offset after the buffers.
     pub const fn buffers_end(&self) -> u64 {
         self.buffers + self.slots as u64 * 2 * self.buffer_bytes
     }
@@ -105,7 +105,7 @@ pub struct Claimed<'a> {
 }
 
 impl Queue {
-    /// A queue that tells the device of new requests by `kick`.
+    /// A queue that notifies the device of new requests by `kick`.
     pub fn new(shared: Arc<Shared>, geometry: Geometry, kick: EventFd) -> Self {
         let slots = (0..geometry.slots).map(|_| Slot {
             state: Mutex::new(State::Idle),
@@ -126,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// Takes a free slot; waits for one.
+    /// Takes a free slot, and waits for one if necessary.
     pub fn claim(&self) -> Result<Claimed<'_>, Failure> {
         let mut ring = self.ring.lock();
         loop {
@@ -162,7 +162,7 @@ impl Queue {
         unsafe { at.cast::<[u8; 16]>().write_volatile(bytes) };
     }
 
-    /// Makes a chain available and tells the device, unless the device says that it looks anyway.
+    /// Makes a chain available and notifies the device, unless the device has disabled notifications.
     fn offer(&self, slot: u16) {
         let size = self.geometry.size();
         let mut ring = self.ring.lock();
@@ -173,15 +173,15 @@ impl Queue {
         self.u16_at(self.geometry.available() + 2)
             .store(ring.available, Ordering::Release);
         drop(ring);
-        // The index must be visible before the flag is read, or both sides could miss each other.
+        // The index must be visible before the flag is read. Otherwise both sides could miss each other's update.
         fence(Ordering::SeqCst);
         if self.u16_at(self.geometry.used()).load(Ordering::Relaxed) & 1 == 0 {
-            // A full counter means that the device has enough notifications.
+            // If the counter is full, the device has enough notifications.
             let _ = self.kick.write(1);
         }
     }
 
-    /// Takes everything that the device returned.
+    /// Takes all chains that the device has returned.
     pub fn reap(&self) {
         let size = self.geometry.size();
         let mut ring = self.ring.lock();
@@ -215,7 +215,7 @@ impl Queue {
         }
     }
 
-    /// The device is gone: all waits end.
+    /// Ends all waits, because the device process has ended.
     pub fn bury(&self) {
         self.dead.store(true, Ordering::Release);
         for slot in &self.slots {
@@ -252,7 +252,7 @@ impl Claimed<'_> {
         geometry.buffers + (u64::from(self.slot) * 2 + index) * geometry.buffer_bytes
     }
 
-    /// Writes the request; its pieces follow each other.
+    /// Writes the request, whose pieces are concatenated.
     ///
     /// # Errors
     ///
@@ -311,7 +311,7 @@ impl Claimed<'_> {
         self.finish()
     }
 
-    /// Sends the chain; [`Claimed::finish`] is to follow.
+    /// Sends the chain. [`Claimed::finish`] has to follow.
     pub fn start(&self, readable: [Part; 2], writable: [Part; 2]) {
         self.link(readable, writable);
         *self.queue.slots[usize::from(self.slot)].state.lock() = State::Waited;
@@ -324,7 +324,7 @@ impl Claimed<'_> {
             .await_done(&self.queue.slots[usize::from(self.slot)])
     }
 
-    /// Sends the chain; the slot is free again when the device returns it.
+    /// Sends the chain. The slot is free again when the device returns it.
     pub fn post(self, readable: [Part; 2], writable: [Part; 2]) {
         self.link(readable, writable);
         *self.queue.slots[usize::from(self.slot)].state.lock() = State::Posted;
@@ -336,7 +336,7 @@ impl Claimed<'_> {
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.slots[usize::from(self.slot)].state.lock();
-        // A chain that the device never returned keeps its slot: the device might still write there.
+        // A chain that the device never returned keeps its slot, because the device might still write there.
         if matches!(*state, State::Idle | State::Done) {
             *state = State::Idle;
             drop(state);

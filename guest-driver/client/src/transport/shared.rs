@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The memory that this process shares with the device process if there is no VM: it takes the place of a guest's RAM.
+//! The memory that this process shares with the device process if there is no VM. It replaces a guest's RAM.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,11 @@ use gpgpu_locks::Mutex;
 
 use super::{Failure, window};
 
-/// Bytes at the start that the virtqueues and their buffers take; the rest is for pinned memory.
+/// The number of bytes at the start that are reserved for the virtqueues and their buffers; the rest is for pinned
+/// memory.
 pub const RESERVED_BYTES: u64 = 80 << 20;
 const PAGE: u64 = 4096;
-/// Parts as long as a huge page or longer start at multiples of one.
+/// The size of a huge page. Parts of at least this size are aligned to it.
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// The shared memory.
@@ -44,7 +45,7 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// Shared memory as large as the host's RAM; only used pages take any.
+    /// Shared memory as large as the host's RAM; pages are allocated at their first use.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no arguments that point anywhere.
         let ram =
@@ -62,7 +63,7 @@ impl Shared {
             File::from_raw_fd(fd)
         };
         file.set_len(bytes)?;
-        // The device process must not be at the mercy of a file that shrinks under it.
+        // The seal ensures that the file cannot shrink under the device process.
         // SAFETY: the descriptor is open.
         if unsafe {
             libc::fcntl(
@@ -114,18 +115,18 @@ impl Shared {
         Some((data.dev(), data.ino()))
     }
 
-    /// The size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The address of the byte at `offset`, which lies in the reserved part.
+    /// The address of the byte at `offset`, which must be in the reserved part.
     pub fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset < RESERVED_BYTES);
         self.base.as_ptr().wrapping_add(offset as usize)
     }
 
-    /// Takes `bytes` bytes, a multiple of the page size; they are zero. Returns their offset.
+    /// Allocates `bytes` bytes, a multiple of the page size, filled with zeros. Returns their offset.
     pub fn take(&self, bytes: u64) -> Result<u64, Failure> {
         let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
         let mut free = self.free.lock();
@@ -147,7 +148,7 @@ impl Shared {
         Ok(aligned)
     }
 
-    /// Gives bytes back to the host.
+    /// Returns bytes to the host.
     pub fn give_back(&self, offset: u64, bytes: u64) {
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: the descriptor is open; the range was taken and is not in use now.
@@ -170,7 +171,8 @@ impl Shared {
     pub fn map(&self, offset: u64, bytes: usize) -> Result<*mut c_void, Failure> {
         let memory = window::map(bytes, Some((self.file.as_raw_fd(), offset)))?;
         if bytes as u64 >= HUGE_PAGE {
-            // Heeded where the host allows huge pages for shared memory (shmem_enabled). The worker says so too.
+            // This has an effect if the host allows huge pages for shared memory (shmem_enabled). The worker gives the
+            // same advice.
             // SAFETY: advice about a range that was just mapped.
             unsafe { libc::madvise(memory, bytes, libc::MADV_HUGEPAGE) };
         }
@@ -179,8 +181,8 @@ impl Shared {
 
     /// Replaces the program's own pages by a part of the memory, with their contents.
     ///
-    /// Another thread's writes to these pages meanwhile can be lost; a program that writes to memory while it registers
-    /// the memory can rely on neither content. In a VM nothing is moved.
+    /// Concurrent writes of other threads to these pages can be lost. A program that writes to memory while it
+    /// registers the memory can rely on neither content. In a VM the pages are not replaced.
     pub fn replace(
         &self,
         offset: u64,
@@ -189,7 +191,7 @@ impl Shared {
         read_only: bool,
     ) -> Result<(), Failure> {
         if !read_only {
-            // The new pages will be writable, so the old ones must be. A kernel before 5.14 cannot tell.
+            // The new pages are writable, so the old ones must be too. A kernel before 5.14 cannot check this.
             // SAFETY: faults the program's own pages in; their content stays.
             let writable =
                 unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_POPULATE_WRITE) };
@@ -227,7 +229,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Undoes [`Shared::replace`]: private pages again, with the contents of the shared ones.
+    /// Undoes [`Shared::replace`]: private pages with the contents of the shared ones.
     pub fn restore(&self, address: u64, bytes: usize) {
         let mut replaced = forks::replaced();
         if let Some(copy) = private_copy(address, bytes) {
@@ -237,7 +239,7 @@ impl Shared {
     }
 }
 
-/// A private copy of memory of the program, elsewhere.
+/// A private copy of memory of the program at another address.
 fn private_copy(address: u64, bytes: usize) -> Option<*mut c_void> {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -254,15 +256,15 @@ fn private_copy(address: u64, bytes: usize) -> Option<*mut c_void> {
     }
 }
 
-/// Moves a copy to where the original is.
+/// Moves a copy to the address of the original.
 fn put(copy: *mut c_void, address: u64, bytes: usize) {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the copy has the content of the range that it takes the place of.
     unsafe { libc::mremap(copy, bytes, bytes, flags, address as *mut c_void) };
 }
 
-/// The effect of a fork on replaced pages: the child must have copies of its own, as of any private memory, and later
-/// writes of either must stay its own.
+/// Handles forks with replaced pages: the child must get copies of its own, as of any private memory, and later writes
+/// of either process must not affect the other.
 mod forks {
     use std::{cell::RefCell, collections::BTreeMap, ffi::c_void, sync::Once};
 
@@ -283,7 +285,7 @@ mod forks {
         REPLACED.lock()
     }
 
-    /// The pages that were replaced: address and bytes.
+    /// The replaced pages: address and size.
     pub fn replaced() -> MutexGuard<'static, BTreeMap<u64, usize>> {
         static WATCH: Once = Once::new();
         // SAFETY: the handlers are functions without arguments.

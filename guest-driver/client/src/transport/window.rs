@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The range of addresses for pinned memory: the same in every process that has this library and in
-//! its worker, so that a pointer means the same on both sides.
+//! The range of addresses for pinned memory. It is the same in every process with this library and in its worker, so
+//! that a pointer has the same meaning on both sides.
 
 use std::{
     ffi::c_void,
@@ -9,24 +9,23 @@ use std::{
 
 use super::Failure;
 
-/// The start of the window: below the addresses that Linux gives to programs, above those that programs fix for
-/// themselves.
+/// The start of the window: below the addresses that Linux assigns, and above those that programs choose themselves.
 const START: u64 = 0x1000_0000_0000;
 /// The size, in bytes.
 const BYTES: u64 = 16 << 40;
-/// Allocations start at multiples of a huge page.
+/// The alignment of allocations: a huge page.
 const ALIGNMENT: u64 = 2 << 20;
 
 static NEXT: AtomicU64 = AtomicU64::new(START);
 
-/// Maps `bytes` bytes in the window: of the file from the offset, or anonymous memory.
+/// Maps `bytes` bytes in the window: of a file from an offset on, or anonymous memory.
 pub fn map(bytes: usize, file: Option<(i32, u64)>) -> Result<*mut c_void, Failure> {
     let step = (bytes as u64).next_multiple_of(ALIGNMENT);
     let (flags, fd, offset) = match file {
         Some((fd, offset)) => (libc::MAP_SHARED, fd, offset),
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
-    // Addresses are taken in turn and used again only after a whole round, past any still in use.
+    // Addresses are assigned in a cycle, skipping those in use, so they are reused only after a whole cycle.
     for _ in 0..1 << 16 {
         let mut address = NEXT.fetch_add(step, Ordering::Relaxed);
         if address + step > START + BYTES {
@@ -54,7 +53,7 @@ pub fn map(bytes: usize, file: Option<(i32, u64)>) -> Result<*mut c_void, Failur
         if mapped as u64 == address {
             return Ok(mapped);
         }
-        // A kernel from before MAP_FIXED_NOREPLACE took the address as a wish.
+        // A kernel without MAP_FIXED_NOREPLACE may have mapped another address.
         unmap(mapped, bytes);
     }
     Err(Failure::Os(libc::ENOMEM))

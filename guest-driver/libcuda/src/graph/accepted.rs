@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Executable graphs that the host surely makes: the program need not wait for them.
+//! Executable graphs that the host certainly makes, so that the program need not wait for them.
 //!
-//! Only a lack of memory can keep the host from making a graph of launches like one that it has made before. The host
-//! charges a client for the peak of its graphs (`src/worker/executables/charged.rs`), so a graph for which there was
-//! room before is not refused either. The library waits for any other graph, and reports the host's refusal at once.
+//! Only a lack of memory can prevent the host from making a graph of launches like one that it has made before. The
+//! host charges a client for the peak of its graphs (`src/worker/executables/charged.rs`), so a graph for which there
+//! was room before is not refused either. The library waits for any other graph, and reports the host's refusal
+//! immediately.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,14 +20,14 @@ use gpgpu_protocol::{
 };
 use smallvec::SmallVec;
 
-/// The most forms that are remembered.
+/// The maximum number of remembered forms.
 const FORMS: usize = 1 << 12;
 
 /// The GPU memory of the graphs on a device, in bytes.
 #[derive(Debug, Default)]
 struct Used {
     now: u64,
-    /// The most for which the host had room.
+    /// The largest amount for which the host had room.
     most: u64,
 }
 
@@ -44,7 +45,7 @@ fn known() -> MutexGuard<'static, Known> {
 /// An executable graph's part of the memory, until this is dropped.
 #[derive(Debug)]
 pub struct Place {
-    /// The devices of its contexts. The host charges each for all of it.
+    /// The devices of its contexts. The host charges the whole graph on each of them.
     devices: SmallVec<[CUdevice; 1]>,
     bytes: u64,
     /// The number of the graph's form; `None` for one that is always waited for.
@@ -52,7 +53,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Counts a graph of these steps; whether the host surely makes it. `on` are the devices of its contexts.
+    /// Counts a graph of these steps, and returns whether the host certainly makes it. `on` are the devices of its
+    /// contexts.
     pub fn take(
         steps: &[GraphStep],
         flags: u64,
@@ -79,7 +81,7 @@ impl Place {
         (place, is_sure)
     }
 
-    /// The host has made the graph.
+    /// Records that the host has made the graph.
     pub fn is_made(&self) {
         let mut known = known();
         for device in &self.devices {
@@ -106,8 +108,8 @@ impl Drop for Place {
     }
 }
 
-/// A number that is equal for graphs that differ in parameters of launches only. `None` for a graph with other steps,
-/// because their objects may be gone, and for launches that kernels update.
+/// A number that is equal for graphs that differ only in parameters of launches. `None` for a graph with other steps,
+/// because their objects may have ended, and for launches that kernels update.
 fn form(steps: &[GraphStep], flags: u64) -> Option<u64> {
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     let mut hasher = STATE.build_hasher();
@@ -171,14 +173,14 @@ mod tests {
         let (short, long) = (chain(0x101, 3), chain(0x101, 300));
         let (first, is_sure) = make(&short);
         assert!(!is_sure);
-        // Its room is taken.
+        // Its room is occupied.
         let (second, is_sure) = take(&short);
         assert!(!is_sure);
         drop(second);
         drop(first);
         let (again, is_sure) = take(&short);
         assert!(is_sure);
-        // One that the host has refused leaves no room behind.
+        // A graph that the host has refused leaves no room.
         drop(take(&long));
         drop(again);
         let (other, is_sure) = take(&long);

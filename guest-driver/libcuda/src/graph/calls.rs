@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of the program, and of this library, that executable graphs make: each as often as its graph is launched.
+//! Calls of functions of the program, and of this library, by executable graphs, once for each launch of the graph.
 //!
-//! A graph may end while its launches are under way. So a call stays until it was made as often as it is expected, too.
+//! A graph may end while its launches are in flight. So a call is kept until it was made as often as expected.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,9 +14,9 @@ type What = Arc<dyn Fn() + Send + Sync>;
 
 struct Entry {
     what: What,
-    /// The number of calls of it still to come.
+    /// The number of outstanding calls.
     expected: i64,
-    /// Its graph has dropped it.
+    /// Whether its graph has dropped it.
     is_over: bool,
 }
 
@@ -31,7 +31,7 @@ fn calls() -> MutexGuard<'static, Option<HashMap<u64, Entry>>> {
 pub struct Call(u64);
 
 impl Call {
-    /// A call, under a number that no other has.
+    /// A call, with a unique number.
     pub fn new(client: &Client, what: impl Fn() + Send + Sync + 'static) -> Self {
         let id = client.new_serial();
         let entry = Entry {
@@ -48,7 +48,7 @@ impl Call {
         self.0
     }
 
-    /// It will be called so often more.
+    /// Expects this many more calls.
     pub fn expect(&self, more: i64) {
         if let Some(entry) = calls().as_mut().and_then(|all| all.get_mut(&self.0)) {
             entry.expected += more;
@@ -73,7 +73,7 @@ impl Drop for Call {
     }
 }
 
-/// A stream has reached a call.
+/// Makes a call that a stream has reached.
 pub fn run(id: u64) {
     let what = match calls().as_ref().and_then(|all| all.get(&id)) {
         Some(entry) => Arc::clone(&entry.what),
@@ -122,7 +122,7 @@ mod tests {
         run(u64::MAX);
         drop(of);
         run(u64::MAX);
-        // The call is gone, so the answer is ignored.
+        // The call no longer exists, so it is ignored.
         run(u64::MAX);
         assert_eq!(count.load(Ordering::Relaxed), 2);
         assert_eq!(Arc::strong_count(&count), 1);

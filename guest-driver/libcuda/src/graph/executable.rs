@@ -26,7 +26,7 @@ use crate::{
     image, thread,
 };
 
-/// Contexts, each once.
+/// A set of contexts.
 pub(super) type Contexts = SmallVec<[u64; 1]>;
 
 /// The contexts of steps.
@@ -40,7 +40,7 @@ pub(super) fn contexts(steps: &[GraphStep]) -> Contexts {
     all
 }
 
-/// Has the host end something, unless it has done so with one of its contexts.
+/// Makes the host end an object, unless it has ended with one of its contexts.
 pub(super) fn end<R: Request>(contexts: &[u64], request: &R) {
     if let Ok(client) = client()
         && (contexts.iter()).all(|of| client.objects.context_device(*of).is_some())
@@ -57,17 +57,17 @@ pub struct Exec {
     /// Its contexts. The host ends it with the first of them.
     contexts: Contexts,
     now: Mutex<Now>,
-    /// Whether a launch takes one command and nothing else, as the state is now.
+    /// Whether a launch needs only one command in the present state.
     is_plain: AtomicBool,
-    /// The host ends it when this is dropped: the command for that is sent first.
+    /// Dropped after the command that ends the graph on the host was sent.
     _place: Place,
 }
 
 /// The host's state of an executable graph.
 pub(super) struct Now {
     pub lowered: Lowered,
-    /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next
-    /// launch.
+    /// Whether the graph has changed in a way that the host cannot follow in place: it then gets the whole graph before
+    /// the next launch.
     pub is_old: bool,
 }
 
@@ -81,7 +81,7 @@ impl Now {
     }
 }
 
-/// The use of the host's state of an executable graph. No launch that begins meanwhile takes only one command.
+/// The use of the host's state of an executable graph. A launch that begins during it takes more than one command.
 pub(super) struct Use<'a> {
     now: MutexGuard<'a, Now>,
     is_plain: &'a AtomicBool,
@@ -108,7 +108,7 @@ impl Drop for Use<'_> {
 }
 
 impl Exec {
-    /// The one with this id in these contexts, which the host has, or will have, as this list.
+    /// The graph with this id in these contexts, which the host has, or will have, as this list.
     pub(super) fn new(id: u64, contexts: Contexts, lowered: Lowered, place: Place) -> Self {
         let now = Now {
             lowered,
@@ -124,7 +124,7 @@ impl Exec {
         }
     }
 
-    /// The same, launched by kernels as well.
+    /// The same, with the name by which kernels launch it.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Exec {
         Ok(self)
     }
 
-    /// The host's present state of it.
+    /// The host's present state of the graph.
     pub(super) fn now(&self) -> Use<'_> {
         let now = self.now.lock();
         self.is_plain.store(false, Ordering::Relaxed);
@@ -147,18 +147,18 @@ impl Exec {
         }
     }
 
-    /// Whether the host can make all of it anew, under other names.
+    /// Whether the host can make the whole graph again, possibly with another name.
     pub(super) fn can_be_made_anew(&self, now: &Now) -> bool {
         self.handle.is_none() && !now.lowered.is_updatable()
     }
 
-    /// Whether a launch takes one command and nothing else.
+    /// Whether a launch needs only one command.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Acquire)
     }
 
-    /// Has the host make all of it anew.
+    /// Makes the host make the whole graph again.
     pub(super) fn renew(&self, client: &Client, now: &mut Now, steps: &[Step]) -> Result {
         let (list, then) = lower(client, steps)?;
         let exec = self.id;
@@ -175,9 +175,9 @@ impl Exec {
         Ok(())
     }
 
-    /// Changes the values of these launches' parameters, and nothing else, in the host's graph. The host has no reason
-    /// to refuse that while the graph and the thread have their contexts, so the program does not wait for it. `false`
-    /// if it has to be done in another way.
+    /// Changes only the values of these launches' parameters in the host's graph. The host cannot refuse this while the
+    /// graph and the thread have their contexts, so the program does not wait for it. `false` if it has to be done in
+    /// another way.
     pub(super) fn set_parameters(
         &self,
         client: &Client,
@@ -186,7 +186,7 @@ impl Exec {
         changed: &[usize],
     ) -> Result<bool> {
         let lives = |context: &u64| client.objects.context_device(*context).is_some();
-        // A kernel that launches the graph does so in no order with this.
+        // A kernel that launches the graph is not ordered with this.
         if now.is_old
             || self.handle.is_some()
             || !client.has(request::gpgpuGraphSetSteps::OP)
@@ -237,7 +237,7 @@ impl Exec {
         Ok(true)
     }
 
-    /// Changes only these steps in the host's graph; `false` if the host has not changed all of them: it may have
+    /// Changes only these steps in the host's graph; `false` if the host has not changed all of them. It may have
     /// changed some.
     pub(super) fn change(
         &self,
@@ -264,7 +264,7 @@ impl Exec {
                 length += bytes.len();
                 client.rings_wide(length)
             });
-            // One that does not fit a record travels by the queue.
+            // A change that does not fit into a record uses the command queue.
             let count = fits.count().max(1);
             let mut writer = Writer::new();
             writer.put(&count);
@@ -296,17 +296,17 @@ impl Drop for Exec {
     }
 }
 
-/// The size of a list's count, in bytes.
+/// The size of a list's length field, in bytes.
 const COUNT: usize = 8;
 
-/// The size of most changes of a launch's parameters, in bytes.
+/// The usual size of a change of a launch's parameters, in bytes.
 const USUAL_CHANGE: usize = 256;
 
-/// The maximum size of a command beside a list of steps, in bytes.
+/// The maximum size of a command without its list of steps, in bytes.
 const BESIDE: usize = 1024;
 
-/// Divides a list, of which the changes end at these places behind its count, into portions that fit a record: the
-/// number of changes in each, and the place of their bytes. `None` if a change is too long for any.
+/// Divides a list, whose changes end at these offsets after its length field, into portions that fit into a record: the
+/// number of changes in each, and the range of their bytes. `None` if a change is too long.
 fn portions(ends: &[usize], fits: impl Fn(usize) -> bool) -> Option<Vec<(usize, Range<usize>)>> {
     let mut portions = Vec::new();
     let (mut from, mut rest) = (COUNT, ends);
@@ -320,8 +320,8 @@ fn portions(ends: &[usize], fits: impl Fn(usize) -> bool) -> Option<Vec<(usize, 
     Some(portions)
 }
 
-/// Sends a list of steps: in the command if that can travel by the ring, or as an image is sent. `waits` says whether
-/// to wait for the host's answer by the ring.
+/// Sends a list of steps: in the command if that fits into the ring, otherwise like an image. `waits` determines
+/// whether to wait for the host's answer through the ring.
 pub(super) fn send<H: Request, R: Request>(
     client: &Client,
     steps: &Vec<GraphStep>,

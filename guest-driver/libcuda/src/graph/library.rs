@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of NVIDIA's libraries in streams that record.
+//! Calls of NVIDIA's libraries in streams that are captured.
 //!
-//! Only the host's copy of the library knows the kernels of a call. So a call on a captured stream goes to the host to
-//! be recorded there, and this process has a node for the recording.
+//! Only the host's copy of the library knows the kernels of a call. So a call on a captured stream is recorded on the
+//! host, and this process has a node for the recording.
 
 use std::{
     collections::HashMap,
@@ -25,12 +25,12 @@ use gpgpu_protocol::{
 use super::{Guest, executable::end, named};
 use crate::{client::Client, device::attribute, ffi::Result};
 
-/// The recorded GPU work of a library's call, as the host keeps it; it ends with its last node.
+/// The recorded GPU work of a library's call on the host. It ends with its last node.
 #[derive(Debug)]
 pub struct Part {
     /// Its id.
     pub id: u64,
-    /// The id of the context that it is in.
+    /// The id of its context.
     pub context: u64,
 }
 
@@ -48,11 +48,11 @@ impl Drop for Part {
 enum Says {
     /// The second argument is the stream of the first.
     Stream,
-    /// The handle with this argument ends.
+    /// The handle in this argument is destroyed.
     End(usize),
 }
 
-/// The functions that say something of the stream of a handle, by operation.
+/// The functions that affect the stream of a handle, by operation.
 static SAYING: LazyLock<Vec<(u16, Says)>> = LazyLock::new(|| {
     let sets = |of: &Function| {
         Class::ALL
@@ -69,10 +69,10 @@ static SAYING: LazyLock<Vec<(u16, Says)>> = LazyLock::new(|| {
     all.collect()
 });
 
-/// The stream of each handle as the library was told; a handle that was told none has the legacy stream.
+/// The stream of each handle as it was set; a handle without an entry has the legacy stream.
 static STREAMS: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
 
-/// Notes the stream of a handle.
+/// Records the stream of a handle.
 fn note(function: &Function, says: Says, arguments: &[u8]) {
     let Ok(values) = call::get(function, arguments) else {
         return;
@@ -92,7 +92,7 @@ fn note(function: &Function, says: Says, arguments: &[u8]) {
     }
 }
 
-/// The id of the stream that a call gives work to.
+/// The id of the stream to which a call submits work.
 fn stream_of(function: &Function, values: &[Value]) -> Option<u64> {
     let word = |at: usize| match values.get(at)? {
         Value::Word(word) => Some(*word),
@@ -107,7 +107,7 @@ fn stream_of(function: &Function, values: &[Value]) -> Option<u64> {
     Some(known.copied().unwrap_or(0))
 }
 
-/// The id of the stream that a call with these arguments gives work to; `None` if that is not known.
+/// The id of the stream to which a call with these arguments submits work; `None` if it is unknown.
 pub fn stream(operation: &Operation, arguments: &[u8]) -> Option<u64> {
     let (_, of) = function(operation.op)?;
     stream_of(of, &call::get(of, arguments).ok()?)
@@ -120,11 +120,11 @@ struct Made {
     reply: Blob,
     ended: CUresult,
     commands: u32,
-    /// The bytes that the library allocated.
+    /// The number of bytes that the library allocated.
     memory: u64,
 }
 
-/// Sends a call to the host for recording.
+/// Sends a call to the host to be recorded.
 fn ask(client: &Client, op: u16, arguments: &[u8], workspace: Option<&Allocation>) -> Result<Made> {
     let part = client.new_id::<GraphPart>();
     let (op, arguments) = (op.into(), Blob(arguments.to_vec()));
@@ -150,7 +150,7 @@ fn ask(client: &Client, op: u16, arguments: &[u8], workspace: Option<&Allocation
             memory: made.memory,
         });
     }
-    // A host from before there were graphs has no such operation.
+    // A host without graphs has no such operation.
     let made = client.call(&request::gpgpuGraphRecord {
         part,
         op,
@@ -177,7 +177,7 @@ fn default_workspace(context: u64) -> Result<u64> {
     Ok(if major >= 9 { 32 << 20 } else { 4 << 20 })
 }
 
-/// Records a call on the host. If a handle has no workspace of the program's, cuBLAS allocates one by nodes of the
+/// Records a call on the host. If a handle has no workspace of the program, cuBLAS allocates one by nodes of the
 /// captured graph. This function does the same: the workspace of the call is memory of the captured graph. So graphs
 /// that run at the same time do not share it, as natively.
 fn recorded(
@@ -203,16 +203,16 @@ fn recorded(
     }
 }
 
-/// The reader of a call's answer.
+/// Decodes a call's answer.
 pub type Read<'a> = &'a mut dyn FnMut(&[u8]);
 
-/// Has a library's call recorded if its stream is captured, passes the answer to `read`, and returns whether it was.
-/// Without a reader of the answer, the call's own error is this function's too.
+/// Records a library's call if its stream is captured, passes the answer to `read`, and returns whether it did. Without
+/// a reader of the answer, an error of the call is also the error of this function.
 ///
 /// # Errors
 ///
-/// The capture's, or the code of a call that failed without a reply. If the library has done something that cannot be
-/// recorded, the capture is worth nothing.
+/// Those of the capture, or the code of a call that failed without a reply. If the library has done something that
+/// cannot be recorded, the capture becomes invalid.
 pub fn record(
     client: &Client,
     operation: &'static Operation,
@@ -220,7 +220,7 @@ pub fn record(
     read: Option<Read<'_>>,
 ) -> Result<bool> {
     if !operation.is(Property::Work) {
-        // Work says nothing of a handle's stream.
+        // This call submits no work, but may set a handle's stream.
         if let Some((op, says)) = SAYING.iter().find(|(op, _)| *op == operation.op)
             && let Some((_, of)) = function(*op)
         {
@@ -240,7 +240,7 @@ pub fn record(
     let Some(stream) = stream_of(of, &values) else {
         return Ok(false);
     };
-    // One that has ended the host refuses.
+    // The host refuses a stream that has ended.
     let Ok(stream) = named(client, stream) else {
         return Ok(false);
     };
@@ -249,7 +249,7 @@ pub fn record(
     }
     let (made, workspace) = recorded(client, &stream, operation.op, arguments);
     if !matches!(&made, Ok(made) if made.ended == CUDA_SUCCESS) {
-        // The capture is invalid; the call's result says the rest.
+        // The capture becomes invalid; the call's own result is returned.
         let _ = capture::refuse::<Guest>(&stream);
     }
     let made = made?;

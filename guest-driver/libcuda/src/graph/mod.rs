@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Graphs and stream capture.
 //!
-//! Graphs are this process's own (`gpgpu-graphs`): captures, creation, changes and queries send nothing. The host
-//! learns of a graph when it is instantiated, as a list of steps ([`mod@lower`]), and a launch is a post. Calls of
-//! NVIDIA's libraries on a captured stream are the exception: only the host's copies know their work, so they record it
-//! there ([`library`]).
+//! Graphs are implemented in this process (`gpgpu-graphs`): captures, creation, changes and queries send nothing. When
+//! a graph is instantiated, it is sent to the host as a list of steps ([`mod@lower`]), and a launch is a post. Calls of
+//! NVIDIA's libraries on a captured stream are the exception: only the host's copies know their work, so they are
+//! recorded there ([`library`]).
 
 mod accepted;
 pub mod calls;
@@ -61,17 +61,17 @@ pub use lower::{launch_config, launch_step};
 
 static STORE: Store<Guest> = Store::new();
 
-/// Whether a graph that kernels launch may print: then any launch of a graph may.
+/// Whether a graph that kernels launch may print. Then any launch of a graph may.
 static KERNELS_LAUNCH_PRINTING: AtomicBool = AtomicBool::new(false);
 
-/// Notes whether a graph may print that has this name for kernels, if they launch it.
+/// Records whether a graph that has this name for kernels may print, if kernels launch it.
 fn note_printing(name: Option<u64>, now: &Lowered) {
     if name.is_some() && now.prints() {
         KERNELS_LAUNCH_PRINTING.store(true, Ordering::Relaxed);
     }
 }
 
-/// The guest's library, as graphs know a driver.
+/// The guest's library as the driver of `gpgpu-graphs`.
 pub struct Guest;
 
 macro_rules! function {
@@ -116,7 +116,7 @@ fn named(client: &Client, id: u64) -> Result<Named> {
     })
 }
 
-/// Makes a node of a stream's next work, if the stream is captured, and returns whether it is.
+/// Adds a stream's next work as a node, if the stream is captured, and returns whether it is.
 pub fn record(
     client: &Client,
     stream: u64,
@@ -143,7 +143,7 @@ pub fn record_launch(
     capture::record_launch::<Guest>(&stream, attributes, |kept| work(&stream, kept))
 }
 
-/// Whether a stream records.
+/// Whether a stream is captured.
 pub fn records(client: &Client, stream: u64) -> Result<bool> {
     if !capture::any::<Guest>() {
         return Ok(false);
@@ -151,7 +151,7 @@ pub fn records(client: &Client, stream: u64) -> Result<bool> {
     capture::records::<Guest>(&named(client, stream)?)
 }
 
-/// Work that no graph can have is refused in a captured stream.
+/// Refuses work that no graph can have, if the stream is captured.
 pub fn refuse(client: &Client, stream: u64) -> Result {
     if !capture::any::<Guest>() {
         return Ok(());
@@ -159,7 +159,7 @@ pub fn refuse(client: &Client, stream: u64) -> Result {
     capture::refuse::<Guest>(&named(client, stream)?)
 }
 
-/// A stream is asked about or waited for.
+/// Handles a query of, or a wait for, a stream.
 pub fn observe_stream(stream: u64) -> Result {
     if !capture::any::<Guest>() {
         return Ok(());
@@ -183,14 +183,14 @@ pub fn wait_event(stream: u64, event: u64, flags: u32) -> Result<bool> {
     capture::wait_event::<Guest>(&named(client()?, stream)?, event, flags & 1 != 0)
 }
 
-/// The node of a copy that can be made.
+/// The node of a copy, after a check of the copy.
 pub fn copy(client: &Client, copy: Copy3D) -> Result<Work> {
     lower::check_copy(client, &copy)?;
     Ok(Work::Copy(Box::new(copy)))
 }
 
-/// Makes a fill a node, if its stream is captured, and returns whether it is: of rows `pitch` bytes apart, of a value
-/// of so many bytes.
+/// Adds a fill as a node, if its stream is captured, and returns whether it is: of rows at a distance of `pitch` bytes,
+/// with a value of `size` bytes.
 pub fn fill(
     client: &Client,
     stream: u64,
@@ -213,7 +213,7 @@ pub fn fill(
     })
 }
 
-/// Makes operations with words a node, if their stream is captured, and returns whether it is.
+/// Adds memory operations as a node, if their stream is captured, and returns whether it is.
 pub fn mem_ops(
     client: &Client,
     stream: u64,
@@ -231,7 +231,7 @@ pub fn mem_ops(
     })
 }
 
-/// Makes a call of the program a node, if its stream is captured, and returns whether it is.
+/// Adds a host function as a node, if its stream is captured, and returns whether it is.
 pub fn host(
     client: &Client,
     stream: u64,
@@ -246,12 +246,12 @@ pub fn host(
     })
 }
 
-/// The program frees memory; `None` if it is not a graph's.
+/// Frees memory of a graph; `None` if it does not belong to one.
 pub fn free(address: u64) -> Option<Result> {
     STORE.free(address)
 }
 
-/// The parameters of a function, as graphs know them.
+/// The parameters of a function in the form of `gpgpu-graphs`.
 pub fn signature(function: &FunctionData) -> Signature {
     Signature {
         layout: Arc::clone(&function.layout),
@@ -403,7 +403,7 @@ impl Gpu for Guest {
         let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
         let has_few = client.has(request::gpgpuGraphInstantiateFew::OP);
         let is_few = list.len() <= graph_step::FEW && has_few;
-        // Its name is the host's.
+        // The host assigns its name.
         let waits = for_device || !(is_few && is_sure);
         if is_few {
             let few = |steps| request::gpgpuGraphInstantiateFew { exec, steps, flags };
@@ -450,9 +450,9 @@ impl Gpu for Guest {
                     return Ok(());
                 }
                 // The host's driver updates a copy in place only between memory of the same kinds, and memory of one
-                // kind natively can be of two there: allocations lie in chunks, variables of modules do not. So the
-                // whole graph is made anew, but later: other nodes may name memory that is gone, until the program has
-                // changed them too.
+                // kind natively can be of two kinds there: allocations lie in chunks, variables of modules do not. So
+                // the whole graph is made again, but later: other nodes may name memory that no longer exists, until
+                // the program has changed them too.
                 Err(CUDA_ERROR_INVALID_VALUE)
                     if exec.can_be_made_anew(&now)
                         && matches!(steps[index].work, Work::Copy(_)) =>
@@ -479,8 +479,8 @@ impl Gpu for Guest {
                 return Ok(());
             }
         }
-        // Until the whole graph is made anew, the host may have some of both. If that fails, the next launch must do
-        // the work of the graph before.
+        // Until the whole graph is made again, the host may have steps of both. If that fails, the next launch must do
+        // the work of the previous graph.
         now.is_old = true;
         exec.renew(client, &mut now, steps)
     }
@@ -556,7 +556,7 @@ impl Gpu for Guest {
             exec.renew(client, &mut now, steps)?;
         }
         if now.is_old {
-            // The next launch brings all of it.
+            // The next launch sends the whole graph.
             return Ok(());
         }
         drop(now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Launches of graphs that kernels update: their nodes are on the host before the graph is.
+//! Launches of graphs that kernels update. Their nodes exist on the host before the graph.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{client::Client, ffi::Result};
 /// The host's nodes of a graph, until this is dropped.
 pub struct Nodes {
     id: u64,
-    /// Their contexts. The host ends all of them with the first of these.
+    /// Their contexts. The host ends all nodes with the first of these.
     contexts: Mutex<Contexts>,
 }
 
@@ -43,11 +43,11 @@ struct Node {
 }
 
 impl Nodes {
-    /// Those of a new graph.
+    /// The nodes of a new graph.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if the host is older than this.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the host is too old.
     pub fn shared(client: &Client) -> Result<Shared> {
         client.require(request::gpgpuGraphNodes::OPERATION)?;
         let nodes = client.new_id::<GraphNodes>();
@@ -63,7 +63,7 @@ impl Nodes {
 ///
 /// # Errors
 ///
-/// The host's.
+/// Those of the host.
 pub fn add(client: &Client, nodes: &Shared, kernel: &Kernel) -> Result<DeviceNode> {
     let nodes = Arc::clone(nodes).downcast::<Nodes>();
     let nodes = nodes.map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
@@ -85,11 +85,11 @@ pub fn add(client: &Client, nodes: &Shared, kernel: &Kernel) -> Result<DeviceNod
     })
 }
 
-/// The numbers of a launch's step: of its node, if kernels update it.
+/// The numbers of a launch's step, which name its node if kernels update it.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` if its node is not the host's.
+/// `CUDA_ERROR_INVALID_VALUE` if the host does not have its node.
 pub fn numbers_of(kernel: &Kernel) -> Result<Vec<u64>> {
     let Some((_, of)) = kernel.driver_node() else {
         return Ok(Vec::new());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A program's advice about managed memory, which it can read back. It moves nothing.
+//! A program's advice about managed memory. It can be read back, but moves nothing.
 
 use gpgpu_protocol::cuda::*;
 
-/// `CU_DEVICE_CPU`, and the host's number in an answer.
+/// `CU_DEVICE_CPU`, the host's number in answers.
 pub const HOST: i32 = -1;
-/// `CU_DEVICE_INVALID`: nowhere, or not everywhere the same.
+/// `CU_DEVICE_INVALID`: no place, or several places.
 pub const NOWHERE: i32 = -2;
 
 /// `CUmem_advise`.
@@ -30,7 +30,7 @@ pub mod range {
     pub const LAST_PREFETCH_LOCATION_ID: u32 = 8;
 }
 
-/// A place that was named: the kind and the number that answers have.
+/// A named place: its kind, and its number in answers.
 pub type Place = (CUmemLocationType, i32);
 
 /// No place.
@@ -50,7 +50,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Takes a piece of advice about a place.
+    /// Applies a piece of advice about a place.
     pub fn take(&mut self, advice: u32, place: Place) {
         let who = if place.0 == CU_MEM_LOCATION_TYPE_DEVICE {
             place.1
@@ -73,7 +73,7 @@ impl Advice {
     }
 }
 
-/// The device that an older question is answered with.
+/// The device number in the answer to an older query.
 fn device(place: Place) -> i32 {
     match place.0 {
         CU_MEM_LOCATION_TYPE_INVALID | CU_MEM_LOCATION_TYPE_DEVICE => place.1,
@@ -81,7 +81,7 @@ fn device(place: Place) -> i32 {
     }
 }
 
-/// The place that all blocks have.
+/// The common place of all blocks.
 fn common(of: &[Advice], which: impl Fn(&Advice) -> Option<Place>) -> Place {
     let mut all = of.iter().map(|of| which(of).unwrap_or(NONE));
     let first = all.next().unwrap_or(NONE);
@@ -92,11 +92,11 @@ fn common(of: &[Advice], which: impl Fn(&Advice) -> Option<Place>) -> Place {
     }
 }
 
-/// The answer to a question about some blocks, as many numbers as there is room for.
+/// The answer to a query about some blocks, with as many numbers as there is room for.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` for a question or a room that is none.
+/// `CUDA_ERROR_INVALID_VALUE` for an invalid query or size.
 pub fn answer(of: &[Advice], attribute: u32, bytes: usize) -> Result<Vec<i32>, CUresult> {
     if attribute == range::ACCESSED_BY {
         if bytes == 0 || !bytes.is_multiple_of(4) {

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Managed memory, by the rules of a device without concurrent managed access.
 //!
-//! An allocation is device memory, and pages of this process at the same address. Each block of it ([`store`]) is on
-//! the device or here. If the program touches a block that is on the device, userfaultfd ([`uffd`]) has its thread
-//! wait. A thread of the library ([`service`]) waits for the GPU, brings the block here and lets the program go on.
-//! Before the GPU is given work, the blocks that the work may use go to the device, and their pages here go away
-//! ([`before_work`]).
+//! An allocation consists of device memory, and of pages of this process at the same address. Each block of it
+//! ([`store`]) is on the device or in this process. If the program accesses a block that is on the device, userfaultfd
+//! ([`uffd`]) makes its thread wait. A thread of the library ([`service`]) waits for the GPU, fetches the block and
+//! wakes the program's thread. Before work is submitted to the GPU, the blocks that the work may use are sent to the
+//! device, and their pages here are dropped ([`before_work`]).
 //!
-//! **No lock and nothing else that the service thread needs is held by a thread that touches managed memory**, or both
-//! would wait for ever:
-//! - the store's lock is held by code that touches no managed memory (`store.rs`);
-//! - a thread that sends a block to the device reads pages that are here. If the program has unmapped one of them, the
-//!   service thread answers with a page of zeros, and waits for no other thread for that;
-//! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one
-//!   that reads or writes it here;
-//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was
-//!   taken;
-//! - the process's objects and pointers are looked up under locks that no thread holds while arguments are read or
-//!   results written, and each context's own stream is made with its first allocation;
-//! - the output of kernels is left to the program's next call, because a thread may hold the C library's stream while
-//!   it writes managed memory to it.
+//! **A thread that accesses managed memory must hold no lock or other resource that the service thread needs**, because
+//! otherwise both would wait for ever:
+//! - code that holds the store's lock accesses no managed memory (`store.rs`);
+//! - a thread that sends a block to the device reads pages that are present. If the program has unmapped one of them,
+//!   the service thread answers with a page of zeros, and waits for no other thread for that;
+//! - copies treat managed memory as device memory, so no thread holds a data block of the ring or of the socket while
+//!   it accesses managed memory here;
+//! - arguments in managed memory are read before a command is stored anywhere, and results are written after the
+//!   command's buffers were released;
+//! - no thread holds the locks of the process's objects and pointers while arguments are read or results written, and
+//!   each context's own stream is made with its first allocation;
+//! - the output of kernels is written in the program's next call, because a thread may hold the C library's stream
+//!   while it writes managed memory to it.
 
 mod advice;
 mod requests;
@@ -59,17 +59,17 @@ pub use service::in_call;
 use store::{Allocation, Attach, Block, Job, Part, Store};
 pub use variables::{forget_image, variable};
 
-/// Device memory starts at multiples of this.
+/// The alignment of device memory.
 const GRAIN: usize = 512;
-/// Bytes of a page.
+/// The size of a page in bytes.
 const PAGE: usize = store::PAGE as usize;
-/// The number of tries for a place at which this process has nothing.
+/// The number of attempts to find a range that is free in this process.
 const TRIES: usize = 4;
 
 /// All managed memory, and its state.
 struct Managed {
     store: Store,
-    /// The contexts that may have work under way, each with a stream for the library's own copies once it needs one.
+    /// The contexts that may have work in flight, each with a stream for the library's own copies once it needs one.
     contexts: Vec<(u64, Option<u64>)>,
 }
 
@@ -77,7 +77,7 @@ static MANAGED: Mutex<Managed> = Mutex::new(Managed {
     store: Store::new(),
     contexts: Vec::new(),
 });
-/// Blocks have arrived.
+/// Signalled when blocks have arrived.
 static MOVED: Condvar = Condvar::new();
 /// Whether there is managed memory.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -86,13 +86,13 @@ fn managed() -> MutexGuard<'static, Managed> {
     MANAGED.lock()
 }
 
-/// Whether there is managed memory. A program that has freed all of it launches as one that never had any.
+/// Whether there is managed memory. A program that has freed all of it launches like one that never had any.
 #[inline]
 pub fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// The memory has changed: sets whether there is any, and whether launches have an action.
+/// Updates, after a change, whether there is any memory, and whether launches need the hook.
 fn tell(managed: &Managed) {
     ANY.store(!managed.store.is_empty(), Ordering::Relaxed);
     before::want(managed.store.owed());
@@ -103,10 +103,10 @@ fn wait(managed: MutexGuard<'static, Managed>) -> MutexGuard<'static, Managed> {
     MOVED.wait(managed)
 }
 
-/// Does something in a context, as the library's own.
+/// Calls `what` in a context, as a call of the library itself.
 ///
-/// An error of an earlier command of the program's may come in place of the answer. It is kept for the program, and the
-/// operation is repeated.
+/// The answer may be an error of an earlier command of the program. It is stored for the program, and the operation is
+/// repeated.
 fn within<T>(client: &Client, context: u64, what: impl Fn() -> Result<T>) -> Result<T> {
     let was_own = before::set_own(true);
     let done = thread::push_context(context).and_then(|()| {
@@ -125,7 +125,7 @@ fn within<T>(client: &Client, context: u64, what: impl Fn() -> Result<T>) -> Res
     done
 }
 
-/// The library's own stream of the current context, which waits for no other.
+/// The library's own non-blocking stream of the current context.
 fn own_stream(client: &Client) -> Result<u64> {
     let context = thread::current_context();
     let find = |managed: &Managed| {
@@ -156,19 +156,19 @@ fn finish(client: &Client, stream: u64) -> Result {
         .map(drop)
 }
 
-/// There is a context whose work may use managed memory.
+/// Adds a context whose work may use managed memory.
 pub fn note_context(context: u64) {
     managed().contexts.push((context, None));
 }
 
-/// A context is gone. Its managed memory is no longer here, nor on the device.
+/// Handles the end of a context. Its managed memory exists neither here nor on the device any more.
 pub fn forget_context(context: u64) {
     let mut managed = managed();
     managed.contexts.retain(|(of, _)| *of != context);
     take_away_all(managed, |part| part.context == context);
 }
 
-/// A stream is gone.
+/// Handles the end of a stream.
 pub fn forget_stream(stream: u64) {
     if any() {
         let mut managed = managed();
@@ -195,7 +195,7 @@ fn take_away(
     managed
 }
 
-/// Forgets the parts that are gone, and each allocation of which no other is left.
+/// Forgets the parts that have ended, and each allocation without remaining parts.
 fn take_away_all(mut managed: MutexGuard<'static, Managed>, is_gone: impl Fn(&Part) -> bool) {
     let all = managed.store.iter();
     let gone: Vec<_> = all
@@ -212,7 +212,7 @@ fn take_away_all(mut managed: MutexGuard<'static, Managed>, is_gone: impl Fn(&Pa
     }
 }
 
-/// Maps pages of this process at an address that it has nothing at.
+/// Maps pages of this process at an address that must be free.
 fn map(start: u64, bytes: usize) -> bool {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
@@ -228,7 +228,7 @@ fn map(start: u64, bytes: usize) -> bool {
         unsafe { libc::munmap(mapped, bytes) };
         return false;
     }
-    // A child of fork has no thread that would answer its faults.
+    // A forked child has no thread that would handle its faults.
     // SAFETY: the mapping was just made.
     unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTFORK) };
     true
@@ -247,8 +247,8 @@ fn place(service: &Service, start: u64, span: usize) -> bool {
     false
 }
 
-/// Memory of the device whose addresses this process has free: where the device memory starts, and the allocation in
-/// it.
+/// Allocates device memory at addresses that are free in this process: the start of the device memory, and the
+/// allocation in it.
 fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Option<(u64, u64)>> {
     let span = bytes
         .checked_next_multiple_of(PAGE)
@@ -256,7 +256,7 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
     let roomy = span
         .checked_add(PAGE - GRAIN)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    // As most memory starts at a page, there is rarely need for more than the pages themselves.
+    // Most memory starts at a page boundary, so more than the pages themselves is rarely needed.
     let (mut bytesize, mut is_taken) = (span, false);
     let mut unused = Vec::new();
     let mut found = Ok(None);
@@ -284,7 +284,7 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
         unused.push(base);
     }
     for dptr in unused {
-        // Nothing has used it.
+        // It was never used.
         client.post(&request::gpgpuFreeIdle { dptr })?;
     }
     if is_taken && matches!(found, Ok(None)) {
@@ -295,7 +295,7 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
     found
 }
 
-/// Fills device memory with zeros, as NVIDIA's is.
+/// Fills device memory with zeros, like NVIDIA's managed memory.
 fn clear(client: &Client, start: u64, bytes: usize) -> Result {
     within(client, thread::home(client), || {
         let stream = own_stream(client)?;
@@ -309,14 +309,14 @@ fn clear(client: &Client, start: u64, bytes: usize) -> Result {
     })
 }
 
-/// Whether each device can use device memory of one of them, and lets it. A host from before that lets none, and is not
-/// asked.
+/// Whether each device can access device memory of one of them, and gives them access. A host without that operation
+/// gives none, and is not called.
 fn is_reached(client: &Client, context: u64, dptr: u64) -> Result<bool> {
     let count = client.hello.devices.len() as CUdevice;
     if count < 2 || !client.has(request::gpgpuMemoryReach::OP) {
         return Ok(true);
     }
-    /// Devices whose memory all others use.
+    /// Devices to whose memory all others have access.
     static REACHED: Mutex<Vec<CUdevice>> = Mutex::new(Vec::new());
     let reached = || REACHED.lock();
     let home = client.objects.context_device(context);
@@ -335,8 +335,9 @@ fn is_reached(client: &Client, context: u64, dptr: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Allocates managed memory. If pages of this process cannot be watched, it is pinned memory, which program and GPU
-/// reach at one address as well. It is also pinned memory if a device cannot reach another one's memory, as natively.
+/// Allocates managed memory. If the faults of this process's pages cannot be handled, it is pinned memory, which the
+/// program and the GPU also access at one address. It is also pinned memory if a device cannot access another one's
+/// memory, as natively.
 pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result<u64> {
     let context = thread::home(client);
     let Some(service) = service::get(client) else {
@@ -401,7 +402,7 @@ fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
     Ok(start)
 }
 
-/// Frees managed memory, once the work of its context is over.
+/// Frees managed memory, once the work of its context is complete.
 pub fn free(client: &Client, range: &Range) -> Result {
     if let Kind::Host { .. } = range.kind {
         within(client, range.context, || {
@@ -437,7 +438,7 @@ fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) 
     }
 }
 
-/// Takes away the pages of blocks that are on the device.
+/// Drops the pages of blocks that are on the device.
 fn drop_pages(job: &Job) {
     let (start, span) = (job.start as *mut libc::c_void, job.span as usize);
     // SAFETY: the pages are of a mapping of this library's for the allocation, which stays as long as a block of it is
@@ -445,7 +446,7 @@ fn drop_pages(job: &Job) {
     unsafe { libc::madvise(start, span, libc::MADV_DONTNEED) };
 }
 
-/// Moves blocks to the device. A block that cannot be stays here.
+/// Moves blocks to the device. A block that cannot be moved stays here.
 fn send_jobs(client: &Client, jobs: &[Job]) {
     let Some(service) = service::get_if_there() else {
         return;
@@ -458,7 +459,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
     contexts.sort_unstable();
     contexts.dedup();
     for job in copied() {
-        // Writes of the program wait from here on until the block is on the device, and are not lost.
+        // Writes of the program wait from here on until the block is on the device, so none is lost.
         uffd.protect(job.start, job.span, true);
     }
     let mut failed = Vec::new();
@@ -493,7 +494,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
     MOVED.notify_all();
 }
 
-/// A stream is about to receive work: the blocks that the work may use move to the device.
+/// Called before a stream receives work: moves the blocks that the work may use to the device.
 pub fn before_work(stream: u64) {
     if before::is_own() {
         return;
@@ -508,14 +509,14 @@ pub fn before_work(stream: u64) {
     });
 }
 
-/// A library is about to give a stream work.
+/// Called before a library submits work to a stream.
 pub fn before_library(operation: &Operation, arguments: &[u8]) {
     if before::is_wanted() && operation.is(Property::Work) {
         before_work(library::stream(operation, arguments).unwrap_or(0));
     }
 }
 
-/// A copy or a fill of a stream is about to name memory: its managed blocks move to the device, whatever their
+/// Called before a copy or a fill of a stream names memory: moves its managed blocks to the device, whatever their
 /// attachment.
 pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
     if !any() || before::is_own() {
@@ -523,7 +524,7 @@ pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
     }
     {
         let mut managed = managed();
-        // Blocks that the stream may use move with the other blocks of the stream.
+        // Blocks that the stream may use are moved with the other blocks of the stream.
         let mut others = false;
         for of in managed.store.within(address, bytes as u64) {
             if of.is_for(stream) {

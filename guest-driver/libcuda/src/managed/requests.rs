@@ -30,7 +30,7 @@ const ATTACH_GLOBAL: u32 = 1;
 const ATTACH_HOST: u32 = 2;
 const ATTACH_SINGLE: u32 = 4;
 
-/// Whether all of a range is one allocation's.
+/// Whether a range lies in one allocation.
 fn is_managed(client: &Client, address: u64, bytes: usize) -> bool {
     let range = client.pointers.find_whole(address, bytes);
     bytes != 0 && range.is_some_and(|range| range.is_managed())
@@ -66,7 +66,7 @@ fn attach(
     let to = match flags {
         ATTACH_GLOBAL => Attach::Global,
         ATTACH_HOST => Attach::Host,
-        // The default streams own nothing.
+        // The default streams cannot own memory.
         ATTACH_SINGLE if Stream::SPECIAL.contains(&id) => {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -74,11 +74,12 @@ fn attach(
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let mut managed = managed();
-    // A page of several variables stays global: the attachment of one of them does not hold for the others.
+    // A page of several variables stays global: the attachment of one of them does not apply to the others.
     let own = managed.store.within(address, range.bytes);
     for of in own.filter(|of| !of.is_shared) {
         of.attach = to;
-        // The change comes in the stream's order: a thread that reads the memory here before that waits for the stream.
+        // The change takes effect in stream order: a thread that accesses the memory here before that waits for the
+        // stream.
         if !of.used.contains(&id) {
             of.used.push(id);
         }
@@ -87,7 +88,7 @@ fn attach(
     Ok(())
 }
 
-/// A location that a program names, as the program reads it back.
+/// A location that a program names, in the form in which the program reads it back.
 fn place(location: CUmemLocation, unknown: CUresult) -> Result<Place> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_DEVICE => {
@@ -103,7 +104,7 @@ fn place(location: CUmemLocation, unknown: CUresult) -> Result<Place> {
     }
 }
 
-/// A location by the number that older functions take.
+/// A location from the number that older functions take.
 fn location(device: CUdevice) -> CUmemLocation {
     let (type_, id) = if device == HOST {
         (CU_MEM_LOCATION_TYPE_HOST, 0)
@@ -117,7 +118,7 @@ fn advise(address: u64, bytes: usize, advice: u32, location: CUmemLocation) -> R
     let client = client()?;
     required(client, address, bytes)?;
     let place = match advice {
-        // The place does not matter.
+        // The place is ignored.
         advice::advise::SET_READ_MOSTLY
         | advice::advise::UNSET_READ_MOSTLY
         | advice::advise::UNSET_PREFERRED_LOCATION => (CU_MEM_LOCATION_TYPE_HOST, HOST),
@@ -134,7 +135,7 @@ fn advise(address: u64, bytes: usize, advice: u32, location: CUmemLocation) -> R
     Ok(())
 }
 
-/// Brings memory to a place, after all that a stream was given before, and notes where it was brought.
+/// Moves memory to a place, after all earlier work of a stream, and records the place.
 fn bring(client: &'static Client, address: u64, bytes: usize, place: Place, stream: u64) -> Result {
     for of in managed().store.within(address, bytes as u64) {
         for index in of.blocks_of(address, bytes as u64) {
@@ -199,14 +200,14 @@ fn prefetch(
     bring(client, address, bytes, place, id)
 }
 
-/// Ranges of managed memory that a function names by arrays.
+/// Ranges of managed memory that a function names in arrays.
 struct Batch {
     addresses: InPtr<CUdeviceptr>,
     sizes: InPtr<usize>,
     count: usize,
 }
 
-/// The places of a batch, and where in it each begins.
+/// The places of a batch, and the index where each begins.
 struct Places {
     locations: InPtr<CUmemLocation>,
     starts: InPtr<usize>,
@@ -227,7 +228,7 @@ impl Batch {
         Ok(ranges)
     }
 
-    /// Checks all of it, and then brings each range to its place, if there are places.
+    /// Checks all ranges, and then moves each to its place, if there are places.
     fn carry_out(
         &self,
         places: Option<Places>,
@@ -237,7 +238,7 @@ impl Batch {
     ) -> Result {
         let client = client()?;
         let id = stream::lower(shape, hStream)?;
-        // The legacy default stream takes no batch, as with NVIDIA's driver.
+        // The legacy default stream accepts no batch, as with NVIDIA's driver.
         if flags != 0 || Stream::SPECIAL.contains(&id) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -267,7 +268,7 @@ impl Batch {
             }
         }
         graph::refuse(client, id)?;
-        // Discarded memory may keep its contents, because it has no other use.
+        // Discarded memory may keep its contents.
         for ((address, bytes), place) in ranges.into_iter().zip(to) {
             bring(client, address, bytes, place, id)?;
         }
@@ -299,7 +300,7 @@ fn range_attribute(
     Ok(())
 }
 
-/// Gives a name to each function that takes a stream, in both variants.
+/// Defines each function that takes a stream, in both variants.
 macro_rules! streams {
     ($($(#[$meta:meta])* $name:ident, $per_thread:ident($($arg:ident: $ty:ty),*) |$shape:ident| $body:block)*) => {cuda! {$(
         $(#[$meta])*
@@ -316,7 +317,7 @@ macro_rules! streams {
 }
 
 streams! {
-    /// `cuStreamAttachMemAsync`. It holds from the call on, which is before the stream gets there.
+    /// `cuStreamAttachMemAsync`. It takes effect at the call, before the stream reaches it.
     cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: u32) |shape| {
         attach(shape, hStream, dptr, length, flags)
     }
@@ -337,7 +338,7 @@ streams! {
         Batch { addresses: dptrs, sizes, count }.carry_out(Some(places), flags, shape, hStream)
     }
 
-    /// `cuMemDiscardBatchAsync`: discarded memory keeps its contents, which CUDA allows.
+    /// `cuMemDiscardBatchAsync`. Discarded memory keeps its contents, which CUDA allows.
     cuMemDiscardBatchAsync, cuMemDiscardBatchAsync_ptsz(dptrs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, flags: u64, hStream: CUstream) |shape| {
         Batch { addresses: dptrs, sizes, count }.carry_out(None, flags, shape, hStream)
     }
@@ -371,7 +372,7 @@ cuda! {
         advise(devPtr, count, advice, location(device))
     }
 
-    /// `cuMemAdvise`: kept, and told again; nothing is moved for it.
+    /// `cuMemAdvise`. Advice is stored and returned, but moves nothing.
     fn cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: u32, location: CUmemLocation) {
         advise(devPtr, count, advice, location)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The thread that answers page faults of managed memory.
+//! The thread that handles page faults of managed memory.
 
 use std::{
     ffi::c_void,
@@ -26,19 +26,19 @@ use super::{
 };
 use crate::{argument::HostPtr, client::Client, copy, ffi::Result};
 
-/// As many bytes as are brought here at a time.
+/// The number of bytes that are fetched at a time.
 const BOUNCE: usize = 8 * BLOCK as usize;
 
-/// The service of page faults.
+/// The handler of page faults.
 pub struct Service {
     /// The source of the faults.
     pub uffd: Uffd,
     client: &'static Client,
-    /// The buffer for data from the device: pages without page faults, so that a transfer meets none.
+    /// The buffer for data from the device: its pages are present, so that a transfer causes no page faults.
     bounce: Mutex<Bounce>,
 }
 
-/// Memory for [`BOUNCE`] bytes, and as much that is zero.
+/// Memory of [`BOUNCE`] bytes, and as many zeros.
 struct Bounce {
     memory: *mut u8,
     zeros: *const u8,
@@ -49,7 +49,7 @@ unsafe impl Send for Bounce {}
 
 static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
 
-/// The number of calls of the program that run in streams at the moment, and the thread that runs them.
+/// The number of callbacks of the program that run at present, and the thread that runs them.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static CALLING_THREAD: AtomicU32 = AtomicU32::new(0);
 
@@ -63,7 +63,7 @@ pub fn in_call(call: impl FnOnce()) {
     CALLS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// The service, started with the first managed memory; `None` where pages cannot be watched.
+/// The service, started with the first managed memory; `None` if page faults cannot be handled.
 pub fn get(client: &'static Client) -> Option<&'static Service> {
     let service = SERVICE.get_or_init(|| {
         Service::new(client)
@@ -87,7 +87,7 @@ pub fn get(client: &'static Client) -> Option<&'static Service> {
         .then_some(service)
 }
 
-/// The service, if there is one.
+/// The service, if it was started.
 pub fn get_if_there() -> Option<&'static Service> {
     SERVICE.get()?.as_ref()
 }
@@ -116,7 +116,7 @@ impl Service {
     }
 
     fn serve(&'static self) {
-        // This thread's GPU work is the library's own.
+        // GPU work of this thread is the library's own.
         before::set_own(true);
         let mut settled = None;
         loop {
@@ -160,7 +160,7 @@ impl Service {
                 self.uffd.wake(start, span);
             }
             Answer::Zero(page) => {
-                // Under the lock: pages are taken away by this library only where the store says so.
+                // Under the lock: this library drops pages only in the states that the store defines for it.
                 if self.uffd.zero(page)
                     && let Some((start, span)) = managed.store.was_taken(page)
                 {
@@ -175,11 +175,11 @@ impl Service {
         }
     }
 
-    /// Waits for the work that may use blocks: of all contexts, where they are anybody's, of one stream, or of those
-    /// that were given copies of them.
+    /// Waits for the work that may use blocks: of all contexts for global blocks, of one stream, or of the streams with
+    /// copies that name them.
     ///
-    /// While the program is called in a stream, nothing is waited for: that stream ends only when the program returns,
-    /// and by the rules work that uses the memory is over when the program touches it.
+    /// While a callback of the program runs, this does not wait: the stream continues only when the callback returns,
+    /// and by CUDA's rules work that uses the memory is complete when the program accesses it.
     fn settle(&self, job: &Job, thread: u32, settled: &mut Option<Given>) {
         let is_call = thread != 0 && thread == CALLING_THREAD.load(Ordering::Relaxed);
         if is_call || CALLS.load(Ordering::SeqCst) != 0 {
@@ -198,7 +198,7 @@ impl Service {
         };
         let everything = || {
             for context in &contexts {
-                // A context that failed has done its work as well.
+                // A context that has failed has no work any more.
                 let _ = within(self.client, *context, || {
                     self.client.call(&request::cuCtxSynchronize {}).map(drop)
                 });
@@ -223,13 +223,13 @@ impl Service {
                     .map(drop)
             });
             if waited == Err(CUDA_ERROR_INVALID_HANDLE) {
-                // A stream may end before its work does.
+                // A stream may end before its work is complete.
                 everything();
             }
         }
     }
 
-    /// Brings blocks here, and wakes the threads that wait for them.
+    /// Fetches blocks, and wakes the threads that wait for them.
     pub fn fetch(&self, job: &Job) {
         let span = job.span as usize;
         {

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The place of managed memory: on the device or here, block by block.
+//! The location of managed memory: on the device or in this process, block by block.
 //!
-//! No function in this file touches managed memory or sends a request. So the holder of the store's lock never waits
-//! for the thread that answers page faults, which needs that lock.
+//! No function in this file accesses managed memory or sends a request. So the holder of the store's lock never waits
+//! for the thread that handles page faults, which needs that lock.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use super::advice::Advice;
 
-/// The length of a block, in bytes; the last one of an allocation is the remainder.
+/// The size of a block in bytes; the last block of an allocation has the remainder.
 pub const BLOCK: u64 = 2 << 20;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// The most blocks that one fault brings here, where a program goes through its memory in order.
+/// The maximum number of blocks that one fault fetches, if a program accesses its memory sequentially.
 const MOST_AT_ONCE: usize = 8;
 
-/// The place of a block.
+/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
-    /// Unused so far: zeros here, and zeros on the device.
+    /// Never used: zeros here and on the device.
     Fresh,
-    /// On the device; no page is here.
+    /// On the device; no page is present here.
     Device,
-    /// On its way here.
+    /// Being fetched.
     Fetching,
-    /// The same, but work that may change it was given to the GPU meanwhile.
+    /// The same, but work that may change it was submitted to the GPU in the meantime.
     Outdated,
     /// Here, and on the device as well: the program has not written to it. Its pages are write-protected.
     Clean,
     /// Here.
     Dirty,
-    /// Being copied to the device; its pages are here, and write-protected.
+    /// Being copied to the device; its pages are present, and write-protected.
     Sending,
-    /// On the device; its pages here are being taken away.
+    /// On the device; its pages here are being dropped.
     Dropping,
 }
 
 impl Block {
-    /// Whether work of the GPU must wait for it, or bring it to the device.
+    /// Whether work of the GPU must wait for it, or move it to the device.
     fn is_owed(self) -> bool {
         !matches!(self, Self::Device | Self::Fetching | Self::Outdated)
     }
 
-    /// Whether a thread moves it right now.
+    /// Whether a thread is moving it.
     fn is_moving(self) -> bool {
         matches!(
             self,
@@ -58,27 +58,27 @@ impl Block {
 pub enum Attach {
     /// Any stream: `CU_MEM_ATTACH_GLOBAL`.
     Global,
-    /// No stream: `CU_MEM_ATTACH_HOST`. Copies and fills may name it all the same.
+    /// No stream: `CU_MEM_ATTACH_HOST`. Copies and fills may name it nevertheless.
     Host,
     /// One stream, by its id: `CU_MEM_ATTACH_SINGLE`.
     Single(u64),
 }
 
-/// Bytes of the device that come and go together.
+/// Device memory with one lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// Its address, here and on the device.
     pub start: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// The context that it ends with.
+    /// The context with which it ends.
     pub context: u64,
-    /// The module or the library that it is of a variable of; 0 for none.
+    /// The module or the library of the variable that it belongs to; 0 for none.
     pub image: u64,
 }
 
 impl Part {
-    /// The part of it in the `bytes` bytes at `start`.
+    /// The intersection with the `bytes` bytes at `start`.
     pub fn within(&self, start: u64, bytes: u64) -> Option<Self> {
         let end = (self.start + self.bytes).min(start + bytes);
         let start = self.start.max(start);
@@ -90,25 +90,25 @@ impl Part {
     }
 }
 
-/// Memory that is managed as one: an allocation, whole pages of a variable, or a page that variables have parts of.
+/// A unit of managed memory: an allocation, whole pages of a variable, or a page that several variables share.
 #[derive(Debug)]
 pub struct Allocation {
     /// Its address, here and on the device.
     pub start: u64,
-    /// As many bytes as the program has asked for.
+    /// The size that the program has requested.
     pub bytes: u64,
-    /// The start address of the device memory that it lies in.
+    /// The start address of the device memory that contains it.
     pub base: u64,
-    /// Its memory of the device. A page of variables has many; all others have one, which is all of it.
+    /// Its device memory. A page of variables has several parts; all others have one, which is the whole.
     pub parts: Vec<Part>,
     /// Whether other variables may have parts of its page.
     pub is_shared: bool,
-    /// The attachment that it returns to when its stream ends.
+    /// The attachment to which it returns when its stream ends.
     pub own: Attach,
     /// The present attachment.
     pub attach: Attach,
-    /// Streams with work that names it, beside those that may use it by attachment: a thread that reads it here waits
-    /// for them.
+    /// Streams with work that names it, other than those that may use it by attachment: a thread that accesses it here
+    /// waits for them.
     pub used: Vec<u64>,
     /// The program's advice for each block.
     pub advice: Vec<Advice>,
@@ -116,9 +116,9 @@ pub struct Allocation {
     pub is_pinned: bool,
     blocks: Vec<Block>,
     owed: usize,
-    /// The number of blocks that are on their way here, and not outdated.
+    /// The number of blocks that are being fetched and are not outdated.
     fetching: usize,
-    /// The block that is next for a program that goes on as before, and how many were brought the last time.
+    /// The next block of a sequential access, and the number of blocks that were fetched the last time.
     ahead: (usize, usize),
 }
 
@@ -149,7 +149,7 @@ impl Allocation {
         }
     }
 
-    /// Pinned memory, which both sides reach: nothing of it ever moves.
+    /// Pinned memory, which both sides access: no block of it ever moves.
     pub fn pinned(self) -> Self {
         Self {
             is_pinned: true,
@@ -157,8 +157,8 @@ impl Allocation {
         }
     }
 
-    /// The pages of a part of a variable, which has its first value on the device. `is_shared` says that it is one
-    /// page, which other variables may have parts of as well.
+    /// The pages of a part of a variable, whose initial value is on the device. `is_shared`: it is one page, which
+    /// other variables may share.
     pub fn of_image(part: Part, is_shared: bool) -> Self {
         let (start, bytes) = if is_shared {
             (part.start & !(PAGE - 1), PAGE)
@@ -178,19 +178,19 @@ impl Allocation {
         self
     }
 
-    /// The bytes of its pages.
+    /// The size of its pages.
     pub fn span(&self) -> u64 {
         self.bytes.next_multiple_of(PAGE)
     }
 
-    /// The address and the bytes of some of its blocks; whole pages.
+    /// The address and the size of some of its blocks, in whole pages.
     pub fn place(&self, blocks: &Range<usize>) -> (u64, u64) {
         let end = (blocks.end as u64 * BLOCK).min(self.span());
         let start = blocks.start as u64 * BLOCK;
         (self.start + start, end - start)
     }
 
-    /// The blocks that hold any of the `bytes` bytes at `address`.
+    /// The blocks that contain any of the `bytes` bytes at `address`.
     pub fn blocks_of(&self, address: u64, bytes: u64) -> Range<usize> {
         if address >= self.start + self.bytes {
             return 0..0;
@@ -201,7 +201,7 @@ impl Allocation {
         ((first / BLOCK) as usize).min(end)..end
     }
 
-    /// Whether work of a stream may use it, as far as its attachment goes.
+    /// Whether work of a stream may use it, by its attachment.
     pub fn is_for(&self, stream: u64) -> bool {
         match self.attach {
             Attach::Global => true,
@@ -210,7 +210,7 @@ impl Allocation {
         }
     }
 
-    /// The place of a block.
+    /// The state of a block.
     #[cfg(test)]
     pub fn block(&self, index: usize) -> Block {
         self.blocks[index]
@@ -227,14 +227,14 @@ impl Allocation {
         }
     }
 
-    /// The run of blocks from `first` on that are where it is.
+    /// The run of blocks from `first` on that have the same state.
     fn run(&self, first: usize, end: usize) -> Range<usize> {
         let alike = |index: &usize| self.blocks[*index] == self.blocks[first];
         first..first + (first..end).take_while(alike).count()
     }
 }
 
-/// Blocks of one allocation that go the same way.
+/// Blocks of one allocation that are moved together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// The allocation, by its address.
@@ -245,26 +245,26 @@ pub struct Job {
     pub start: u64,
     /// The bytes of their pages.
     pub span: u64,
-    /// The device's part of it.
+    /// The device memory in it.
     pub parts: Vec<Part>,
-    /// Whether bytes are copied; if not, they are zeros here, or on the device already.
+    /// Whether bytes are copied. If not, they are zeros here, or on the device already.
     pub is_copied: bool,
-    /// Whether to write-protect the pages of the first block. Those of the others always are.
+    /// Whether to write-protect the pages of the first block. Those of the others are always protected.
     pub protect: bool,
 }
 
-/// The action for a fault.
+/// The action for a page fault.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Blocks are to be brought here. Then [`Store::set`] says so.
+    /// Fetch blocks, and call [`Store::set`] afterwards.
     Fetch(Job),
-    /// The pages of a range may be written to.
+    /// Remove the write protection of a range of pages.
     Unprotect(u64, u64),
-    /// A page that the program has taken away is one of zeros.
+    /// Map a page of zeros, because the program has unmapped the page.
     Zero(u64),
-    /// It is to be tried again.
+    /// Retry the access.
     Again,
-    /// The thread that moves the block wakes the waiters.
+    /// None: the thread that moves the block wakes the waiters.
     Later,
 }
 
@@ -275,7 +275,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Nothing.
+    /// An empty store.
     pub const fn new() -> Self {
         Self {
             all: BTreeMap::new(),
@@ -297,18 +297,18 @@ impl Store {
         self.all.remove(&start)
     }
 
-    /// The allocation that starts there.
+    /// The allocation that starts at an address.
     pub fn get(&mut self, start: u64) -> Option<&mut Allocation> {
         self.all.get_mut(&start)
     }
 
-    /// The allocation that an address lies in.
+    /// The allocation that contains an address.
     pub fn at(&mut self, address: u64) -> Option<&mut Allocation> {
         let (_, found) = self.all.range_mut(..=address).next_back()?;
         (address - found.start < found.span()).then_some(found)
     }
 
-    /// Those that have any of the `bytes` bytes at `address`.
+    /// The allocations that contain any of the `bytes` bytes at `address`.
     pub fn within(&mut self, address: u64, bytes: u64) -> impl Iterator<Item = &mut Allocation> {
         let first = self.at(address).map_or(address, |of| of.start);
         let end = match bytes {
@@ -319,7 +319,7 @@ impl Store {
         of.map(|(_, of)| of)
     }
 
-    /// Adds a part to the page that it lies in; whether the page is on the device, where the part's value is.
+    /// Adds a part to the page that contains it; returns whether the page is on the device, where the part's value is.
     pub fn share(&mut self, part: Part) -> bool {
         let page = self.all.get_mut(&(part.start & !(PAGE - 1)));
         let Some(page) = page.filter(|of| of.blocks[0] == Block::Device) else {
@@ -329,7 +329,7 @@ impl Store {
         true
     }
 
-    /// Takes parts out of an allocation; whether none is left.
+    /// Removes parts of an allocation; returns whether none is left.
     pub fn remove_parts(&mut self, start: u64, is_gone: impl Fn(&Part) -> bool) -> bool {
         let Some(of) = self.all.get_mut(&start) else {
             return false;
@@ -343,7 +343,7 @@ impl Store {
         self.all.values_mut()
     }
 
-    /// The number of blocks that any launch may have to move.
+    /// The number of blocks that a launch may have to move.
     pub fn owed(&self) -> usize {
         let of = self.all.values();
         of.filter(|of| of.attach != Attach::Host)
@@ -357,7 +357,7 @@ impl Store {
         of.is_some_and(|of| of.blocks.iter().any(|block| block.is_moving()))
     }
 
-    /// Blocks that have arrived.
+    /// Sets the state of blocks that have arrived.
     pub fn set(&mut self, job: &Job, to: Block) {
         if let Some(of) = self.all.get_mut(&job.allocation) {
             of.set(job.blocks.clone(), to);
@@ -396,8 +396,8 @@ impl Store {
         (jobs, others)
     }
 
-    /// Blocks have come here. The first one has a waiter. Of the others, the returned ones are outdated and must be
-    /// removed again.
+    /// Records that blocks have arrived here. A thread waits for the first one. Of the others, the returned ones are
+    /// outdated and must be dropped again.
     pub fn arrived(&mut self, job: &Job, first: Block) -> Vec<Job> {
         let mut outdated = Vec::new();
         if let Some(of) = self.all.get_mut(&job.allocation) {
@@ -414,7 +414,7 @@ impl Store {
         outdated
     }
 
-    /// Begins to bring some blocks here, for reading. Returns the jobs, and whether other threads move some of them.
+    /// Begins to fetch some blocks for reading. Returns the jobs, and whether other threads move some of them.
     pub fn fetch(&mut self, start: u64, wanted: Range<usize>) -> (Vec<Job>, bool) {
         let (mut jobs, mut others) = (Vec::new(), false);
         let Some(of) = self.all.get_mut(&start).filter(|of| !of.is_pinned) else {
@@ -439,7 +439,7 @@ impl Store {
                 Block::Fetching | Block::Outdated | Block::Sending | Block::Dropping => {
                     others = true;
                 }
-                // Zeros need no one to bring them.
+                // Zeros need not be fetched.
                 Block::Fresh | Block::Clean | Block::Dirty => {}
             }
         }
@@ -448,7 +448,7 @@ impl Store {
 
     /// The action for an access that waits.
     ///
-    /// More than the block itself is brought only where writes to it would be `seen`.
+    /// More than the block itself is fetched only if writes to it would be `seen`.
     pub fn answer(&mut self, address: u64, writes: bool, is_protected: bool, seen: bool) -> Answer {
         let page = address & !(PAGE - 1);
         let Some(of) = self.at(address) else {
@@ -473,7 +473,7 @@ impl Store {
                     ..of.job(run, is_copied)
                 })
             }
-            // The written data is no longer on the device as well.
+            // The device's copy becomes outdated.
             (Block::Clean, true) => {
                 of.set(index..index + 1, Block::Dirty);
                 let (start, span) = of.place(&(index..index + 1));
@@ -487,7 +487,7 @@ impl Store {
         }
     }
 
-    /// The program has unmapped a page that was here: the device's copy of its block is no longer valid.
+    /// Handles a present page that the program has unmapped: the device's copy of its block is no longer valid.
     pub fn was_taken(&mut self, page: u64) -> Option<(u64, u64)> {
         let of = self.at(page)?;
         let index = ((page - of.start) / BLOCK) as usize;
@@ -498,7 +498,7 @@ impl Store {
         Some(of.place(&(index..index + 1)))
     }
 
-    /// A stream ends: memory attached to it returns to the attachment of its allocation.
+    /// Handles the end of a stream: memory attached to it returns to the attachment of its allocation.
     pub fn forget_stream(&mut self, stream: u64) {
         for of in self.all.values_mut() {
             if of.attach == Attach::Single(stream) {

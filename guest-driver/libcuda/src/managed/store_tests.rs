@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The sides that have the pages of managed memory, under the accesses of programs.
+//! The location of managed memory's pages under the accesses of programs.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! userfaultfd: the kernel reports accesses to absent pages, and takes their contents.
+//! userfaultfd: the kernel reports accesses to absent pages, and this process provides their contents.
 //!
-//! It reports accesses by system calls too, which a signal handler cannot serve: `read(2)` into such memory works.
+//! It also reports accesses by system calls, which a signal handler could not handle: `read(2)` into such memory works.
 
 use std::{
     ffi::{c_ulong, c_void},
@@ -10,7 +10,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-/// The device by which it is opened, from Linux 6.1 on: a process that may open it needs no privilege.
+/// The device by which it is opened, from Linux 6.1 on. A process that may open it needs no privilege.
 const DEVICE: &str = "/dev/userfaultfd";
 
 const NEW: c_ulong = 0xaa00;
@@ -85,7 +85,7 @@ struct ProtectArgument {
     mode: u64,
 }
 
-/// `struct uffd_msg`, of a page fault.
+/// `struct uffd_msg`, for a page fault.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Message {
@@ -97,14 +97,14 @@ struct Message {
     more: u32,
 }
 
-/// An access that waits.
+/// A page fault whose thread waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
     /// The address.
     pub address: u64,
     /// Whether it writes.
     pub writes: bool,
-    /// Whether the page is there, but read-only.
+    /// Whether the page is present, but read-only.
     pub is_protected: bool,
     /// The thread that waits.
     pub thread: u32,
@@ -122,12 +122,13 @@ fn last() -> i32 {
 }
 
 impl Uffd {
-    /// Opens it, for faults of system calls as well.
+    /// Opens it, for faults in system calls as well.
     ///
     /// # Errors
     ///
-    /// The kernel has none, or this process may not have one: it may neither open `/dev/userfaultfd` nor, for lack of
-    /// `CAP_SYS_PTRACE` or by `vm.unprivileged_userfaultfd`, make one that sees system calls.
+    /// The kernel does not support it, or this process may not use it: it may neither open `/dev/userfaultfd` nor make
+    /// a userfaultfd that handles system calls, because it lacks `CAP_SYS_PTRACE` or `vm.unprivileged_userfaultfd` is
+    /// not set.
     pub fn open() -> io::Result<Self> {
         let first = Self::new()?;
         let wanted = FEATURE_WRITE_PROTECT | FEATURE_THREAD;
@@ -137,7 +138,7 @@ impl Uffd {
                 ..first
             });
         }
-        // An API that was refused is refused for good.
+        // A descriptor whose API request was refused cannot be used again.
         let second = Self::new()?;
         second.negotiate(FEATURE_THREAD)?;
         Ok(second)
@@ -186,17 +187,17 @@ impl Uffd {
         }
     }
 
-    /// The descriptor, to be polled.
+    /// The descriptor, for polling.
     pub fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Whether writes to present pages can be seen too.
+    /// Whether writes to present pages can be reported too.
     pub fn has_protection(&self) -> bool {
         self.has_protection
     }
 
-    /// Has accesses to a range of private anonymous memory wait, where no page is.
+    /// Registers a range of private anonymous memory: accesses to absent pages then wait.
     pub fn register(&self, start: u64, bytes: u64) -> io::Result<()> {
         let protection = if self.has_protection {
             REGISTER_WRITE_PROTECT
@@ -214,7 +215,7 @@ impl Uffd {
         )
     }
 
-    /// The next fault; `None` if there is none now.
+    /// Reads the next fault; `None` if there is none now.
     pub fn next(&self) -> Option<Fault> {
         loop {
             let mut message = Message {
@@ -245,8 +246,8 @@ impl Uffd {
         }
     }
 
-    /// Maps pages in a range that has none, without waking threads that wait for them: write-protected, if requested.
-    /// An existing page stays as it is.
+    /// Maps pages in an absent range, without waking threads that wait for them; write-protected, if requested. An
+    /// existing page is not changed.
     pub fn fill(&self, start: u64, from: &[u8], protect: bool) {
         let protect = if protect && self.has_protection {
             COPY_WRITE_PROTECT
@@ -268,16 +269,16 @@ impl Uffd {
                 continue;
             }
             match failed.and_then(|error| error.raw_os_error()) {
-                // The program's memory is being changed by another call.
+                // Another call is changing the program's mappings.
                 Some(libc::EAGAIN) => std::thread::yield_now(),
                 Some(libc::EEXIST) => done += 4096,
-                // The memory is gone, or the program has put something else there.
+                // The memory was unmapped, or the program has mapped something else there.
                 _ => return,
             }
         }
     }
 
-    /// Maps a page of zeros if there is no page, and returns whether there was none. Wakes no thread.
+    /// Maps a page of zeros if the page is absent, and returns whether it was. Wakes no threads.
     pub fn zero(&self, page: u64) -> bool {
         let mut argument = ZeroArgument {
             start: page,
@@ -296,7 +297,7 @@ impl Uffd {
         }
     }
 
-    /// Makes writes to the pages of a range wait, or ends that. Wakes no thread.
+    /// Enables or disables the write protection of a range of pages. Wakes no threads.
     pub fn protect(&self, start: u64, bytes: u64, protect: bool) {
         if !self.has_protection {
             return;
@@ -311,7 +312,7 @@ impl Uffd {
         }
     }
 
-    /// Has all accesses to a range that wait be tried again.
+    /// Wakes all threads that wait for a range, which then retry their accesses.
     pub fn wake(&self, start: u64, bytes: u64) {
         let _ = self.ioctl(WAKE, &mut RangeArgument { start, bytes });
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Variables of modules and libraries that are in managed memory (`__managed__`).
 //!
-//! The host's driver has them in memory of its own, at an address of its choice. This process maps pages at the same
-//! address, and blocks move as those of an allocation do.
+//! The host's driver has them in its own memory, at an address that it chooses. This process maps pages at the same
+//! address, and blocks move like those of an allocation.
 
 use gpgpu_client::log::{self, Level};
 use gpgpu_locks::Mutex;
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{client::Client, ffi::Result, thread};
 
-/// One variable is placed at a time: two threads may look up the same one.
+/// Held while a variable is placed, because two threads may look up the same one.
 static PLACING: Mutex<()> = Mutex::new(());
 
-/// Lets the program reach a variable of the image `owner` at its address on the device.
+/// Makes a variable of the image `owner` accessible to the program at its address on the device.
 ///
 /// # Errors
-/// `CUDA_ERROR_NOT_SUPPORTED` if pages of this process cannot be watched, or if it has something at the address.
+/// `CUDA_ERROR_NOT_SUPPORTED` if page faults of this process cannot be handled, or if the address is not free in it.
 pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> Result {
     let _one = PLACING.lock();
     let is_it = |part: &Part| part.start == start;
@@ -61,7 +61,7 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
     Ok(())
 }
 
-/// The pieces of a variable, and whether each is of a page that other variables may have parts of: NVIDIA's driver puts
+/// The pieces of a variable, and whether each belongs to a page that other variables may share: NVIDIA's driver stores
 /// small variables one after the other. `None` for addresses that do not exist.
 fn pieces(of: Part) -> Option<Vec<(Part, bool)>> {
     let end = of.start.checked_add(of.bytes)?;
@@ -86,7 +86,7 @@ fn insert(of: Allocation) {
     tell(&managed);
 }
 
-/// Adds a piece to the page that it lies in, which is mapped for the first one. Whether there is such a page.
+/// Adds a piece to its page, which is mapped for the first piece. Returns whether there is such a page.
 fn share(client: &'static Client, service: &Service, piece: Part) -> bool {
     let page = piece.start & !(PAGE - 1);
     let mut all = managed();
@@ -97,7 +97,7 @@ fn share(client: &'static Client, service: &Service, piece: Part) -> bool {
         match all.store.get(page).map(|of| of.is_shared) {
             Some(true) if all.store.share(piece) => return true,
             Some(true) => {
-                // The page is here, where the new variable's value is not.
+                // The page is here, but the new variable's value is not.
                 drop(all);
                 send(client, |of| 0..usize::from(of.start == page));
                 all = managed();
@@ -114,7 +114,7 @@ fn share(client: &'static Client, service: &Service, piece: Part) -> bool {
     true
 }
 
-/// A module or a library is about to be unloaded: the program can no longer use its variables.
+/// Handles the unload of a module or a library: the program can no longer use its variables.
 pub fn forget_image(owner: u64) {
     if super::any() {
         take_away_all(managed(), |part| part.image == owner);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Symbols of older headers whose functions did not change but in name.
+//! Symbols of older headers for functions of which only the name has changed.
 
 mod narrow;
 

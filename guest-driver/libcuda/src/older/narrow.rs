@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2, functions of arrays included.
 //!
-//! They are for contexts that `cuCtxCreate` of that time made, of which there is none in a 64-bit process: there the
-//! driver makes no such context ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other each of these functions fails with
-//! `CUDA_ERROR_INVALID_CONTEXT`, whatever it is given. So it is with NVIDIA's driver 580, and here.
+//! They are for contexts from the `cuCtxCreate` of that version. A 64-bit process has none: the driver does not make
+//! such a context there ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other context each of these functions fails with
+//! `CUDA_ERROR_INVALID_CONTEXT`, with any arguments. This is so with NVIDIA's driver 580, and here.
 
 use std::ffi::c_void;
 
@@ -22,7 +22,7 @@ fn refused() -> Result {
     Err(CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// A handle that is none is refused first.
+/// Refuses, with a check for an invalid handle first.
 fn refused_of<T>(handle: *mut T) -> Result {
     if handle.is_null() {
         return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -30,11 +30,11 @@ fn refused_of<T>(handle: *mut T) -> Result {
     refused()
 }
 
-/// The flags that a context can be made with.
+/// The valid flags of a new context.
 const FLAGS: u32 = 0xff;
 
 cuda! {
-    /// `cuCtxCreate` as in CUDA before 3.2: a 64-bit process has no memory in that form.
+    /// `cuCtxCreate` as in CUDA before 3.2. A 64-bit process has no memory in that form.
     fn cuCtxCreate(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) {
         client()?;
         pctx.required()?;
@@ -42,7 +42,7 @@ cuda! {
         Err(if flags & !FLAGS == 0 { CUDA_ERROR_OUT_OF_MEMORY } else { CUDA_ERROR_INVALID_VALUE })
     }
 
-    /// `cuDeviceTotalMem` as in CUDA before 3.2: as many bytes as the type holds.
+    /// `cuDeviceTotalMem` as in CUDA before 3.2, limited to the range of the type.
     fn cuDeviceTotalMem(bytes: OutPtr<u32>, dev: CUdevice) {
         client()?;
         bytes.required()?;

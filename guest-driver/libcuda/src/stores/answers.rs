@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Answers of the host that hold until something changes them, kept with the object that they are about.
+//! Cached answers of the host that hold until they are changed, stored with their object.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gpgpu_client::{Connection, ffi::Result};
 use gpgpu_locks::{Mutex, MutexGuard};
 
-/// Up to 32 answers about one object. Reading one takes no lock.
+/// Up to 32 cached answers about one object. Reading one takes no lock.
 #[derive(Debug)]
 pub struct Answers<const N: usize> {
-    /// A bit for each answer that is known.
+    /// A bit for each cached answer.
     known: AtomicU32,
     values: [AtomicU64; N],
-    /// The number of changes: an answer that was asked for before a change is not kept after it.
+    /// The number of changes. An answer that was requested before a change is not cached after it.
     changes: Mutex<u64>,
 }
 
@@ -32,7 +32,7 @@ impl<const N: usize> Answers<N> {
         self.changes.lock()
     }
 
-    /// The answer, if it is known.
+    /// The answer, if it is cached.
     #[inline]
     pub fn get(&self, which: usize) -> Option<u64> {
         let known = self.known.load(Ordering::Acquire) & bit(which) != 0;
@@ -43,7 +43,7 @@ impl<const N: usize> Answers<N> {
         })
     }
 
-    /// The answer, asked of the host unless it is known. Errors are not kept: the next time they are asked for again.
+    /// The answer, from the host unless it is cached. Errors are not cached.
     pub fn ask(&self, which: usize, host: impl FnOnce() -> Result<u64>) -> Result<u64> {
         if let Some(value) = self.get(which) {
             return Ok(value);
@@ -57,14 +57,14 @@ impl<const N: usize> Answers<N> {
         Ok(value)
     }
 
-    /// Notes an answer that came along with the object.
+    /// Caches an answer that came with the object.
     pub fn note(&self, which: usize, value: u64) {
         let _now = self.changes();
         self.store(which, value);
     }
 
-    /// Has `host` change something: the outdated answers (a bit for each) are forgotten, whatever the result, and
-    /// queries made meanwhile are not cached.
+    /// Calls `host` to make a change: the outdated answers (a bit for each) are dropped, whatever the result, and
+    /// queries made in the meantime are not cached.
     pub fn change<T>(&self, untrue: u32, host: impl FnOnce() -> T) -> T {
         let mut now = self.changes();
         *now += 1;
@@ -72,7 +72,7 @@ impl<const N: usize> Answers<N> {
         host()
     }
 
-    /// As [`Answers::change`], for a change of answer `which` to `value` if it succeeds.
+    /// As [`Answers::change`], for a change of answer `which` to `value`, which is cached if the change succeeds.
     pub fn set(
         &self,
         which: usize,
@@ -97,12 +97,12 @@ impl<const N: usize> Answers<N> {
         }
     }
 
-    /// Forgets everything.
+    /// Drops all answers.
     pub fn forget(&self) {
         self.change(u32::MAX, || ());
     }
 
-    /// Only with the lock held.
+    /// Stores an answer. The lock must be held.
     fn store(&self, which: usize, value: u64) {
         if let Some(to) = self.values.get(which) {
             to.store(value, Ordering::Release);
@@ -117,7 +117,8 @@ pub const fn bit(which: usize) -> u32 {
     if which < 32 { 1 << which } else { 0 }
 }
 
-/// The answer where it may be given without the host: once the GPU's state is corrupted, the host alone may answer.
+/// The cached answer, if it may be returned without the host: once the GPU's state is corrupted, only the host may
+/// answer.
 #[inline]
 pub fn local<T>(connection: &Connection, known: impl FnOnce() -> Option<T>) -> Option<T> {
     if connection.is_corrupted() {

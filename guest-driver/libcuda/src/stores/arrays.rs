@@ -14,7 +14,7 @@ pub struct ArrayData {
     pub form: ArrayForm,
     /// The id of its context.
     pub context: u64,
-    /// The id of the object that it is a level or a plane of, or 0.
+    /// The id of the object of which it is a level or a plane, or 0.
     pub parent: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct MipmappedData {
 pub struct TextureData {
     /// Its resource.
     pub resource: CUDA_RESOURCE_DESC,
-    /// How.
+    /// The way in which it is read.
     pub texture: CUDA_TEXTURE_DESC,
     /// Its view; all zero without one.
     pub view: CUDA_RESOURCE_VIEW_DESC,
@@ -49,7 +49,7 @@ pub struct Table {
     pub mipmapped: HashMap<u64, MipmappedData>,
     /// Levels and planes, by their owner and their number.
     pub parts: HashMap<(u64, u32), u64>,
-    /// Texture objects, by context and value: each context counts anew.
+    /// Texture objects, by context and value: each context numbers them separately.
     pub textures: HashMap<(u64, u64), TextureData>,
     /// Surface objects, in the same way.
     pub surfaces: HashMap<(u64, u64), CUDA_RESOURCE_DESC>,
@@ -77,7 +77,7 @@ impl Arrays {
         found.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// An array or mipmapped array has ended, with its parts.
+    /// Handles the end of an array or mipmapped array, with its parts.
     pub fn remove(&self, id: u64) {
         let mut table = self.table();
         table
@@ -87,7 +87,7 @@ impl Arrays {
         table.parts.retain(|(of, _), _| *of != id);
     }
 
-    /// A context has ended, with all in it.
+    /// Handles the end of a context, with everything in it.
     pub fn remove_context(&self, context: u64) {
         let mut all = self.table();
         let table = &mut *all;
@@ -100,7 +100,7 @@ impl Arrays {
     }
 }
 
-/// Bytes of a channel of a format, where an element is channels side by side.
+/// The size of a channel of a format in bytes, for formats whose elements are channels side by side.
 fn channel(format: CUarray_format) -> Option<usize> {
     Some(match format {
         CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
@@ -111,12 +111,12 @@ fn channel(format: CUarray_format) -> Option<usize> {
 }
 
 impl ArrayData {
-    /// Bytes of an element; `None` for an array of blocks or planes.
+    /// The size of an element in bytes; `None` for an array of blocks or planes.
     pub fn element(&self) -> Option<usize> {
         Some(channel(self.form.format)? * self.form.channels as usize)
     }
 
-    /// Whether a box lies in the array, by its first byte, row and slice, and its sizes; the host judges arrays of
+    /// Whether a box lies in the array, by its first byte, row and slice, and its sizes. The host checks arrays of
     /// blocks and planes.
     pub fn holds(&self, at: [usize; 3], size: [usize; 3]) -> bool {
         let form = &self.form;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The blocks of a pool of host memory: parts of chunks that were pinned whole.
+//! The blocks of a pool of host memory: parts of chunks that were pinned as a whole.
 //!
-//! A block that was freed in a stream's order can be used again at once by that stream, whose later work follows the
-//! free. All others wait until the mark behind the free is over.
+//! A block that was freed in stream order can be reused at once by that stream, whose later work follows the free. All
+//! other work waits until the mark behind the free is complete.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Blocks begin at multiples of this, in bytes, as in NVIDIA's driver.
+/// The alignment of blocks in bytes, as in NVIDIA's driver.
 pub const GRAIN: u64 = 512;
-/// The smallest chunk and the largest that holds more than one large block, in bytes. Chunks grow with their pool, so
-/// that a pool of small blocks takes little and one of many is seldom extended.
+/// The size of the smallest chunk, and of the largest with more than one large block, in bytes. Chunks grow with their
+/// pool, so that a pool of small blocks takes little memory and one of many blocks is seldom extended.
 const SMALLEST: u64 = 2 << 20;
 const LARGEST: u64 = 32 << 20;
 
-/// The chunks of a pool. A mark `M` follows a free in its stream.
+/// The chunks of a pool. `M` is the type of marks, which follow frees in their streams.
 #[derive(Debug)]
 pub struct Blocks<M> {
     chunks: BTreeMap<u64, Chunk<M>>,
-    /// The bytes of all blocks in use, as the program asked for them.
+    /// The total size of the blocks in use, as requested by the program.
     pub used: u64,
-    /// The most of them at a time.
+    /// The maximum of that value.
     pub most_used: u64,
-    /// The most bytes of chunks at a time.
+    /// The maximum total size of chunks.
     pub most_reserved: u64,
 }
 
@@ -29,10 +29,10 @@ pub struct Blocks<M> {
 #[derive(Debug)]
 struct Chunk<M> {
     bytes: u64,
-    /// The device's address of its first byte.
+    /// The device address of its first byte.
     device: u64,
     context: u64,
-    /// Its context has ended: what is in use stays, and nothing is added.
+    /// Whether its context has ended: blocks in use remain, and none is added.
     is_orphan: bool,
     /// The whole chunk, by the addresses of its parts.
     parts: BTreeMap<u64, Part<M>>,
@@ -47,7 +47,7 @@ struct Part<M> {
 #[derive(Debug)]
 enum State<M> {
     Idle,
-    /// So many bytes were asked for.
+    /// In use, with the requested size.
     Used(u64),
     Freed {
         stream: u64,
@@ -66,17 +66,17 @@ pub struct Block {
     pub context: u64,
 }
 
-/// A free: in the order of a stream that has a mark behind it, or of memory that nothing uses any more.
+/// A free: in the order of a stream, with a mark behind it, or of memory that is no longer in use.
 pub type Order<M> = Option<(u64, Arc<M>)>;
 
-/// A chunk that a pool has no use for.
+/// A chunk that a pool no longer needs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unused {
     /// Its first address.
     pub start: u64,
-    /// Bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Its context has ended.
+    /// Whether its context has ended.
     pub is_orphan: bool,
 }
 
@@ -96,7 +96,7 @@ impl<M> Part<M> {
         matches!(self.state, State::Idle)
     }
 
-    /// Whether work that a stream is given now comes after the last use.
+    /// Whether later work of a stream comes after the last use.
     fn is_free_for(&self, stream: u64) -> bool {
         matches!(self.state, State::Freed { stream: of, .. } if of == stream)
     }
@@ -107,7 +107,7 @@ impl<M> Chunk<M> {
         self.parts.values().all(Part::is_idle)
     }
 
-    /// Joins idle parts that lie side by side.
+    /// Joins adjoining idle parts.
     fn join(&mut self) {
         let mut joined: BTreeMap<u64, Part<M>> = BTreeMap::new();
         for (start, part) in std::mem::take(&mut self.parts) {
@@ -125,7 +125,7 @@ impl<M> Chunk<M> {
 }
 
 impl<M> Blocks<M> {
-    /// The bytes of all chunks.
+    /// The total size of all chunks.
     pub fn reserved(&self) -> u64 {
         self.chunks.values().map(|chunk| chunk.bytes).sum()
     }
@@ -135,8 +135,8 @@ impl<M> Blocks<M> {
         self.chunks.is_empty()
     }
 
-    /// The bytes of the chunk to pin for a block of so many bytes, where all chunks may have `most`, or any number of
-    /// bytes if that is 0; `None` if it would be too large. A limit is one of whole chunks, as in NVIDIA's driver.
+    /// The size of the chunk to pin for a block of `bytes` bytes, if all chunks together may have `most` bytes, or any
+    /// number if that is 0; `None` if it would be too large. A limit applies to whole chunks, as in NVIDIA's driver.
     pub fn next_chunk(&self, bytes: u64, most: u64) -> Option<u64> {
         let needed = bytes.checked_next_multiple_of(SMALLEST)?;
         let reserved = self.reserved();
@@ -165,7 +165,7 @@ impl<M> Blocks<M> {
         self.most_reserved = self.most_reserved.max(self.reserved());
     }
 
-    /// The part for a block of so many bytes: of those that are wanted and long enough, the shortest. Returns the first
+    /// The part for a block of `bytes` bytes: the smallest one that is wanted and large enough. Returns the first
     /// addresses of its chunk and of itself.
     fn fitting(&self, bytes: u64, is_wanted: impl Fn(&Part<M>) -> bool) -> Option<(u64, u64)> {
         let length = bytes.checked_next_multiple_of(GRAIN)?;
@@ -176,7 +176,7 @@ impl<M> Blocks<M> {
         best.map(|(first, (start, _))| (first, *start))
     }
 
-    /// Uses the beginning of a part.
+    /// Uses the start of a part.
     fn cut(&mut self, (first, start): (u64, u64), bytes: u64) -> Option<Block> {
         let length = bytes.checked_next_multiple_of(GRAIN)?;
         let chunk = self.chunks.get_mut(&first)?;
@@ -197,7 +197,7 @@ impl<M> Blocks<M> {
         })
     }
 
-    /// Takes a block for a stream: of memory that the stream has freed, or else of idle memory.
+    /// Takes a block for a stream: from memory that the stream has freed, or otherwise from idle memory.
     pub fn take(&mut self, bytes: u64, stream: u64) -> Option<Block> {
         let freed = self.fitting(bytes, |part| part.is_free_for(stream));
         let at = freed.or_else(|| self.fitting(bytes, Part::is_idle))?;
@@ -248,7 +248,7 @@ impl<M> Blocks<M> {
         true
     }
 
-    /// The marks that freed blocks wait for, each once.
+    /// The marks for which freed blocks wait, each once.
     pub fn marks(&self) -> Vec<Arc<M>> {
         let mut marks: Vec<Arc<M>> = Vec::new();
         let parts = self.chunks.values().flat_map(|chunk| chunk.parts.values());
@@ -262,7 +262,7 @@ impl<M> Blocks<M> {
         marks
     }
 
-    /// These marks are over: their blocks are idle.
+    /// Makes the blocks idle whose marks are complete.
     pub fn settle(&mut self, over: &[Arc<M>]) {
         for chunk in self.chunks.values_mut() {
             for part in chunk.parts.values_mut() {
@@ -276,7 +276,7 @@ impl<M> Blocks<M> {
         }
     }
 
-    /// Takes idle chunks out until no more than `most` bytes are left, and those whose context has ended.
+    /// Removes idle chunks until at most `most` bytes are left, and those whose context has ended.
     pub fn shed(&mut self, most: u64) -> Vec<Unused> {
         let mut reserved = self.reserved();
         let unused = self.chunks.extract_if(.., |_, chunk| {
@@ -293,7 +293,7 @@ impl<M> Blocks<M> {
             .collect()
     }
 
-    /// A context has ended: its chunks take no more blocks.
+    /// Handles the end of a context: its chunks get no more blocks.
     pub fn forget_context(&mut self, context: u64) {
         let chunks = self.chunks.values_mut();
         for chunk in chunks.filter(|chunk| chunk.context == context) {
@@ -393,7 +393,7 @@ mod tests {
         blocks.forget_context(1);
         assert_eq!(blocks.take(100, 7), None);
         assert!(blocks.take_behind(100).is_none());
-        // Another context's work may use them.
+        // Work of another context may use them.
         let marks = blocks.marks();
         assert_eq!(marks.len(), 1);
         blocks.settle(&marks);

@@ -7,7 +7,7 @@ use gpgpu_protocol::cuda::*;
 
 use super::{answers::Answers, launches::Limits};
 
-/// The answers of a context, by number.
+/// The numbers of a context's cached answers.
 pub mod answer {
     /// `cuCtxGetFlags`.
     pub const FLAGS: usize = 0;
@@ -38,12 +38,12 @@ pub struct ContextData {
     pub device: CUdevice,
     /// Whether it is the device's primary context.
     pub primary: bool,
-    /// The id of the primary context that it is a part of, if it is a green context.
+    /// For a green context, the id of its primary context.
     pub home: Option<u64>,
-    /// The number of calls of `cuCtxAttach`, less those of `cuCtxDetach`.
+    /// The number of calls of `cuCtxAttach`, minus those of `cuCtxDetach`.
     pub attached: AtomicU32,
     /// The permitted properties of its launches.
     pub limits: Limits,
-    /// The host's answers about it, by the numbers of [`answer`].
+    /// The host's answers about it, by the numbers in [`answer`].
     pub answers: Answers<{ answer::COUNT }>,
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory that the program freed and may soon want again: small allocations are made and freed without leaving
-//! the process.
+//! Device memory that the program has freed and may allocate again soon, so that small allocations are made and freed
+//! within the process.
 //!
-//! Kept memory is freed for the program: no call takes its address any more. Like the driver's own, which keeps small
-//! allocations in blocks of 2 MiB, it stays reachable for kernels until it is returned.
+//! Kept memory is free for the program: no call accepts its address any more. Like in the driver itself, which keeps
+//! small allocations in blocks of 2 MiB, kernels can access it until it is returned.
 //!
-//! Memory that was freed in a stream's order is kept for that stream alone: its next use by the stream comes after the
-//! free. The host learns of the free when the memory is returned: later in the stream's order, or at once if the stream
-//! is idle.
+//! Memory that was freed in stream order is kept only for that stream, whose next use of it comes after the free. The
+//! host gets the free when the memory is returned: later in stream order, or immediately if the stream is idle.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,17 +22,17 @@ use gpgpu_protocol::{
 
 use super::pointers::{Origin, Range};
 
-/// The largest allocation that is kept: beyond the driver's own blocks, freed memory is gone at once.
+/// The largest allocation that is kept. Larger ones exceed the driver's own blocks, and are returned immediately.
 const LARGEST: usize = 1 << 20;
-/// The most that is kept, in bytes.
+/// The maximum amount of kept memory in bytes.
 const MOST: usize = 64 << 20;
-/// The most of that, in bytes, that was freed in the order of streams. The host counts it as used, and a program sees
-/// its pool's marks.
+/// The maximum part of that, in bytes, that was freed in stream order. The host counts it as used, and a program can
+/// observe this in its pool's attributes.
 const MOST_ORDERED: usize = 16 << 20;
-/// Allocations are as long as the next multiple of this, which is also how CUDA aligns them.
+/// Allocations are rounded up to this, which is also CUDA's alignment.
 const GRAIN: usize = 512;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Freed {
     count: AtomicUsize,
@@ -42,12 +41,12 @@ pub struct Freed {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Addresses, by whose they are and by length.
+    /// Addresses, by home and by length.
     by_length: HashMap<(Home, usize), Vec<u64>>,
-    /// Lengths and whose they are, by address.
+    /// Lengths and homes, by address.
     blocks: BTreeMap<u64, (usize, Home)>,
     bytes: usize,
-    /// The part of `bytes` that was freed in the order of streams.
+    /// The part of `bytes` that was freed in stream order.
     ordered: usize,
 }
 
@@ -60,7 +59,7 @@ impl Kept {
         self.ordered += home.ordered(length);
     }
 
-    /// A block is no longer among the addresses.
+    /// Updates the sums after a block was removed from the addresses.
     fn removed(&mut self, home: Home, address: u64, length: usize) {
         self.blocks.remove(&address);
         self.bytes -= length;
@@ -88,12 +87,12 @@ impl Kept {
     }
 }
 
-/// The owners that may keep memory again.
+/// The owner that may reuse kept memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Home {
-    /// The context that the memory is of.
+    /// The context of the memory.
     pub context: u64,
-    /// The stream that it was freed in, if it was freed in one's order.
+    /// The stream in whose order it was freed, if any.
     pub order: Option<Place>,
 }
 
@@ -105,15 +104,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// The home of a stream and a pool, by their ids. The legacy default stream has none: a free in it waits for other
-    /// streams, and they wait for the free, so the host has to know of it.
+    /// The place of a stream and a pool, by their ids. The legacy default stream has none: a free in it waits for other
+    /// streams, and they wait for the free, so the host has to get it.
     pub fn of(stream: u64, pool: u64) -> Option<Self> {
         (stream > CU_STREAM_PER_THREAD as u64).then_some(Self { stream, pool })
     }
 }
 
 impl Home {
-    /// The home of memory that `cuMemAlloc` gives in a context.
+    /// The home of memory of `cuMemAlloc` in a context.
     pub fn of_context(context: u64) -> Self {
         Self {
             context,
@@ -121,13 +120,13 @@ impl Home {
         }
     }
 
-    /// The number of bytes of `length` that were freed in a stream's order: all or none.
+    /// The part of `length` that counts as freed in stream order: all or none.
     fn ordered(&self, length: usize) -> usize {
         if self.order.is_some() { length } else { 0 }
     }
 }
 
-/// The length that is asked of the host for `bytes` bytes.
+/// The length that is requested from the host for `bytes` bytes.
 pub fn length_for(bytes: usize) -> usize {
     if (1..=LARGEST).contains(&bytes) {
         bytes.next_multiple_of(GRAIN)
@@ -153,7 +152,7 @@ impl Freed {
         Some(address)
     }
 
-    /// Keeps memory that the program frees; `false` if it is too much.
+    /// Keeps memory that the program frees; `false` if there would be too much.
     fn keep(&self, home: Home, address: u64, length: usize) -> bool {
         let mut kept = self.kept();
         let ordered = kept.ordered + home.ordered(length);
@@ -165,7 +164,7 @@ impl Freed {
         true
     }
 
-    /// Whether an address is in memory that the program freed.
+    /// Whether an address is in memory that the program has freed.
     #[inline]
     pub fn holds(&self, address: u64) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -187,17 +186,17 @@ impl Freed {
         taken
     }
 
-    /// A context is gone, and its memory with it.
+    /// Handles the end of a context, with its memory.
     pub fn forget_context(&self, context: u64) {
         self.extract(|home| home.context == context);
     }
 
-    /// Frees memory for the program, once nothing of its context uses it any more, and keeps it if that makes sense;
-    /// `false` if the host is to wait for that. A memory pool's goes back to its pool.
+    /// Frees memory for the program, once no work of its context uses it any more, and keeps it if that pays; `false`
+    /// if the host has to wait for the work. Memory of a pool goes back to its pool.
     ///
     /// # Errors
     ///
-    /// The result of the context's earlier work: as natively, memory is freed when it is no longer in use.
+    /// The error of the context's earlier work: as natively, memory is freed when it is no longer in use.
     pub fn free(&self, connection: &Connection, range: &Range) -> Result<bool> {
         let (context, address, bytes) = (range.context, range.start, range.bytes as usize);
         if connection.ring().is_none() || context != thread::current_context() {
@@ -217,7 +216,7 @@ impl Freed {
         Ok(true)
     }
 
-    /// Keeps memory of a pool that the program frees in a stream's order; `false` if the host is to hear of it now.
+    /// Keeps memory of a pool that the program frees in stream order; `false` if the host has to get the free now.
     pub fn free_in_order(&self, connection: &Connection, range: &Range, place: Place) -> bool {
         let home = Home {
             context: range.context,
@@ -228,21 +227,20 @@ impl Freed {
             && self.keep(home, range.start, range.bytes as usize)
     }
 
-    /// The program uses an address that it may have freed: the host's answer must be true. `true` if memory was
-    /// returned in a stream's order.
+    /// Handles the use of an address that the program may have freed, for which the host's answer must be right. `true`
+    /// if memory was returned in stream order.
     #[inline]
     pub fn disown(&self, connection: &Connection, address: u64) -> bool {
         self.holds(address) && self.give_back(connection)
     }
 
-    /// Gives back everything that was kept, where the program would notice it. `true` if some of it in a stream's
-    /// order.
+    /// Returns all kept memory, before a call whose result would show it. `true` if some was returned in stream order.
     pub fn give_back(&self, connection: &Connection) -> bool {
         let is_idle = |hStream| match connection.call(&request::cuStreamQuery { hStream }) {
             Ok(_) => true,
             Err(CUDA_ERROR_NOT_READY) => false,
             Err(code) => {
-                // An earlier call's, which the program is to hear of.
+                // The error of an earlier call, which the program has to get.
                 connection.defer(code);
                 false
             }
@@ -257,8 +255,8 @@ impl Freed {
     }
 }
 
-/// Returns blocks. Those of streams that are `idle` are free at once; the others when their stream reaches the free.
-/// `true` if there are such.
+/// Returns blocks. Those of streams that are `idle` are free immediately, the others when their stream reaches the
+/// free. `true` if there are such.
 fn give_back(
     connection: &Connection,
     blocks: Vec<(u64, Home)>,
@@ -267,7 +265,7 @@ fn give_back(
     let mut any_ordered = false;
     let mut idle = HashMap::new();
     for (dptr, home) in blocks {
-        // Blocks that the context's end has freed already are no loss.
+        // Blocks that the end of the context has already freed need no action.
         let stream = home.order.map(|place| place.stream);
         let busy = stream.filter(|of| !*idle.entry(*of).or_insert_with(|| is_idle(*of)));
         match busy {

@@ -26,33 +26,33 @@ use super::{
 /// The number of attributes.
 pub const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
 
-/// Each attribute's value, and behind these the value that the program set last.
+/// Each attribute's value, followed by the values that the program set last.
 type Attributes = Answers<{ 2 * ATTRIBUTES }>;
 
 /// The process's state of a function, or of a kernel of a library.
 #[derive(Debug)]
 pub struct FunctionData {
-    /// The name, as CUDA gives it out: it stays where it is for as long as the module lives.
+    /// The name that CUDA returns. Its address does not change while the module exists.
     pub name: CString,
-    /// The context, or 0 for a kernel, which is in all.
+    /// The context, or 0 for a kernel, which exists in all.
     pub context: u64,
-    /// The module or library that it comes from.
+    /// The module or library from which it comes.
     pub parent: u64,
     /// The place of each parameter.
     pub params: Box<[ParamInfo]>,
-    /// The same, as graphs have it: offsets and bytes.
+    /// The same for graphs: offsets and sizes.
     pub layout: Arc<[(usize, usize)]>,
-    /// The bytes of all parameters together.
+    /// The total size of the parameters in bytes.
     pub param_bytes: usize,
-    /// The kernel that it is in its context, if it is one.
+    /// The kernel of which this is the function in one context, if it is one.
     base: Option<Arc<FunctionData>>,
-    /// The number of times that an attribute was set, and the base's number when the attributes were asked for.
+    /// The number of times that an attribute was set, and the base's number when the attributes were queried.
     sets: AtomicU64,
     base_sets: AtomicU64,
-    /// Of a kernel, by device; of a function, one.
+    /// For a kernel, by device; for a function, one entry.
     attributes: Box<[Attributes]>,
     loaded: AtomicBool,
-    /// Whether it may print: 0 if that was not asked yet, or else one of [`SILENT`] and [`PRINTS`].
+    /// Whether it may print: 0 if that was not queried yet, otherwise [`SILENT`] or [`PRINTS`].
     printing: AtomicU8,
     /// The occupancy of a multiprocessor.
     pub occupancy: Occupancy,
@@ -62,7 +62,7 @@ pub struct FunctionData {
     pub older: Kept,
 }
 
-/// It prints nothing.
+/// It does not print.
 const SILENT: u8 = 1;
 /// It may print.
 const PRINTS: u8 = 2;
@@ -107,7 +107,7 @@ impl FunctionData {
     ///
     /// # Errors
     ///
-    /// The code of asking for parameters that did not come along.
+    /// The error of the query for parameters that did not come with the answer.
     pub fn new(
         connection: &Connection,
         id: u64,
@@ -123,7 +123,7 @@ impl FunctionData {
         Ok(Arc::new(function))
     }
 
-    /// A kernel of a library as the host described it, for one of so many devices.
+    /// A kernel of a library as the host described it, for this many devices.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl FunctionData {
         self.sets.load(Ordering::Acquire)
     }
 
-    /// The attributes on a device. Later settings of the kernel hold for its functions too.
+    /// The attributes on a device. Later settings of the kernel apply to its functions too.
     #[inline]
     fn attributes(&self, device: CUdevice) -> Option<&Attributes> {
         if let Some(base) = &self.base {
@@ -187,14 +187,14 @@ impl FunctionData {
         self.attributes.get(place)
     }
 
-    /// An attribute on a device, if it is known.
+    /// An attribute on a device, if it is cached.
     #[inline]
     pub fn known(&self, device: CUdevice, attribute: CUfunction_attribute) -> Option<i32> {
         let value = self.attributes(device)?.get(attribute as usize)?;
         Some(value as u32 as i32)
     }
 
-    /// An attribute on a device, asked of the host unless it is known; `id` is the function's own.
+    /// An attribute on a device, from the host unless it is cached; `id` is the function's own.
     pub fn attribute(
         &self,
         connection: &Connection,
@@ -211,7 +211,7 @@ impl FunctionData {
             )
         };
         match self.attributes(device) {
-            // Behind the attributes are no attributes.
+            // The values after the attributes are not attributes.
             Some(answers) if !connection.is_corrupted() && (attribute as usize) < ATTRIBUTES => {
                 answers
                     .ask(attribute as usize, || host().map(word))
@@ -221,7 +221,7 @@ impl FunctionData {
         }
     }
 
-    /// Sets an attribute on a device, unless the program set it to this value before.
+    /// Sets an attribute on a device, unless the program has set it to this value before.
     pub fn set_attribute(
         &self,
         connection: &Connection,
@@ -238,7 +238,7 @@ impl FunctionData {
         if !connection.is_corrupted() && answers.get(set) == Some(word(value)) {
             return Ok(());
         }
-        // These two concern only themselves, and then have the value that was set.
+        // These two affect no others, and then have the value that was set.
         let plain = [
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
             CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
@@ -253,13 +253,13 @@ impl FunctionData {
         result
     }
 
-    /// The attributes may have changed in a way of which the process knows nothing.
+    /// Drops the cached attributes, which may have changed without this process's knowledge.
     pub fn forget_attributes(&self) {
         self.attributes.iter().for_each(Answers::forget);
         self.sets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether it, whose id this is, may print, as the host says; asked at its first launch.
+    /// Whether the function with this id may print, according to the host, which is asked at its first launch.
     #[inline]
     pub fn may_print(&self, connection: &Connection, id: u64) -> Result<bool> {
         match self.printing.load(Ordering::Relaxed) {
@@ -273,18 +273,18 @@ impl FunctionData {
         }
     }
 
-    /// Whether the host has said that it is loaded: a loaded function stays loaded.
+    /// Whether the host has reported that it is loaded. A loaded function stays loaded.
     pub fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Relaxed)
     }
 
-    /// Notes that the host has said so.
+    /// Records that the host has reported so.
     pub fn note_loaded(&self) {
         self.loaded.store(true, Ordering::Relaxed);
     }
 }
 
-/// All parameters of a new function: those that came along, or asked for if there are more.
+/// All parameters of a new function: those in the answer, or queried if there are more.
 fn all_params(connection: &Connection, func: u64, info: FunctionInfo) -> Result<Box<[ParamInfo]>> {
     if !info.has_more {
         return Ok(info.params.into_vec().into());
@@ -293,7 +293,7 @@ fn all_params(connection: &Connection, func: u64, info: FunctionInfo) -> Result<
     Ok(connection.call(&request)?.params.into())
 }
 
-/// Asks the host for an attribute: of a function, or of a kernel on a device.
+/// Queries an attribute from the host: of a function, or of a kernel on a device.
 fn ask_attribute(
     connection: &Connection,
     id: u64,
@@ -325,7 +325,7 @@ fn ask_attribute(
 
 #[cfg(test)]
 impl FunctionData {
-    /// A function of which only the parameters matter.
+    /// A function for tests, with only parameters.
     pub fn with_params(params: Vec<ParamInfo>) -> Self {
         Self::make(CString::default(), (1, 0), params.into(), 1, None)
     }

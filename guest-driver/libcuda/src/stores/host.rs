@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pinned host memory: the program's allocations, and its own pages that it registered.
+//! Pinned host memory: allocations, and pages of the program that it registered.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,7 @@ use gpgpu_client::transport::{Failure, Pinned, Transport};
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::layout::PAGE_BYTES;
 
-/// The pages that are pinned, by their first address: CUDA lets two registrations share a page, but a page is
-/// pinned once.
+/// The pinned pages, by their first address. In CUDA two registrations may share a page, but a page is pinned once.
 #[derive(Debug, Default)]
 pub struct Host {
     pages: Mutex<BTreeMap<u64, Pages>>,
@@ -20,7 +19,7 @@ struct Pages {
     users: usize,
 }
 
-/// The whole pages that hold a range.
+/// The whole pages that contain a range.
 fn pages_of(start: u64, bytes: u64) -> std::ops::Range<u64> {
     start & !(PAGE_BYTES - 1)..(start + bytes).next_multiple_of(PAGE_BYTES)
 }
@@ -30,13 +29,13 @@ impl Host {
         self.pages.lock()
     }
 
-    /// Notes pages that were allocated.
+    /// Records pages that were allocated.
     pub fn insert(&self, pinned: Pinned) {
         self.pages()
             .insert(pinned.address, Pages { pinned, users: 1 });
     }
 
-    /// Pins the pages of a range that are not pinned yet, and uses them all.
+    /// Pins the pages of a range that are not pinned yet, and adds a use to all of them.
     pub fn pin(
         &self,
         transport: &dyn Transport,
@@ -84,7 +83,7 @@ impl Host {
         Ok(())
     }
 
-    /// Ends one use of the pages of a range; those without another are let go.
+    /// Ends one use of the pages of a range, and unpins pages without another use.
     pub fn unpin(&self, transport: &dyn Transport, start: u64, bytes: u64) {
         let range = pages_of(start, bytes);
         let mut pages = self.pages();

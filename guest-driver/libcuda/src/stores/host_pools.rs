@@ -14,16 +14,16 @@ use gpgpu_protocol::cuda::*;
 
 use super::blocks::{Blocks, Unused};
 
-/// The memory that a pool is of.
+/// The place of a pool's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Of the host.
+    /// Anywhere on the host.
     Host,
-    /// Of a NUMA node of the host.
+    /// A NUMA node of the host.
     Node(i32),
 }
 
-/// An event of this library's own, and its context.
+/// An event of this library itself, and its context.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEvent {
     /// The event's id.
@@ -32,11 +32,11 @@ pub struct OwnEvent {
     pub context: u64,
 }
 
-/// Events that are behind nothing just now. No event is ended but by its context: an end could fail for a reason that
-/// the program would hear of.
+/// Events that are not in use. No event is destroyed except by its context, because a destruction could return an error
+/// of the program's work.
 type Spare = Arc<Mutex<Vec<OwnEvent>>>;
 
-/// An event behind a free. It is spare again afterwards.
+/// An event behind a free. It can be reused afterwards.
 #[derive(Debug)]
 pub struct Mark {
     /// The event.
@@ -54,18 +54,18 @@ impl Drop for Mark {
 pub struct HostPool {
     /// Its memory.
     pub place: Place,
-    /// The place has it as its own: it cannot be destroyed.
+    /// Whether it is the default pool of its place, which cannot be destroyed.
     pub is_own: bool,
-    /// The program has destroyed it: only memory in use keeps it.
+    /// Whether the program has destroyed it: only memory in use keeps it.
     pub is_destroyed: bool,
-    /// The most bytes of it; 0 for no limit.
+    /// The maximum size in bytes; 0 for no limit.
     pub most: u64,
-    /// The three ways to reuse memory. Only the last has an effect: a stream may wait for others when the pool cannot
+    /// The three ways to reuse memory. Only the last has an effect: a stream may wait for others if the pool cannot
     /// grow.
     pub reuse: [bool; 3],
-    /// The bytes that it keeps when the program waits for the GPU.
+    /// The number of bytes that it keeps when the program waits for the GPU.
     pub threshold: u64,
-    /// The access of devices. The host's cannot be taken away.
+    /// The access of devices. The host's cannot be withdrawn.
     pub access: HashMap<CUdevice, CUmemAccess_flags>,
     /// Its memory.
     pub blocks: Blocks<Mark>,
@@ -86,7 +86,7 @@ impl HostPool {
         }
     }
 
-    /// Takes the chunks out that it does not keep.
+    /// Removes the chunks that it does not keep.
     pub fn shed(&mut self) -> Vec<Unused> {
         self.blocks
             .shed(if self.is_destroyed { 0 } else { self.threshold })
@@ -98,9 +98,9 @@ impl HostPool {
 pub struct HostPools {
     table: Mutex<Table>,
     spare: Spare,
-    /// Whether there ever was one.
+    /// Whether there ever was a pool.
     any: AtomicBool,
-    /// Whether memory was freed since the program last waited for the GPU, or was not yet idle then.
+    /// Whether memory was freed since the program last waited for the GPU, or was not idle at that time.
     pub any_freed: AtomicBool,
 }
 
@@ -109,14 +109,14 @@ pub struct HostPools {
 pub struct Table {
     /// All pools, by their ids.
     pub pools: HashMap<u64, HostPool>,
-    /// The pools that places have from the start.
+    /// The default pools of places.
     pub own: HashMap<Place, u64>,
-    /// The pools that the program has given to places.
+    /// The pools that the program has set for places.
     pub current: HashMap<Place, u64>,
 }
 
 impl Table {
-    /// A pool that the program may use.
+    /// A pool that exists for the program.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Table {
 }
 
 impl HostPools {
-    /// The state of pools, under a lock. Nobody waits for the host under it.
+    /// The state of pools, under a lock. No thread waits for the host under it.
     pub fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock()
     }
@@ -145,13 +145,13 @@ impl HostPools {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether an id is one of a pool of the host, or of a destroyed one that has memory.
+    /// Whether an id belongs to a host pool, or to a destroyed one that still has memory.
     #[inline]
     pub fn has(&self, id: u64) -> bool {
         self.any() && self.table().pools.contains_key(&id)
     }
 
-    /// An event of a context: a spare one, or that of `make`.
+    /// An event of a context: an unused one, or one that `make` makes.
     ///
     /// # Errors
     ///
@@ -177,8 +177,7 @@ impl HostPools {
         Ok(Mark { event, spare })
     }
 
-    /// A context has ended, and its events with it: what the program has of it stays its own memory, and gets no more
-    /// blocks.
+    /// Handles the end of a context with its events: the program keeps its memory, but the chunks get no more blocks.
     pub fn forget_context(&self, context: u64) {
         for pool in self.table().pools.values_mut() {
             pool.blocks.forget_context(context);

@@ -6,7 +6,7 @@ use gpgpu_protocol::{api::LaunchConfig, cuda::*};
 
 use super::occupancy::configuration;
 
-/// The most that a launch in a context may have.
+/// The maximum values of a launch in a context.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
     grid: [u32; 3],
@@ -14,7 +14,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a device with these attributes; 0, which no launch keeps, if the host did not report one.
+    /// The limits of a device with these attributes; 0, which no launch respects, if the host did not report one.
     pub fn of(attribute: impl Fn(CUdevice_attribute) -> Option<i32>) -> Self {
         let limits = |attributes: [CUdevice_attribute; 3]| {
             attributes.map(|which| attribute(which).map_or(0, |limit| limit as u32))
@@ -33,7 +33,7 @@ impl Limits {
         }
     }
 
-    /// Whether a launch keeps them.
+    /// Whether a launch respects them.
     #[inline]
     pub fn hold(&self, config: &LaunchConfig) -> bool {
         let within = |extents: [u32; 3], limits: [u32; 3]| {
@@ -47,10 +47,10 @@ impl Limits {
     }
 }
 
-/// The most launch configurations with attributes that a function remembers.
+/// The maximum number of launch configurations with attributes that a function remembers.
 const MOST_ACCEPTED: usize = 16;
 
-/// Launch configurations with attributes that the host has taken for a function. The stream makes no difference.
+/// Launch configurations with attributes that the host has accepted for a function. They do not depend on the stream.
 #[derive(Debug, Default)]
 pub struct Accepted {
     known: Mutex<(u64, Vec<(CUdevice, LaunchConfig)>)>,
@@ -61,7 +61,7 @@ impl Accepted {
         self.known.lock()
     }
 
-    /// Whether the host took such a launch, and would take it again.
+    /// Whether the host has accepted such a launch, and would accept it again.
     pub fn holds(&self, device: CUdevice, config: &LaunchConfig) -> bool {
         let known = self.known();
         known.0 == configuration()
@@ -71,7 +71,7 @@ impl Accepted {
                 .any(|(of, taken)| *of == device && same_shape(taken, config))
     }
 
-    /// Notes one that the host took when things were as `before` says.
+    /// Records a launch that the host has accepted in the configuration `before`.
     pub fn note(&self, device: CUdevice, config: &LaunchConfig, before: u64) {
         let mut known = self.known();
         if before != configuration() {
@@ -133,7 +133,7 @@ mod tests {
     fn pitfall_47_only_the_shape_that_the_host_took_is_taken_again() {
         let accepted = Accepted::default();
         let taken = cooperative();
-        // Other tests may set something meanwhile, which clears the accepted forms.
+        // Other tests may change a setting in the meantime, which clears the accepted forms.
         let before = loop {
             let before = configuration();
             accepted.note(0, &taken, before);

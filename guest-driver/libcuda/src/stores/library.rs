@@ -8,7 +8,7 @@ use gpgpu_locks::Mutex;
 /// The process's state of a library.
 #[derive(Debug, Default)]
 pub struct LibraryData {
-    /// Its kernels that were asked for, by their names.
+    /// The kernels that were looked up, by their names.
     pub kernels: Mutex<HashMap<String, u64>>,
     /// Its modules, by context.
     pub modules: Mutex<HashMap<u64, u64>>,

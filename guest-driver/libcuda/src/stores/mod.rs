@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The process's state: one store for each kind of object, which the [client](crate::client) has.
+//! The process's state: one store for each kind of object, all in the [client](crate::client).
 //!
-//! A store asks the host by the connection alone, and knows nothing of the functions that use it.
+//! A store queries the host only through the connection, and does not know the functions that use it.
 
 pub mod answers;
 pub mod arrays;

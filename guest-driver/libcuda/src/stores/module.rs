@@ -8,16 +8,16 @@ use gpgpu_locks::Mutex;
 /// The process's state of a module.
 #[derive(Debug)]
 pub struct ModuleData {
-    /// The context that it was loaded into.
+    /// The context into which it was loaded.
     pub context: u64,
-    /// The library that it is in one context.
+    /// For a library's module in one context, the library.
     pub library: Option<u64>,
-    /// Its functions that were asked for, by their names.
+    /// The functions that were looked up, by their names.
     pub functions: Mutex<HashMap<String, u64>>,
 }
 
 impl ModuleData {
-    /// A module of a context, of a library or its own.
+    /// A module of a context, possibly of a library.
     pub fn new(context: u64, library: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             context,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The process's state of the objects that it made.
+//! The process's state of the objects that it has made.
 
 use std::{ops::Deref, sync::Arc, thread::LocalKey};
 
@@ -22,11 +22,11 @@ use super::{
 pub struct StreamData {
     /// The id of its context.
     pub context: u64,
-    /// The host's answers about it: [`crate::stream`] has the numbers.
+    /// The host's answers about it; [`crate::stream`] has their numbers.
     pub answers: Answers<3>,
 }
 
-/// An object, by the process's state of it.
+/// The process's state of an object.
 #[derive(Debug, Clone)]
 pub enum Known {
     /// An event.
@@ -49,7 +49,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// A new object of kind `K`, of which the process knows its context alone.
+    /// A new object of kind `K`, of which the process knows only the context.
     pub fn made<K: Object>(context: u64) -> Self {
         if K::KIND == Stream::KIND {
             Self::Stream(Arc::new(StreamData {
@@ -61,14 +61,14 @@ impl Known {
         }
     }
 
-    /// The id of the context that it is in; `None` for objects of all contexts.
+    /// The id of its context; `None` for objects of all contexts.
     pub fn context(&self) -> Option<u64> {
         match self {
             Self::Plain { context } => Some(*context),
             Self::Stream(stream) => Some(stream.context),
             Self::Module(module) => Some(module.context),
             Self::Function(function) => Some(function.context),
-            // Libraries and their kernels are in every context.
+            // Libraries and their kernels exist in every context.
             Self::Context(_) | Self::Library(_) | Self::Kernel(_) => None,
         }
     }
@@ -91,7 +91,7 @@ impl Entry for Known {
     }
 }
 
-/// The table of objects, and their numbers by kind in CUDA's driver API.
+/// The table of objects, and the numbers of their kinds in CUDA's driver API.
 #[derive(Debug, Default)]
 pub struct Objects(Handles<Known>);
 
@@ -110,7 +110,7 @@ impl Objects {
         self.retain(|id, object| id != context && object.context() != Some(context));
     }
 
-    /// Whether a stream lives; the legacy stream always does.
+    /// Whether a stream exists; the legacy stream always does.
     #[inline]
     pub fn knows_stream(&self, id: u64) -> bool {
         Stream::SPECIAL.contains(&id) || object_kind(id) == Stream::KIND && self.contains(id)
@@ -140,7 +140,7 @@ impl Objects {
         }
     }
 
-    /// The device of a context, if it lives.
+    /// The device of a context, if it exists.
     pub fn context_device(&self, id: u64) -> Option<CUdevice> {
         self.look(id, |object| match object {
             Known::Context(context) => Some(context.device),
@@ -149,7 +149,7 @@ impl Objects {
         .flatten()
     }
 
-    /// The state of a context, if it lives.
+    /// The state of a context, if it exists.
     pub fn context(&self, id: u64) -> Option<Arc<ContextData>> {
         match self.get(id) {
             Some(Known::Context(context)) => Some(context),

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The occupancy of a multiprocessor by a function, as the host has answered.
+//! The occupancy of a multiprocessor by a function: cached answers of the host.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
-/// A question about a function.
+/// A query about a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// The number of blocks of a multiprocessor: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
     Blocks {
-        /// Of a block.
+        /// The number of threads of a block.
         threads: i32,
         /// Dynamic shared memory of a block, in bytes.
         shared: usize,
-        /// As CUDA numbers them.
+        /// The flags of CUDA.
         flags: u32,
     },
-    /// The shared memory for each of so many blocks: `cuOccupancyAvailableDynamicSMemPerBlock`.
+    /// The shared memory for each of this many blocks: `cuOccupancyAvailableDynamicSMemPerBlock`.
     Shared {
-        /// On a multiprocessor.
+        /// The number of blocks on a multiprocessor.
         blocks: i32,
-        /// Of a block.
+        /// The number of threads of a block.
         threads: i32,
     },
     /// The grid and block for the most threads: `cuOccupancyMaxPotentialBlockSize`.
     BlockSize {
         /// Dynamic shared memory of a block, in bytes.
         shared: usize,
-        /// The most threads of a block, or 0.
+        /// The maximum number of threads of a block, or 0.
         limit: i32,
-        /// As CUDA numbers them.
+        /// The flags of CUDA.
         flags: u32,
     },
 }
@@ -39,25 +39,26 @@ pub enum Question {
 /// Counts changes that affect the occupancy of any function: attributes, preferences, limits.
 static CONFIGURATION: AtomicU64 = AtomicU64::new(0);
 
-/// A number that is another one after each such change.
+/// A number that differs after each such change.
 #[inline]
 pub fn configuration() -> u64 {
     CONFIGURATION.load(Ordering::Acquire)
 }
 
-/// Has `host` make a change that may affect occupancy.
+/// Calls `host` to make a change that may affect occupancy.
 pub fn reconfigure<T>(host: impl FnOnce() -> T) -> T {
     CONFIGURATION.fetch_add(1, Ordering::AcqRel);
     let result = host();
-    // An answer that was queried meanwhile may be from before.
+    // An answer that was queried in the meantime may be outdated.
     CONFIGURATION.fetch_add(1, Ordering::AcqRel);
     result
 }
 
-/// The most answers about one function: few enough to look through. A newer one takes the oldest one's place.
+/// The maximum number of cached answers for one function: few enough for a linear search. A new one replaces the
+/// oldest.
 const MOST: usize = 64;
 
-/// The answers about one function, by device and question.
+/// The cached answers for one function, by device and query.
 #[derive(Debug, Default)]
 pub struct Occupancy {
     known: Mutex<Answered>,
@@ -75,7 +76,7 @@ impl Occupancy {
         self.known.lock()
     }
 
-    /// The answer to a question about a device, if it is known and still holds.
+    /// The answer to a query about a device, if it is cached and still valid.
     pub fn get(&self, device: CUdevice, question: Question) -> Option<u64> {
         let known = self.known();
         if known.configuration != configuration() {
@@ -85,7 +86,7 @@ impl Occupancy {
         known.answers.iter().find(same).map(|(_, answer)| *answer)
     }
 
-    /// Notes an answer that was asked for in configuration `before`.
+    /// Caches an answer that was queried in configuration `before`.
     pub fn note(&self, device: CUdevice, question: Question, answer: u64, before: u64) {
         let mut known = self.known();
         if before != configuration() {
@@ -118,7 +119,8 @@ mod tests {
             shared: 0,
             flags: 0,
         };
-        // Other tests may set something meanwhile: then the answer is not kept, which this must not take for a fault.
+        // Other tests may change a setting in the meantime. Then the answer is not cached, which this test must not
+        // report as an error.
         let before = loop {
             let before = configuration();
             occupancy.note(0, question(32), 16, before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The memory that the device can reach, as the process knows it: one map, fed by every allocator.
+//! The memory that the device can access, as this process knows it: one map, to which every allocator adds.
 
 use std::{
     cell::RefCell,
@@ -17,9 +17,9 @@ pub enum Kind {
     Device,
     /// Pinned host memory that CUDA allocated, or that the program registered.
     Host {
-        /// The address in kernels and in copies that the worker makes.
+        /// The address for kernels and for copies of the worker.
         device: u64,
-        /// The flags that it was made with.
+        /// The flags with which it was made.
         flags: u32,
         /// Whether it is the program's own memory.
         registered: bool,
@@ -31,45 +31,45 @@ pub enum Kind {
 pub enum Origin {
     /// A call that allocates or registers.
     Call,
-    /// A call that allocates, and another process may have opened the memory since.
+    /// A call that allocates, after which another process may have opened the memory.
     Shared,
-    /// Another process: the memory is opened here, of a device.
+    /// Another process: the memory was opened here, on a device.
     Opened(CUdevice),
     /// A module or library: the memory is one of its variables.
     Image {
-        /// Its id; of a library's module, the library's.
+        /// The id; for a library's module, that of the library.
         owner: u64,
-        /// Whether the program reaches it at the device's address.
+        /// Whether the program can access it at the device's address.
         managed: bool,
     },
-    /// A memory pool, of a device.
+    /// A memory pool of a device.
     Pool {
         /// Its handle.
         pool: u64,
         /// The device.
         device: CUdevice,
     },
-    /// A memory pool of the host, by its id.
+    /// A memory pool of host memory, by its id.
     HostPool(u64),
-    /// A call that allocates managed memory: the program reaches it at the device's address.
+    /// A call that allocates managed memory, which the program can access at the device's address.
     Managed,
     /// A mapping of physical memory.
     Mapped {
         /// The device of its memory.
         device: CUdevice,
-        /// The devices that may read and write it: a bit for each. It is in no context.
+        /// The devices that may read and write it: a bit for each. It belongs to no context.
         open: u64,
         /// The types of handles by which it can be exported.
         types: u32,
     },
 }
 
-/// A range of memory that the device can reach.
+/// A range of memory that the device can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The address in the program.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// The context that was current when it was made.
     pub context: u64,
@@ -80,7 +80,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The address by which the worker reaches `address`, which lies in the range.
+    /// The address at which the worker accesses `address`, which lies in the range.
     #[inline]
     pub fn far(&self, address: u64) -> u64 {
         match self.kind {
@@ -89,7 +89,7 @@ impl Range {
         }
     }
 
-    /// Whether the program reaches it at the device's address, as managed memory.
+    /// Whether the program can access it at the device's address, like managed memory.
     pub fn is_managed(&self) -> bool {
         matches!(
             self.origin,
@@ -97,7 +97,7 @@ impl Range {
         )
     }
 
-    /// Whether device memory is freed by an address: a variable of an image is not, whatever it is, nor a mapping.
+    /// Whether device memory is freed by an address. Variables of an image and mappings are not.
     pub fn is_freed_at(address: u64) -> impl Fn(&Self) -> bool {
         move |range| {
             range.start == address
@@ -109,17 +109,17 @@ impl Range {
         }
     }
 
-    /// Whether `address` lies in it, by the program's address or by the device's.
+    /// Whether it contains `address`, an address of the program or of the device.
     fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.start) < self.bytes
             || address.wrapping_sub(self.far(self.start)) < self.bytes
     }
 }
 
-/// The number of ranges that each thread keeps at hand.
+/// The number of ranges that each thread caches.
 const RECENT: usize = 8;
 
-/// A thread's last look-up, and the map's state at that time.
+/// A thread's last look-ups, and the map's state at that time.
 struct Recent {
     state: u64,
     ranges: [Range; RECENT],
@@ -151,14 +151,14 @@ impl Recent {
     }
 }
 
-/// A number for each state of each map: no two maps ever have the same.
+/// A number for each state of each map. No two maps ever have the same.
 static STATES: AtomicU64 = AtomicU64::new(1);
 
-/// The map. Each thread keeps its last look-up, so most look-ups take no lock.
+/// The map. Each thread caches its last look-ups, so most look-ups take no lock.
 #[derive(Debug, Default)]
 pub struct Pointers {
     map: RwLock<Map>,
-    /// Another number after every change; 0 while the map is empty for not having been changed yet.
+    /// The number of the state, which differs after every change; 0 before the first one.
     state: AtomicU64,
     /// Whether addresses were ever reserved.
     any_reserved: AtomicBool,
@@ -168,11 +168,11 @@ pub struct Pointers {
 struct Map {
     /// By their first addresses in the program.
     ranges: BTreeMap<u64, Range>,
-    /// The first addresses of those that the device has elsewhere, by the device's.
+    /// The program's first addresses of ranges with another device address, by that address.
     elsewhere: BTreeMap<u64, u64>,
-    /// The numbers of ranges by their first addresses, where they were asked for.
+    /// The numbers of ranges by their first addresses, once they were queried.
     ids: BTreeMap<u64, u64>,
-    /// The bytes of reservations by their first addresses.
+    /// The sizes of reservations by their first addresses.
     reserved: BTreeMap<u64, u64>,
 }
 
@@ -192,13 +192,13 @@ impl Map {
         Some(range)
     }
 
-    /// The reservation that an address lies in: its start and bytes.
+    /// The reservation that contains an address: its start and size.
     fn reservation(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, &bytes) = self.reserved.range(..=address).next_back()?;
         (address - start < bytes).then_some((start, bytes))
     }
 
-    /// The mappings of one reservation that hold a range, as one: `first` is the one in which it begins.
+    /// The mappings of one reservation that contain a range, as one: `first` is the one in which it begins.
     fn span(&self, first: Range, address: u64, bytes: usize) -> Option<Range> {
         let (start, length) = self.reservation(address)?;
         if bytes as u64 > length - (address - start) {
@@ -218,7 +218,7 @@ impl Map {
         Some(whole)
     }
 
-    /// The starts of the mappings that lie in a range.
+    /// The starts of the mappings in a range.
     fn mapped(&self, start: u64, bytes: u64) -> Vec<u64> {
         let end = start.saturating_add(bytes);
         let within = self.ranges.range(start..end);
@@ -243,18 +243,18 @@ impl Map {
 }
 
 impl Pointers {
-    /// Notes a range; it replaces a stale one at the same address.
+    /// Adds a range, which replaces a stale one at the same address.
     pub fn insert(&self, range: Range) {
         self.write(|map| map.insert(range));
     }
 
-    /// Forgets the range that starts at `start`. Freed memory is forgotten before the host is asked,
-    /// for another thread may be given the same address at once.
+    /// Removes the range that starts at `start`. Freed memory is removed before the host is called, because another
+    /// thread may get the same address immediately.
     pub fn remove(&self, start: u64) -> Option<Range> {
         self.write(|map| map.remove(start))
     }
 
-    /// Forgets every range of a context; they are returned.
+    /// Removes every range of a context, and returns them.
     pub fn remove_context(&self, context: u64) -> Vec<Range> {
         self.write(|map| {
             let of_context = map.ranges.values().filter(|range| range.context == context);
@@ -266,7 +266,7 @@ impl Pointers {
         })
     }
 
-    /// Forgets the variables of a module or a library.
+    /// Removes the variables of a module or a library.
     pub fn remove_image(&self, image: u64) {
         self.write(|map| {
             let is_its = |range: &&Range| matches!(range.origin, Origin::Image { owner, .. } if owner == image);
@@ -277,18 +277,18 @@ impl Pointers {
         });
     }
 
-    /// Notes reserved addresses.
+    /// Adds reserved addresses.
     pub fn reserve(&self, start: u64, bytes: u64) {
         self.any_reserved.store(true, Ordering::Relaxed);
         self.locked().reserved.insert(start, bytes);
     }
 
-    /// Forgets the reservation that starts at `start`; gives its bytes.
+    /// Removes the reservation that starts at `start`; returns its size.
     pub fn unreserve(&self, start: u64) -> Option<u64> {
         self.locked().reserved.remove(&start)
     }
 
-    /// The reservation that an address lies in, whatever is mapped there: its start and bytes.
+    /// The reservation that contains an address, whatever is mapped there: its start and size.
     pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
         if !self.any_reserved.load(Ordering::Relaxed) {
             return None;
@@ -296,7 +296,7 @@ impl Pointers {
         self.read(|map| map.reservation(address))
     }
 
-    /// Forgets the mappings in a range; they are returned.
+    /// Removes the mappings in a range, and returns them.
     pub fn remove_mapped(&self, start: u64, bytes: u64) -> Vec<Range> {
         self.write(|map| {
             let starts = map.mapped(start, bytes).into_iter();
@@ -304,8 +304,8 @@ impl Pointers {
         })
     }
 
-    /// Notes that other processes may open an allocation of a context from now on: it is not kept for the next one once
-    /// it is freed.
+    /// Records that other processes may open an allocation of a context from now on: it is not kept for reuse once it
+    /// is freed.
     pub fn share(&self, start: u64) {
         self.write(|map| {
             if let Some(range) = map.ranges.get_mut(&start)
@@ -316,7 +316,7 @@ impl Pointers {
         });
     }
 
-    /// Notes whether a device may read and write the mappings in a range.
+    /// Sets whether a device may read and write the mappings in a range.
     pub fn set_open(&self, start: u64, bytes: u64, device: CUdevice, is_open: bool) {
         self.write(|map| {
             for start in map.mapped(start, bytes) {
@@ -330,9 +330,9 @@ impl Pointers {
         });
     }
 
-    /// The range that `address` lies in, by the program's address or by the device's.
+    /// The range that contains `address`, an address of the program or of the device.
     pub fn find(&self, address: u64) -> Option<Range> {
-        // The state is read before the map: a change meanwhile outdates the look-up.
+        // The state is read before the map, so that a change in between outdates the cached look-up.
         let state = self.state.load(Ordering::Acquire);
         if state == 0 {
             return None;
@@ -357,7 +357,7 @@ impl Pointers {
         found
     }
 
-    /// The range that holds all of the `bytes` bytes at `address`. Mappings side by side in one reservation are one.
+    /// The range that contains all `bytes` bytes at `address`. Adjoining mappings in one reservation are one range.
     #[inline]
     pub fn find_whole(&self, address: u64, bytes: usize) -> Option<Range> {
         let range = self.find(address)?;
@@ -373,7 +373,7 @@ impl Pointers {
             .then(|| self.read(|map| map.span(range, address, bytes)))?
     }
 
-    /// The pinned host memory that the `bytes` bytes at `address` overlap.
+    /// The pinned host memory that overlaps the `bytes` bytes at `address`.
     pub fn overlapping_host(&self, address: u64, bytes: u64) -> Option<Kind> {
         self.read(|map| {
             let before = map.ranges.range(..address.saturating_add(bytes)).rev();
@@ -386,8 +386,8 @@ impl Pointers {
         })
     }
 
-    /// A number that no other range of this process has or had, for the one that starts at `start`. It is not the
-    /// host's: one allocation there can hold several of the program's, one after the other or side by side.
+    /// A number for the range that starts at `start`, unique among all past and present ranges of this process. It is
+    /// not the host's: one allocation there can contain several of the program's, one after the other or side by side.
     pub fn buffer_id(&self, start: u64) -> Option<u64> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if let Some(id) = self.read(|map| map.ids.get(&start).copied()) {
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(open(0x1100, 0x100), Some(3));
         pointers.set_open(0x1080, 0x100, 1, false);
         assert_eq!(open(0x1000, 0x200), Some(2), "no part of a mapping");
-        // Another reservation's begins where this one's ends.
+        // Another reservation begins where this one ends.
         pointers.insert(Range {
             context: 0,
             origin: Origin::Mapped {

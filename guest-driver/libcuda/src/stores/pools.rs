@@ -15,7 +15,7 @@ use gpgpu_protocol::{
 #[derive(Debug)]
 pub struct Pools {
     table: Mutex<Table>,
-    /// Whether something was ever freed in a stream's order: then memory can come back by itself.
+    /// Whether memory was ever freed in stream order, so that it can become available without a call.
     pub any_freed: AtomicBool,
     /// The number of devices.
     devices: usize,
@@ -26,18 +26,18 @@ pub struct Pools {
 pub struct Pool {
     /// Its device.
     pub device: CUdevice,
-    /// Whom its memory is for.
+    /// The processes that can use its memory.
     pub sharing: Sharing,
 }
 
-/// Whom a pool's memory is for.
+/// The processes that can use a pool's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sharing {
-    /// This process alone.
+    /// Only this process.
     Private,
-    /// Other processes too, by descriptors.
+    /// Also other processes, by descriptors.
     Exportable,
-    /// This process, from another: the pool has this name.
+    /// This process, from another one: the pool has this name.
     Imported(Blob),
 }
 
@@ -46,14 +46,14 @@ pub enum Sharing {
 pub struct Table {
     /// The pools that were made or imported.
     pub made: HashMap<u64, Pool>,
-    /// The pools that devices have in place of their own.
+    /// The pools that the program has set for devices in place of their default ones.
     pub current: HashMap<CUdevice, u64>,
-    /// The other devices that a pool's memory is for.
+    /// The access that was granted to other devices.
     pub access: HashMap<(u64, CUdevice), CUmemAccess_flags>,
 }
 
 impl Pools {
-    /// The pools of so many devices: each has one.
+    /// The pools of this many devices: each has a default one.
     pub fn new(devices: usize) -> Self {
         Self {
             table: Mutex::default(),
@@ -75,7 +75,7 @@ impl Pools {
         own.or_else(made).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// Whom a pool's memory is for; a device's own is for this process.
+    /// The processes that can use a pool's memory; only this one for a device's default pool.
     pub fn sharing(&self, pool: u64) -> Sharing {
         if device_of_default_pool(pool).is_some() {
             return Sharing::Private;
@@ -97,7 +97,7 @@ impl Pools {
         }
     }
 
-    /// The pool that a device has.
+    /// The current pool of a device.
     pub fn current(&self, device: CUdevice) -> u64 {
         let table = self.table();
         let current = table.current.get(&device).copied();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Texture and surface references: a program's settings of them.
+//! Texture and surface references, with a program's settings of them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,17 +10,17 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-/// A part that all handles of references share, and that other numbers of a program hardly have.
+/// A common part of all handles of references, which other numbers of a program are unlikely to have.
 const MARK: u64 = 0x7ef0_0000_0000;
-/// From one handle to the next.
+/// The distance between handles.
 const STEP: u64 = 16;
 
 /// The sampling and the resource of a texture reference.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// Its resource. The format and the channels count whatever is bound.
+    /// Its resource. The format and the channels are valid whatever is bound.
     pub resource: TextureResource,
-    /// How.
+    /// The way in which it is read.
     pub form: TextureForm,
     /// The address that the program has bound, or the handle of the array; `None` if nothing is bound.
     pub bound: Option<u64>,
@@ -67,7 +67,7 @@ pub struct Reference {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The number that there have been.
+    /// The number of references made so far.
     made: u64,
     references: HashMap<u64, Arc<Reference>>,
 }
@@ -92,7 +92,7 @@ impl References {
         self.0.lock()
     }
 
-    /// The handle of a module's reference, if it was asked for before.
+    /// The handle of a module's reference, if it was looked up before.
     pub fn find(&self, module: u64, name: &str, is_surface: bool) -> Option<u64> {
         self.table().find(module, name, is_surface)
     }
@@ -119,7 +119,7 @@ impl References {
         found.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// A reference that the program made has ended; `CUDA_ERROR_INVALID_HANDLE` if there is none such.
+    /// Removes a reference that the program has made; `CUDA_ERROR_INVALID_HANDLE` if there is none.
     pub fn remove(&self, handle: u64) -> Result {
         if self.get(handle)?.module != 0 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -128,7 +128,7 @@ impl References {
         Ok(())
     }
 
-    /// Modules have ended, with their references.
+    /// Removes the references of modules that have ended.
     pub fn retain_modules(&self, lives: impl Fn(u64) -> bool) {
         let mut table = self.table();
         table

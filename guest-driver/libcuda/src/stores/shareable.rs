@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The program's shared objects: its shareable physical memory, and the objects of others that it has opened.
+//! The program's shared objects: its shareable physical memory, and the objects of other processes that it has opened.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,28 +9,28 @@ use std::{
 use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::cuda::*;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Shareable {
-    /// The ids of physical memory. An id is never another's, so one that is gone does no harm.
+    /// The ids of physical memory. Ids are never reused, so an outdated one does no harm.
     physical: RwLock<HashSet<u64>>,
-    /// The number of times that memory of others is open, by its address.
+    /// The number of times that memory of other processes is open, by its address.
     open: Mutex<HashMap<u64, u32>>,
-    /// Events that processes share, and whether this one has made them.
+    /// Shared events, and whether this process has made them.
     events: RwLock<HashMap<u64, bool>>,
-    /// Whether there was ever one.
+    /// Whether there ever was a shared event.
     any_event: AtomicBool,
 }
 
 impl Shareable {
-    /// Notes an id.
+    /// Records an id.
     pub fn insert(&self, id: u64) {
         let mut ids = self.physical.write();
         ids.insert(id);
     }
 
-    /// The number of times that memory of others is open, by its address. Its record [elsewhere](super::pointers)
-    /// changes under this lock.
+    /// The number of times that memory of other processes is open, by its address. [Its range](super::pointers) changes
+    /// under this lock.
     pub fn open(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
         self.open.lock()
     }
@@ -43,25 +43,25 @@ impl Shareable {
         events.get(&id).copied()
     }
 
-    /// Whether an event is one that processes share.
+    /// Whether an event is a shared one.
     #[inline]
     pub fn is_event(&self, id: u64) -> bool {
         self.event(id).is_some()
     }
 
-    /// Whether it is one that this process has made.
+    /// Whether it is a shared event that this process has made.
     pub fn is_own_event(&self, id: u64) -> bool {
         self.event(id) == Some(true)
     }
 
-    /// Notes such an event.
+    /// Adds a shared event.
     pub fn insert_event(&self, id: u64, is_own: bool) {
         let mut events = self.events.write();
         events.insert(id, is_own);
         self.any_event.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets it.
+    /// Removes a shared event.
     pub fn remove_event(&self, id: u64) {
         let mut events = self.events.write();
         events.remove(&id);

@@ -9,10 +9,11 @@ use std::{
     },
 };
 
-/// The descriptors that a forked child closes; -1 where there is none. A process has few connections at a time.
+/// The descriptors that a forked child closes; -1 for a free entry. A process has few connections at a time.
 static CLOSED_IN_CHILDREN: [AtomicI32; 16] = [const { AtomicI32::new(-1) }; 16];
 
-/// A forked child holds the connection open, and with it the worker, after the parent is gone: so it closes its copies.
+/// Makes forked children close their copies of a descriptor. Otherwise a child would keep the connection open, and with
+/// it the worker, after the parent's end.
 pub fn close_in_children(fd: RawFd) {
     static WATCHING: Once = Once::new();
     extern "C" fn in_child() {
@@ -31,7 +32,7 @@ pub fn close_in_children(fd: RawFd) {
     replace_descriptor(-1, fd);
 }
 
-/// The descriptor is about to be closed: its number becomes another's.
+/// Removes a descriptor that is about to be closed, because its number may be reused.
 pub fn keep_in_children(fd: RawFd) {
     replace_descriptor(fd, -1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The queues' places in the memory, and requests and answers as they lie in there.
+//! The layout of the queues in the memory, and of requests and answers.
 
 use gpgpu_protocol::{
     cuda::CUDA_SUCCESS,
@@ -40,7 +40,7 @@ pub const EVENT: Geometry = Geometry {
     buffer_bytes: PAGE,
 };
 
-/// Copies a command's answer, if the device has carried the command out, and returns its length.
+/// Copies a command's answer, if the device has executed the command, and returns its length.
 pub fn command_answer(slot: &Claimed<'_>, to: &mut [u8]) -> Result<usize, Failure> {
     let head: CommandAnswer = answer(slot);
     check(head.status.get())?;
@@ -54,7 +54,7 @@ pub fn is_failure(answer: &[u8]) -> bool {
     StreamAnswer::read_from_prefix(answer).is_ok_and(|(head, _)| head.result.get() != CUDA_SUCCESS)
 }
 
-/// The head of a request on the control queue.
+/// The header of a request on the control queue.
 pub fn header(kind: u32, client: u32) -> ControlHeader {
     ControlHeader {
         kind: kind.into(),
@@ -62,14 +62,14 @@ pub fn header(kind: u32, client: u32) -> ControlHeader {
     }
 }
 
-/// The head of an answer.
+/// The header of an answer.
 pub fn answer<A: FromBytes + IntoBytes>(slot: &Claimed<'_>) -> A {
     let mut answer = A::new_zeroed();
     slot.read(0, answer.as_mut_bytes());
     answer
 }
 
-/// Fails unless the device has answered that it executed the request.
+/// Fails unless the device has executed the request.
 pub fn check(answered: u32) -> Result<(), Failure> {
     if answered == status::OK {
         Ok(())

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A vhost-user socket: the library is its own front end, with memory of its own in place of a
-//! guest's RAM.
+//! A vhost-user socket: the library is its own front end, with its own memory in place of a guest's RAM.
 
 mod children;
 mod frames;
@@ -45,9 +44,9 @@ const PAGE: u64 = 4096;
 const NOTHING: Part = (0, 0);
 const BLOCKS: u64 = 40 << 20;
 const BLOCK_COUNT: u64 = 8;
-/// The most parts of one transfer that are under way at a time; half of the blocks are for others.
+/// The maximum number of parts of one transfer in flight; half of the blocks are left for others.
 const MAX_FLIGHTS: usize = 4;
-/// Transfers of so many bytes go in one part, and longer ones in parts of no fewer.
+/// The minimum size of a part of a longer transfer. Shorter transfers have one part.
 const SHORT: usize = 1 << 20;
 
 /// The connection to a device process, and one client of it.
@@ -58,9 +57,9 @@ pub struct Socket {
     blocks: Mutex<Vec<u64>>,
     returned: Condvar,
     client: u32,
-    // Kept open: the device process ends with the connection.
+    // Kept open, because the device process ends with the connection.
     front_end: FrontEnd,
-    /// The same socket, which the thread of the interrupts watches.
+    /// The same socket, which the interrupt thread watches.
     watched: Arc<UnixStream>,
 }
 
@@ -69,7 +68,7 @@ impl Drop for Socket {
         for fd in self.descriptors() {
             keep_in_children(fd);
         }
-        // The thread's wait keeps the connection open: this ends both.
+        // The thread's wait keeps the connection open. This ends both.
         let _ = self.watched.shutdown(Shutdown::Both);
     }
 }
@@ -79,7 +78,7 @@ fn event_fd() -> Result<EventFd, String> {
 }
 
 impl Socket {
-    /// Connects, sets the device up as a VMM and a driver would, and makes this process a client.
+    /// Connects, sets up the device as a VMM and a driver would, and makes this process a client.
     pub fn connect(path: PathBuf) -> Result<Self, OpenError> {
         let broken = |reason: String| OpenError::Socket(path.clone(), reason);
         let stream = UnixStream::connect(&path).map_err(|error| broken(error.to_string()))?;
@@ -135,7 +134,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Those of the connection.
+    /// The descriptors of the connection.
     fn descriptors(&self) -> [RawFd; 2] {
         [self.front_end.descriptor(), self.watched.as_raw_fd()]
     }
@@ -190,7 +189,7 @@ impl Socket {
     }
 
     /// Pins pages that the program shares with other mappings or processes, so that they stay shared: the device
-    /// process gets the file that they are of. `None` if they are not of a file in memory.
+    /// process gets their file. `None` if they do not belong to an in-memory file.
     fn pin_shared(
         &self,
         address: u64,
@@ -217,7 +216,7 @@ impl Socket {
         }))
     }
 
-    /// A block for data; waits for one.
+    /// A block for data. Waits for one if necessary.
     fn block(&self) -> Block<'_> {
         let mut blocks = self.blocks.lock();
         loop {
@@ -228,7 +227,7 @@ impl Socket {
         }
     }
 
-    /// A block for data, unless all are taken.
+    /// A block for data, unless all are in use.
     fn spare_block(&self) -> Option<Block<'_>> {
         let mut blocks = self.blocks.lock();
         blocks.pop().map(|at| Block { socket: self, at })
@@ -328,7 +327,7 @@ impl Socket {
     }
 }
 
-/// A block of the shared memory for data; free again once dropped, when the exchange is over.
+/// A block of the shared memory for data. Dropping it after the exchange frees it.
 struct Block<'a> {
     socket: &'a Socket,
     at: u64,
@@ -341,7 +340,7 @@ impl Drop for Block<'_> {
     }
 }
 
-/// A part of a transfer that is under way.
+/// A part of a transfer in flight.
 struct Flight<'a> {
     slot: Claimed<'a>,
     block: Block<'a>,
@@ -349,7 +348,7 @@ struct Flight<'a> {
     bytes: usize,
 }
 
-/// The length of a transfer's next part, in bytes: the first is short, so that the device begins early.
+/// The size of a transfer's next part in bytes: the first is short, so that the device begins early.
 fn part_bytes(total: usize, sent: usize) -> usize {
     let most = if sent == 0 && total > SHORT {
         SHORT / 2
@@ -359,7 +358,7 @@ fn part_bytes(total: usize, sent: usize) -> usize {
     most.min(total - sent)
 }
 
-/// The thread that takes the device's interrupts, and notices its end.
+/// The thread that receives the device's interrupts, and detects its end.
 fn watch(
     queues: Vec<Arc<Queue>>,
     calls: Vec<EventFd>,
@@ -371,7 +370,7 @@ fn watch(
             events,
             revents: 0,
         };
-        // Answers to the front end's messages are others' to read; here only the end of the connection counts.
+        // Other threads read the answers to the front end's messages; here only the end of the connection matters.
         let mut fds: Vec<_> = calls
             .iter()
             .map(|call| poll(call.as_raw_fd(), libc::POLLIN))
@@ -386,7 +385,8 @@ fn watch(
                 break;
             }
             for (call, queue) in calls.iter().zip(&queues) {
-                // The counter is read before the ring, so that a return in between is seen next time.
+                // The counter is read before the ring, so that a chain that is returned in between is handled next
+                // time.
                 let _ = call.read();
                 queue.reap();
             }
@@ -431,7 +431,7 @@ impl Transport for Socket {
         let (mut sent, mut failed, mut outcome) = (0, false, Ok(0));
         loop {
             while !failed && sent < total && flights.len() < MAX_FLIGHTS {
-                // A transfer with parts in flight waits for those, not for blocks that others may hold for good.
+                // A transfer with parts in flight waits for those, not for blocks that others may keep for long.
                 let block = if flights.is_empty() {
                     self.block()
                 } else if let Some(block) = self.spare_block() {
@@ -447,7 +447,7 @@ impl Transport for Socket {
                 }
                 sent += bytes;
             }
-            // Parts in flight are waited for also after a failure: their blocks are the device's until then.
+            // Parts in flight are waited for also after a failure, because the device uses their blocks until then.
             let Some(flight) = flights.pop_front() else {
                 return outcome;
             };
@@ -554,7 +554,7 @@ impl Transport for Socket {
             }
             Backing::Added(_) | Backing::Own | Backing::Program => {}
         }
-        // If the device did not let go, the memory stays taken, so that nothing else is written there.
+        // If the device has not unregistered it, the memory stays allocated, so that it is not reused.
         if self.unregister(pinned.region).is_err() {
             return;
         }

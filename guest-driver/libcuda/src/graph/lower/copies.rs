@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The ends of copies: memory that the worker reaches, and pageable memory, for which this process has a copy of its
-//! own.
+//! The sides of copies in graphs: memory that the worker can access, and pageable memory, for which this process makes
+//! a pinned copy.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use gpgpu_protocol::{
 use super::steps::{call_step, copy_step, fill_step, words_step};
 use crate::{argument::HostPtr, client::Client, ffi::Result, graph::calls::Call, memory};
 
-/// One end of a copy: its first byte, bytes from row to row, rows from slice to slice.
+/// One side of a copy: its first byte, the distance between rows in bytes, and the distance between slices in rows.
 type End = (u64, usize, usize);
 
-/// An end in memory of the worker's.
+/// A side in memory of the worker.
 fn at((address, pitch, rows): End) -> BoxEnd {
     BoxEnd {
         address,
@@ -27,7 +27,7 @@ fn at((address, pitch, rows): End) -> BoxEnd {
     }
 }
 
-/// The address by which the worker reaches memory; `None` for pageable memory.
+/// The address at which the worker accesses memory; `None` for pageable memory.
 fn far(client: &Client, kind: CUmemorytype, address: u64, bytes: usize) -> Option<u64> {
     match client.pointers.find_whole(address, bytes) {
         Some(range) if address.wrapping_sub(range.start) < range.bytes => Some(range.far(address)),
@@ -37,7 +37,7 @@ fn far(client: &Client, kind: CUmemorytype, address: u64, bytes: usize) -> Optio
     }
 }
 
-/// Both ends of a copy as the worker reaches them; `None` for pageable memory.
+/// Both sides of a copy as the worker accesses them; `None` for pageable memory.
 fn ends(client: &Client, copy: &Copy3D) -> Result<(Option<BoxEnd>, Option<BoxEnd>)> {
     let of = &copy.given;
     let in_array = |array, [x, y, z]: [usize; 3]| {
@@ -62,12 +62,12 @@ fn ends(client: &Client, copy: &Copy3D) -> Result<(Option<BoxEnd>, Option<BoxEnd
     Ok((dst, src))
 }
 
-/// Whether one end of a copy is in pageable memory.
+/// Whether one side of a copy is in pageable memory.
 pub fn is_near(client: &Client, copy: &Copy3D) -> Result<bool> {
     ends(client, copy).map(|(dst, src)| dst.is_none() || src.is_none())
 }
 
-/// Whether an end is one that the process knows to be good.
+/// Whether the process knows that a side is valid.
 fn is_known(
     client: &Client,
     copy: &Copy3D,
@@ -89,7 +89,7 @@ fn is_known(
     }
 }
 
-/// Checks that a copy can be made. Memory that the process does not know the host judges.
+/// Checks a copy. The host checks memory that the process does not know.
 pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
     let (dst, src) = ends(client, copy)?;
     let to = is_known(client, copy, dst, (copy.dst, copy.dst_extent()?))?;
@@ -102,7 +102,7 @@ pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
             client.disown(address);
         }
     }
-    // The near end is judged as if it were the far one, which is known to be good or judged here.
+    // The pageable side is checked as if it were the other one, which is known to be valid or checked here.
     let (Some(to), Some(from)) = (dst.or(src), src.or(dst)) else {
         return Ok(());
     };
@@ -124,20 +124,20 @@ pub fn check_fill(client: &Client, fill: &Fill) -> Result {
     client.call(&request::gpgpuGraphCheck { step }).map(drop)
 }
 
-/// Checks that words can be written and waited for: the host judges.
+/// Checks memory operations, by asking the host.
 pub fn check_mem_ops(client: &Client, of: &MemOps) -> Result {
-    // The operation is as old as such steps.
+    // Hosts that have this operation support such steps.
     client.require(request::gpgpuMemOps::OPERATION)?;
     let step = words_step(client, of);
     client.call(&request::gpgpuGraphCheck { step }).map(drop)
 }
 
-/// Pinned memory that a copy from or to pageable memory goes through.
+/// Pinned memory for a copy from or to pageable memory.
 struct Shadow {
     address: u64,
 }
 
-/// Shadows that ended where nothing can be freed: in a call.
+/// Shadows that ended in a call, where nothing can be freed.
 static LEFT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 impl Shadow {
@@ -148,7 +148,7 @@ impl Shadow {
         Ok(Arc::new(Self { address }))
     }
 
-    /// Copies between it, where rows follow each other without a gap, and the program's memory.
+    /// Copies between it, where rows are stored without gaps, and the program's memory.
     fn copy(&self, copy: &Copy3D, near: End, outward: bool) {
         for z in 0..copy.depth {
             for y in 0..copy.height {

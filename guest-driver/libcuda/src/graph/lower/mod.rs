@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Translates a graph's steps to the steps that the host receives.
 //!
-//! A copy from or to pageable memory becomes one between pinned memory of this library's own and the device, with a
-//! call before or behind it that copies between that and the program's memory. So the program's bytes are read, or
-//! written, when the launch reaches the node, once each launch, as natively.
+//! A copy from or to pageable memory becomes a copy between pinned memory of this library and the device, with a call
+//! before or after it that copies between the pinned memory and the program's memory. So the program's bytes are read
+//! or written when the launch reaches the node, once for each launch, as natively.
 
 mod copies;
 mod steps;
@@ -22,27 +22,27 @@ use copies::{copy, forget_shadows};
 use steps::{call_step, fill_step, nothing, words_step};
 pub use steps::{launch_config, launch_step, put_change};
 
-/// Addresses and bytes.
+/// Addresses and sizes.
 type Names = SmallVec<[(u64, usize); 2]>;
 
-/// The state of a list that the host has.
+/// The state of a list on the host.
 #[derive(Default)]
 pub struct Lowered {
-    /// The step that each of the graph's became last, and whether it became only that.
+    /// The last step that was made from each of the graph's steps, and whether it is the only one.
     places: Vec<(u32, bool)>,
     /// The calls of each of the graph's steps.
     calls: Vec<Vec<Call>>,
     /// The event that each of the graph's steps records, or 0.
     events: Vec<u64>,
-    /// Whether there ever was a call, and an event.
+    /// Whether there ever was a call, or an event.
     has_calls: bool,
     has_events: bool,
     /// Whether a kernel of it may print.
     prints: bool,
     /// Whether kernels update launches of it.
     is_updatable: bool,
-    /// The memory that each of the graph's steps names, if it is a copy, a fill or operations with words: addresses and
-    /// bytes.
+    /// The memory that each of the graph's steps names, if it is a copy, a fill or memory operations: addresses and
+    /// sizes.
     names: Vec<Names>,
 }
 
@@ -63,17 +63,17 @@ impl Lowered {
         self.prints
     }
 
-    /// The memory that a launch names beside that of kernels: addresses and bytes.
+    /// The memory that a launch names, other than that of kernels: addresses and sizes.
     pub fn names(&self) -> impl Iterator<Item = &(u64, usize)> {
         self.names.iter().flatten()
     }
 
-    /// Whether a launch calls anything.
+    /// Whether a launch makes any calls.
     pub fn has_calls(&self) -> bool {
         self.has_calls
     }
 
-    /// A launch is under way, or, with -1, is not after all.
+    /// Expects the calls of a launch, or, with -1, no longer expects them.
     pub fn expect_calls(&self, launches: i64) {
         if self.has_calls {
             for call in self.calls.iter().flatten() {
@@ -82,7 +82,7 @@ impl Lowered {
         }
     }
 
-    /// Records the library's part of a step, and returns the event that it records and the memory that it names.
+    /// Records the library's part of a step: the event that it records and the memory that it names.
     fn note(&mut self, client: &Client, work: &Work, calls: &[Call]) -> Result<(u64, Names)> {
         let event = recorded(work);
         self.has_calls |= !calls.is_empty();
@@ -91,13 +91,13 @@ impl Lowered {
         Ok((event, names(work)?))
     }
 
-    /// The number of one of the graph's steps for the host, if it is one step there.
+    /// The number of one of the graph's steps on the host, if it is a single step there.
     pub fn place(&self, index: usize) -> Option<u32> {
         let (place, is_single) = self.places[index];
         is_single.then_some(place)
     }
 
-    /// The new form of one of the graph's steps, if it was one step and stays one: its number, its content, and its
+    /// The new form of one of the graph's steps, if it was and remains a single step: its number, its content, and its
     /// calls.
     pub fn single(
         &self,
@@ -115,7 +115,7 @@ impl Lowered {
         Ok(step.map(|step| (place, step, calls)))
     }
 
-    /// The host has taken that.
+    /// Records that the host has taken it.
     pub fn replace(
         &mut self,
         client: &Client,
@@ -124,7 +124,7 @@ impl Lowered {
         calls: Vec<Call>,
     ) -> Result {
         (self.events[index], self.names[index]) = self.note(client, work, &calls)?;
-        // Launches in flight may still have the old ones to make; they stay until then.
+        // Launches in flight may still make the old calls, which are kept until then.
         self.calls[index] = calls;
         Ok(())
     }
@@ -141,7 +141,7 @@ fn prints(client: &Client, work: &Work) -> Result<bool> {
     }
 }
 
-/// The memory that a step names beside that of kernels.
+/// The memory that a step names, other than that of kernels.
 fn names(work: &Work) -> Result<Names> {
     let mut names = Names::new();
     match work {
@@ -156,7 +156,7 @@ fn names(work: &Work) -> Result<Names> {
         Work::Fill(of) => names.push((of.given.dst, of.extent()?)),
         Work::MemOps(of) => {
             let ops = of.ops.iter().map(memop::read);
-            // A word is 8 bytes at most, and those of 4 do not end with their block.
+            // A word has at most 8 bytes, and a 4-byte word is not the last one of its allocation.
             names.extend(ops.map(|op| (op.address, 4)));
         }
         _ => {}
@@ -171,7 +171,7 @@ fn recorded(work: &Work) -> u64 {
     }
 }
 
-/// The steps as they travel.
+/// Encodes the steps.
 pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered)> {
     forget_shadows();
     let mut list = Vec::with_capacity(steps.len());
@@ -193,7 +193,7 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
     Ok((list, lowered))
 }
 
-/// Appends a node's steps.
+/// Appends the steps of a node.
 fn one(
     client: &Client,
     step: &Step,
@@ -208,7 +208,7 @@ fn one(
         },
         Work::Fill(fill) => fill_step(fill),
         Work::MemOps(of) => words_step(client, of),
-        // A step that does not happen has no call.
+        // A disabled step makes no call.
         Work::Copy(of) if !step.enabled && is_near(client, of)? => nothing(),
         Work::Copy(of) => {
             copy(client, of, after, list, calls)?;

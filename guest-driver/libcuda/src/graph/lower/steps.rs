@@ -13,7 +13,7 @@ use gpgpu_protocol::{
 
 use crate::{client::Client, ffi::Result, graph::calls::Call, memop};
 
-/// A launch's configuration, as it travels.
+/// A launch's configuration in the protocol's form.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn launch_config(kernel: &Kernel) -> Result<LaunchConfig> {
     })
 }
 
-/// A launch, as it travels; it has no waiter.
+/// A launch in the protocol's form; no step waits for it yet.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub fn put_change(writer: &mut Writer, step: u32, enabled: bool, kernel: &Kernel
         writer.put(&GraphChange { step, to });
         return Ok(());
     }
-    // The same, without a structure that has everything which a step can have.
+    // The same encoding, without a structure that has every field of a step.
     writer.put(&step);
     writer.put(&kind::LAUNCH);
     writer.put(&Vec::<u32>::new());
@@ -91,7 +91,7 @@ pub fn put_change(writer: &mut Writer, step: u32, enabled: bool, kernel: &Kernel
     Ok(())
 }
 
-/// A fill, as it travels.
+/// A fill in the protocol's form.
 pub fn fill_step(fill: &Fill) -> GraphStep {
     let of = &fill.given;
     GraphStep {
@@ -110,7 +110,7 @@ pub fn fill_step(fill: &Fill) -> GraphStep {
     }
 }
 
-/// A copy between ends that the worker reaches.
+/// A copy between sides that the worker can access.
 pub fn copy_step(copy: &Copy3D, dst: BoxEnd, src: BoxEnd) -> GraphStep {
     let (kind, numbers) = if dst.array != 0 || src.array != 0 {
         let of = BoxCopy {
@@ -144,7 +144,7 @@ pub fn copy_step(copy: &Copy3D, dst: BoxEnd, src: BoxEnd) -> GraphStep {
     }
 }
 
-/// Operations with words, as they travel.
+/// Memory operations in the protocol's form.
 pub fn words_step(client: &Client, of: &MemOps) -> GraphStep {
     let mut numbers = vec![of.flags.into()];
     for op in &of.ops {
@@ -160,7 +160,7 @@ pub fn words_step(client: &Client, of: &MemOps) -> GraphStep {
     }
 }
 
-/// A call in this process, behind other steps.
+/// A call in this process, after other steps.
 pub fn call_step(after: Vec<u32>, call: &Call) -> GraphStep {
     GraphStep {
         kind: kind::CALL,
@@ -171,7 +171,7 @@ pub fn call_step(after: Vec<u32>, call: &Call) -> GraphStep {
     }
 }
 
-/// A step that does nothing, and joins those before it.
+/// An empty step that joins those before it.
 pub fn nothing() -> GraphStep {
     GraphStep {
         kind: kind::NOTHING,
