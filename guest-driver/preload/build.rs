@@ -2,8 +2,8 @@
 //! Marks the preload to be initialised before every other object.
 
 fn main() {
-    // Libraries that the program needs are initialised before the preload otherwise, and one that holds a static
-    // CUDA runtime would have registered its kernels there before its functions are redirected.
+    // Otherwise the libraries that the program needs are initialised before the preload. One with a static CUDA runtime
+    // would have registered its kernels with that runtime before its functions are redirected.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -31,7 +31,7 @@ mod function {
     pub const EMULATION: &Function = Cublas.find("cublasSetEmulationStrategy");
 }
 
-/// The settings of a handle that can be read back, beside its stream and its pointer mode.
+/// The settings of a handle that can be read back, besides its stream and its pointer mode.
 #[derive(Debug, Clone, Copy)]
 enum Setting {
     /// `cublasSetMathMode`.
@@ -73,7 +73,7 @@ pub extern "C" fn cublasDestroy_v2(handle: Object) -> Status {
     enter(|| forward::send(function::DESTROY, &[handle as u64]))
 }
 
-/// `cublasGetVersion`. Programs may ask without a handle, as JAX does before it makes one.
+/// `cublasGetVersion`. Programs may call it without a handle, as JAX does before it makes one.
 ///
 /// # Safety
 ///
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn cublasGetVersion_v2(handle: Object, version: *mut i32) 
     })
 }
 
-/// The version as `CUBLAS_VERSION` is made: of the parts, which the host's library says without a handle.
+/// The version, computed like `CUBLAS_VERSION` from its parts, which the host's library reports without a handle.
 fn version_by_parts() -> Result<i32, Status> {
     context(LIBRARY)?;
     let mut version = 0;
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> St
     })
 }
 
-/// `cublasSetStream`. The handle has cuBLAS's own workspace afterwards, as there.
+/// `cublasSetStream`. As natively, the handle has cuBLAS's own workspace afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasSetStream_v2(handle: Object, stream: CUstream) -> Status {
     enter(|| {
@@ -205,7 +205,7 @@ pub extern "C" fn cublasSetWorkspace_v2(
         let known = find(handle)?;
         let (address, bytes) = (workspace as u64, workspaceSizeInBytes as u64);
         let words = [handle as u64, address, bytes];
-        // One that cuBLAS would refuse it refuses itself.
+        // cuBLAS itself refuses an invalid workspace.
         let is_dubious = address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT);
         if is_dubious {
             known.settle(|stream| tell_stream(HANDLE, handle as u64, stream))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cublasSetVector`, `cublasGetMatrix` and the like: copies by libcuda.
+//! `cublasSetVector`, `cublasGetMatrix` and similar functions: they copy with libcuda.
 
 use std::{
     ffi::{CStr, c_void},
@@ -11,7 +11,7 @@ use gpgpu_protocol::{cuda::*, driver_api::signature, libraries::cublas::status};
 
 use crate::{LIBRARY, Status, enter};
 
-/// The copies that libcuda has.
+/// The copy functions of libcuda.
 struct Copies {
     at_once: signature::cuMemcpy2DUnaligned_v2,
     in_stream: signature::cuMemcpy2DAsync_v2,
@@ -45,14 +45,14 @@ fn copies() -> Result<&'static Copies, Status> {
     found.as_ref().ok_or(status::NOT_INITIALIZED)
 }
 
-/// The device's side.
+/// The side of the copy that is on the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Device,
     Host,
 }
 
-/// Rows of bytes, and how far they are apart on either side.
+/// Rows of bytes, and the distances between them on both sides.
 struct Rows {
     width: usize,
     height: usize,
@@ -69,8 +69,7 @@ fn bytes(count: usize, each: usize) -> Result<usize, Status> {
 }
 
 impl Rows {
-    /// A matrix of `rows` times `columns` elements, column by column, with `lda` and `ldb` elements from column to
-    /// column.
+    /// A matrix of `rows` times `columns` elements in column-major order; `lda` and `ldb` elements separate columns.
     fn matrix(
         [rows, columns, element]: [i64; 3],
         (from, lda): (*const c_void, i64),
@@ -88,7 +87,7 @@ impl Rows {
         })
     }
 
-    /// A vector of `n` elements, with `incx` and `incy` elements from one to the next.
+    /// A vector of `n` elements; `incx` and `incy` elements separate them.
     fn vector(
         [n, element]: [i64; 2],
         (from, incx): (*const c_void, i64),
@@ -98,7 +97,7 @@ impl Rows {
             return Err(status::INVALID_VALUE);
         }
         if (incx, incy) == (1, 1) {
-            // One row of all.
+            // Contiguous elements are a single row.
             return Self::matrix([n, 1, element], (from, n.max(1)), (to, n.max(1)));
         }
         Self::matrix([1, n, element], (from, incx), (to, incy))

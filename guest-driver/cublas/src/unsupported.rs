@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuBLAS's functions that are not served: exported, so that programs start, and honest when called.
+//! cuBLAS's functions that are not supported. They are exported, so that programs start, and return an error.
 //!
 //! The other names that the library of CUDA 13.0 exports.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cublas::status;
 
-// The API from before CUDA 4 (cublas.h), in which a process has one handle of its own.
+// The API from before CUDA 4 (cublas.h), in which a process has one implicit handle.
 unsupported! { status::NOT_SUPPORTED;
         cublasAlloc cublasCaxpy cublasCbdmm cublasCcopy cublasCdotc cublasCdotu cublasCgbmv
         cublasCgemm cublasCgemv cublasCgerc cublasCgeru cublasChbmv cublasChemm cublasChemv
@@ -33,7 +33,7 @@ unsupported! { status::NOT_SUPPORTED;
         cublasZtbsv cublasZtpmv cublasZtpsv cublasZtrmm cublasZtrmv cublasZtrsm cublasZtrsv
 }
 
-// cuBLASXt (cublasXt.h), which spreads one product over several GPUs.
+// cuBLASXt (cublasXt.h), which distributes a product over several GPUs.
 unsupported! { status::NOT_SUPPORTED;
         cublasXtCgemm cublasXtChemm cublasXtCher2k cublasXtCherk cublasXtCherkx cublasXtCreate
         cublasXtCspmm cublasXtCsymm cublasXtCsyr2k cublasXtCsyrk cublasXtCsyrkx cublasXtCtrmm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Names, logging and versions: the functions of cuBLAS without a GPU.
+//! Names, logging and versions: cuBLAS's functions that need no GPU.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -23,13 +23,13 @@ pub extern "C" fn cublasGetStatusString(status: Status) -> *const c_char {
     STATUSES.text(status).as_ptr()
 }
 
-/// `cublasGetCudartVersion`: the version of the driver API that this project's libraries answer to.
+/// `cublasGetCudartVersion`: the version of the driver API that this project's libraries implement.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetCudartVersion() -> usize {
     13000
 }
 
-/// `cublasLoggerConfigure`: cuBLAS's log would be the host's, which is the operator's. Nothing is logged.
+/// `cublasLoggerConfigure`: nothing is logged, because cuBLAS would log on the host.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLoggerConfigure(
     _logIsOn: c_int,
@@ -42,7 +42,7 @@ pub extern "C" fn cublasLoggerConfigure(
 
 static CALLBACK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// `cublasSetLoggerCallback`: the callback is kept and never called.
+/// `cublasSetLoggerCallback`: stores the callback, which is never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasSetLoggerCallback(userCallback: *mut c_void) -> Status {
     CALLBACK.store(userCallback, Ordering::Relaxed);
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn cublasGetLoggerCallback(userCallback: *mut *mut c_void)
     })
 }
 
-/// `cublasXerbla`: tells the user of a wrong parameter.
+/// `cublasXerbla`: reports a wrong parameter to the user.
 ///
 /// # Safety
 ///

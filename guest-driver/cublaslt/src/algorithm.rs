@@ -47,7 +47,7 @@ mod function {
     pub const SET: &Function = CublasLt.find("cublasLtMatmulAlgoConfigSetAttribute");
 }
 
-/// The library's answer to a query that `put` writes, from the cache if it has answered before. `ask` sends the query.
+/// The library's answer to a query that `put` writes, from the cache if possible. `ask` sends the query.
 fn ask_on(
     function: &'static Function,
     handle: Object,
@@ -61,7 +61,7 @@ fn ask_on(
             op,
             |formed| put(formed),
             |blob, _| {
-                // The results are wanted; if there is a stream, it is the last argument.
+                // The results are wanted; a stream is the last argument.
                 let words = [handle as u64, 0, 1, stream.unwrap_or(0)];
                 let words = &words[..function.kinds.len()];
                 ask(Request {
@@ -79,7 +79,7 @@ fn ask_on(
     answer(form.0, ask)
 }
 
-/// The id of the stream that a call names, if it is of a function that does.
+/// The id of a call's stream, if the function has one.
 fn stream_of(stream: Option<CUstream>) -> Result<Option<u64>, Status> {
     let id = |stream| stream_id(LIBRARY, stream as u64);
     stream.map(id).transpose()
@@ -273,7 +273,7 @@ unsafe fn check(
             Ok(said)
         };
         let said = ask_on(function, lightHandle, stream_of(stream)?, put, ask)?;
-        // The program's algorithm is unchanged.
+        // The program's algorithm stays as it is.
         let figures = &said[ALGORITHM..];
         // SAFETY: there is room for a result, by the C caller's promise.
         unsafe {
@@ -450,7 +450,7 @@ unsafe fn get(
     unsafe { give(&value, to, bytes, written, is_right) }
 }
 
-/// The capabilities that are lists: of tiles and of stages. A program need not know how long they are.
+/// The capabilities that are lists: tiles and stages. A program need not know their lengths.
 const LISTS: [c_int; 2] = [6, 13];
 
 /// `cublasLtMatmulAlgoCapGetAttribute`.

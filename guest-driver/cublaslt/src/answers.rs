@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The library's answers, by query: the same query has the same answer.
+//! The library's answers by query: equal queries have equal answers.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 use gpgpu_library::Status;
 use gpgpu_locks::{Mutex, MutexGuard};
 
-/// The most answers that are kept. One of a heuristic has a hundred bytes for each algorithm, and is asked with five
+/// The most answers that are kept. A heuristic's answer has a hundred bytes for each algorithm, and its query has five
 /// hundred.
 const MOST: usize = 1 << 12;
 
@@ -24,11 +24,11 @@ fn known() -> MutexGuard<'static, Answers> {
     known.lock()
 }
 
-/// The library's answer to a query: the cached one, or that of `ask`.
+/// The library's answer to a query, from the cache or else from `ask`.
 ///
 /// # Errors
 ///
-/// Those of `ask`. They are not cached.
+/// The errors of `ask`. They are not cached.
 pub fn answer(
     question: Vec<u64>,
     ask: impl FnOnce() -> Result<Vec<u8>, Status>,

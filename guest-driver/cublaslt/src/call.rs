@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls on a handle, with the data that travels with them.
+//! Calls on a handle, with their data.
 
 use std::{cell::Cell, collections::VecDeque};
 
@@ -27,10 +27,10 @@ use crate::{
     plans::Plan,
 };
 
-/// The most of our libcublas's handles that are known here: as many as there can be at once.
+/// The most handles of our libcublas that are known here: as many as can exist at once.
 const FOREIGN: usize = 1 << 10;
 
-/// Notes a handle that our libcublas has made.
+/// Records a handle that our libcublas has made.
 fn insert_foreign(id: u64) {
     static KNOWN: Mutex<VecDeque<u64>> = Mutex::new(VecDeque::new());
     let mut known = KNOWN.lock();
@@ -44,7 +44,7 @@ fn insert_foreign(id: u64) {
 }
 
 /// Calls `body` with the state of a handle. A handle of cuBLAS is valid here too: libcublas has made it, and this
-/// library knows nothing of it at its first use.
+/// library first sees it when it is used.
 ///
 /// # Errors
 ///
@@ -73,13 +73,13 @@ pub fn on_handle<T>(
     }
     let outcome = outcome.unwrap_or(Err(status::INTERNAL_ERROR));
     if matches!(outcome, Err(status::NOT_INITIALIZED)) {
-        // The host knows of no such handle.
+        // The host does not know the handle.
         handle::remove(handle);
     }
     outcome
 }
 
-/// The descriptors of a product, for one call.
+/// A product's descriptors, for one call.
 pub struct Parts<'a> {
     operation: Descriptor<'a>,
     emulation: Option<Descriptor<'a>>,
@@ -91,7 +91,7 @@ impl<'a> Parts<'a> {
     ///
     /// # Errors
     ///
-    /// `INVALID_VALUE` if one is none.
+    /// `INVALID_VALUE` if one is invalid.
     ///
     /// # Safety
     ///
@@ -109,19 +109,19 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The operation's.
+    /// The operation's descriptor.
     pub fn operation(&self) -> &Descriptor<'a> {
         &self.operation
     }
 
-    /// The bytes of the operation's and of the layouts'; `None` if there is one of emulation too.
+    /// The bytes of the operation's descriptor and of the layouts; `None` if there is also an emulation descriptor.
     pub fn bytes(&self) -> Option<[&[u8]; 5]> {
         let [a, b, c, d] = self.layouts.each_ref().map(AsRef::as_ref);
         let all = [self.operation.as_ref(), a, b, c, d];
         self.emulation.is_none().then_some(all)
     }
 
-    /// All of them, to be written.
+    /// All descriptors, ready to be written.
     pub fn described(&self) -> Described<'_, Descriptor<'a>> {
         Described {
             operation: &self.operation,
@@ -136,7 +136,7 @@ thread_local! {
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Writes the data of a call, and passes it on with the number of its form.
+/// Writes a call's data, and passes it to `send` with the number of its form.
 pub fn with_written<T>(
     op: u16,
     put: impl FnOnce(&mut Formed<'_>),
@@ -145,7 +145,7 @@ pub fn with_written<T>(
     written_behind(op.into(), put, send)
 }
 
-/// The same of the rest of a request, of whose form the number so far is `form`.
+/// Like [`with_written`], for the rest of a request; `form` is the number of the part before it.
 fn written_behind<T>(
     form: u64,
     put: impl FnOnce(&mut Formed<'_>),
@@ -163,7 +163,7 @@ fn written_behind<T>(
     sent
 }
 
-/// Sends work on a handle and a stream: it waits only if the library has not yet accepted work of its form.
+/// Sends work on a handle and a stream. Waits only if the library has not yet accepted work of its form.
 ///
 /// # Errors
 ///
@@ -194,7 +194,7 @@ pub fn send_work(
     })
 }
 
-/// Posts a product of a plan, if the library has accepted one of its form; whether it has.
+/// Posts a product by its plan, if the library has accepted one of its form. Returns whether it did.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Descriptors, which live in this process alone.
+//! Descriptors, which exist only in this process.
 //!
-//! A program has room for a descriptor, which it may copy as it likes, or asks for one of ours. So all of a descriptor
-//! is in its own bytes: a mark, and behind it the values of its attributes, packed in the order of the tables in
-//! [`gpgpu_protocol`]. The size of the room depends on the program's header. An attribute without room is not there, as
-//! in the library of that header's age.
+//! A program provides memory for a descriptor, which it may copy, or makes this library allocate one. So a descriptor's
+//! bytes contain all of it: a mark, followed by the values of its attributes, packed in the order of the tables in
+//! [`gpgpu_protocol`]. The size of the memory depends on the version of the program's header. An attribute that does
+//! not fit does not exist, as in the library of that version.
 
 use std::mem::MaybeUninit;
 
@@ -16,7 +16,7 @@ use gpgpu_protocol::libraries::cublaslt::{
 
 /// The words of the largest descriptor.
 const MOST: usize = 32;
-/// The bytes that the smallest header has for any descriptor.
+/// The size in bytes that the oldest header has for any descriptor.
 const LEAST: usize = 64;
 /// The bytes of the mark.
 const MARK: usize = size_of::<Mark>();
@@ -25,11 +25,12 @@ const MARK: usize = size_of::<Mark>();
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 struct Mark {
-    /// That it is a descriptor, and of which class.
+    /// The class, which also marks it as a descriptor.
     class: u16,
     /// Its size with the mark, in bytes.
     bytes: u16,
-    /// For one of ours, the low half of its address: a copy elsewhere is not for us to free. For others 0.
+    /// For a descriptor that this library allocated, the low half of its address, so that a copy elsewhere is not
+    /// freed; otherwise 0.
     own: u32,
 }
 
@@ -59,7 +60,7 @@ const fn class_mark(class: Class) -> u16 {
 /// A descriptor in the program's memory or ours.
 pub type Raw = *mut u64;
 
-/// A descriptor where the program has it, for one call.
+/// A descriptor in the program's or this library's memory, for one call.
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor<'a> {
     class: Class,
@@ -78,7 +79,7 @@ impl Descriptor<'_> {
     ///
     /// # Errors
     ///
-    /// `INVALID_VALUE` if there is none of the class.
+    /// `INVALID_VALUE` if there is no descriptor of the class.
     ///
     /// # Safety
     ///
@@ -103,17 +104,17 @@ impl Descriptor<'_> {
         })
     }
 
-    /// An attribute's value; 0 of one that is not there.
+    /// An attribute's value; 0 if the descriptor does not have it.
     #[inline]
     pub fn get(&self, number: u16) -> u64 {
         self.class.read(self.packed, number).unwrap_or(0)
     }
 
-    /// The emulation descriptor that an operation's descriptor leads to.
+    /// The emulation descriptor to which an operation's descriptor points.
     ///
     /// # Errors
     ///
-    /// `INVALID_VALUE` if it leads to none.
+    /// `INVALID_VALUE` if the pointer is invalid.
     ///
     /// # Safety
     ///
@@ -133,7 +134,7 @@ fn values(of: Raw) -> *mut u8 {
     of.cast::<u8>().wrapping_add(MARK)
 }
 
-/// Makes a descriptor in so many bytes; whether they have room for its first values. If not, nothing is written.
+/// Makes a descriptor in memory of this size. Returns whether its first values fit; if not, it writes nothing.
 ///
 /// # Safety
 ///
@@ -166,14 +167,14 @@ unsafe fn write_new(class: Class, raw: Raw, bytes: usize, own: u32, first: First
         .all(|(number, value)| class.write(packed, *number, *value))
 }
 
-/// Values of a new descriptor that are no defaults.
+/// Initial values of a new descriptor that are not the defaults.
 pub type First<'a> = &'a [(u16, u64)];
 
-/// Makes a descriptor in memory of ours.
+/// Allocates a descriptor.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if there is nowhere to write its address.
+/// `INVALID_VALUE` if `to` is NULL.
 ///
 /// # Safety
 ///
@@ -182,7 +183,7 @@ pub unsafe fn create(class: Class, to: *mut Raw, first: First<'_>) -> Result<(),
     if to.is_null() {
         return Err(status::INVALID_VALUE);
     }
-    // Room for the largest: so one is like any other to the allocator.
+    // All have the size of the largest one, so that the allocator treats them alike.
     let raw = Box::into_raw(Box::<[u64; MOST]>::new_uninit()).cast::<u64>();
     // SAFETY: the memory is ours and has room for every class; the caller's pointer is not NULL.
     unsafe {
@@ -192,11 +193,11 @@ pub unsafe fn create(class: Class, to: *mut Raw, first: First<'_>) -> Result<(),
     Ok(())
 }
 
-/// Makes a descriptor in so many bytes of the program's memory.
+/// Makes a descriptor in the program's memory.
 ///
 /// # Errors
 ///
-/// `ALLOC_FAILED` if those are too few, for it or for its first values; `INVALID_VALUE` if there are none.
+/// `ALLOC_FAILED` if the memory is too small for it or for its first values; `INVALID_VALUE` if the pointer is NULL.
 ///
 /// # Safety
 ///
@@ -215,11 +216,11 @@ pub unsafe fn init(class: Class, raw: Raw, bytes: usize, first: First<'_>) -> Re
     }
 }
 
-/// Ends a descriptor of ours; NULL is none.
+/// Frees a descriptor that this library allocated; ignores NULL.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if it is none of ours.
+/// `INVALID_VALUE` if this library did not allocate it.
 ///
 /// # Safety
 ///
@@ -246,7 +247,7 @@ pub unsafe fn destroy(class: Class, raw: Raw) -> Result<(), Status> {
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if there is no such descriptor or attribute, or it is of another size.
+/// `INVALID_VALUE` if there is no such descriptor or attribute, or the size is wrong.
 ///
 /// # Safety
 ///
@@ -269,7 +270,7 @@ pub unsafe fn set(
     Ok(())
 }
 
-/// The place of an attribute among the values of a descriptor that has it, and its size.
+/// The offset of an attribute in a descriptor's values, and its size.
 fn attribute(of: &Descriptor<'_>, number: u32) -> Result<(usize, usize), Status> {
     let number = u16::try_from(number).map_err(|_| status::INVALID_VALUE)?;
     let found = of.class.find(number);
@@ -281,11 +282,11 @@ fn attribute(of: &Descriptor<'_>, number: u32) -> Result<(usize, usize), Status>
     }
 }
 
-/// Gets an attribute, or asks for its size with a size of 0.
+/// Reads an attribute, or its size if the given size is 0.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if there is no such descriptor or attribute, or it is of another size, or nothing is asked for.
+/// `INVALID_VALUE` if there is no such descriptor or attribute, the size is wrong, or both pointers are NULL.
 ///
 /// # Safety
 ///
@@ -306,11 +307,11 @@ pub unsafe fn get(
     unsafe { give(value, to, bytes, written, |room| room == width) }
 }
 
-/// Writes a value to where the program wants it, or its size if the program has said 0 of the room.
+/// Writes a value to the program's pointer, or the value's size if the given size is 0.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if the program wants nothing, or the room is not right.
+/// `INVALID_VALUE` if both pointers are NULL, or the size is wrong.
 ///
 /// # Safety
 ///
@@ -385,7 +386,7 @@ mod tests {
             set_word(class, raw, number, 5).unwrap();
             assert_eq!(get_word(class, raw, number), Ok(5), "{number}");
         }
-        // Of other sizes, and none.
+        // Of other sizes, and unknown ones.
         for number in [8, 25, 9, 42, 0x1_0003, u32::MAX] {
             let refused = Err(status::INVALID_VALUE);
             assert_eq!(get_word(class, raw, number), refused, "{number}");
@@ -425,7 +426,7 @@ mod tests {
     fn a_descriptor_is_in_its_bytes_and_moves_with_them() {
         let class = Class::Layout;
         let first = [(ROWS, 7), (COLUMNS, 5), (LEADING, 9)];
-        // The sizes of CUDA 12's header, and of 13.1's.
+        // The sizes in CUDA 12's header, and in 13.1's.
         for (words, has_groups) in [(8, false), (14, true)] {
             let mut room = [0xeeee_u64; 16];
             // SAFETY: there is as much room.
@@ -445,7 +446,7 @@ mod tests {
             // SAFETY: a descriptor.
             let read = unsafe { Descriptor::read(class, copy.as_mut_ptr()) }.unwrap();
             assert_eq!([ROWS, COLUMNS, LEADING].map(|of| read.get(of)), [7, 5, 9]);
-            // It is not ours to free.
+            // This library did not allocate it.
             assert_eq!(end(class, room.as_mut_ptr()), Err(status::INVALID_VALUE));
         }
         let mut room = [0xeeee_u64; 16];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions of descriptors. None of them calls the host.
+//! The functions for descriptors. None of them calls the host.
 
 use gpgpu_library::Status;
 use gpgpu_protocol::libraries::cublaslt::attributes::{
@@ -20,8 +20,7 @@ fn number(of: i32) -> u64 {
     u64::from(of as u32)
 }
 
-/// Exports the functions that make a descriptor: in memory of ours, and in the program's. Both take the values that it
-/// has at first.
+/// Exports the functions that make a descriptor: allocated, and in the program's memory. Both take its initial values.
 macro_rules! made {
     ($($class:ident: $create:ident $init:ident ($($arg:ident: $ty:ty),*) [$($first:expr),*];)*) => {$(
         /// cuBLASLt's function of this name.
@@ -35,7 +34,7 @@ macro_rules! made {
             enter(|| unsafe { descriptor::create(Class::$class, descriptor, &[$($first),*]) })
         }
 
-        /// cuBLASLt's function of this name, of which its header makes another.
+        /// cuBLASLt's function of this name, on which an inline function of its header is based.
         ///
         /// # Safety
         ///
@@ -65,7 +64,7 @@ made! {
     Emulation: cublasLtEmulationDescCreate cublasLtEmulationDescInit_internal () [];
 }
 
-/// Exports the functions that end a descriptor, and set and get its attributes.
+/// Exports the functions that destroy a descriptor, and set and get its attributes.
 macro_rules! used {
     ($($class:ident: $destroy:ident $set:ident $get:ident;)*) => {$(
         /// cuBLASLt's function of this name.

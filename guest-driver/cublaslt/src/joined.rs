@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The bytes of several descriptors: kept as one, compared, and a number for them.
+//! The concatenated bytes of several descriptors: they are stored together, compared and hashed.
 
-/// Copies of so many parts.
+/// Copies of several parts.
 #[derive(Debug)]
 pub struct Joined<const PARTS: usize> {
     bytes: Box<[u8]>,
@@ -17,7 +17,7 @@ impl<const PARTS: usize> Joined<PARTS> {
         }
     }
 
-    /// Whether these are the parts, each for each.
+    /// Whether the stored parts equal these.
     pub fn is(&self, parts: [&[u8]; PARTS]) -> bool {
         let mut rest = &self.bytes[..];
         let mut is_next = |part: &[u8]| match rest.split_at_checked(part.len()) {
@@ -31,18 +31,18 @@ impl<const PARTS: usize> Joined<PARTS> {
     }
 }
 
-/// A number for parts. Their places count: to swap two makes another one.
+/// A hash of parts. It depends on their order.
 pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    // A multiplication by 2^25 + 1, which is odd, so that no bit is lost. It takes a shift and an addition. Compilers
-    // use vectors for other multipliers, which takes more instructions.
+    // A multiplication by 2^25 + 1, which is odd, so that no bit is lost. It takes a shift and an addition. For other
+    // multipliers, compilers use vector instructions, which are more.
     let add = |lane: &mut u64, word: &[u8; 8]| {
         let product = lane.wrapping_add(*lane << 25);
         *lane = product.wrapping_add(u64::from_ne_bytes(*word));
     };
-    // Lanes do not wait for each other, so a processor computes all of them at once.
+    // The lanes are independent, so a processor computes them in parallel.
     let mut lanes = [1, 2_u64];
     for part in parts {
-        // The bytes behind the last whole word are compared, which is enough.
+        // The bytes after the last whole word are not hashed; the comparison covers them.
         let (blocks, last) = part.as_chunks::<8>().0.as_chunks::<2>();
         for block in blocks {
             lanes
@@ -54,7 +54,7 @@ pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
             add(&mut lanes[0], word);
         }
     }
-    // High bits of words are in high bits of lanes alone.
+    // High bits of words affect only high bits of lanes.
     lanes.into_iter().fold(0, |sum, lane| {
         let mixed = (sum ^ lane ^ lane >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29

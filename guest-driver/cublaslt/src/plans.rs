@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Plans: descriptions of products that the host keeps. A product that a program computes again travels without its
+//! Plans: descriptions of products that the host keeps. A product that a program repeats is sent without its
 //! descriptors.
 //!
-//! A program makes the same descriptors anew for each product, so a plan is found by all bytes of its descriptors. Each
-//! thread has a table of its own: no other thread ends a plan between a look at the table and the product that names
-//! it, and no lock is taken. The second product of a description makes the plan. A program whose descriptions never
-//! recur pays only for a hash.
+//! A program makes new, equal descriptors for each product, so a plan is found by all bytes of its descriptors. Each
+//! thread has its own table. So no other thread destroys a plan between the lookup and the product that names the plan,
+//! and no lock is taken. The second product with the same description makes the plan. A program whose descriptions
+//! never recur pays only for a hash.
 
 use std::{
     cell::RefCell,
@@ -34,27 +34,27 @@ use crate::{
 const NEW: &Function = CublasLt.find("gpgpuLtPlan");
 const END: &Function = CublasLt.find("gpgpuLtPlanForget");
 
-/// The places of a thread's table; a model has a few hundred products.
+/// The entries of a thread's table; a model has a few hundred products.
 const PLACES: usize = 512;
-/// The most plans of the process: fewer than the host keeps of one client.
+/// The most plans of the process: fewer than the host keeps for one client.
 const MOST: usize = Class::CublasLtPlan.most() / 2;
-/// The number of other descriptions that meet a plan at its place, each once, before it makes room.
+/// The number of products with other descriptions that a plan's entry withstands before it is replaced.
 const PATIENCE: u8 = 8;
 
-/// The plans that there are, of all threads.
+/// The number of existing plans, of all threads.
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
-/// Plans of threads that have ended; the next thread that makes one ends them.
+/// Plans of threads that have ended; the next thread that makes a plan destroys them.
 static LEFT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The host keeps no plans, or has refused one.
+/// Whether the host keeps no plans, or has refused one.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// A plan of the host's.
+/// A plan that the host keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// Its id.
     pub id: u64,
-    /// The number for the form of its products, as far as it says.
+    /// The number of its products' form, as far as the plan determines it.
     pub form: u64,
 }
 
@@ -71,22 +71,22 @@ impl Kept {
     }
 }
 
-/// A place of the table.
+/// An entry of the table.
 #[derive(Default)]
 struct Place {
-    /// The latest description, or that of the plan.
+    /// The hash of the latest description, or of the plan's.
     hash: u64,
     patience: u8,
     kept: Option<Box<Kept>>,
 }
 
-/// The table of a thread.
+/// A thread's table.
 #[derive(Default)]
 struct Table(Vec<Place>);
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // The thread's part of libcuda may have ended before this: nothing is sent from here.
+        // The thread's part of libcuda may have ended before this, so nothing is sent from here.
         let mut left = LEFT.lock();
         left.extend(
             self.0
@@ -100,7 +100,7 @@ thread_local! {
     static TABLE: RefCell<Table> = const { RefCell::new(Table(Vec::new())) };
 }
 
-/// The number for a product's description.
+/// The hash of a product's description.
 fn hash_of(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
     let algorithm = algorithm.map_or(&[][..], |of| &of[..]);
     hash(parts.into_iter().chain([algorithm]))
@@ -109,18 +109,18 @@ fn hash_of(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
 /// The table's entry for a product.
 #[derive(Debug, Clone, Copy)]
 pub enum Found {
-    /// A plan.
+    /// A plan for the product.
     Plan(Plan),
-    /// No plan; the number of the product's description.
+    /// No plan; the hash of the product's description.
     Nothing(u64),
-    /// A product that can have none.
+    /// The product can have no plan.
     Never,
 }
 
-/// Looks for the host's plan for a product.
+/// Looks up the host's plan for a product.
 pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
-    // If the host has refused a plan, no other is asked for: each would wait. A descriptor of emulation would count
-    // too: few programs have one.
+    // After the host has refused a plan, no other is requested, because each request would wait. Products with an
+    // emulation descriptor have no plans, because few programs have such descriptors.
     let bytes = parts.bytes().filter(|_| !REFUSED.load(Ordering::Relaxed));
     let Some(bytes) = bytes else {
         return Found::Never;
@@ -139,8 +139,8 @@ pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
     }
 }
 
-/// The library has accepted a product without a plan, of a description with this number: one that comes again gets a
-/// plan.
+/// Records that the library has accepted a product without a plan, whose description has this hash. A repeated
+/// description gets a plan.
 pub fn met(hash: u64, parts: &Parts<'_>, algorithm: Option<&Algorithm>) {
     let note = |table: &RefCell<Table>| {
         let Ok(mut table) = table.try_borrow_mut() else {
@@ -152,7 +152,7 @@ pub fn met(hash: u64, parts: &Parts<'_>, algorithm: Option<&Algorithm>) {
         let place = &mut table.0[hash as usize % PLACES];
         let is_same = place.hash == hash;
         match place.kept {
-            // One of another description with the same number, or a product of a form that was new.
+            // A plan of another description with the same hash, or a product whose form was new.
             Some(_) if is_same => {}
             None if is_same => {
                 place.kept = make(parts, algorithm).ok().flatten().map(Box::new);
@@ -174,17 +174,17 @@ pub fn met(hash: u64, parts: &Parts<'_>, algorithm: Option<&Algorithm>) {
 
 fn end(id: u64) {
     ALIVE.fetch_sub(1, Ordering::Relaxed);
-    // Of no use: without a host there is no plan either.
+    // The result is irrelevant: without a host there is no plan either.
     let _ = forward::send(END, &[id]);
 }
 
-/// Whether the host keeps plans: one from before there were any does not.
+/// Whether the host keeps plans; older hosts do not.
 fn is_kept() -> Result<bool, Status> {
     let kept = sister(LIBRARY)?.has(NEW.operation.op);
     kept.map_err(|code| LIBRARY.statuses().of_code(code))
 }
 
-/// Has the host make a plan; `None` if it keeps none, or there are too many.
+/// Makes the host create a plan; `None` if it keeps none, or there are too many.
 fn make(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Result<Option<Kept>, Status> {
     if !is_kept()? {
         REFUSED.store(true, Ordering::Relaxed);
@@ -207,7 +207,7 @@ fn make(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Result<Option<Kept>
             blob,
             ..Request::new(NEW, &words)
         };
-        // It waits: a plan that the host could not make must not be named.
+        // This waits, because no call may name a plan that the host could not create.
         request.ask()?;
         Ok(Plan { id, form })
     });
@@ -258,7 +258,7 @@ mod tests {
             assert!(!kept.is_for(of(other), algorithm.as_ref()), "{at}");
             assert_ne!(hash_of(of(other), algorithm.as_ref()), same, "{at}");
         }
-        // The same bytes, divided in another way, and a part that is longer by less than a word.
+        // The same bytes, divided differently, and a part that is longer by less than a word.
         let mut divided = first.clone();
         let last = divided[0].split_off(56);
         divided[1].splice(..0, last);

@@ -28,9 +28,9 @@ use crate::{
     plans::{self, Found},
 };
 
-/// `cublasLtMatmul`, with all that its descriptors say.
+/// `cublasLtMatmul`, with the content of its descriptors.
 pub const MATMUL: &Function = CublasLt.find("cublasLtMatmul");
-/// The same by a plan.
+/// `cublasLtMatmul` by a plan.
 const BY_PLAN: &Function = CublasLt.find("gpgpuLtPlanMatmul");
 const TRANSFORM: &Function = CublasLt.find("cublasLtMatrixTransform");
 
@@ -53,7 +53,7 @@ unsafe fn value_at(pointer: *const u8, bytes: usize) -> [u64; SCALAR / 8] {
     }
 }
 
-/// Alpha and beta, where a descriptor says that they are.
+/// Alpha and beta at the places that a descriptor says.
 ///
 /// # Safety
 ///
@@ -80,7 +80,7 @@ unsafe fn scalars(
     Ok(scalars)
 }
 
-/// Whether a scalar is to be at an address of the host's, and there is none.
+/// Whether a scalar should be at a host address, and the pointer is NULL.
 fn has_missing(of: &Descriptor<'_>, mode: u16, pointers: [*const u8; 2]) -> bool {
     let places = places(of.get(mode)).into_iter().flatten();
     let mut all = places.zip(pointers);
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn cublasLtMatmul(
             let attributes = [POINTER_MODE, SCALE_TYPE];
             // SAFETY: promised by the caller.
             let scalars = unsafe { scalars(parts.operation(), attributes, [alpha, beta]) }?;
-            // NVIDIA's library reads a scalar at any address of the host's: here that would be the worker's.
+            // NVIDIA's library reads a scalar at any host address, which would be one of the worker's here.
             if has_missing(parts.operation(), attributes[0], [alpha, beta]) {
                 return Err(status::INVALID_VALUE);
             }

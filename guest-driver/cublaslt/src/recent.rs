@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A thread's recent answers about algorithms, by all bytes of the descriptors.
 //!
-//! A framework asks the heuristic before each product. [`crate::answers`] knows that two questions are the same where
-//! their descriptors differ in an address alone; to write a question out for it takes longer than NVIDIA's library
-//! takes for its answer. Most questions have the very bytes of an earlier one.
+//! A framework queries the heuristic before each product. [`crate::answers`] recognises queries as equal if their
+//! descriptors differ only in an address. But encoding a query for it takes longer than NVIDIA's library takes to
+//! answer. Most queries have exactly the bytes of an earlier one.
 
 use std::cell::RefCell;
 
@@ -14,10 +14,10 @@ use crate::{
     joined::{Joined, hash},
 };
 
-/// The places of a thread's table; a model has a few hundred products.
+/// The entries of a thread's table; a model has a few hundred products.
 const PLACES: usize = 512;
 
-/// A question: the parts in order, the operation's first and the preference's last, and the function, the handle, the
+/// A query: the parts in order, with the operation first and the preference last, and the function, the handle, the
 /// stream and the number of results.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
@@ -27,7 +27,7 @@ pub struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// A question; `None` if it has descriptors of other kinds.
+    /// A query; `None` if it has other descriptors.
     pub fn new(
         parts: &'a Parts<'_>,
         preference: Option<&'a Descriptor<'_>>,
@@ -44,7 +44,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// An answer, and its question.
+/// An answer and its query.
 struct Kept {
     described: Joined<6>,
     words: [u64; 4],
@@ -61,7 +61,7 @@ thread_local! {
     static TABLE: RefCell<Vec<Option<Kept>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The recent answer to a question.
+/// The recent answer to a query.
 pub fn find(question: &Question<'_>) -> Option<Answer> {
     let find = |table: &RefCell<Vec<Option<Kept>>>| {
         let table = table.try_borrow().ok()?;
@@ -71,7 +71,7 @@ pub fn find(question: &Question<'_>) -> Option<Answer> {
     TABLE.try_with(find).ok().flatten()
 }
 
-/// Keeps an answer, in the place of another one.
+/// Stores an answer, replacing another one.
 pub fn keep(question: &Question<'_>, answer: &Answer) {
     let keep = |table: &RefCell<Vec<Option<Kept>>>| {
         let Ok(mut table) = table.try_borrow_mut() else {
@@ -121,7 +121,7 @@ mod tests {
             other[part] = &changed[..39];
             assert!(find(&question(other, right.words)).is_none(), "{part}");
         }
-        // The same bytes, divided in another way.
+        // The same bytes, divided differently.
         let mut divided = parts(&bytes);
         divided[1] = &bytes[40..81];
         divided[2] = &bytes[81..120];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Names that NVIDIA's libcublasLt exports for its own libraries, without a declaration in a header. Programs that were
-//! linked with them start; our libcublas calls none of them.
+//! Names that NVIDIA's libcublasLt exports for NVIDIA's other libraries, without a declaration in a header. They are
+//! exported so that programs that were linked with them start. Our libcublas calls none of them.
 //!
 //! The functions of CUDA 13.1.
 

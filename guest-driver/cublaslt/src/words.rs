@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions about the library itself: versions, texts of statuses, the logger, and settings that concern this process
-//! only.
+//! Functions about the library itself: versions, texts of statuses, the logger, and settings that concern only this
+//! process.
 
 use std::{
     ffi::{c_char, c_int, c_uint, c_void},
@@ -22,7 +22,7 @@ use crate::{LIBRARY, enter};
 const VERSION: &Function = CublasLt.find("cublasLtGetVersion");
 const PROPERTY: &Function = CublasLt.find("cublasLtGetProperty");
 
-/// `cublasLtGetVersion`: the host's library's; 0 if there is none.
+/// `cublasLtGetVersion`: the version of the host's library; 0 if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetVersion() -> usize {
     let mut version = 0_u64;
@@ -61,13 +61,13 @@ pub extern "C" fn cublasLtGetStatusString(status: Status) -> *const c_char {
     STATUSES.text(status).as_ptr()
 }
 
-/// `cublasLtGetCudartVersion`: the version of the driver API that this project's libraries answer to.
+/// `cublasLtGetCudartVersion`: the version of the driver API that this project's libraries implement.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetCudartVersion() -> usize {
     13000
 }
 
-/// The reported capacity of the heuristics' cache, until the program sets one: as natively.
+/// The reported capacity of the heuristics' cache, until the program sets one. The default is cuBLASLt's.
 static CAPACITY: AtomicUsize = AtomicUsize::new(8192);
 
 /// `cublasLtHeuristicsCacheGetCapacity`.
@@ -85,40 +85,40 @@ pub unsafe extern "C" fn cublasLtHeuristicsCacheGetCapacity(capacity: *mut usize
     status::SUCCESS
 }
 
-/// `cublasLtHeuristicsCacheSetCapacity`: the value can be read back, and 0 switches this library's cache off.
+/// `cublasLtHeuristicsCacheSetCapacity`: stores the value, and 0 disables this library's cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtHeuristicsCacheSetCapacity(capacity: usize) -> Status {
     CAPACITY.store(capacity, Ordering::Relaxed);
     status::SUCCESS
 }
 
-/// Whether heuristics are kept.
+/// Whether the heuristics' cache is enabled.
 pub fn keeps_heuristics() -> bool {
     CAPACITY.load(Ordering::Relaxed) != 0
 }
 
 static MASK: AtomicU32 = AtomicU32::new(0);
 
-/// `cublasLtDisableCpuInstructionsSetMask`: the CPU is the host's; the mask can be read back.
+/// `cublasLtDisableCpuInstructionsSetMask`: only stores the mask, because the library runs on the host's CPU.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtDisableCpuInstructionsSetMask(mask: c_uint) -> c_uint {
     MASK.swap(mask, Ordering::Relaxed)
 }
 
-/// `cublasLtLoggerSetCallback`: the log would be the host's, which is the operator's. Nothing is logged, and the
-/// callback is never called.
+/// `cublasLtLoggerSetCallback`: nothing is logged, because the library would log on the host. The callback is never
+/// called.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtLoggerSetCallback(_callback: *mut c_void) -> Status {
     status::SUCCESS
 }
 
-/// `cublasLtLoggerSetFile`: nothing is written there.
+/// `cublasLtLoggerSetFile`: nothing is logged.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtLoggerSetFile(_file: *mut c_void) -> Status {
     status::SUCCESS
 }
 
-/// `cublasLtLoggerOpenFile`: no file is made.
+/// `cublasLtLoggerOpenFile`: nothing is logged, and no file is created.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtLoggerOpenFile(_logFile: *const c_char) -> Status {
     status::SUCCESS

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The backend: descriptors with attributes, of which graphs, plans and variant packs are made.
+//! The backend: descriptors with attributes, which graphs, plans and variant packs consist of.
 //!
-//! Descriptors are the host's, except variant packs, which stay here: each execution carries all of one, a device
-//! address for each tensor, or the value itself for tensors that the plan has by value ([`Values`]). Setting an
-//! attribute waits for the host's answer unless one of the same name, type and length was accepted. If the library
+//! Descriptors are kept by the host, except variant packs, which stay here. Each execution carries a whole pack: a
+//! device address for each tensor, or the value itself for a tensor that the plan has by value ([`Values`]). Setting an
+//! attribute waits for the host's answer, unless one of the same name, type and length was accepted. If the library
 //! refuses a later one, the descriptor's finalisation reports it.
 
 use std::{
@@ -48,7 +48,7 @@ mod function {
     pub const WORKSPACE: &Function = Cudnn.find("cudnnGetExecutionPlanWorkspaceSize");
 }
 
-/// A plan that is finalised.
+/// A finalised plan.
 #[derive(Debug, Default)]
 struct Plan {
     values: Values,
@@ -56,12 +56,12 @@ struct Plan {
     accepted: Mutex<HashSet<u64>>,
 }
 
-/// A descriptor that lives.
+/// A descriptor that exists.
 #[derive(Debug)]
 enum Descriptor {
     Pack(Mutex<Pack>),
     Plan(OnceLock<Plan>),
-    /// Of another type; whether it is finalised.
+    /// A descriptor of another type; whether it is finalised.
     Other(i32, AtomicBool),
 }
 
@@ -76,7 +76,7 @@ fn find(of: Object) -> Result<Arc<Descriptor>, Status> {
     found.cloned().ok_or(status::BAD_PARAM)
 }
 
-/// The attributes that were accepted: of a type of descriptors, by name, type and number of elements.
+/// The attributes that were accepted: type of descriptors, name, type and number of elements.
 type Accepted = HashSet<(i32, i32, i32, i64)>;
 
 fn accepted() -> MutexGuard<'static, Accepted> {
@@ -84,7 +84,7 @@ fn accepted() -> MutexGuard<'static, Accepted> {
     ACCEPTED.get_or_init(Mutex::default).lock()
 }
 
-/// The most of these that are remembered, and the most executions of a plan.
+/// The most attributes that are remembered, and the most executions of a plan.
 const REMEMBERED: usize = 1 << 12;
 
 /// `cudnnBackendCreateDescriptor`.
@@ -141,7 +141,7 @@ pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Object) -> Status {
     })
 }
 
-/// Elements of the program.
+/// Elements in the program's memory.
 ///
 /// # Safety
 ///
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
             }
             Descriptor::Plan(ref plan) if plan.get().is_none() => kind::PLAN,
             Descriptor::Other(of, ref is_final) if !is_final.load(Ordering::Relaxed) => of,
-            // A finalised descriptor does not change.
+            // A finalised descriptor cannot be changed.
             _ => return Err(status::BAD_PARAM),
         };
         let form = (of, attributeName, attributeType, elementCount);
@@ -245,7 +245,8 @@ pub extern "C" fn cudnnBackendFinalize(descriptor: Object) -> Status {
     })
 }
 
-/// `cudnnBackendGetAttribute`. Descriptors among the elements are the caller's, and are set to the attribute's.
+/// `cudnnBackendGetAttribute`. If the elements are descriptors, the caller provides them, and they are set to the
+/// attribute's descriptors.
 ///
 /// # Safety
 ///
@@ -309,11 +310,11 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
 }
 
 thread_local! {
-    /// Room for a variant pack as it travels.
+    /// A buffer for an encoded variant pack.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Writes a pack for a plan, and passes on the pack and the form of its execution.
+/// Writes a pack for a plan, and passes the pack and the form of its execution to `send`.
 fn with_written(
     plan: &Plan,
     pack: Object,
@@ -338,7 +339,7 @@ fn with_written(
     sent
 }
 
-/// Runs `body` with a plan that is finalised.
+/// Runs `body` with a finalised plan.
 fn with_plan(plan: Object, body: impl FnOnce(&Plan) -> Result<(), Status>) -> Result<(), Status> {
     match &*find(plan)? {
         Descriptor::Plan(plan) => body(plan.get().ok_or(status::NOT_FINALIZED)?),
@@ -353,7 +354,7 @@ fn request<'a>(function: &'static Function, words: &'a [u64], blob: &'a [u8]) ->
     }
 }
 
-/// `cudnnBackendExecute`. It waits if the plan has not yet been executed with a pack that looks like this one.
+/// `cudnnBackendExecute`. Waits if the plan has not yet been executed with a pack of this form.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendExecute(
     handle: Object,

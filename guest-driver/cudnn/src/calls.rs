@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of functions that the table describes completely, with scaling factors of the right width, and a record of
+//! Calls of functions that are fully described by the table, with scaling factors of the right width, and a record of
 //! descriptors' settings.
 
 use std::sync::{
@@ -16,18 +16,18 @@ use gpgpu_protocol::libraries::{Function, Kind, Width};
 
 use crate::{LIBRARY, enter, tensors};
 
-/// Properties of a function beyond its row.
+/// Properties of a function that its row does not have.
 #[derive(Debug, Default)]
 struct Manner {
     /// The arguments that are scaling factors.
     factors: Vec<usize>,
-    /// Whether it sets a descriptor, its first argument, completely.
+    /// Whether it completely sets a descriptor, its first argument.
     is_whole: bool,
-    /// The argument that says the type of elements of the tensors or filters which its first argument describes.
+    /// The argument that is the element type of the tensors or filters that its first argument describes.
     data: Option<usize>,
-    /// Descriptors of tensors that it writes, and the one from which they have their type of elements.
+    /// The tensor descriptors that it writes, and the descriptor from which they get their element type.
     derived: Option<(&'static [usize], usize)>,
-    /// Whether it ends a descriptor.
+    /// Whether it destroys a descriptor.
     ends: bool,
 }
 
@@ -53,7 +53,7 @@ const WHOLE: &[&str] = &[
     "cudnnSetCTCLossDescriptor_v9",
 ];
 
-/// Functions that set the type of a descriptor's elements: the argument that says it.
+/// Functions that set the element type of a descriptor, and the argument that is the type.
 const TYPED: &[(&str, usize)] = &[
     ("cudnnSetTensor4dDescriptor", 2),
     ("cudnnSetTensor4dDescriptorEx", 1),
@@ -63,7 +63,7 @@ const TYPED: &[(&str, usize)] = &[
     ("cudnnSetFilterNdDescriptor", 1),
 ];
 
-/// Functions that write descriptors of tensors: which arguments, and the one that has their type.
+/// Functions that write tensor descriptors: the arguments that are written, and the one that has their type.
 const DERIVED: &[(&str, &[usize], usize)] = &[
     ("cudnnDeriveBNTensorDescriptor", &[0], 1),
     ("cudnnDeriveNormTensorDescriptor", &[0, 1], 2),
@@ -102,7 +102,7 @@ fn manner(at: usize) -> &'static Manner {
 /// The most scaling factors of a function.
 const FACTORS: usize = 4;
 
-/// A call, as the program makes it.
+/// Makes a call with the program's arguments.
 pub fn call(op: u16, words: &[u64]) -> Status {
     let at = usize::from(op - LIBRARY.first());
     let function = LIBRARY.functions()[at];
@@ -111,7 +111,7 @@ pub fn call(op: u16, words: &[u64]) -> Status {
         if manner.factors.is_empty() {
             return send(function, manner, words);
         }
-        // The row has room for the wider ones: it is given that much.
+        // The row expects the wider factors, so narrower ones are padded.
         let bytes = tensors::factor_bytes(function, words);
         let mut room = [0_u64; FACTORS];
         let mut sent = words.to_vec();
@@ -125,7 +125,7 @@ pub fn call(op: u16, words: &[u64]) -> Status {
     })
 }
 
-/// The bytes at an address of the program's, with zeros behind them.
+/// The bytes at an address of the program, padded with zeros.
 fn read(address: u64, bytes: usize) -> u64 {
     let mut value = [0; 8];
     // SAFETY: the program gives this address where cuDNN reads so many bytes, by its C caller's promise.
@@ -135,7 +135,7 @@ fn read(address: u64, bytes: usize) -> u64 {
     u64::from_ne_bytes(value)
 }
 
-/// A number that no contents of a descriptor have.
+/// A number that differs from all contents of descriptors.
 fn unknown() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(1 << 63);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -145,7 +145,7 @@ fn send(function: &'static Function, manner: &Manner, words: &[u64]) -> Result<(
     if manner.ends {
         tensors::forget(words[0]);
     }
-    // The descriptor's old state does not matter: programs set one to the same values again and again.
+    // The descriptor's old state does not matter here: programs set a descriptor to the same values again and again.
     let before = manner.is_whole.then(|| contents::of(words[0]));
     if manner.is_whole {
         contents::set(words[0], 0);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn no_more_is_read_than_a_factor_has() {
-        // The second half would be another variable of the program's.
+        // The second half is another variable of the program.
         let pair = [1_f32.to_bits(), u32::MAX];
         let at = pair.as_ptr() as u64;
         assert_eq!(read(at, 4), u64::from(pair[0]));

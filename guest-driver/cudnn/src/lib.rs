@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `libcudnn.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuDNN carries them out.
+//! `libcudnn.so` for a virtio-gpgpu guest. It sends calls to the host, whose own cuDNN executes them.
 //!
-//! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]), by way of
-//! [`calls`], which knows the width of scaling factors ([`tensors`]). The backend's descriptors have a file of their
-//! own ([`backend`]), and so have functions with arrays whose length is in a descriptor ([`sequences`]). This library
-//! answers the others itself, from a handle's state ([`words`]).
+//! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]). They use
+//! [`calls`], which determines the width of scaling factors ([`tensors`]). The backend's descriptors are in
+//! [`backend`], and functions with arrays whose length is in a descriptor are in [`sequences`]. This library answers
+//! the others itself, from a handle's state ([`words`]).
 
 #![allow(non_snake_case)]
 
@@ -22,19 +22,19 @@ mod words;
 use gpgpu_library::Status;
 use gpgpu_protocol::libraries::{Class, Library};
 
-/// The library's place in the tables.
+/// The library in the tables.
 const LIBRARY: Library = Library::Cudnn;
 /// The class of its handles.
 const HANDLE: Class = Class::CudnnHandle;
 
-/// Runs the body of an exported function: no panic leaves it, and the thread's last error is kept.
+/// Runs the body of an exported function, turns a panic into a status, and records the thread's last error.
 fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> Status {
     let status = gpgpu_library::enter(LIBRARY, body);
     words::note(name, status);
     status
 }
 
-/// Writes a value to where the program wants it.
+/// Writes a value to the program's pointer.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Variant packs: where the tensors of an execution are. They stay in the program's process, which reads values by
-//! their addresses when a plan is executed.
+//! Variant packs, which contain the places of an execution's tensors. They stay in the program's process. Values are
+//! read from their addresses when a plan is executed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -15,7 +15,7 @@ use gpgpu_protocol::{
     },
 };
 
-/// A variant pack: addresses of the program, of which nothing is read before an execution.
+/// A variant pack. Nothing is read from its addresses before an execution.
 #[derive(Debug, Default)]
 pub struct Pack {
     /// Whether it is finalised.
@@ -24,7 +24,7 @@ pub struct Pack {
     pub ids: Vec<i64>,
     /// Their addresses.
     pub pointers: Vec<u64>,
-    /// The memory that the plan works in.
+    /// The plan's workspace.
     pub workspace: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Pack {
     ///
     /// # Errors
     ///
-    /// As cuDNN's.
+    /// cuDNN's status.
     pub fn set(&mut self, name: i32, of: i32, elements: &[u8]) -> Result<(), Status> {
         if self.is_final {
             return Err(status::BAD_PARAM);
@@ -41,7 +41,7 @@ impl Pack {
         let expected = match name {
             name::PACK_IDS => element::INT64,
             name::PACK_POINTERS | name::PACK_WORKSPACE => element::POINTER,
-            // Intermediates, of which no version of cuDNN has any, and other sizes than the graph's.
+            // Intermediates, which no version of cuDNN has, and sizes that override the graph's.
             _ if elements.is_empty() => return Ok(()),
             _ => return Err(status::NOT_SUPPORTED),
         };
@@ -65,11 +65,11 @@ impl Pack {
         Ok(())
     }
 
-    /// Words of an attribute.
+    /// Reads an attribute as words.
     ///
     /// # Errors
     ///
-    /// As cuDNN's.
+    /// cuDNN's status.
     pub fn get(&self, name: i32, of: i32) -> Result<Vec<u64>, Status> {
         let expected = match name {
             name::PACK_IDS => element::INT64,
@@ -85,12 +85,12 @@ impl Pack {
         }
     }
 
-    /// Writes it for an execution; `read` gives the bytes at an address of the program. Gives a number for executions
-    /// that look alike.
+    /// Writes the pack for an execution; `read` reads the bytes at an address of the program. Returns a number that
+    /// executions of the same form share.
     ///
     /// # Errors
     ///
-    /// It is not finalised, or a value is nowhere.
+    /// The pack is not finalised, or a value has no address.
     pub fn write(
         &self,
         values: &Values,
@@ -101,7 +101,7 @@ impl Pack {
             return Err(status::NOT_FINALIZED);
         }
         let mut form = DefaultHasher::new();
-        // Alignment decides about kernels.
+        // The alignment influences the choice of kernels.
         let look = |address: u64| (address == 0, address.trailing_zeros().min(7));
         self.workspace.map(look).hash(&mut form);
         put_workspace(writer, self.workspace);

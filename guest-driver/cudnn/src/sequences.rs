@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions with arrays whose length a descriptor says, or whose values are as wide as one says.
+//! Functions with arrays whose length is in a descriptor, or with values whose width is.
 
 use std::{
     ffi::{c_int, c_void},
@@ -30,11 +30,11 @@ mod function {
     pub const CTC_WORKSPACE: &Function = Cudnn.find("cudnnGetCTCLossWorkspaceSize");
 }
 
-/// Values of the program.
+/// Values in the program's memory.
 ///
 /// # Safety
 ///
-/// There are so many at the address, if it is not NULL.
+/// The address has this number of values, if it is not NULL.
 unsafe fn values<'a>(at: *const c_int, count: usize) -> Result<&'a [c_int], Status> {
     if at.is_null() {
         return Err(status::NULL_POINTER);
@@ -43,11 +43,11 @@ unsafe fn values<'a>(at: *const c_int, count: usize) -> Result<&'a [c_int], Stat
     Ok(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
-/// The first bytes at an address of the program, with zeros behind them; `None` if it is NULL.
+/// The first bytes at an address of the program, padded with zeros; `None` if it is NULL.
 ///
 /// # Safety
 ///
-/// There are so many at the address, if it is not NULL.
+/// The address has this number of bytes, if it is not NULL.
 unsafe fn value<const N: usize>(at: *const c_void, bytes: usize) -> Option<[u8; N]> {
     let mut value = [0; N];
     if at.is_null() {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
         let [data, layout, longest, batch, size] = sizes.map(|of| of as u64);
         let words = [id, data, layout, longest, batch, size, 0, address(&fill)];
         let before = contents::of(id);
-        // As for others that set a descriptor as a whole.
+        // As for other functions that set a whole descriptor.
         contents::set(id, 0);
         let sent = Request {
             blob: &bytes_of(&[lengths]),
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn cudnnGetRNNWeightParams(
     bAddr: *mut *mut c_void,
 ) -> Status {
     enter("cudnnGetRNNWeightParams", || {
-        // PyTorch asks for one of the two.
+        // PyTorch asks for only one of the two.
         let words = [
             handle as u64,
             rnnDesc as u64,
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn cudnnGetRNNWeightParams(
     })
 }
 
-/// The number of sequences of a tensor of probabilities: its second dimension's size.
+/// The number of sequences in a tensor of probabilities: the size of its second dimension.
 fn batch_of(tensor: Object) -> Result<usize, Status> {
     let mut said = [0_i32; 18];
     let at = said.as_mut_ptr();
@@ -216,11 +216,11 @@ fn batch_of(tensor: Object) -> Result<usize, Status> {
     }
 }
 
-/// Labels and lengths as they travel.
+/// Encodes labels and lengths.
 ///
 /// # Safety
 ///
-/// The lengths are as many as the tensor has sequences, and the labels as many as their lengths add up to.
+/// There is a length for each sequence of the tensor, and the number of labels is the sum of the lengths.
 unsafe fn sequences(
     tensor: Object,
     labels: *const c_int,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The types of the elements of tensors and filters: they decide whether scaling factors have the width of a `double`.
+//! The element types of tensors and filters. They determine whether scaling factors have the width of a `double`.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use gpgpu_protocol::libraries::{Class, Function, Kind, cudnn::is_double};
 
 /// `cudnnDataType_t` by descriptor.
 static TYPES: RwLock<Option<HashMap<u64, i32>>> = RwLock::new(None);
-/// The number of them of double precision: most programs have none.
+/// The number of these with double precision; most programs have none.
 static DOUBLES: AtomicUsize = AtomicUsize::new(0);
 
-/// A descriptor was set.
+/// Records that a descriptor was set.
 pub fn note(id: u64, data: i32) {
     let mut types = TYPES.write();
     let before = types.get_or_insert_default().insert(id, data);
@@ -26,7 +26,7 @@ pub fn note(id: u64, data: i32) {
     }
 }
 
-/// A descriptor has ended.
+/// Records that a descriptor was destroyed.
 pub fn forget(id: u64) {
     let mut types = TYPES.write();
     let before = types.as_mut().and_then(|types| types.remove(&id));
@@ -41,8 +41,8 @@ pub fn data(id: u64) -> Option<i32> {
     types.as_ref()?.get(&id).copied()
 }
 
-/// The bytes of a call's scaling factors: those of a `float`, or of a `double` if one of its tensors or filters has
-/// such elements.
+/// The bytes of a call's scaling factors: those of a `double` if one of its tensors or filters has such elements,
+/// otherwise those of a `float`.
 pub fn factor_bytes(function: &Function, words: &[u64]) -> usize {
     if DOUBLES.load(Ordering::Relaxed) == 0 {
         return 4;

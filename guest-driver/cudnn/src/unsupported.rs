@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuDNN's functions that are not served: exported, so that programs start, and honest when called.
+//! cuDNN's functions that are not supported. They are exported, so that programs start, and return an error.
 //!
 //! The other names that the library of version 9.28 exports.
 
@@ -16,7 +16,7 @@ unsupported! { status::NOT_SUPPORTED;
         cudnnLongFFTCausalConv1dForward cudnnLongFFTCausalConv1dGetBufferSizes
 }
 
-// The fused operations from before the backend. The type of an attribute's pointer depends on the attribute.
+// The fused operations that preceded the backend. The type of an attribute's pointer depends on the attribute.
 unsupported! { status::NOT_SUPPORTED;
         cudnnCreateFusedOpsConstParamPack cudnnCreateFusedOpsPlan
         cudnnCreateFusedOpsVariantParamPack cudnnDestroyFusedOpsConstParamPack
@@ -26,7 +26,7 @@ unsupported! { status::NOT_SUPPORTED;
         cudnnSetFusedOpsVariantParamPackAttribute
 }
 
-// Attention from before the backend.
+// The attention functions that preceded the backend.
 unsupported! { status::NOT_SUPPORTED;
         cudnnCreateAttnDescriptor cudnnCreateSeqDataDescriptor cudnnDestroyAttnDescriptor
         cudnnDestroySeqDataDescriptor cudnnGetAttnDescriptor cudnnGetMultiHeadAttnBuffers
@@ -35,8 +35,8 @@ unsupported! { status::NOT_SUPPORTED;
         cudnnSetSeqDataDescriptor
 }
 
-// CUDA graphs, descriptors in the program's memory, functions that return descriptors set in others, and functions of
-// NVIDIA's own.
+// CUDA graphs, descriptors in the program's memory, functions that return descriptors set in others, and NVIDIA's
+// internal functions.
 unsupported! { status::NOT_SUPPORTED;
         cudnnBackendInitialize cudnnBackendPopulateCudaGraph cudnnBackendUpdateCudaGraph
         cudnnGetBackdoor cudnnGetFoldedConvBackwardDataDescriptors cudnnGetRNNDataDescriptor

@@ -32,7 +32,7 @@ mod function {
 }
 
 thread_local! {
-    /// The thread's last function that failed, and its status.
+    /// The thread's last failed function, and its status.
     static LAST: Cell<(&'static str, Status)> = const { Cell::new(("", SUCCESS)) };
 }
 
@@ -49,7 +49,7 @@ pub extern "C" fn cudnnGetErrorString(status: Status) -> *const c_char {
     LIBRARY.statuses().name(status).as_ptr()
 }
 
-/// `cudnnGetLastErrorString`: the function and its status. The host library's longer text is not available.
+/// `cudnnGetLastErrorString`: the function's name and its status. The host library's longer text is not available.
 ///
 /// # Safety
 ///
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn cudnnGetLastErrorString(message: *mut c_char, max_size:
     }
 }
 
-/// A number that the host's library says, and that does not change; 0 if it cannot be asked.
+/// A constant that the host's library reports; 0 if the query fails.
 fn version(function: &'static Function, known: &AtomicUsize) -> usize {
     match known.load(Ordering::Relaxed) {
         0 => {}
@@ -104,9 +104,9 @@ fn version(function: &'static Function, known: &AtomicUsize) -> usize {
     version as usize
 }
 
-/// Connects the process, as `cuInit` does: cuDNN says its version without it, but here the host has to be asked.
+/// Connects the process, as `cuInit` does. cuDNN reports its version without it, but here the host must be queried.
 fn initialise() -> Result<(), Status> {
-    // The process's libcuda is this project's.
+    // This checks that the process's libcuda is this project's.
     sister(LIBRARY)?;
     // SAFETY: the names are strings.
     let found = unsafe {
@@ -145,7 +145,7 @@ pub extern "C" fn cudnnGetCudartVersion() -> usize {
     version(function::RUNTIME_VERSION, &KNOWN)
 }
 
-/// `cudnnGetProperty`: a part of the version of the host's library.
+/// `cudnnGetProperty`: a part of the host library's version.
 ///
 /// # Safety
 ///
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn cudnnGetProperty(kind: c_int, value: *mut c_int) -> Sta
 
 macro_rules! checks {
     ($($name:ident)*) => {$(
-        /// cuDNN's function of this name: its parts are of one version where they are, on the host.
+        /// cuDNN's function of this name. The host's parts of cuDNN have one version.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> Status {
             SUCCESS
@@ -177,7 +177,7 @@ checks! {
     cudnnSubquadraticOpsVersionCheck
 }
 
-/// `cudnnQueryRuntimeError`: errors of kernels surface where the process synchronises.
+/// `cudnnQueryRuntimeError`: errors of kernels are reported when the process synchronises.
 ///
 /// # Safety
 ///
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn cudnnQueryRuntimeError(
     })
 }
 
-/// The program's settings of `cudnnSetCallback`.
+/// The program's arguments of `cudnnSetCallback`.
 #[derive(Clone, Copy)]
 struct Callback {
     mask: c_uint,
@@ -210,7 +210,7 @@ static CALLBACK: Mutex<Callback> = Mutex::new(Callback {
     function: 0,
 });
 
-/// `cudnnSetCallback`: the callback is kept and never called. cuDNN's log would be the host's, which is the operator's.
+/// `cudnnSetCallback`: stores the callback, which is never called, because cuDNN would log on the host.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetCallback(mask: c_uint, udata: *mut c_void, fptr: *mut c_void) -> Status {
     *CALLBACK.lock() = Callback {

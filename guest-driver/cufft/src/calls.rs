@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that describe a plan's transform, and those that execute it: a row of the table each.
+//! The functions that describe a plan's transform, and those that execute it. Each has a row in the table.
 
-// cuFFT's functions have as many arguments as they have.
+// cuFFT's functions have this many arguments.
 #![allow(clippy::too_many_arguments)]
 
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use crate::{enter, give, plan, plan::Number};
 const GET_SIZE: &Function = Library::Cufft.find("cufftGetSize");
 const SET_POLICY: &Function = Library::Cufft.find("cufftXtSetWorkAreaPolicy");
 
-/// Makes a plan's transform, and gives the size of its work area if the program wants it.
+/// Makes a plan's transform, and returns the size of its work area if the program asks for it.
 ///
 /// # Safety
 ///
@@ -41,7 +41,7 @@ unsafe fn make(
     Ok(())
 }
 
-/// Asks for the size of a work area.
+/// Queries the size of a work area.
 fn ask_size(
     number: Number,
     function: &'static Function,
@@ -52,8 +52,8 @@ fn ask_size(
     forward::send(function, &words(id))
 }
 
-/// Exports the functions that make a transform, and those that ask how much memory it needs: the arguments before and
-/// behind `workSize`.
+/// Exports the functions that make a transform, and those that query its memory: the arguments before and after
+/// `workSize`.
 macro_rules! transforms {
     ($($make:ident $size:ident ($($a:ident: $t:ty),*) ($($b:ident: $u:ty)?);)*) => {$(
         /// cuFFT's function of this name.
@@ -92,8 +92,8 @@ transforms! {
     cufftXtMakePlanMany cufftXtGetSizeMany (rank: i32, n: *mut i64, inembed: *mut i64, istride: i64, idist: i64, inputtype: i32, onembed: *mut i64, ostride: i64, odist: i64, outputtype: i32, batch: i64) (executiontype: i32);
 }
 
-/// Exports the functions that make a plan with its transform, and those that ask about one that is not made: by a plan
-/// of their own.
+/// Exports the functions that make a plan with its transform, and those that query the memory of a transform that is
+/// not made: they use a temporary plan.
 macro_rules! plans {
     ($($plan:ident $estimate:ident $make:ident $size:ident ($($a:ident: $t:ty),*);)*) => {$(
         /// cuFFT's function of this name.
@@ -156,7 +156,7 @@ macro_rules! executions {
             const FUNCTION: &Function = Library::Cufft.find(stringify!($name));
             enter(|| {
                 let plan = plan::find(plan)?;
-                // Under the lock: no other thread ends the plan, or takes its work area, before this is sent.
+                // Under the lock, no other thread can destroy the plan or replace its work area before this is sent.
                 let plan = plan.lock();
                 forward::send(FUNCTION, &[plan.made()?, $($a as u64),*])
             })
@@ -174,7 +174,7 @@ executions! {
     cufftXtExec(input: *mut c_void, output: *mut c_void, direction: i32);
 }
 
-/// Exports functions of a plan that need no transform.
+/// Exports functions for plans that need no transform.
 macro_rules! properties {
     ($($name:ident($($a:ident: $t:ty),*);)*) => {$(
         /// cuFFT's function of this name.

@@ -30,18 +30,18 @@ pub type Number = i32;
 /// The state of a plan.
 #[derive(Debug)]
 pub struct Plan {
-    /// The host's object; 0 until the plan needs one: it is then made in the context that is current, as cuFFT takes
-    /// the device at that time.
+    /// The host's object; 0 until the plan needs one. It is then made in the current context, because cuFFT chooses the
+    /// device at that time.
     id: u64,
-    /// Whether the plan gets its work area by itself.
+    /// Whether the plan allocates its work area itself.
     allocates: bool,
-    /// The bytes of the work area that it needs, once it has a transform.
+    /// The size of the work area that it needs, once it has a transform.
     needs: Option<u64>,
-    /// A work area that was taken for it, and its bytes.
+    /// The work area that was allocated for it, and its size.
     own: Option<(DeviceMemory, u64)>,
-    /// The work area that the library knows of; 0 for none.
+    /// The work area that was sent to the library; 0 for none.
     area: u64,
-    /// The stream that it was given before there was an object.
+    /// The stream that was set before the object existed.
     stream: u64,
 }
 
@@ -59,7 +59,7 @@ impl Default for Plan {
 }
 
 static PLANS: RwLock<BTreeMap<Number, Arc<Mutex<Plan>>>> = RwLock::new(BTreeMap::new());
-/// The last number. Numbers begin with 1, and none is used again.
+/// The last number. Numbers start at 1 and are never reused.
 static LAST: AtomicI32 = AtomicI32::new(0);
 
 /// Adds a plan without a transform.
@@ -86,7 +86,7 @@ pub fn find(number: Number) -> Result<Arc<Mutex<Plan>>, Status> {
     plans.get(&number).cloned().ok_or(status::INVALID_PLAN)
 }
 
-/// Ends a plan, and waits for its work.
+/// Destroys a plan, and waits for its work.
 ///
 /// # Errors
 ///
@@ -96,12 +96,12 @@ pub fn end(number: Number) -> Result<(), Status> {
     let plan = plans.remove(&number);
     drop(plans);
     let plan = plan.ok_or(status::INVALID_PLAN)?;
-    // Behind the lock: another thread may be using it.
+    // Take the lock first: another thread may be using the plan.
     let mut plan = plan.lock();
     if plan.id == 0 {
         return Ok(());
     }
-    // If this fails, the plan's context has gone, and its work area with it.
+    // If this fails, the plan's context was destroyed, and its work area with it.
     forward::send(DESTROY, &[plan.id])?;
     plan.id = 0;
     plan.needs = None;
@@ -112,7 +112,7 @@ pub fn end(number: Number) -> Result<(), Status> {
 }
 
 impl Plan {
-    /// The id of its object, which is made if there is none.
+    /// The id of its object, which is made if it does not exist.
     ///
     /// # Errors
     ///
@@ -141,11 +141,12 @@ impl Plan {
         }
     }
 
-    /// The plan has a transform that needs a work area of so many bytes: it gets one, if it is to.
+    /// Records that the plan has a transform that needs a work area of this size. Allocates the area if the plan does
+    /// so itself.
     ///
     /// # Errors
     ///
-    /// There is no memory for it. The plan computes nothing then.
+    /// There is no memory for it. The plan is unusable then.
     pub fn make(&mut self, bytes: u64) -> Result<(), Status> {
         self.needs = None;
         let has = self.own.as_ref().map_or(0, |(_, bytes)| *bytes);
@@ -165,7 +166,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Sets whether the plan is to get its work area by itself.
+    /// Sets whether the plan allocates its work area itself.
     ///
     /// # Errors
     ///
@@ -178,14 +179,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Gives it a work area of the program's.
+    /// Sets a work area that belongs to the program.
     ///
     /// # Errors
     ///
     /// The library's result, or the result for libcuda's code.
     pub fn set_area(&mut self, area: u64) -> Result<(), Status> {
         self.object()?;
-        // The program's memory, from here on: memory that was allocated for the plan is freed.
+        // From here on the plan uses the program's memory: the memory that was allocated for it is freed.
         self.allocates = false;
         if let Some((own, _)) = self.own.take() {
             self.tell_area(area)?;
@@ -199,14 +200,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Tells the library a work area, and waits until it has it.
+    /// Sends a work area to the library, and waits for the answer.
     fn tell_area(&mut self, area: u64) -> Result<(), Status> {
         Request::new(SET_WORK_AREA, &[self.id, area]).ask()?;
         self.area = area;
         Ok(())
     }
 
-    /// Gives it a stream.
+    /// Sets its stream.
     ///
     /// # Errors
     ///
@@ -240,7 +241,7 @@ mod tests {
         let [one, other] = [add().unwrap(), add().unwrap()];
         assert!(one > 0 && one != other);
         assert!(find(one).is_ok());
-        // It was never told to the host, so it needs none to end.
+        // The host never knew the plan, so its end needs no host.
         assert_eq!(end(one), Ok(()));
         assert_eq!(end(one), Err(status::INVALID_PLAN));
         assert!(find(one).is_err() && find(other).is_ok());

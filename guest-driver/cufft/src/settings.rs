@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Plans are made and ended here, and told their streams and work areas.
+//! Creation and destruction of plans, and the settings of their streams and work areas.
 
 use std::ffi::c_void;
 
@@ -63,7 +63,7 @@ pub extern "C" fn cufftSetWorkArea(plan: Number, workArea: *mut c_void) -> Statu
     })
 }
 
-/// `cufftXtSetWorkArea`: the work areas of the plan's GPUs, of which there is one.
+/// `cufftXtSetWorkArea`: the work areas of the plan's GPUs. There is only one GPU.
 ///
 /// # Safety
 ///
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn cufftXtSetWorkArea(plan: Number, workArea: *mut *mut c_
     })
 }
 
-/// `cufftXtSetGPUs`: the one that is current is the plan's anyway.
+/// `cufftXtSetGPUs`: the current GPU is the plan's in any case.
 ///
 /// # Safety
 ///

@@ -23,17 +23,17 @@ const PROPERTY: &Function = Library::Curand.find("curandGetProperty");
 const ORDERING: &Function = Library::Curand.find("curandSetGeneratorOrdering");
 const DIMENSIONS: &Function = Library::Curand.find("curandSetQuasiRandomGeneratorDimensions");
 
-/// `CURAND_ORDERING_PSEUDO_DYNAMIC`, which generators for the host do not have.
+/// `CURAND_ORDERING_PSEUDO_DYNAMIC`, which host generators do not support.
 const DYNAMIC: i32 = 104;
 
-/// The generators whose numbers go to the host.
+/// The host generators: their numbers go to host memory.
 fn for_host() -> MutexGuard<'static, HashSet<u64>> {
     static ALL: OnceLock<Mutex<HashSet<u64>>> = OnceLock::new();
     let all = ALL.get_or_init(Mutex::default);
     all.lock()
 }
 
-/// Whether a generator's numbers go to the host.
+/// Whether a generator writes to host memory.
 pub fn is_for_host(generator: Object) -> bool {
     for_host().contains(&(generator as u64))
 }
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn curandCreateGenerator(generator: *mut Object, rng_type:
     enter(|| forward::send(CREATE, &[generator as u64, rng_type as u64]))
 }
 
-/// `curandCreateGeneratorHost`: a generator on the GPU, as there is one of each type there, too.
+/// `curandCreateGeneratorHost`: makes a generator on the GPU, which has all types of them, too.
 ///
 /// # Safety
 ///
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn curandGetProperty(property: i32, value: *mut i32) -> St
     })
 }
 
-/// `curandSetStream`. Numbers for the host are waited for, whatever the stream.
+/// `curandSetStream`. For a host generator, calls wait for the numbers, whatever the stream is.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandSetStream(generator: Object, stream: CUstream) -> Status {
     enter(|| {
@@ -122,7 +122,7 @@ pub extern "C" fn curandSetStream(generator: Object, stream: CUstream) -> Status
     })
 }
 
-/// Sends the library a setting that changes which calls it accepts.
+/// Sends the library a setting that influences which calls it accepts.
 fn set(function: &'static Function, generator: Object, value: u64) -> Result<(), Status> {
     forward::send(function, &[generator as u64, value])?;
     let known = handle::find(GENERATOR, generator)?;

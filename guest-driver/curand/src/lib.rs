@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `libcurand.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuRAND carries them out.
+//! `libcurand.so` for a virtio-gpgpu guest. It sends calls to the host, whose own cuRAND executes them.
 //!
-//! Numbers are made on the GPU ([`numbers`]); those of a generator for the host are copied to the program's memory
-//! afterwards. A generator's settings are kept ([`generators`]), and so are the tables for quasirandom sequences
-//! ([`tables`]).
+//! Numbers are generated on the GPU ([`numbers`]); those of a host generator are then copied to the program's memory. A
+//! generator's settings are kept here ([`generators`]), as are the tables for quasirandom sequences ([`tables`]).
 
 #![allow(non_snake_case)]
 
@@ -18,17 +17,17 @@ mod unsupported;
 use gpgpu_library::Status;
 use gpgpu_protocol::libraries::{Class, Library};
 
-/// The library's place in the tables.
+/// The library in the tables.
 const LIBRARY: Library = Library::Curand;
 /// The class of its generators.
 const GENERATOR: Class = Class::CurandGenerator;
 
-/// Runs the body of an exported function: no panic leaves it.
+/// Runs the body of an exported function, and turns a panic into a status.
 fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
     gpgpu_library::enter(LIBRARY, body)
 }
 
-/// Writes a value to where the program wants it.
+/// Writes a value to the program's pointer.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that generate: into device memory, or into the program's by way of it.
+//! The functions that generate numbers, into device memory or through it into the program's memory.
 
 use std::ffi::c_void;
 
@@ -8,11 +8,11 @@ use gpgpu_protocol::libraries::{Function, Library, curand::status};
 
 use crate::{LIBRARY, enter, generators::is_for_host};
 
-/// Generates as many numbers of a width as an argument says, where the second argument says.
+/// Generates numbers of a width: the second argument is their address, and the third their number.
 ///
 /// # Safety
 ///
-/// If the generator is one for the host, there is room for them.
+/// For a host generator, the address has room for them.
 unsafe fn generate(
     function: &'static Function,
     width: u64,

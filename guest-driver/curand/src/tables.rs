@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tables for quasirandom sequences: constants of the host's library, which stay in the process once they were
-//! asked for.
+//! The tables for quasirandom sequences. They are constants of the host's library, and stay in the process once they
+//! were fetched.
 
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ use gpgpu_protocol::libraries::{
 
 use crate::{LIBRARY, enter, give};
 
-/// A table, once it is here: words of eight bytes, so that it is aligned for its values.
+/// A table, once it was fetched, as words of eight bytes, so that it is aligned for its values.
 struct Table(Mutex<Option<&'static [u64]>>);
 
 impl Table {
@@ -21,7 +21,7 @@ impl Table {
         Self(Mutex::new(None))
     }
 
-    /// The address of the table of so many bytes. `set` is the one that the function is to give, if there are several.
+    /// The address of a table of this size. `set` selects one of several tables of the function.
     fn get(
         &self,
         function: &'static Function,
@@ -34,7 +34,7 @@ impl Table {
             None => {
                 context(LIBRARY)?;
                 let words = fetch(function, set, bytes)?;
-                // For the life of the process: programs keep the address.
+                // Programs keep the address, so the table is never freed.
                 *table.insert(Vec::leak(words))
             }
         };
@@ -42,12 +42,12 @@ impl Table {
     }
 }
 
-/// Asks for a table piece by piece.
+/// Fetches a table piece by piece.
 fn fetch(function: &'static Function, set: Option<i32>, bytes: usize) -> Result<Vec<u64>, Status> {
     let mut words = Vec::with_capacity(bytes / 8);
     while words.len() * 8 < bytes {
         let from = words.len() * 8;
-        // Any word but 0 asks for the reply.
+        // A nonzero word asks for the reply.
         let arguments = [set.unwrap_or(0) as u64, from as u64, 1];
         let arguments = &arguments[usize::from(set.is_none())..];
         let piece = Request::new(function, arguments).ask_for()?;
@@ -66,7 +66,8 @@ fn fetch(function: &'static Function, set: Option<i32>, bytes: usize) -> Result<
 
 macro_rules! tables {
     ($($vectors:ident $constants:ident $first:literal $values:literal $bytes:literal;)*) => {$(
-        /// cuRAND's function of this name: two sets, each of as many values of as many bytes for each dimension.
+        /// cuRAND's function of this name. There are two sets, each with the same number of values of the same width
+        /// for each dimension.
         ///
         /// # Safety
         ///

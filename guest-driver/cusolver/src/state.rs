@@ -14,7 +14,7 @@ use gpgpu_protocol::{
 
 use crate::{LIBRARY, enter};
 
-/// Notes a handle's stream, and tells cuSOLVER if it has another one.
+/// Records a handle's stream, and sends it to cuSOLVER if it is another one.
 fn set_stream(class: Class, handle: Object, stream: CUstream) -> Status {
     enter(|| {
         let known = find(class, handle)?;
@@ -27,7 +27,7 @@ fn set_stream(class: Class, handle: Object, stream: CUstream) -> Status {
     })
 }
 
-/// Says a handle's stream.
+/// Returns a handle's stream.
 ///
 /// # Safety
 ///
@@ -84,7 +84,7 @@ handles! {
     CusolverSp: cusolverSpCreate cusolverSpDestroy cusolverSpSetStream cusolverSpGetStream;
 }
 
-/// Tells cuSOLVER a setting, by which it may accept other calls, and need workspaces of other sizes.
+/// Sends a setting to cuSOLVER. It may change which calls cuSOLVER accepts, and the sizes of workspaces.
 fn set(function: &'static Function, handle: Object, value: i32) -> Status {
     enter(|| {
         let known = find(Class::CusolverDn, handle)?;

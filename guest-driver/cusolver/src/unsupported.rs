@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuSOLVER's functions that are not served: exported, so that programs start, and honest when called.
+//! cuSOLVER's functions that are not supported. They are exported, so that programs start, and return an error.
 //!
 //! The other names that the libraries of CUDA 12.9 and 13.3 export.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cusolver::status;
 
-// Dense functions that give an address of the library's own memory, or whose arguments NVIDIA does not describe.
+// Dense functions that return an address in the library's own memory, or whose arguments NVIDIA does not document.
 unsupported! { status::NOT_SUPPORTED;
     cusolverDnIRSInfosGetResidualHistory cusolverDnXstedc cusolverDnXstedc_bufferSize
 }
 
-// Sparse matrices on the CPU, with host arrays, and functions on the GPU that NVIDIA calls a preview or does not
-// describe.
+// Sparse matrices on the CPU, with host arrays, and GPU functions that NVIDIA calls a preview or does not document.
 unsupported! { status::NOT_SUPPORTED;
     cusolverSpCcsrbtfHost cusolverSpCcsrcholBufferInfo cusolverSpCcsrcholBufferInfoHost
     cusolverSpCcsrcholDiag cusolverSpCcsrcholFactor cusolverSpCcsrcholFactorHost
@@ -91,7 +90,7 @@ unsupported! { status::NOT_SUPPORTED;
     cusolverSpZsymgthrHost
 }
 
-// Factors of matrices that share a pattern (cusolverRf.h).
+// Refactorisation of matrices that share a pattern (cusolverRf.h).
 unsupported! { status::NOT_SUPPORTED;
     cusolverRfAccessBundledFactorsDevice cusolverRfAnalyze cusolverRfBatchAnalyze
     cusolverRfBatchRefactor cusolverRfBatchResetValues cusolverRfBatchSetupHost cusolverRfBatchSolve

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cusparseMatDescr_t`: its getters return the parts themselves, without a status, so it is kept here too.
+//! `cusparseMatDescr_t`. Its getters return the fields themselves, without a status, so the fields are stored here too.
 
 use gpgpu_library::{Object, Status, forward};
 use gpgpu_protocol::libraries::{Function, Library::Cusparse};
@@ -49,7 +49,7 @@ macro_rules! parts {
             })
         }
 
-        /// cuSPARSE's function of this name. For an invalid descriptor it answers as for a new one.
+        /// cuSPARSE's function of this name. For an invalid descriptor it returns a new descriptor's value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $get(descrA: Object) -> i32 {
             DESCRIPTIONS.get(descrA as u64).map_or(0, |parts| parts[$at])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `libcusparse.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuSPARSE carries them out.
+//! `libcusparse.so` for a virtio-gpgpu guest. It sends calls to the host, whose own cuSPARSE executes them.
 //!
 //! The table's functions ([`gpgpu_protocol::libraries`]) are exported from their rows ([`exports`]). A handle's
 //! settings are kept here ([`state`]), and so are the fields of descriptors whose getters return no status
@@ -19,12 +19,12 @@ mod words;
 use gpgpu_library::Status;
 use gpgpu_protocol::libraries::{Class, Library};
 
-/// The library's place in the tables.
+/// The library in the tables.
 const LIBRARY: Library = Library::Cusparse;
 /// The class of its handles.
 const HANDLE: Class = Class::CusparseHandle;
 
-/// Runs the body of an exported function: no panic leaves it.
+/// Runs the body of an exported function, and turns a panic into a status.
 fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
     gpgpu_library::enter(LIBRARY, body)
 }
@@ -40,9 +40,9 @@ mod known {
     pub struct Known<T>(Mutex<Option<HashMap<u64, T>>>);
 
     impl<T: Copy> Known<T> {
-        /// Of none yet.
+        /// Without any object.
         pub const fn new() -> Self {
-            // There is no empty `HashMap` in a constant.
+            // A constant cannot contain an empty `HashMap`.
             Self(Mutex::new(None))
         }
 
@@ -55,19 +55,19 @@ mod known {
             self.all().as_ref()?.get(&id).copied()
         }
 
-        /// Notes it.
+        /// Records the state of an object.
         pub fn set(&self, id: u64, value: T) {
             self.all().get_or_insert_default().insert(id, value);
         }
 
-        /// Changes it, if there is such an object.
+        /// Changes the state of an object, if it is known.
         pub fn change(&self, id: u64, how: impl FnOnce(&mut T)) {
             if let Some(value) = self.all().as_mut().and_then(|all| all.get_mut(&id)) {
                 how(value);
             }
         }
 
-        /// The object has ended.
+        /// Removes a destroyed object.
         pub fn forget(&self, id: u64) {
             if let Some(all) = self.all().as_mut() {
                 all.remove(&id);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuSPARSE's functions that are not served: exported, so that programs start, and honest when called.
+//! cuSPARSE's functions that are not supported. They are exported, so that programs start, and return an error.
 //!
 //! The other names that the libraries of CUDA 12 and 13.3 export: both are `libcusparse.so.12`.
 
 use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::cusparse::status;
 
-// Products whose operations are a program's own code.
+// Products whose operations are the program's own code.
 unsupported! { status::NOT_SUPPORTED;
     cusparseSpMMOp cusparseSpMMOp_createPlan cusparseSpMMOp_destroyPlan cusparseSpMVOp
     cusparseSpMVOp_bufferSize cusparseSpMVOp_createDescr cusparseSpMVOp_createPlan
     cusparseSpMVOp_destroyDescr cusparseSpMVOp_destroyPlan cusparseSpMVOp_setGlobalUserData
 }
 
-// Older functions: those that may keep the address of a value, take a complex number by value, or do not say on which
+// Older functions that may keep the address of a value, take a complex number by value, or do not document on which
 // side their arguments are.
 unsupported! { status::NOT_SUPPORTED;
     cusparseCbsrilu02_numericBoost cusparseCcsr2csr_compress cusparseCcsrcolor
@@ -29,7 +29,7 @@ unsupported! { status::NOT_SUPPORTED;
     cusparseZcsrcolor cusparseZcsrilu02_numericBoost cusparseZnnz_compress
 }
 
-// Newer functions than those of CUDA 13.0.
+// Functions that are newer than CUDA 13.0.
 unsupported! { status::NOT_SUPPORTED;
     cusparseSpMVDescrGetParam cusparseSpMVDescrSetParam cusparseSpMVGeneric
     cusparseSpMVGeneric_bufferSize cusparseSpMVGeneric_preprocess cusparseSpMV_createDescr

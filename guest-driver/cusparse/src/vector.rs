@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Sparse vectors, and the functions whose scalars are of a vector's type, which their arguments do not name.
+//! Sparse vectors, and the functions whose scalars have a vector's type. The arguments do not contain that type.
 
 use std::ffi::c_void;
 
@@ -56,10 +56,11 @@ pub extern "C" fn cusparseDestroySpVec(spVecDescr: Object) -> Status {
     })
 }
 
-/// The width of scalars that multiply values of a `cudaDataType`, in bytes: those of halves are of single precision.
+/// The width in bytes of scalars that multiply values of a `cudaDataType`: scalars for half precision have single
+/// precision.
 fn scalar_bytes(data: i32) -> Option<usize> {
     Some(match data {
-        // 32F, 16F, 16BF; 64F; the same as complex numbers.
+        // 32F, 16F, 16BF; 64F; then the complex types.
         0 | 2 | 14 => 4,
         1 | 4 | 6 | 15 => 8,
         5 => 16,
@@ -67,7 +68,7 @@ fn scalar_bytes(data: i32) -> Option<usize> {
     })
 }
 
-/// A scalar in as many bytes as its row says.
+/// A scalar, padded to the size in its row.
 struct Padded([u8; 16]);
 
 impl Padded {
@@ -108,7 +109,7 @@ unsafe fn with_scalars(
     let padded = scalars.map(|at| match mode {
         // SAFETY: promised by the caller.
         PointerMode::Host => unsafe { Padded::at(words[at] as *const c_void, bytes) },
-        // The device's addresses, which are not looked at here.
+        // Device addresses are not accessed here.
         PointerMode::Device => None,
     });
     for (at, padded) in scalars.into_iter().zip(&padded) {

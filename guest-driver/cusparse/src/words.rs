@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Names and logging: the functions of cuSPARSE without a GPU.
+//! Names and logging: cuSPARSE's functions that need no GPU.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -22,8 +22,8 @@ pub extern "C" fn cusparseGetErrorString(status: Status) -> *const c_char {
 
 macro_rules! log {
     ($($name:ident($($argument:ty)?);)*) => {$(
-        /// cuSPARSE's function of this name: its log would be the host's, which is the operator's. Nothing is logged,
-        /// and no callback is called.
+        /// cuSPARSE's function of this name. Nothing is logged, and no callback is called, because cuSPARSE would log
+        /// on the host.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($(_: $argument)?) -> Status {
             SUCCESS

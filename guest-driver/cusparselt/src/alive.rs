@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The plans that the host has of this process. Programs need not end theirs, and some make one anew for each product
-//! in the same structure; the host has room for so many. Then the one that was used longest ago ends, which such a
-//! program has lost.
+//! This process's plans on the host. Programs need not destroy their plans, and some make a new one for each product in
+//! the same structure, but the host limits their number. At that limit, the least recently used plan is destroyed: such
+//! a program has lost it.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use gpgpu_protocol::libraries::cusparselt::status;
 
 use crate::PLAN;
 
-/// Plans by their last use.
+/// Plans, ordered by their last use.
 #[derive(Debug, Default)]
 struct Plans {
     used: HashMap<u64, u64>,
@@ -19,7 +19,7 @@ struct Plans {
 }
 
 impl Plans {
-    /// Adds one; gives the one that is to end for it, which is none of these any more.
+    /// Adds a plan. Returns and removes the plan that must be destroyed for it, if any.
     fn add(&mut self, id: u64, most: usize) -> Option<u64> {
         let oldest = match self.used.len() < most {
             true => None,
@@ -47,21 +47,21 @@ fn plans() -> MutexGuard<'static, Option<Plans>> {
     PLANS.lock()
 }
 
-/// Notes a plan that is about to be made; gives the one that has to end before.
+/// Records a plan that is about to be made. Returns the one that must be destroyed before, if any.
 pub fn add(id: u64) -> Option<u64> {
     plans().get_or_insert_default().add(id, PLAN.most())
 }
 
-/// Notes that a plan is used.
+/// Records that a plan is used.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if it has ended, or there never was one.
+/// `INVALID_VALUE` if there is no such plan any more.
 pub fn use_one(id: u64) -> Result<(), Status> {
     plans().get_or_insert_default().use_one(id)
 }
 
-/// Notes that a plan ends; whether it was there.
+/// Removes a plan. Returns whether it existed.
 pub fn forget(id: u64) -> bool {
     let mut plans = plans();
     plans.get_or_insert_default().used.remove(&id).is_some()

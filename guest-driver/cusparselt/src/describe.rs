@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Matrices and products, and their attributes. The host is asked about each once: whether its library accepts it.
+//! Matrices and products, and their attributes. The host is asked once for each whether its library accepts it.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -114,11 +114,11 @@ pub unsafe extern "C" fn cusparseLtMatDescriptorDestroy(matDescr: *const Opaque)
     enter(|| unsafe { kept::end::<Matrix>(matDescr).map(drop) })
 }
 
-/// An attribute of a class, and the value that a program gives for it.
+/// An attribute of a class, and the program's value for it.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if there is no such attribute, or its value is of another size or none.
+/// `INVALID_VALUE` if there is no such attribute, or its value is invalid or has the wrong size.
 ///
 /// # Safety
 ///
@@ -156,7 +156,7 @@ fn sized(
     Ok(found)
 }
 
-/// Gives a program the value of an attribute: the set one, or the library's.
+/// Returns an attribute's value to the program: the one that was set, or else the library's.
 ///
 /// # Errors
 ///

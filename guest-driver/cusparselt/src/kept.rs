@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The content of the program's structures.
 //!
-//! A structure has 512 bytes, and 11,024 in programs that were compiled before cuSPARSELt 0.8; the first 512 are used.
-//! Its first word is a mark of its kind, so that a structure that was never initialised, or has ended, is refused.
+//! A structure has 512 bytes, or 11,024 in programs that were compiled before cuSPARSELt 0.8; the first 512 are used.
+//! Its first word is a mark of its kind, so that a structure that was never initialised, or was destroyed, is refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use gpgpu_protocol::libraries::cusparselt::{
     status,
 };
 
-/// A structure of the program's: the bytes that are used.
+/// The bytes of a program's structure that are used.
 #[repr(C)]
 pub struct Opaque([u64; 64]);
 
@@ -22,15 +22,15 @@ pub struct Opaque([u64; 64]);
 pub struct Plan {
     /// Its id.
     pub id: u64,
-    /// Its source.
+    /// The selection from which it was made.
     pub selection: Selection,
 }
 
-/// The kinds of content of a structure.
+/// The kinds of a structure's content.
 ///
 /// # Safety
 ///
-/// Every pattern of bits is a value.
+/// Every bit pattern is a valid value.
 pub unsafe trait Held: Copy {
     /// The mark in its first word.
     const MARK: u64;
@@ -47,7 +47,7 @@ macro_rules! held {
     )*};
 }
 
-// The id of a handle; the rest by its type.
+// The id of a handle; the other marks are named by their types.
 held! {
     u64 = 0x7d01;
     Matrix = 0x7d02;
@@ -56,7 +56,7 @@ held! {
     Plan = 0x7d05;
 }
 
-/// The bits of the first word below the mark: the number of a selection, or 0.
+/// The bits of the first word below the mark: a selection's number, or 0.
 const SERIAL_BITS: u32 = 48;
 
 #[repr(C)]
@@ -65,7 +65,7 @@ struct Kept<T> {
     value: T,
 }
 
-/// A number for a selection, which a plan that is made of it has too.
+/// A new number for a selection, which the plan that is made from it shares.
 pub fn new_serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << SERIAL_BITS) - 1)
@@ -75,7 +75,7 @@ pub fn new_serial() -> u64 {
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` for NULL, and if it holds something else.
+/// `INVALID_VALUE` for NULL, and if the structure has another content.
 ///
 /// # Safety
 ///
@@ -96,7 +96,7 @@ pub unsafe fn read<T: Held>(from: *const Opaque) -> Result<(T, u64), Status> {
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` for NULL, `NOT_INITIALIZED` if it is none.
+/// `INVALID_VALUE` for NULL, `NOT_INITIALIZED` if it is no handle.
 ///
 /// # Safety
 ///
@@ -129,7 +129,7 @@ pub unsafe fn write<T: Held>(to: *mut Opaque, value: T, serial: u64) -> Result<(
     Ok(())
 }
 
-/// Ends a structure's content: it is empty from then on.
+/// Clears a structure: it is empty from then on.
 ///
 /// # Errors
 ///
@@ -137,7 +137,7 @@ pub unsafe fn write<T: Held>(to: *mut Opaque, value: T, serial: u64) -> Result<(
 ///
 /// # Safety
 ///
-/// As [`write()`]: the functions take a constant pointer, and end the content behind it.
+/// As [`write()`]: the functions take a constant pointer, and clear the content behind it.
 pub unsafe fn end<T: Held>(at: *const Opaque) -> Result<T, Status> {
     // SAFETY: promised by the caller.
     unsafe {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `libcusparseLt.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuSPARSELt carries them out.
+//! `libcusparseLt.so` for a virtio-gpgpu guest. It sends calls to the host, whose own cuSPARSELt executes them.
 //!
-//! The library's objects are structures of the program's. Descriptors and selections are stored there whole ([`kept`]),
-//! because programs copy them and never end some; a handle and a plan are an id. All functions are written by hand:
-//! those of handles ([`handle`]), those that describe a matrix or a product ([`describe`]), those that select an
-//! algorithm ([`selection`]), plans and products ([`plan`], [`alive`]), and pruning and compression ([`sparse`]).
+//! The library's objects are structures of the program. The whole content of descriptors and selections is stored there
+//! ([`kept`]), because programs copy them and may never destroy them; a handle and a plan are an id. All functions are
+//! written by hand: those for handles ([`handle`]), those that describe a matrix or a product ([`describe`]), those
+//! that select an algorithm ([`selection`]), plans and products ([`plan`], [`alive`]), and pruning and compression
+//! ([`sparse`]).
 
 #![allow(non_snake_case)]
 
@@ -23,26 +24,26 @@ use gpgpu_protocol::libraries::{Class, Function, Library};
 
 use kept::{Opaque, read_handle};
 
-/// The library's place in the tables.
+/// The library in the tables.
 const LIBRARY: Library = Library::CusparseLt;
 /// The class of its handles.
 const HANDLE: Class = Class::CusparseLtHandle;
 /// The class of its plans.
 const PLAN: Class = Class::CusparseLtPlan;
 
-/// Runs the body of an exported function: no panic leaves it.
+/// Runs the body of an exported function, and turns a panic into a status.
 fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
     gpgpu_library::enter(LIBRARY, body)
 }
 
-/// A handle that lives, for one call.
+/// An existing handle, for one call.
 struct On<'a> {
     known: &'a Handle,
     id: u64,
 }
 
 impl On<'_> {
-    /// Sends a call, which waits if it has to. Its first word is the handle's.
+    /// Sends a call, which waits if necessary. Its first word is the handle.
     fn send<const N: usize>(
         &self,
         function: &'static Function,
@@ -57,7 +58,7 @@ impl On<'_> {
         .send(self.known)
     }
 
-    /// Sends a call that waits, and gives its reply.
+    /// Sends a call that waits, and returns its reply.
     fn ask_for<const N: usize>(
         &self,
         function: &'static Function,

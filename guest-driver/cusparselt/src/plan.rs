@@ -35,11 +35,11 @@ const WORKSPACE: &Function = CusparseLt.find("cusparseLtMatmulGetWorkspace");
 const MATMUL: &Function = CusparseLt.find("cusparseLtMatmul");
 const SEARCH: &Function = CusparseLt.find("cusparseLtMatmulSearch");
 
-/// A plan of the library's.
+/// A plan in a program's structure.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if it is none.
+/// `INVALID_VALUE` if it is no plan.
 ///
 /// # Safety
 ///
@@ -49,7 +49,7 @@ pub unsafe fn read(from: *const Opaque) -> Result<(Plan, u64), Status> {
     unsafe { kept::read::<Plan>(from) }
 }
 
-/// Records a plan's source: calls with plans from equal sources are accepted alike.
+/// Records a plan's source. The library accepts the same calls with plans from equal sources.
 fn describe(id: u64, handle: u64, blob: &[u8]) {
     let mut hasher = DefaultHasher::new();
     (handle, blob).hash(&mut hasher);
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
             }
             let (product, _) = kept::read::<Product>(matmulDescr)?;
             let (selected, serial) = selection::read(algSelection)?;
-            // The descriptor may have got more settings since the selection was made.
+            // The product's descriptor may have got more settings since the selection was made.
             let selection = Selection {
                 product,
                 ..selected
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanDestroy(plan: *const Opaque) -> Sta
         let plan = unsafe { kept::end::<Plan>(plan) }?;
         match alive::forget(plan.id) {
             true => forward::send(END, &[plan.id]),
-            // It made room for others, or ended by a copy of the structure.
+            // It was destroyed to make room for another one, or through a copy of the structure.
             false => Ok(()),
         }
     })
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn cusparseLtMatmulGetWorkspace(
     }
 }
 
-/// Alpha and beta, where the product says that they are.
+/// Alpha and beta, at the places that the product says.
 ///
 /// # Safety
 ///
@@ -156,11 +156,11 @@ unsafe fn scalars(of: &Product, pointers: [*const u32; 2]) -> [Scalar; 2] {
     scalars
 }
 
-/// The stream of a product, which is the first of those that a program gives for it: the program waits for all of them.
+/// The stream of a product: the first of the program's streams for it. The product waits for all of them.
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if one is none.
+/// `INVALID_VALUE` if one is invalid.
 ///
 /// # Safety
 ///
@@ -177,7 +177,7 @@ unsafe fn first_of(streams: *const CUstream, count: c_int) -> Result<u64, Status
         let id = stream_id(LIBRARY, stream as u64)?;
         first.get_or_insert(id);
     }
-    // Of none it is the legacy stream.
+    // Without streams it is the legacy stream.
     first.map_or_else(|| stream_id(LIBRARY, 0), Ok)
 }
 
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn cusparseLtMatmul(
     }
 }
 
-/// The attributes that a search has found, out of its reply.
+/// Decodes the attributes that a search has found from its reply.
 fn found(reply: &[u8]) -> Result<Found, Status> {
     let words = reply.chunks_exact(8).map(|word| {
         let word = word.try_into().unwrap_or_default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The algorithm that multiplies. A search finds one for the selection that a plan was made of, wherever the program
-//! keeps that: by a number that both have.
+//! Selections of an algorithm. A search stores its result for the selection from which a plan was made, wherever the
+//! program keeps that selection: both have the same number.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ const GET: &Function = CusparseLt.find("cusparseLtMatmulAlgGetAttribute");
 /// Attributes by number.
 pub type Found = Vec<(usize, u64)>;
 
-/// The most selections whose search is remembered: programs need not end them.
+/// The most selections whose search results are kept, because programs need not destroy selections.
 const SEARCHED: usize = 1 << 12;
 
 /// The results of searches, by selection.
@@ -55,7 +55,7 @@ pub fn note(serial: u64, found: Found) {
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` if it is none.
+/// `INVALID_VALUE` if it is no selection.
 ///
 /// # Safety
 ///
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSelectionInit(
     unsafe {
         enter_on(handle, |on| {
             let (product, _) = kept::read::<Product>(matmulDescr)?;
-            // `CUSPARSELT_MATMUL_ALG_DEFAULT` is the only one that there is.
+            // `CUSPARSELT_MATMUL_ALG_DEFAULT` is the only value.
             if alg != 0 {
                 return Err(status::INVALID_VALUE);
             }
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
             let (at, value) = value(Class::Selection, attribute, data, dataSize)?;
             of.set.set(at, value);
             on.send(SET, &of.bytes(), [0])?;
-            // With a new number: it includes the search's result, and later settings are newer.
+            // It gets a new number: it includes the search's result, and its later settings take precedence.
             kept::write(algSelection, of, new_serial())
         })
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pruning, its check, and compression: of a matrix, or of the sparse one of a product or a plan.
+//! Pruning, its check, and compression, of a matrix or of a product's or a plan's sparse matrix.
 
 use std::ffi::c_int;
 
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn cusparseLtSpMMACompressedSize2(
     }
 }
 
-/// The words for where sizes go, behind that for a byte string.
+/// The words for the pointers to sizes, after the word for a byte string.
 fn sizes(size: *mut usize, buffer: *mut usize) -> Result<[u64; 3], Status> {
     match size.is_null() || buffer.is_null() {
         true => Err(status::INVALID_VALUE),

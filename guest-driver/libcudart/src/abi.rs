@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The C types of the runtime API, as its headers lay them out. Enumerations are integers here:
-//! any value can arrive from a caller.
+//! The C types of the runtime API, laid out as in its headers. Enumerations are integers here, because a caller can
+//! pass any value.
 #![allow(non_camel_case_types)]
 
 use gpgpu_protocol::cuda as cu;
@@ -27,7 +27,7 @@ pub const MEMCPY_DEVICE_TO_HOST: cudaMemcpyKind = 2;
 pub const MEMCPY_DEVICE_TO_DEVICE: cudaMemcpyKind = 3;
 pub const MEMCPY_DEFAULT: cudaMemcpyKind = 4;
 
-/// The version of a static runtime of CUDA 11, for which `libcudart.so.12` stands in.
+/// The version of a static runtime of CUDA 11, which `libcudart.so.12` replaces.
 pub const VERSION_11: c_int = 11080;
 /// The version that `libcudart.so.12` reports.
 pub const VERSION_12: c_int = 12090;
@@ -38,7 +38,7 @@ pub const VERSION_13: c_int = 13000;
 #[cfg(not(test))]
 pub fn cudart_abi() -> c_int {
     unsafe extern "C" {
-        // Defined when the shared library is linked, by the script of its version.
+        // The version script of the shared library defines this symbol.
         #[link_name = "cudart_abi"]
         static ABI: c_int;
     }
@@ -46,13 +46,13 @@ pub fn cudart_abi() -> c_int {
     unsafe { ABI }
 }
 
-/// The unit tests are a runtime 13.
+/// The unit tests act as version 13 of the runtime.
 #[cfg(test)]
 pub fn cudart_abi() -> c_int {
     VERSION_13
 }
 
-// The functions that the link scripts choose from.
+// The symbols among which the version scripts choose.
 #[unsafe(no_mangle)]
 static cudart12_abi: c_int = VERSION_12;
 #[unsafe(no_mangle)]
@@ -67,7 +67,7 @@ pub struct dim3 {
     pub z: c_uint,
 }
 
-/// `cudaExtent`: width in bytes for linear memory, in elements once an array takes part.
+/// `cudaExtent`: the width is in bytes for linear memory, and in elements if the copy has an array.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cudaExtent {
@@ -129,7 +129,7 @@ pub const MEM_LOCATION_DEVICE: c_uint = 1;
 /// `cudaMemLocationTypeHost`.
 pub const MEM_LOCATION_HOST: c_uint = 2;
 
-/// `cudaChannelFormatDesc`: bits of each component and their kind.
+/// `cudaChannelFormatDesc`: the bits of each component, and their kind.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct cudaChannelFormatDesc {
@@ -209,7 +209,7 @@ pub struct cudaMemsetParams {
     pub height: usize,
 }
 
-// Sizes and offsets of the headers of CUDA 12.9 and 13.0.
+// The sizes and offsets in the headers of CUDA 12.9 and 13.0.
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<dim3>() == 12);

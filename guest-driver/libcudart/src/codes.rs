@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Every code of `cudaError_t` with its name and a description, for use where no driver is loaded.
+//! Every code of `cudaError_t` with its name and a description. They are used if no driver is loaded.
 
 use crate::abi::cudaError_t;
 use std::ffi::CStr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The context of a call: the one that the program made current through the driver API, or else the primary context of
-//! the thread's device, retained when first needed.
+//! The context of a call. It is the one that the program made current through the driver API, or else the primary
+//! context of the thread's device, which is retained when first needed.
 
 use crate::abi::cudaError_t;
 use crate::driver::{Driver, driver};
@@ -12,13 +12,13 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// More devices than a machine has.
+/// A bound on the number of a machine's devices.
 pub const DEVICES: usize = 64;
 
 struct Primary {
     /// The primary context that this library holds, or null.
     retained: AtomicPtr<CUctx_st>,
-    /// The context that a reset destroyed last: it may still be current in threads.
+    /// The context that the last reset destroyed: it may still be current in threads.
     dead: AtomicPtr<CUctx_st>,
 }
 
@@ -31,7 +31,7 @@ static PRIMARIES: [Primary; DEVICES] = [const {
 
 /// Serialises retaining and resetting; readers need no lock.
 static CHANGES: Mutex<()> = Mutex::new(());
-/// Whether any device was ever reset: until then no context can be stale.
+/// Whether any device was ever reset. Before that, no context can be stale.
 static RESETS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -71,7 +71,7 @@ pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
     Ok(context)
 }
 
-/// Whether `context` was a primary context that a reset destroyed and nothing revived.
+/// Whether `context` was a primary context that a reset destroyed and that was not made again.
 fn is_stale(context: CUcontext) -> bool {
     RESETS.load(Ordering::Acquire)
         && PRIMARIES.iter().any(|primary| {
@@ -80,7 +80,7 @@ fn is_stale(context: CUcontext) -> bool {
         })
 }
 
-/// The context that is current in this thread and usable, if there is one.
+/// The thread's current context, if there is one and it is usable.
 fn usable(driver: &Driver) -> Result<Option<CUcontext>> {
     let mut context = null_mut();
     // SAFETY: `context` outlives the call.
@@ -97,7 +97,7 @@ pub fn current() -> Result<&'static Driver> {
     Ok(driver)
 }
 
-/// As [`current`], and which context that is.
+/// Like [`current`], and returns the context.
 pub fn current_context() -> Result<(&'static Driver, CUcontext)> {
     let driver = driver()?;
     let context = match usable(driver)? {
@@ -107,14 +107,14 @@ pub fn current_context() -> Result<(&'static Driver, CUcontext)> {
     Ok((driver, context))
 }
 
-/// As [`current`], and the device of the context.
+/// Like [`current`], and returns the context's device.
 pub fn current_device() -> Result<(&'static Driver, CUdevice)> {
     let (driver, context) = current_context()?;
     Ok((driver, device_of_current(driver, context)?))
 }
 
-/// The device of the context that is current. For most threads that is the primary context of the device that they
-/// chose, so the driver need not be asked.
+/// The device of the current context. For most threads that is the primary context of the device that they chose, so no
+/// query of the driver is needed.
 fn device_of_current(driver: &Driver, context: CUcontext) -> Result<c_int> {
     let mut device = chosen();
     if primary(device)?.retained.load(Ordering::Acquire) != context {
@@ -131,8 +131,8 @@ fn bind(driver: &Driver, device: c_int) -> Result<CUcontext> {
     Ok(context)
 }
 
-/// If an earlier fault in the process prevents a context, the result is `cudaErrorDevicesUnavailable`, not that fault
-/// again. Seen with the runtime 13.0.
+/// If an earlier fault in the process prevents a context, the result is `cudaErrorDevicesUnavailable` instead of that
+/// fault. Observed with the runtime 13.0.
 fn unavailable(error: cudaError_t) -> cudaError_t {
     match error {
         CUDA_ERROR_ILLEGAL_ADDRESS
@@ -158,7 +158,7 @@ pub fn unchoose(driver: &Driver) -> Result<()> {
     Ok(())
 }
 
-/// The thread's device; no context is made to find out.
+/// The thread's device. This makes no context.
 pub fn device(driver: &Driver) -> Result<c_int> {
     match usable(driver)? {
         Some(context) => device_of_current(driver, context),
@@ -166,8 +166,8 @@ pub fn device(driver: &Driver) -> Result<c_int> {
     }
 }
 
-/// Destroys the primary context of the thread's device with all that is in it. The next call that
-/// needs one, in any thread, makes a new one.
+/// Destroys the primary context of the thread's device with everything in it. The next call that needs a context, in
+/// any thread, makes a new one.
 pub fn reset(driver: &Driver) -> Result<()> {
     let device = device(driver)?;
     let primary = primary(device)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! One- and two-dimensional copies, between devices, and to and from symbols.
+//! One- and two-dimensional copies, copies between devices, and copies to and from symbols.
 
 use crate::abi::*;
 use crate::context::{current, retain};
@@ -12,15 +12,15 @@ use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// The order of a copy: it waits as its documentation says, or is queued in a stream.
+/// The order of a copy: it waits as documented, or is queued in a stream.
 #[derive(Clone, Copy)]
 pub enum Order {
     Synchronous(DefaultStream),
     Stream(CUstream),
 }
 
-/// Runs a copy that the driver has in a synchronous form for the legacy stream and in a form for
-/// a stream. The synchronous form of the per-thread stream is the latter, waited for.
+/// Runs a copy. The driver has a synchronous form of it for the legacy stream, and a form for a stream. For the
+/// per-thread stream, the synchronous copy uses the latter form and waits for it.
 ///
 /// # Safety
 /// The parameters of both forms.
@@ -92,7 +92,7 @@ pub unsafe fn linear(
                 || d.cuMemcpyDtoD(dt, df, bytes),
                 |s| d.cuMemcpyDtoDAsync(dt, df, bytes, s),
             ),
-            // The driver finds the kinds of the addresses itself.
+            // The driver determines the memory types of the addresses itself.
             _ => ordered(
                 d,
                 order,
@@ -134,7 +134,7 @@ pub unsafe fn rows(
     if width == 0 || height == 0 {
         return Ok(());
     }
-    // The documentation has a code of its own for this; the runtime of CUDA 13 gives this one.
+    // The documentation has another code for this; the runtime of CUDA 13 returns this one.
     if width > to_pitch || width > from_pitch {
         return Err(error::INVALID_VALUE);
     }
@@ -253,7 +253,7 @@ export! {
         current()?.cuMemcpyBatchAsync13(to, from, sizes, count, attributes, indices, number, ds.of(stream))
     }
 
-    // An operation of the batch has the driver's own form.
+    // An operation of the batch has the driver's form.
     fn(ds) cudart12_cudaMemcpy3DBatchAsync, cudart12_cudaMemcpy3DBatchAsync_ptsz(count: usize, operations: *mut c_void, failed: *mut usize, flags: u64, stream: cudaStream_t) {
         current()?.cuMemcpy3DBatchAsync12(count, operations, failed, flags, ds.of(stream))
     }
@@ -262,14 +262,14 @@ export! {
         current()?.cuMemcpy3DBatchAsync13(count, operations, flags, ds.of(stream))
     }
 
-    // A copy with attributes follows the rules of a batch. So it is a batch of one, which every driver of CUDA 13
-    // supports.
+    // A copy with attributes follows the rules of a batch. So it is sent as a batch of one, which every driver of CUDA
+    // 13 supports.
     fn(ds) cudaMemcpyWithAttributesAsync, cudaMemcpyWithAttributesAsync_ptsz(to: *mut c_void, from: *const c_void, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: cudaStream_t) {
         let (mut to, mut from, mut bytes, mut first) = (address(to), address(from), bytes, 0);
         current()?.cuMemcpyBatchAsync13(&raw mut to, &raw mut from, &raw mut bytes, 1, attributes, &raw mut first, 1, ds.of(stream))
     }
 
-    // As above; an operation has the driver's own form.
+    // As above; an operation has the driver's form.
     fn(ds) cudaMemcpy3DWithAttributesAsync, cudaMemcpy3DWithAttributesAsync_ptsz(operation: *mut c_void, flags: u64, stream: cudaStream_t) {
         current()?.cuMemcpy3DBatchAsync13(1, operation, flags, ds.of(stream))
     }
@@ -306,8 +306,8 @@ fn peers(one: c_int, other: c_int) -> Result<&'static Driver> {
     Ok(driver)
 }
 
-/// Sets `height` rows of `width` bytes. Both orders leave the host free to go on: setting device
-/// memory is asynchronous, in its stream's order.
+/// Sets `height` rows of `width` bytes. Both orders return before the work is done: setting device memory is
+/// asynchronous, in the stream's order.
 ///
 /// # Safety
 /// The rows are the caller's to write.
@@ -326,7 +326,7 @@ unsafe fn set(
     if width > pitch && height > 1 {
         return Err(error::INVALID_VALUE);
     }
-    // The value is used as an unsigned char, CUDA says.
+    // CUDA documents that the value is used as an unsigned char.
     let (to, value) = (address(to), value as u8);
     // SAFETY: promised by the caller.
     unsafe {
@@ -347,7 +347,7 @@ unsafe fn set(
     }
 }
 
-/// Sets a box inside a pitched allocation, slice by slice where slices do not adjoin.
+/// Sets a box inside a pitched allocation, slice by slice if slices are not adjacent.
 ///
 /// # Safety
 /// The box is the caller's to write.

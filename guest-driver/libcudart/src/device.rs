@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The device that a thread gets that chooses none: `cudaSetValidDevices` may say another.
+/// The default device of threads; `cudaSetValidDevices` can change it.
 static FIRST_VALID: AtomicI32 = AtomicI32::new(0);
 
 pub fn first_valid() -> c_int {
@@ -37,7 +37,7 @@ pub fn check_ordinal(driver: &Driver, device: c_int) -> Result<()> {
     }
 }
 
-/// The driver, once `device` is known to be one.
+/// The driver, after a check that `device` exists.
 fn with_device(device: c_int) -> Result<&'static Driver> {
     let driver = driver()?;
     check_ordinal(driver, device)?;
@@ -53,14 +53,14 @@ fn check_flags(flags: c_uint) -> Result<()> {
 
 fn set_flags(driver: &Driver, device: c_int, flags: c_uint) -> Result<()> {
     check_flags(flags)?;
-    // Every context maps host memory; the driver has no such flag to set.
+    // Every context maps host memory, and the driver has no such flag.
     // SAFETY: takes no pointer.
     unsafe { driver.cuDevicePrimaryCtxSetFlags(device, flags & !CU_CTX_MAP_HOST) }
 }
 
 export! {
     fn cudaGetDeviceCount(count_out: *mut c_int) {
-        // In the child of a fork the driver cannot be used, but this answer is known.
+        // A forked child cannot use the driver, but this answer is already known.
         let counted = match driver() {
             Err(error::INITIALIZATION_ERROR) if crate::driver::forked() => {
                 crate::driver::library().ok_or(error::INSUFFICIENT_DRIVER).and_then(count)
@@ -78,7 +78,7 @@ export! {
         context::set_device(with_device(device)?, device)
     }
 
-    // Since CUDA 5.0 OpenGL needs no binding to a device, so this sets the device of the thread and nothing else.
+    // Since CUDA 5.0, OpenGL needs no binding to a device, so this only sets the thread's device.
     fn cudaGLSetGLDevice(device: c_int) {
         context::set_device(with_device(device)?, device)
     }
@@ -214,7 +214,7 @@ export! {
         if version.is_null() {
             return Err(error::INVALID_VALUE);
         }
-        // Without a driver the answer is 0, and no error; nothing is initialised to find out.
+        // Without a driver the answer is 0 without an error. This query initialises nothing.
         match crate::driver::library() {
             Some(driver) => driver.cuDriverGetVersion(version),
             None => {
@@ -279,7 +279,7 @@ export! {
     pass fn cudaCtxResetPersistingL2Cache() => cuCtxResetPersistingL2Cache;
     pass fn cudaDeviceFlushGPUDirectRDMAWrites(target: c_uint, scope: c_uint) => cuFlushGPUDirectRDMAWrites;
 
-    // The names of CUDA 3, which version 12 still has.
+    // The names of CUDA 3, which version 12 still exports.
     pass fn cudaThreadSynchronize() => cuCtxSynchronize;
     pass fn cudaThreadGetLimit(value: *mut usize, limit: c_uint) => cuCtxGetLimit;
     pass fn cudaThreadSetLimit(limit: c_uint, value: usize) => cuCtxSetLimit;
@@ -290,7 +290,7 @@ export! {
         context::reset(driver()?)
     }
 
-    // Doubles need no conversion on any device since compute capability 1.3.
+    // Devices since compute capability 1.3 need no conversion of doubles.
     fn cudaSetDoubleForDevice(_value: *mut f64) {
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The driver API: `libcuda.so.1`, opened when the program first needs it, and a table of the
-//! public functions that the runtime is written on.
+//! The driver API: `libcuda.so.1`, opened when the program first needs it, and a table of the public functions that the
+//! runtime uses.
 
 use crate::abi::cudart_abi;
 use crate::error::{self, Result};
@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// Turns a driver result into a runtime error: since CUDA 10.1 they are the same numbers.
+/// Turns a driver's result into a runtime error: the numbers are the same since CUDA 10.1.
 fn check(result: CUresult) -> Result<()> {
     if result == CUDA_SUCCESS {
         Ok(())
@@ -19,10 +19,10 @@ fn check(result: CUresult) -> Result<()> {
     }
 }
 
-/// Declares [`Driver`]: each entry is a function, and the symbol it is found by where that differs.
+/// Declares [`Driver`]: each entry is a function, and its symbol if that differs.
 macro_rules! driver_table {
     ($($name:ident $(= $symbol:ident)?;)*) => {
-        /// The functions of the driver that was found; those that it lacks are `None`.
+        /// The functions of the loaded driver; those that it lacks are `None`.
         pub struct Driver {
             $($name: Option<symbol!(type $name $($symbol)?)>,)*
         }
@@ -47,8 +47,8 @@ macro_rules! driver_table {
     };
 }
 
-/// The forms of a function's symbol, which is its name unless another follows: its type, its name as a C string, its
-/// method.
+/// The forms of a function's symbol: its type, its name as a C string, its method. The symbol is the function's name
+/// unless another one follows.
 macro_rules! symbol {
     (type $name:ident) => {
         signature::$name
@@ -74,7 +74,7 @@ macro_rules! symbol {
 macro_rules! method {
     ($name:ident ($($arg:ident: $ty:ty),*)) => {
         impl Driver {
-            /// Calls the driver; a driver without this function is `cudaErrorNotSupported`.
+            /// Calls the driver; returns `cudaErrorNotSupported` if the driver lacks this function.
             ///
             /// # Safety
             /// The arguments are as the driver API requires.
@@ -462,12 +462,12 @@ extern "C" fn in_forked_child() {
     READY.store(null_mut(), Ordering::SeqCst);
 }
 
-/// The driver library, opened but perhaps not initialised; `None` where there is none.
+/// The driver library, opened but perhaps not initialised; `None` if there is none.
 pub fn library() -> Option<&'static Driver> {
     LOADED.get_or_init(open).as_ref()
 }
 
-/// The driver library, if the program has needed it already.
+/// The driver library, if the program has already needed it.
 pub fn if_loaded() -> Option<&'static Driver> {
     if UNLOADING.load(Ordering::Relaxed) {
         return None;
@@ -475,7 +475,7 @@ pub fn if_loaded() -> Option<&'static Driver> {
     LOADED.get()?.as_ref()
 }
 
-/// Whether this process came out of a fork of one that had initialised CUDA.
+/// Whether this process is a fork of one that had initialised CUDA.
 pub fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
@@ -494,7 +494,7 @@ fn initialize() -> Result<()> {
         ));
         return Err(error::INSUFFICIENT_DRIVER);
     }
-    // Queried now, so that the child of a fork can still report it.
+    // Query it now, so that a forked child can still report it.
     crate::device::count(driver)?;
     // SAFETY: both handlers only store a flag. No destructor of ours runs at exit: everything
     // else is leaked on purpose, as other libraries' destructors may still call in.
@@ -505,7 +505,7 @@ fn initialize() -> Result<()> {
     Ok(())
 }
 
-/// The driver while it can be used: most calls look at nothing else to find it.
+/// The driver while it is usable; most calls read only this.
 static READY: AtomicPtr<Driver> = AtomicPtr::new(null_mut());
 
 /// The initialised driver. After exit began: `cudaErrorCudartUnloading`; in the child of a fork
@@ -529,7 +529,7 @@ fn driver_or_why() -> Result<&'static Driver> {
     (*INITIALIZED.get_or_init(initialize))?;
     let driver = library().ok_or(error::INSUFFICIENT_DRIVER)?;
     READY.store(std::ptr::from_ref(driver).cast_mut(), Ordering::Release);
-    // The end may have begun in between.
+    // The exit may have begun in between.
     if UNLOADING.load(Ordering::SeqCst) || FORKED.load(Ordering::SeqCst) {
         READY.store(null_mut(), Ordering::Release);
     }

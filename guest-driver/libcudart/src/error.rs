@@ -32,14 +32,13 @@ thread_local! {
     static LAST: Cell<cudaError_t> = const { Cell::new(SUCCESS) };
 }
 
-/// Whether an error becomes the thread's last error. Seen with the runtime 13.0:
-/// `cudaErrorNotReady` does not.
+/// Whether an error becomes the thread's last error. `cudaErrorNotReady` does not; observed with the runtime 13.0.
 fn latches(error: cudaError_t) -> bool {
     error != NOT_READY
 }
 
-/// Runs the body of an exported function: its error becomes the thread's last error, a success
-/// leaves that as it was.
+/// Runs the body of an exported function. Its error becomes the thread's last error; a success leaves the last error
+/// unchanged.
 pub fn record(body: impl FnOnce() -> Result<()>) -> cudaError_t {
     match body() {
         Ok(()) => SUCCESS,
@@ -52,8 +51,8 @@ pub fn record(body: impl FnOnce() -> Result<()>) -> cudaError_t {
     }
 }
 
-/// The result of a launch of something that is no kernel: seen with the runtimes 13.0 (400); documented for the earlier
-/// ones (98).
+/// The result of launching an address that is no kernel: 400 as observed with the runtime 13.0, 98 as documented for
+/// earlier ones.
 pub fn not_a_kernel() -> cudaError_t {
     if cudart_abi() >= 13000 {
         INVALID_RESOURCE_HANDLE
@@ -62,8 +61,8 @@ pub fn not_a_kernel() -> cudaError_t {
     }
 }
 
-/// The result of a launch with impossible dimensions: seen with the runtime 13.0 (1); documented for the earlier ones
-/// (9).
+/// The result of a launch with impossible dimensions: 1 as observed with the runtime 13.0, 9 as documented for earlier
+/// ones.
 pub fn bad_dimensions() -> cudaError_t {
     if cudart_abi() >= 13000 {
         INVALID_VALUE
@@ -98,7 +97,7 @@ extern "C" fn cudaGetErrorString(error: cudaError_t) -> *const c_char {
     let Some(entry) = codes::CODES.iter().find(|entry| entry.0 == error) else {
         return UNRECOGNIZED.as_ptr();
     };
-    // The driver's own words, if it is loaded: the query must not start it.
+    // Use the driver's own text if it is loaded; the query must not load it.
     if let Some(driver) = crate::driver::if_loaded() {
         let mut text = std::ptr::null();
         // SAFETY: `text` outlives the call; the string that comes back is the driver's, and static.

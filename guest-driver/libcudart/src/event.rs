@@ -39,7 +39,7 @@ export! {
     pass fn(stream) cudaEventRecordWithFlags, cudaEventRecordWithFlags_ptsz(event: cudaEvent_t, stream: cudaStream_t, flags: c_uint) => cuEventRecordWithFlags;
 }
 
-/// The runtime looks at the place for the result before the events, the driver after them.
+/// The runtime checks the pointer for the result before the events; the driver checks it after them.
 fn wanted(milliseconds: *mut f32) -> error::Result<()> {
     if milliseconds.is_null() {
         Err(error::INVALID_VALUE)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Execution contexts and resources, of CUDA 13.1: devices' primary contexts, and green contexts.
+//! Execution contexts and resources of CUDA 13.1: devices' primary contexts, and green contexts.
 //!
-//! An execution context is the driver's context, which for a green one the driver makes of its handle. Resources have
-//! the driver's layout.
+//! An execution context is a context of the driver. For a green context, the driver makes it from the green context's
+//! handle. Resources have the driver's layout.
 
 use crate::abi::*;
 use crate::context::{current, retain};
@@ -13,14 +13,14 @@ use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
-/// The green contexts that the program has made here: each as an execution context, and its handle of the driver's.
+/// The green contexts that the program has made here: each one's execution context and its driver handle.
 static GREENS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 fn greens() -> MutexGuard<'static, Vec<(usize, usize)>> {
     GREENS.lock()
 }
 
-/// The context, which must be one: NULL is none.
+/// The context; NULL is an error.
 fn required(context: cudaExecutionContext_t) -> Result<CUcontext> {
     if context.is_null() {
         return Err(error::INVALID_VALUE);
@@ -28,11 +28,11 @@ fn required(context: cudaExecutionContext_t) -> Result<CUcontext> {
     Ok(context)
 }
 
-/// Makes a green context, and the execution context of it.
+/// Makes a green context and its execution context.
 ///
 /// # Safety
 ///
-/// The descriptor is one that the driver has made.
+/// The driver made the descriptor.
 unsafe fn create(
     driver: &Driver,
     descriptor: CUdevResourceDesc,
@@ -68,7 +68,7 @@ export! {
     }
 
     fn cudaGreenCtxCreate(context: *mut cudaExecutionContext_t, descriptor: CUdevResourceDesc, device: c_int, flags: c_uint) {
-        // There are no flags yet.
+        // No flags are defined yet.
         if context.is_null() || descriptor.is_null() || flags != 0 {
             return Err(error::INVALID_VALUE);
         }
@@ -92,7 +92,7 @@ export! {
         destroyed
     }
 
-    // The device's primary context, which is made if there is none.
+    // The device's primary context; this makes one if there is none.
     fn cudaDeviceGetExecutionCtx(context: *mut cudaExecutionContext_t, device: c_int) {
         if context.is_null() {
             return Err(error::INVALID_VALUE);
@@ -113,8 +113,8 @@ export! {
         driver()?.cuCtxGetId(required(context)?, id)
     }
 
-    // A stream of a green context is made with that current, as flags say: the driver's own function takes non-blocking
-    // ones alone.
+    // The green context is made current, and the stream is made with the given flags: the driver's own function for
+    // green contexts takes only non-blocking streams.
     fn cudaExecutionCtxStreamCreate(stream: *mut cudaStream_t, context: cudaExecutionContext_t, flags: c_uint, priority: c_int) {
         let driver = driver()?;
         driver.cuCtxPushCurrent(required(context)?)?;

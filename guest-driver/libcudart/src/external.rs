@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Signals of other interfaces' semaphores, and waits for them, in streams.
+//! Signals of external semaphores, and waits for them, in streams.
 
 use crate::abi::*;
 use crate::context::current;
@@ -71,7 +71,7 @@ impl From<OldWait> for Native {
     }
 }
 
-/// The driver's form of parameters of CUDA 10, one for each semaphore. `None` for NULL, which the driver refuses.
+/// The driver's form of CUDA 10's parameters, one entry for each semaphore. `None` for NULL, which the driver refuses.
 ///
 /// # Safety
 /// `parameters` is NULL, or readable for `count` entries.
@@ -87,7 +87,7 @@ unsafe fn widen<Old: Copy + Into<Native>>(
     Some((0..count as usize).map(entry).collect())
 }
 
-/// The address of an array for the driver.
+/// The address of an array, as the driver takes it.
 fn array(parameters: &Option<Vec<Native>>) -> *const c_void {
     parameters
         .as_ref()

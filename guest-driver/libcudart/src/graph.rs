@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs: most of it has the driver's own shape.
+//! Graphs. Most functions have the driver's form.
 
 use crate::abi::*;
 use crate::context::{current, current_context};
@@ -44,8 +44,8 @@ pub fn launch_of(func: CUfunction, p: &cudaKernelNodeParams) -> CUDA_KERNEL_NODE
     }
 }
 
-/// The runtime's form of a launch that the driver tells of, and whether its function is the stub of a registered
-/// kernel. A program gets back the function that it knows.
+/// The runtime's form of a launch that the driver describes, and whether its function is the stub of a registered
+/// kernel. The program gets the function that it knows.
 pub fn launch_from(
     driver: &Driver,
     native: &CUDA_KERNEL_NODE_PARAMS,
@@ -177,14 +177,14 @@ export! {
 
     pass fn cudaGraphInstantiate(exec: *mut Exec, graph: Graph, flags: u64) => cuGraphInstantiate;
     pass fn cudaGraphInstantiateWithFlags(exec: *mut Exec, graph: Graph, flags: u64) => cuGraphInstantiate;
-    // CUDA 11 has the node at fault and a log in place of flags.
+    // In place of flags, CUDA 11 has pointers for the node at fault and a log.
     fn cudart11_cudaGraphInstantiate(exec: *mut Exec, graph: Graph, node: *mut *mut c_void, _log: *mut c_void, _bytes: usize) {
         if !node.is_null() {
             node.write(null_mut());
         }
         current()?.cuGraphInstantiate(exec, graph, 0)
     }
-    // And the node and the result by themselves.
+    // CUDA 11 also has separate pointers for the node and the result.
     fn cudart11_cudaGraphExecUpdate(exec: Exec, graph: Graph, node: *mut *mut c_void, result: *mut c_uint) {
         let mut info = UpdateResult { result: 0, node: null_mut(), from: null_mut() };
         let updated = current()?.cuGraphExecUpdate(exec, graph, (&raw mut info).cast());
@@ -204,7 +204,7 @@ export! {
 
     fn(ds) cudaGraphInstantiateWithParams, cudaGraphInstantiateWithParams_ptsz(exec: *mut Exec, graph: Graph, parameters: *mut c_void) {
         let driver = current()?;
-        // The stream to upload in is the second word: flags, stream, node, result.
+        // The stream for the upload is the second word: flags, stream, node, result.
         if ds == crate::stream::DefaultStream::PerThread && !parameters.is_null() {
             let stream = parameters.cast::<cudaStream_t>().add(1);
             let asked = stream.read();
@@ -258,7 +258,7 @@ export! {
         Ok(())
     }
 
-    // The two versions swapped the parameters; the destination is the driver's first.
+    // The two versions have the parameters in opposite order; the driver's destination comes first.
     fn cudart13_cudaGraphKernelNodeCopyAttributes(to: Node, from: Node) {
         current()?.cuGraphKernelNodeCopyAttributes(to, from)
     }

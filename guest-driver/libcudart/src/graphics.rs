@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Resources of displays' interfaces, as the driver has them.
+//! Resources of graphics APIs. They have the driver's form.
 
 use crate::abi::*;
 use gpgpu_protocol::cuda::*;

@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
 
-/// Whether the dimensions of a launch can never be right on the current device.
+/// Whether the dimensions of a launch are impossible on the current device.
 fn impossible(driver: &Driver, grid: dim3, block: dim3) -> bool {
     let limit = |attribute| {
         let (mut device, mut value) = (0, 0 as c_int);
@@ -23,7 +23,7 @@ fn impossible(driver: &Driver, grid: dim3, block: dim3) -> bool {
                 .cuCtxGetDevice(&mut device)
                 .and_then(|()| driver.cuDeviceGetAttribute(&mut value, attribute, device))
         };
-        // A limit that cannot be queried limits nothing.
+        // A limit that cannot be queried does not apply.
         asked.map_or(u64::MAX, |()| u64::from(value.cast_unsigned()))
     };
     let threads = u64::from(block.x)
@@ -43,8 +43,8 @@ fn impossible(driver: &Driver, grid: dim3, block: dim3) -> bool {
         .any(|&(size, attribute)| u64::from(size) > limit(attribute))
 }
 
-/// The runtime's code for the driver's answer to a launch. It is looked into only when a launch
-/// was refused, so that launches that are right pay nothing.
+/// The runtime's code for the driver's answer to a launch. The dimensions are checked only after a refusal, so that
+/// valid launches cost nothing.
 fn refused(driver: &Driver, grid: dim3, block: dim3, error: cudaError_t) -> cudaError_t {
     if error == error::INVALID_VALUE && impossible(driver, grid, block) {
         error::bad_dimensions()
@@ -112,8 +112,8 @@ pub unsafe fn driver_config(
     })
 }
 
-/// The number of parameters of a kernel, from a driver before 13.2, which says of each index whether there is a
-/// parameter.
+/// The number of a kernel's parameters, for drivers before 13.2: such a driver can only report whether a parameter with
+/// a given index exists.
 fn count_parameters(driver: &Driver, kernel: CUkernel) -> Result<usize> {
     let mut count = 0;
     loop {
@@ -227,7 +227,7 @@ export! {
         Ok(())
     }
 
-    // The structure of CUDA 11 has no clusters.
+    // CUDA 11's structure has no fields for clusters.
     fn cudart11_cudaFuncGetAttributes(attributes: *mut u8, function: *const c_void) {
         if attributes.is_null() {
             return Err(error::INVALID_VALUE);
@@ -240,7 +240,7 @@ export! {
     fn cudaFuncSetAttribute(function: *const c_void, attribute: c_uint, value: c_int) {
         let (driver, device) = current_device()?;
         let kernel = crate::registration::kernel(driver, function)?;
-        // The attributes that a program may set, all others being facts.
+        // Only these attributes can be set; the others are constant.
         if !(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES..CU_FUNC_ATTRIBUTE_MAX).contains(&attribute) {
             return Err(error::INVALID_VALUE);
         }
@@ -259,7 +259,7 @@ export! {
         driver.cuKernelSetCacheConfig(crate::registration::kernel(driver, function)?, config, device)
     }
 
-    // Banks have had one size since compute capability 5.0: nothing is left to choose.
+    // Since compute capability 5.0, banks have one size, so there is nothing to set.
     fn cudaFuncSetSharedMemConfig(function: *const c_void, _config: c_uint) {
         let driver = current()?;
         crate::registration::kernel(driver, function)?;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `libcudart`: the CUDA runtime API, written on the public driver API alone. It runs on any
-//! `libcuda.so.1`: NVIDIA's, the guest library of this project, or the software GPU.
+//! `libcudart`: the CUDA runtime API, implemented on the public driver API alone. It runs on any `libcuda.so.1`:
+//! NVIDIA's, this project's guest library, or the software GPU.
 //!
-//! The crate is a static library; the two shared libraries are linked from it with the scripts in
-//! `link/`, as `README.md` says. Functions that differ between CUDA 12 and 13 under one name are
-//! compiled as `cudart12_…` and `cudart13_…`, and the scripts give each its name.
+//! The crate is a static library. The two shared libraries are linked from it with the version scripts in `link/`; see
+//! `README.md`. Functions that have the same name and differ between CUDA 12 and 13 are compiled as `cudart12_…` and
+//! `cudart13_…`, and the scripts give each its name.
 //!
 //! - [`driver`]: the table of driver functions; libcuda is opened when first needed
 //! - [`context`]: which context a call runs in
 //! - [`error`], [`codes`]: last error, names, strings
-//! - [`registration`]: the functions that nvcc's stubs call, and the way from a stub to a kernel
+//! - [`registration`]: the functions that nvcc's stubs call, and the lookup of a stub's kernel
 //! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`texture`], [`stream`], [`event`], [`execution`], [`external`],
 //!   [`graph`], [`library`], [`device`], [`properties`]: the API, by area
-//! - [`unsupported`]: functions that programs need to start, and that are not implemented
+//! - [`unsupported`]: functions that are not implemented, but that programs need in order to start
 //!
-//! No code here panics, and no thread-local has a destructor: calls come in from constructors,
-//! from destructors, and from threads that are being torn down.
+//! No code here panics, and no thread-local has a destructor: calls also come from constructors, from destructors, and
+//! from threads that are being torn down.
 #![allow(non_snake_case, non_upper_case_globals)]
 // One macro call declares a whole area.
 #![recursion_limit = "512"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Libraries of kernels that the program loads itself, and the driver's entry points.
+//! Libraries of kernels that the program itself loads, and the driver's entry points.
 
 use crate::abi::*;
 use crate::driver::driver;
@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 const ENABLE_LEGACY_STREAM: u64 = 1;
 const ENABLE_PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
-/// Asks the driver for one of its functions.
+/// Looks up a function of the driver.
 ///
 /// # Safety
 /// As for `cudaGetDriverEntryPointByVersion`.
@@ -44,7 +44,7 @@ unsafe fn entry_point(
             status.write(found);
         }
         match result {
-            // With a place for the status, a missing function is no error.
+            // If the caller passes a pointer for the status, a missing function is no error.
             Err(error::SYMBOL_NOT_FOUND) if !status.is_null() => {
                 function.write(null_mut());
                 Ok(())
@@ -59,7 +59,7 @@ export! {
         entry_point(symbol, function, cudart_abi(), flags, status, ds)
     }
 
-    // CUDA 11 has no status, and the driver's functions of its time.
+    // CUDA 11's function has no status, and returns the driver's functions of its time.
     fn(ds) cudart11_cudaGetDriverEntryPoint, cudart11_cudaGetDriverEntryPoint_ptsz(symbol: *const c_char, function: *mut *mut c_void, flags: u64) {
         entry_point(symbol, function, VERSION_11, flags, null_mut(), ds)
     }
@@ -84,7 +84,7 @@ export! {
     pass fn cudaLogsDumpToFile(iterator: *mut c_uint, path: *const c_char, flags: c_uint) => cuLogsDumpToFile;
     pass fn cudaLogsDumpToMemory(iterator: *mut c_uint, buffer: *mut c_char, size: *mut usize, flags: c_uint) => cuLogsDumpToMemory;
 
-    // No tables are exported: NVIDIA's are private to NVIDIA's own libraries.
+    // No tables are exported: NVIDIA's tables are private to NVIDIA's own libraries.
     fn cudaGetExportTable(table: *mut *const c_void, _id: *const CUuuid) {
         if !table.is_null() {
             table.write(std::ptr::null());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Messages for the user who runs the program: on standard error, only when the environment variable `VIRTIO_GPGPU_LOG`
-//! is set.
+//! Messages for the user, on standard error. They are written only if the environment variable `VIRTIO_GPGPU_LOG` is
+//! set.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -11,23 +11,23 @@ fn enabled() -> bool {
     *ENABLED.get_or_init(|| std::env::var_os("VIRTIO_GPGPU_LOG").is_some())
 }
 
-/// Says `message`, if anybody listens. A closed standard error is no error of the program.
+/// Writes `message` if logging is on. A closed standard error is no error of the program.
 pub fn say(message: std::fmt::Arguments<'_>) {
     if enabled() {
         let _ = writeln!(std::io::stderr(), "libcudart: {message}");
     }
 }
 
-/// A message that is said at most once.
+/// A message that is written at most once.
 pub struct Once(AtomicBool);
 
 impl Once {
-    /// A message not yet said.
+    /// A message that was not written yet.
     pub const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Says that `function` is not supported.
+    /// Writes that `function` is not supported.
     pub fn unsupported(&self, function: &str) {
         if !self.0.swap(true, Ordering::Relaxed) {
             say(format_args!("{function} is not supported"));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The macros by which each exported function is declared, once.
+//! The macros that declare the exported functions.
 
 /// Declares exported runtime functions. The body is an expression of type
 /// [`Result<()>`](crate::error::Result); its error becomes the calling thread's last error.
 ///
 /// - `fn cudaX(args) { body }` exports `cudaX`.
-/// - `fn(ds) cudaX, cudaX_ptsz(args) { body }` exports two functions of one body that
-///   differ in `ds`, the [`DefaultStream`](crate::stream::DefaultStream) they mean by NULL.
-/// - `pass fn cudaX(args) => cuX;` hands the arguments to the driver function `cuX` as they are,
-///   with a context current; `pass fn(stream) cudaX, cudaX_ptsz(args) => cuX;` also says which
-///   argument is a stream that NULL has to be translated for.
+/// - `fn(ds) cudaX, cudaX_ptsz(args) { body }` exports two functions with the same body. They differ in `ds`, the
+///   [`DefaultStream`](crate::stream::DefaultStream) that NULL means.
+/// - `pass fn cudaX(args) => cuX;` passes the arguments unchanged to the driver function `cuX`, with a context current;
+///   `pass fn(stream) cudaX, cudaX_ptsz(args) => cuX;` also names the argument that is a stream, for which NULL is
+///   translated.
 macro_rules! export {
     () => {};
     (fn($ds:ident) $name:ident, $per_thread:ident ($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
@@ -59,8 +59,8 @@ macro_rules! export {
     };
 }
 
-/// Declares exported functions that this library does not have: each returns
-/// `cudaErrorNotSupported` and, with logging on, names itself once.
+/// Declares exported functions that this library does not implement: each returns `cudaErrorNotSupported` and, if
+/// logging is on, writes its name once.
 macro_rules! unsupported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]

@@ -8,21 +8,21 @@ use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
-/// `cudaMemoryTypeManaged`; the types below it are the driver's.
+/// `cudaMemoryTypeManaged`; lower types have the driver's numbers.
 const MEMORY_TYPE_MANAGED: c_uint = 3;
 /// `cudaInvalidDeviceId`.
 const INVALID_DEVICE_ID: c_int = -2;
 /// `cudaCpuDeviceId`.
 const CPU_DEVICE_ID: c_int = -1;
-/// The element size that rows are aligned for: the largest that the driver knows.
+/// The element size for which rows are aligned: the largest that the driver knows.
 const PITCH_ELEMENT: c_uint = 16;
 
-/// An address as the driver writes it.
+/// An address in the driver's type.
 pub fn address(pointer: *const c_void) -> CUdeviceptr {
     pointer as CUdeviceptr
 }
 
-/// The location for the device number of an old interface.
+/// The location for a device number of an older interface.
 fn location(device: c_int) -> cudaMemLocation {
     if device == CPU_DEVICE_ID {
         cudaMemLocation {
@@ -51,10 +51,10 @@ export! {
     }
 
     fn cudaFree(pointer: *mut c_void) {
-        // Freeing NULL is how programs ask for a context.
+        // Programs free NULL in order to get a context.
         let driver = current()?;
         match driver.cuMemFree(address(pointer)) {
-            // Only a broken context makes freeing NULL fail.
+            // Freeing NULL fails only in a broken context.
             Err(error::INVALID_VALUE) if pointer.is_null() => Ok(()),
             result => result,
         }
@@ -122,7 +122,7 @@ export! {
         if pointer.is_null() {
             return Err(error::INVALID_VALUE);
         }
-        // Nothing is a success, and is nowhere, whatever the flags.
+        // An allocation of 0 bytes succeeds with a null pointer, whatever the flags are.
         if bytes == 0 {
             pointer.write(null_mut());
             return Ok(());
@@ -135,7 +135,7 @@ export! {
     }
 
     fn cudaPointerGetAttributes(attributes: *mut cudaPointerAttributes, pointer: *const c_void) {
-        // The context comes first: the driver is queried about any address.
+        // A context is needed first: the driver can be queried about any address.
         let driver = current()?;
         if attributes.is_null() {
             return Err(error::INVALID_VALUE);
@@ -175,7 +175,7 @@ export! {
         };
         attributes.write(answer);
         if cudart_abi() >= VERSION_13 {
-            // Version 13 has eight reserved words more.
+            // Version 13 has eight more reserved words.
             attributes.add(1).cast::<u64>().write_bytes(0, 8);
         }
         Ok(())
@@ -254,7 +254,7 @@ fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> Result<
             pointer.write(null_mut());
             return Ok(());
         }
-        // Under unified addressing every pinned allocation is mapped (seen: the flag reads back set).
+        // With unified addressing, every pinned allocation is mapped (observed: the flag reads back as set).
         driver.cuMemHostAlloc(pointer, bytes, flags | CU_MEMHOSTALLOC_DEVICEMAP)
     }
 }

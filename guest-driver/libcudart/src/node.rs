@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Nodes of graphs by the generic functions, whose parameters say of which type they are.
+//! The generic functions for graph nodes, whose parameters contain the node's type.
 //!
-//! The runtime's structure has the driver's size and types; its members for kernels, copies, fills and conditions
-//! differ.
+//! The runtime's structure has the driver's size and type numbers. Its members for kernels, copies, fills and
+//! conditions differ from the driver's.
 
 use crate::abi::*;
 use crate::context::{current, current_context};
@@ -32,7 +32,7 @@ pub struct NodeParams {
 
 const _: () = assert!(size_of::<NodeParams>() == 256);
 
-/// `cudaKernelNodeParamsV2` of CUDA 13.1. Up to 13.0 it ends with the parameters, and zeros follow.
+/// `cudaKernelNodeParamsV2` of CUDA 13.1. Up to CUDA 13.0 it ends with the parameters, and zeros follow.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Kernel {
@@ -47,7 +47,7 @@ const DEVICE_ENTRY: c_uint = 1;
 const HANDLE: c_uint = 2;
 const FUNCTION: c_uint = 3;
 
-/// `cudaMemcpyNodeParams`. Up to CUDA 13.0 two reserved words, which are zero, have the place of the context.
+/// `cudaMemcpyNodeParams`. Up to CUDA 13.0 it has two reserved words, which are zero, in place of the context.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Copy {
@@ -67,14 +67,14 @@ struct NativeCopy {
     parameters: CUDA_MEMCPY3D,
 }
 
-/// The place of the context in `CUDA_MEMSET_NODE_PARAMS_v2`, in words; and in `CUDA_CONDITIONAL_NODE_PARAMS`. From CUDA
+/// The index of the context's word in `CUDA_MEMSET_NODE_PARAMS_v2`, and in `CUDA_CONDITIONAL_NODE_PARAMS`. From CUDA
 /// 13.1 on it is the same in the runtime's structures.
 const FILL_CONTEXT: usize = 5;
 const CONDITION_CONTEXT: usize = 3;
 
 const _: () = assert!(size_of::<Kernel>() == 72 && size_of::<Copy>() == 176);
 
-/// The context of a node: the one that its parameters name, which they can from CUDA 13.1 on, or the current one.
+/// The context of a node: the one that its parameters name, which is possible from CUDA 13.1 on, or the current one.
 fn context_of(named: cudaExecutionContext_t, current: CUcontext) -> CUcontext {
     if named.is_null() || cudart_abi() < VERSION_13 {
         current
@@ -95,7 +95,7 @@ unsafe fn launch(driver: &Driver, given: &Kernel) -> Result<CUDA_KERNEL_NODE_PAR
     };
     let native = match kind {
         FUNCTION => launch_of(parameters.func.cast(), parameters),
-        // A kernel has a function for each context; the driver finds that of the node's.
+        // A kernel has a function for each context; the driver finds the one for the node's context.
         UNSPECIFIED..=HANDLE if !context.is_null() => CUDA_KERNEL_NODE_PARAMS {
             kern: launchable(driver, parameters.func)?.cast(),
             ..launch_of(null_mut(), parameters)
@@ -165,7 +165,7 @@ unsafe fn native(parameters: *const NodeParams) -> Result<(&'static Driver, Node
     Ok((driver, to))
 }
 
-/// The runtime's form of parameters that the driver tells of, as CUDA 13.2 has it.
+/// The runtime's form of the driver's parameters, as in CUDA 13.2.
 ///
 /// # Safety
 /// They are the driver's, with all that they point to.
@@ -215,8 +215,8 @@ unsafe fn add(
     let (driver, mut to) = unsafe { native(parameters) }?;
     add(driver, (&raw mut to).cast())?;
     if !matches!(to.kind, KERNEL | COPY | FILL) {
-        // An allocation's address, and the graphs of a condition, come back.
-        // SAFETY: promised by the caller, and not NULL by now.
+        // The driver returns an allocation's address, and the graphs of a condition.
+        // SAFETY: promised by the caller, and checked for NULL.
         let given = unsafe { &mut *parameters };
         if to.kind == CONDITIONAL {
             // The program may use the structure again for a node in another context.

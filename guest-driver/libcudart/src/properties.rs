@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cudaDeviceProp`, byte for byte as each version's headers lay it out.
+//! `cudaDeviceProp`, with the exact layout of each version's headers.
 
 use crate::context::DEVICES;
 use crate::driver::{Driver, driver};
@@ -29,7 +29,7 @@ impl Field for c_uint {
 
 impl Field for usize {
     fn put(&mut self, values: &[c_int]) {
-        // Sizes of up to 4 GiB are given as the bits of an int.
+        // Sizes of up to 4 GiB are returned in the bits of an int.
         *self = values
             .first()
             .map_or(0, |value| value.cast_unsigned() as usize);
@@ -44,7 +44,7 @@ impl<const N: usize> Field for [c_int; N] {
     }
 }
 
-/// The driver's answers for a list of attributes; one that it does not know is 0.
+/// The driver's answers for a list of attributes; 0 for an attribute that it does not know.
 fn ask<const N: usize>(
     driver: &Driver,
     device: CUdevice,
@@ -60,8 +60,8 @@ fn ask<const N: usize>(
     })
 }
 
-/// Declares one version of the structure: the fields in the headers' order, each with the device
-/// attributes it is filled from (none: filled by hand, or reserved).
+/// Declares one version of the structure: the fields in the headers' order, each with the device attributes that fill
+/// it. A field without attributes is filled by hand, or reserved.
 macro_rules! device_prop {
     ($name:ident { $($field:ident: $ty:ty $(= $($attribute:expr),+)?;)* }) => {
         #[repr(C)]
@@ -96,7 +96,7 @@ macro_rules! device_prop {
                     if driver.cuDeviceGetUuid(&mut uuid, device).is_ok() {
                         prop.uuid = uuid.bytes;
                     }
-                    // Only Windows has these.
+                    // Only Windows has these values.
                     let _ = driver.cuDeviceGetLuid(
                         prop.luid.as_mut_ptr(),
                         &mut prop.luidDeviceNodeMask,
@@ -303,7 +303,7 @@ device_prop! { DeviceProp13 {
     reserved: [c_int; 56];
 } }
 
-// Offsets of the headers of CUDA 12.9 and 13.0.
+// The offsets in the headers of CUDA 12.9 and 13.0.
 const _: () = {
     use std::mem::size_of;
     assert!(size_of::<DeviceProp12>() == 1032);
@@ -331,7 +331,7 @@ const _: () = {
     assert!(offset_of!(DeviceProp13, reserved) == 784);
 };
 
-/// Writes the first `size` bytes of the driver's answer: reserved fields stay as they were, as seen with the runtimes
+/// Writes the first `size` bytes of the driver's answer. Reserved fields stay unchanged, as observed with the runtimes
 /// 12.9 and 13.0.
 ///
 /// # Safety
@@ -341,7 +341,7 @@ pub unsafe fn write_prefix<T>(full: &T, to: *mut u8, size: usize) {
     unsafe { std::ptr::copy_nonoverlapping((&raw const *full).cast(), to, size) };
 }
 
-/// The driver, once the arguments are known to be good.
+/// The driver, after a check of the arguments.
 fn checked<T>(prop: *mut T, device: c_int) -> Result<&'static Driver> {
     let driver = driver()?;
     if prop.is_null() {

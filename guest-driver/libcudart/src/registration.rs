@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that nvcc's stubs call: images, kernels and variables are recorded when the program starts, and loaded
+//! The functions that nvcc's stubs call. Images, kernels and variables are recorded when the program starts, and loaded
 //! at their first use. No function here calls the driver before that.
 
 use crate::abi::*;
@@ -26,7 +26,7 @@ struct FatbinWrapper {
 
 const FATBIN_WRAPPER_MAGIC: c_uint = 0x4662_43b1;
 
-/// One image of the program. Leaked: handles to it live in the program's own static data.
+/// An image of the program. It is leaked, because the program's static data contains handles to it.
 pub struct Image {
     wrapper: *const FatbinWrapper,
     library: AtomicPtr<CUlib_st>,
@@ -39,7 +39,7 @@ unsafe impl Send for Image {}
 unsafe impl Sync for Image {}
 
 impl Image {
-    /// The driver's library of this image, loaded if it was not.
+    /// The driver's library of this image, loaded at first use.
     fn library(&self, driver: &Driver) -> Result<CUlibrary> {
         let library = self.library.load(Ordering::Acquire);
         if !library.is_null() {
@@ -50,7 +50,8 @@ impl Image {
         if library.is_null() {
             // SAFETY: the program registered the wrapper, and registered images stay.
             let wrapper = unsafe { &*self.wrapper };
-            // Relocatable device code lists prelinked images in its wrapper; all else is in the image.
+            // The wrapper of relocatable device code lists prelinked images; any other wrapper has everything in the
+            // image.
             let code = if wrapper.magic == FATBIN_WRAPPER_MAGIC && wrapper.version == 1 {
                 wrapper.data
             } else {
@@ -110,7 +111,7 @@ struct Variable {
     image: &'static Image,
     name: *const c_char,
     size: usize,
-    /// The program's pointer to a `__managed__` variable, which has to be filled.
+    /// The program's pointer to a `__managed__` variable, which must be filled.
     managed: *mut *mut c_void,
 }
 
@@ -146,7 +147,7 @@ type Addresses<T> = HashMap<usize, T, std::hash::BuildHasherDefault<AddressHashe
 struct Registry {
     kernels: Addresses<&'static Kernel>,
     variables: Addresses<&'static Variable>,
-    /// Driver handles that were passed where a kernel is expected.
+    /// Handles of the driver that callers passed as kernels.
     handles: HashSet<usize, std::hash::BuildHasherDefault<AddressHasher>>,
 }
 
@@ -154,10 +155,10 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 /// Counts the changes of the registry.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// The number of kernels that each thread keeps at hand: a power of two.
+/// The number of kernels that each thread caches: a power of two.
 const RECENT: usize = 32;
 
-/// A kernel that a thread used, and after how many changes of the registry.
+/// A kernel that a thread used, and the value of [`CHANGES`] at that time.
 #[derive(Clone, Copy)]
 struct Recent {
     function: usize,
@@ -179,15 +180,15 @@ fn read<T>(look: impl FnOnce(&Registry) -> T) -> T {
 fn write<T>(change: impl FnOnce(&mut Registry) -> T) -> T {
     let mut registry = REGISTRY.write();
     let result = change(&mut registry);
-    // While the lock is held: later look-ups use the changed registry.
+    // The lock is still held, so later lookups use the changed registry.
     CHANGES.fetch_add(1, Ordering::Release);
     result
 }
 
-/// The kernel that a caller names: the address of a registered kernel's stub, or a kernel handle of the driver's
+/// The kernel for a caller's argument: the address of a registered kernel's stub, or a kernel handle of the driver
 /// (`cudaKernel_t`).
 pub fn kernel(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
-    // Read before the registry is: a change in between outdates the cached entry.
+    // Read before the registry is read: a change in between invalidates the cached entry.
     let changes = CHANGES.load(Ordering::Acquire);
     let function_at = function.addr();
     let place = (function_at >> 4) ^ (function_at >> 12);
@@ -207,7 +208,7 @@ pub fn kernel(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
     })
 }
 
-/// As [`kernel`], by the registry.
+/// Like [`kernel`], from the registry.
 fn registered(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
     if function.is_null() {
         return Err(error::INVALID_DEVICE_FUNCTION);
@@ -220,8 +221,8 @@ fn registered(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
         return kernel.handle(driver);
     }
     if !known {
-        // A handle is never inside a loaded object; a host function that is no kernel always is,
-        // and must not reach the driver, which would take it for a handle.
+        // A handle is never an address inside a loaded object. A host function that is no kernel always is one, and
+        // must not reach the driver, which would take it for a handle.
         // SAFETY: an all-zero Dl_info is a value, and it outlives the call.
         let in_object = unsafe {
             let mut info: libc::Dl_info = std::mem::zeroed();
@@ -235,12 +236,12 @@ fn registered(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
     Ok(function.cast_mut().cast())
 }
 
-/// As [`kernel`], in the form that launches and occupancy queries take.
+/// Like [`kernel`], in the form that launches and occupancy queries take.
 pub fn launchable(driver: &Driver, function: *const c_void) -> Result<CUfunction> {
     kernel(driver, function).map(|kernel| kernel.cast())
 }
 
-/// The stub of the kernel that a function of the current context is, where it is a registered one.
+/// The stub of a registered kernel, given its function in the current context; `None` if the kernel is not registered.
 pub fn host_function(driver: &Driver, function: CUfunction) -> Option<*mut c_void> {
     read(|registry| {
         registry.kernels.iter().find_map(|(host, kernel)| {
@@ -310,7 +311,7 @@ thread_local! {
     };
 }
 
-/// Not 0 when the configuration could not be kept; the program then skips the launch.
+/// Returns nonzero if the configuration could not be stored; the program then skips the launch.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPushCallConfiguration(
     grid: dim3,
@@ -350,8 +351,8 @@ export! {
         Ok(())
     }
 
-    // nvcc 13's stubs ask once and keep the answer for ever. The stub's own address is a handle
-    // that outlives every reset, and asking for it loads nothing.
+    // nvcc 13's stubs ask once and keep the answer forever. The stub's own address is a handle that outlives every
+    // reset, and returning it loads nothing.
     fn __cudaGetKernel(kernel: *mut cudaKernel_t, function: *const c_void) {
         if kernel.is_null() {
             return Err(error::INVALID_VALUE);
@@ -409,7 +410,7 @@ extern "C" fn __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_voi
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {}
 
-/// The image that a handle of [`__cudaRegisterFatBinary`] is.
+/// The image for a handle that [`__cudaRegisterFatBinary`] returned.
 ///
 /// # Safety
 /// The handle came from there; null is `None`.
@@ -433,8 +434,8 @@ unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
             .retain(|_, variable| !std::ptr::eq(variable.image, image));
     });
     let library = image.library.swap(null_mut(), Ordering::AcqRel);
-    // At exit the driver may be gone before us and cleans up by itself: only an object that is
-    // unloaded while the program runs gives its library back.
+    // At exit the driver may already be unloaded, and it cleans up by itself. So only an object that is unloaded while
+    // the program runs unloads its library.
     if !library.is_null()
         && let Ok(driver) = crate::driver::driver()
     {
@@ -531,7 +532,7 @@ unsafe extern "C" fn __cudaRegisterManagedVar(
     }
 }
 
-/// Fills the program's pointers to its `__managed__` variables; 0 when one could not be.
+/// Fills the program's pointers to its `__managed__` variables; returns 0 if that failed for one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
     // SAFETY: nvcc's stubs pass their own arguments on.
@@ -557,7 +558,7 @@ unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
             }
             // SAFETY: the program's own pointer, registered for being filled.
             unsafe { variable.managed.write(pointer) };
-            // The symbol is also known by the address that its pointer now holds.
+            // The variable is also found by the address that its pointer now contains.
             write(|registry| registry.variables.insert(pointer.addr(), variable));
         }
         Ok(())
@@ -565,7 +566,7 @@ unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
     c_char::from(filled == error::SUCCESS)
 }
 
-/// Tables of functions for host and device: no program that nvcc compiles by default has one.
+/// Tables of functions for host and device. Programs that nvcc compiles with default options have none.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterUnifiedTable(
     _handle: *mut *mut c_void,

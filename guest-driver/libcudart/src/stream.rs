@@ -26,7 +26,7 @@ impl DefaultStream {
     }
 }
 
-/// `cudaHostTaskSpinWait`, the greatest mode of a host call; 0 is `cudaHostTaskBlocking`.
+/// `cudaHostTaskSpinWait`, the highest mode of a host call; 0 is `cudaHostTaskBlocking`.
 const SPIN_WAIT: c_uint = 1;
 
 export! {
@@ -48,11 +48,11 @@ export! {
     pass fn(stream) cudaStreamQuery, cudaStreamQuery_ptsz(stream: cudaStream_t) => cuStreamQuery;
     pass fn(stream) cudaStreamSynchronize, cudaStreamSynchronize_ptsz(stream: cudaStream_t) => cuStreamSynchronize;
     pass fn(stream) cudaStreamWaitEvent, cudaStreamWaitEvent_ptsz(stream: cudaStream_t, event: cudaEvent_t, flags: c_uint) => cuStreamWaitEvent;
-    // A cudaError_t and a CUresult are the same number, so the callback needs no wrapper.
+    // A cudaError_t and a CUresult have the same numbers, so the callback needs no wrapper.
     pass fn(stream) cudaStreamAddCallback, cudaStreamAddCallback_ptsz(stream: cudaStream_t, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) => cuStreamAddCallback;
     pass fn(stream) cudaLaunchHostFunc, cudaLaunchHostFunc_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void) => cuLaunchHostFunc;
-    // The mode says how the thread that makes the calls waits for the next one. A driver before 13.2 has one way to
-    // wait, and calls the function with the same result.
+    // The mode says how the thread that makes the calls waits for the next one. A driver before 13.2 has only one way
+    // to wait; the function's result is the same.
     fn(ds) cudaLaunchHostFunc_v2, cudaLaunchHostFunc_v2_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void, mode: c_uint) {
         let driver = current()?;
         if mode > SPIN_WAIT {
@@ -77,7 +77,7 @@ export! {
             return Err(error::INVALID_VALUE);
         }
         match driver.cuStreamGetDevice(ds.of(stream), device) {
-            // Before 12.8 no driver can be asked; the default streams are the context's.
+            // Drivers before 12.8 have no such query; the default streams are the context's.
             Err(error::NOT_SUPPORTED) if stream.addr() <= CU_STREAM_PER_THREAD => {
                 device.write(of_context);
                 Ok(())

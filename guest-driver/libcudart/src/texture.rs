@@ -21,8 +21,8 @@ const INVALID_NORM_SETTING: cudaError_t = 27;
 const ELEMENT_TYPE: c_uint = 0;
 const NORMALIZED_FLOAT: c_uint = 1;
 
-/// The members of the union in `cudaResourceDesc`: an array's handle is in the first word; linear memory has its bytes
-/// in `width`.
+/// The members of the union in `cudaResourceDesc`: an array's handle is in the first word; linear memory has its size
+/// in bytes in `width`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cudaResource {
@@ -33,7 +33,7 @@ pub struct cudaResource {
     pitchInBytes: usize,
 }
 
-/// `cudaResourceDesc` of CUDA 12, and the beginning of that of CUDA 13.
+/// `cudaResourceDesc` of CUDA 12, and the beginning of CUDA 13's.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cudaResourceDesc {
@@ -41,7 +41,7 @@ pub struct cudaResourceDesc {
     res: cudaResource,
 }
 
-/// The further members of CUDA 13.
+/// The additional members of CUDA 13.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Rest {
@@ -184,7 +184,7 @@ fn format(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Result<CUarray_form
     Ok(describe(driver, array)?.Format)
 }
 
-/// The driver's form of how a texture reads elements of a format.
+/// The driver's form of a texture's settings for elements of a format.
 fn texture(from: &cudaTextureDesc, format: CUarray_format) -> Result<CUDA_TEXTURE_DESC> {
     let is_float = matches!(format, CU_AD_FORMAT_FLOAT | CU_AD_FORMAT_HALF);
     let is_wide = matches!(
@@ -265,7 +265,7 @@ unsafe fn create(
     }
 }
 
-/// Writes so many bytes of a texture's form.
+/// Writes the first `bytes` bytes of a texture's description.
 ///
 /// # Safety
 /// `form` is null, or writable for as many bytes, which are no more than [`cudaTextureDesc`] has.
@@ -287,7 +287,7 @@ export! {
         create(object, resource, form.as_ref(), view)
     }
 
-    // The form of CUDA 11 ends before the last word.
+    // CUDA 11's structure ends before the last word.
     fn cudart11_cudaCreateTextureObject(object: *mut u64, resource: *const cudaResourceDesc, form: *const u8, view: *const c_void) {
         let mut full = MaybeUninit::<cudaTextureDesc>::zeroed();
         if !form.is_null() {

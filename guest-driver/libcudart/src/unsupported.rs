@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that programs may be linked against and that are not here.
+//! Functions that programs may link and that this library does not implement.
 
-// OpenGL's, EGL's and VDPAU's own. They need driver functions of `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h`. The guest's
-// libcuda has none of these: no display of a virtual machine draws with the GPU.
+// The functions of OpenGL, EGL and VDPAU. They need driver functions of `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h`. The
+// guest's libcuda has none of these, because no display of a virtual machine uses the GPU.
 unsupported! {
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
@@ -30,8 +30,8 @@ unsupported! {
     cudaVDPAUSetVDPAUDevice
 }
 
-// It makes groups of different sizes, which a host's driver can do from CUDA 13.1 on. The driver API of 13.0 makes
-// groups of one size (`cudaDevSmResourceSplitByCount`), and does not split a group again.
+// It makes groups of different sizes, which a host's driver supports from CUDA 13.1 on. The driver API of 13.0 makes
+// groups of one size (`cudaDevSmResourceSplitByCount`), and cannot split a group again.
 unsupported! {
     cudaDevSmResourceSplit
 }
@@ -42,7 +42,7 @@ unsupported! {
     cudaLaunchCooperativeKernelMultiDevice
 }
 
-// NVIDIA's runtime exports this name, and no header declares it: its arguments are not known.
+// NVIDIA's runtime exports this name, but no header declares it, so its arguments are unknown.
 unsupported! {
     __cudaGetProcAddress
 }

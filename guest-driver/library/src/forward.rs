@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A call on its way to the host, and back.
+//! Sends a library's calls to the host, and returns their results.
 
 use std::{cell::Cell, collections::HashMap, sync::OnceLock};
 
@@ -20,20 +20,20 @@ use crate::{
 };
 
 thread_local! {
-    /// Room for a request, so that a call allocates nothing.
+    /// A buffer for requests, so that a call allocates nothing.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A call of a function, as it is sent.
+/// A call of a function, ready to be sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The function.
     pub function: &'static Function,
-    /// A word for each argument. A `reply` is asked for by any word but 0.
+    /// A word for each argument. Any nonzero word asks for a `reply`.
     pub words: &'a [u64],
     /// The bytes of the argument that is a [`Kind::Blob`].
     pub blob: &'a [u8],
-    /// The place of scalars and results: host or device.
+    /// Where scalars and results are: host or device.
     pub mode: PointerMode,
     /// The most bytes of a [`Kind::Reply`], if it can be longer than an answer.
     pub longest: usize,
@@ -51,7 +51,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes the request, and hands it over.
+    /// Writes the request and passes it to `send`.
     fn with_written<T>(self, send: impl FnOnce(&[u8]) -> Result<T, Status>) -> Result<T, Status> {
         let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
         room.clear();
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
         sent
     }
 
-    /// Sends the call and waits for its status; results go to the program's addresses.
+    /// Sends the call, waits for its status and writes the results to the program's addresses.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl<'a> Request<'a> {
         self.ask_for().map(drop)
     }
 
-    /// The same, and gives the bytes of a [`Kind::Reply`], if it is wanted.
+    /// Like [`Request::ask`], and returns the bytes of a [`Kind::Reply`], if the caller asked for it.
     ///
     /// # Errors
     ///
@@ -99,11 +99,11 @@ impl<'a> Request<'a> {
         call::results(self.function, self.words, self.mode)
     }
 
-    /// The results, as many and as long as were asked for.
+    /// The results, as many and as long as the caller asked for.
     fn ask_host(self) -> Result<Vec<Blob>, Status> {
         let statuses = self.function.library().statuses();
         let sister = sister(self.function.library())?;
-        // Each result has its length before it.
+        // Each result is preceded by its length.
         let each = self
             .places()
             .map(|(_, bytes)| bytes.unwrap_or(self.longest) + 16);
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
             answer.map_err(|code| statuses.of_code(code))
         });
         let (status, results) = answer?.ok_or(statuses.internal_error)?;
-        // Results with another status are invalid: the library wrote none.
+        // The library wrote no results if the status is another one.
         if status != SUCCESS {
             log::say(Level::Debug, || {
                 format!("{} returns {status}", self.function.operation.name)
@@ -150,7 +150,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Sends the call by its completion: a post waits only if the library has not yet accepted one of its form.
+    /// Sends the call by its completion. A post waits only if the library has not yet accepted a call of its form.
     ///
     /// # Errors
     ///
@@ -168,27 +168,27 @@ impl<'a> Request<'a> {
             self.post()?;
         } else {
             self.ask()?;
-            // An object that another thread has ended meanwhile is in the form with its id. Such a form is not to be
-            // met again.
+            // The form includes the ids of objects that another thread has destroyed meanwhile. Such a form will not
+            // occur again.
             if self.objects().all(contents::are_known) {
                 known.accept(form);
             }
         }
-        // A post that begins with a descriptor sets it.
+        // A post whose first argument is a descriptor sets it.
         if let Some(Kind::Object(_)) = self.function.kinds.first() {
             contents::set(self.words[0], form);
         }
         Ok(())
     }
 
-    /// The objects that it names.
+    /// The objects that the call names.
     fn objects(self) -> impl Iterator<Item = u64> {
         let each = self.function.kinds.iter().zip(self.words);
         let named = each.filter(|(kind, word)| matches!(kind, Kind::Object(_)) && **word != 0);
         named.map(|(_, word)| *word)
     }
 
-    /// Asks, unless a call of this form was answered before.
+    /// Sends the call, unless a call of this form was answered before.
     fn ask_once(self) -> Result<(), Status> {
         // Handles may be on different devices.
         let handle = self.function.handle().map(|(at, _)| self.words[at]);
@@ -213,7 +213,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// The words that tell the form of the call: all but addresses and the values of scalars.
+    /// The words that determine the form of the call: all but addresses and the values of scalars.
     fn parts(self) -> impl Iterator<Item = u64> {
         let (function, words) = (self.function, self.words);
         let first = u64::from(function.operation.op) << 1 | self.mode as u64;
@@ -251,9 +251,9 @@ impl<'a> Request<'a> {
             .chain(words_of(self.blob))
     }
 
-    /// A number for calls that the library accepts or refuses alike.
+    /// A number for the form of the call: the library accepts or refuses all calls of a form alike.
     fn form(self) -> u64 {
-        // Each step is one to one: calls that differ in one word have different numbers. If two other calls collide,
+        // Each step is a bijection: calls that differ in one word have different numbers. If two other calls collide,
         // the worst effect is an error that is reported late.
         self.parts().fold(0, mix)
     }
@@ -264,7 +264,7 @@ fn mix(hash: u64, word: u64) -> u64 {
     hash ^ hash >> 29
 }
 
-/// Bytes as words; the last is filled up with zeros.
+/// Bytes as words; the last one is padded with zeros.
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(8).map(|bytes| {
         let mut word = [0; 8];
@@ -273,34 +273,34 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Copies bytes of the program.
+/// Copies bytes from the program's memory.
 fn copy(address: u64, to: &mut [u8]) {
     // SAFETY: the program gives this address where the library asks for so many bytes, by its C caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len()) };
 }
 
-/// Writes a result where the program wants it.
+/// Writes a result to the program's address.
 ///
 /// # Safety
 ///
-/// There is room for it.
+/// There is room for the result.
 unsafe fn write(address: u64, result: &[u8]) {
     // SAFETY: promised by the caller.
     unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), address as *mut u8, result.len()) };
 }
 
-/// A number for bytes of the program.
+/// A hash of bytes in the program's memory.
 ///
 /// # Safety
 ///
-/// There are so many.
+/// The address has this number of readable bytes.
 unsafe fn hash_at(address: u64, bytes: usize) -> u64 {
     // SAFETY: promised by the caller.
     let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, bytes) };
     words_of(bytes).fold(bytes.len() as u64, mix)
 }
 
-/// The settings of descriptors, each as a number: programs make the same ones again and again.
+/// The settings of descriptors, each as a number: programs make descriptors with the same settings again and again.
 pub mod contents {
     use super::*;
 
@@ -313,20 +313,20 @@ pub mod contents {
         found.copied().unwrap_or(id)
     }
 
-    /// Whether an object lives and its settings are known.
+    /// Whether an object exists and its settings are known.
     pub fn are_known(id: u64) -> bool {
         let known = KNOWN.read();
         known.as_ref().is_some_and(|all| all.contains_key(&id))
     }
 
-    /// An object was made by a call of this form.
+    /// Records that a call of this form made an object.
     pub fn begin(id: u64, form: u64) {
         let mut known = KNOWN.write();
         known.get_or_insert_default().insert(id, form);
     }
 
-    /// A call of this form set an object; the form includes the object's earlier settings. An object that has ended
-    /// stays unknown.
+    /// Records that a call of this form set an object; the form includes the object's earlier settings. The settings of
+    /// a destroyed object stay unknown.
     pub fn set(id: u64, form: u64) {
         let mut known = KNOWN.write();
         if let Some(place) = known.as_mut().and_then(|all| all.get_mut(&id)) {
@@ -334,7 +334,7 @@ pub mod contents {
         }
     }
 
-    /// An object has ended.
+    /// Records that an object was destroyed.
     pub fn forget(id: u64) {
         let mut known = KNOWN.write();
         if let Some(known) = known.as_mut() {
@@ -346,7 +346,7 @@ pub mod contents {
 /// The most answers that are kept.
 const ANSWERS: usize = 1 << 12;
 
-/// Answers of functions whose answer depends on the form of the call alone.
+/// Answers of functions whose answer depends only on the form of the call.
 type Answers = HashMap<Box<[u64]>, Vec<Blob>>;
 
 fn answers() -> MutexGuard<'static, Answers> {
@@ -355,7 +355,7 @@ fn answers() -> MutexGuard<'static, Answers> {
     known.lock()
 }
 
-/// A handle got a setting on which answers may depend.
+/// Forgets all answers, because a handle got a setting on which they may depend.
 pub fn forget_answers() {
     answers().clear();
 }
@@ -366,12 +366,12 @@ fn free() -> &'static Handle {
     FREE.get_or_init(Handle::default)
 }
 
-/// A call, as the program makes it.
+/// Forwards a call with the program's arguments.
 pub fn forward(function: &'static Function, words: &[u64]) -> Status {
     enter(function.library(), || send(function, words))
 }
 
-/// Sends a call of a function that its row describes completely.
+/// Sends a call of a function that is fully described by its row.
 ///
 /// # Errors
 ///
@@ -408,7 +408,7 @@ fn make(function: &'static Function, class: Class, words: &[u64], at: usize) -> 
     sent[at] = new_object(class)?;
     let made = Request::new(function, &sent).send(free());
     made.map_err(|of| match of {
-        // A host from before this library has none for its guests.
+        // A host that predates the support of this library reports this.
         of if of == statuses.not_supported && class.is_handle() => statuses.not_initialized,
         other => other,
     })?;
@@ -421,7 +421,7 @@ fn make(function: &'static Function, class: Class, words: &[u64], at: usize) -> 
     Ok(())
 }
 
-/// The id of the current context, which is made if there is none: as with the runtime in NVIDIA's libraries.
+/// The id of the current context. If there is none, this makes one, as the runtime in NVIDIA's libraries does.
 ///
 /// # Errors
 ///
@@ -441,8 +441,7 @@ pub fn stream_id(library: Library, stream: u64) -> Result<u64, Status> {
     id.map_err(|code| library.statuses().of_code(code))
 }
 
-/// An id for an object that is about to be made. The process has a context afterwards, as with the runtime in NVIDIA's
-/// libraries.
+/// A new id for an object. The process has a context afterwards, as in NVIDIA's libraries.
 ///
 /// # Errors
 ///
@@ -454,7 +453,7 @@ pub fn new_object(class: Class) -> Result<u64, Status> {
     id.map_err(|code| library.statuses().of_code(code))
 }
 
-/// Ends an object.
+/// Destroys an object.
 fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> Result<(), Status> {
     if !class.is_handle() {
         contents::forget(words[at]);
@@ -469,7 +468,7 @@ fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> R
     Request::new(function, words).ask()
 }
 
-/// Tells the library a handle's stream.
+/// Sends a handle's stream to the library.
 ///
 /// # Errors
 ///
@@ -515,7 +514,7 @@ mod tests {
         contents::set(one, 8);
         assert_ne!(contents::of(one), contents::of(other));
         contents::forget(other);
-        // As by a thread that still uses it.
+        // A thread that still uses the object does this.
         contents::set(other, 8);
         assert_eq!(contents::of(other), other);
         assert!(contents::are_known(one) && !contents::are_known(other));

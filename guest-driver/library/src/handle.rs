@@ -16,17 +16,17 @@ use gpgpu_protocol::libraries::{Class, Library, call::PointerMode};
 
 use crate::{Object, Status};
 
-/// The most kinds of calls of a handle that are remembered as accepted.
+/// The most forms of calls that a handle remembers as accepted.
 const ACCEPTED: usize = 1 << 14;
 
-/// The number of these that are found without a lock.
+/// The number of forms that are found without a lock.
 const RECENT: usize = 64;
 
-/// The number of settings that a library keeps for a handle, beside its stream and its pointer mode. Each is a number
-/// that the library gives it.
+/// The number of settings that a library keeps for a handle, besides its stream and its pointer mode. The library
+/// assigns an index to each.
 pub const SETTINGS: usize = 8;
 
-/// A handle's settings in the library.
+/// A handle's settings in the host's library.
 #[derive(Debug, Default)]
 pub struct Told {
     /// The stream's handle.
@@ -35,10 +35,10 @@ pub struct Told {
     stream_id: u64,
     /// The workspace and its bytes; `None` for the library's own.
     workspace: Option<(u64, u64)>,
-    /// Whether the handle was given the stream that it has, which takes its workspace from it, and the library does not
-    /// know that yet.
+    /// Whether the handle's stream must be set once more before the next computation: that removes the handle's
+    /// workspace, as the program's call did.
     is_owed: bool,
-    /// 0 is the default of each.
+    /// The default of each setting is 0.
     settings: [i32; SETTINGS],
 }
 
@@ -63,7 +63,7 @@ impl Told {
         std::mem::replace(&mut self.workspace, given) != given
     }
 
-    /// The stream to send once more before the next computation, if any.
+    /// Takes the stream to send once more before the next computation, if any.
     pub fn take_owed(&mut self) -> Option<u64> {
         if !std::mem::take(&mut self.is_owed) {
             return None;
@@ -72,7 +72,7 @@ impl Told {
         Some(self.stream_id)
     }
 
-    /// Whether [`Told::take_owed`] has one.
+    /// Whether [`Told::take_owed`] returns a stream.
     pub fn is_owed(&self) -> bool {
         self.is_owed
     }
@@ -82,21 +82,21 @@ impl Told {
         self.settings[of]
     }
 
-    /// Notes a setting.
+    /// Records a setting.
     pub fn set(&mut self, of: usize, value: i32) {
         self.settings[of] = value;
     }
 }
 
-/// A handle that lives.
+/// A handle that exists.
 #[derive(Debug)]
 pub struct Handle {
     mode: AtomicU32,
     told: Mutex<Told>,
-    /// Whether something is owed to the library before it computes: [`Told::is_owed`], to be seen without the lock.
+    /// A copy of [`Told::is_owed`], which is read without the lock.
     is_owed: AtomicBool,
     accepted: Mutex<HashSet<u64>>,
-    /// Some of those that were accepted, which are found without a lock; 0 for none.
+    /// Some of the accepted forms, which are found without a lock; 0 for an empty entry.
     recent: [AtomicU64; RECENT],
 }
 
@@ -113,7 +113,7 @@ impl Default for Handle {
 }
 
 impl Handle {
-    /// The place of scalars and results: host or device.
+    /// Where scalars and results are: host or device.
     pub fn mode(&self) -> PointerMode {
         match self.mode.load(Ordering::Relaxed) {
             0 => PointerMode::Host,
@@ -121,7 +121,7 @@ impl Handle {
         }
     }
 
-    /// Notes where scalars and results are from now on.
+    /// Records where scalars and results are from now on.
     pub fn set_mode(&self, mode: PointerMode) {
         self.mode.store(mode as u32, Ordering::Relaxed);
     }
@@ -131,16 +131,17 @@ impl Handle {
         self.told.lock()
     }
 
-    /// Notes whether something is owed; with [`Handle::told`] held.
+    /// Updates the copy of [`Told::is_owed`]; [`Handle::told`] must be locked.
     pub fn set_owed(&self, told: &Told) {
         self.is_owed.store(told.is_owed(), Ordering::Relaxed);
     }
 
-    /// The stream to send once more before the next computation, if any. Other threads wait until `tell` has sent it.
+    /// Sends the stream once more before the next computation, if necessary. Other threads wait until `tell` has sent
+    /// it.
     ///
     /// # Errors
     ///
-    /// Those of `tell`.
+    /// The errors of `tell`.
     pub fn settle(&self, tell: impl FnOnce(u64) -> Result<(), Status>) -> Result<(), Status> {
         if !self.is_owed.load(Ordering::Relaxed) {
             return Ok(());
@@ -151,7 +152,7 @@ impl Handle {
         owed.map_or(Ok(()), tell)
     }
 
-    /// Whether the library has accepted a call of this kind.
+    /// Whether the library has accepted a call of this form.
     pub fn has_accepted(&self, kind: u64) -> bool {
         let recent = &self.recent[kind as usize % RECENT];
         if recent.load(Ordering::Relaxed) == kind && kind != 0 {
@@ -160,13 +161,13 @@ impl Handle {
         let accepted = self.accepted.lock();
         let is_accepted = accepted.contains(&kind);
         if is_accepted {
-            // Under the lock: a forgotten handle must not come back.
+            // Under the lock: a form that was forgotten meanwhile must not come back.
             recent.store(kind, Ordering::Relaxed);
         }
         is_accepted
     }
 
-    /// Notes that the library has accepted a call of this kind.
+    /// Records that the library has accepted a call of this form.
     pub fn accept(&self, kind: u64) {
         let mut accepted = self.accepted.lock();
         if accepted.len() >= ACCEPTED {
@@ -176,7 +177,7 @@ impl Handle {
         self.recent[kind as usize % RECENT].store(kind, Ordering::Relaxed);
     }
 
-    /// A setting has changed, by which the library may decide otherwise.
+    /// Forgets the accepted forms, because a setting has changed that may influence the library's decision.
     pub fn forget_accepted(&self) {
         let mut accepted = self.accepted.lock();
         accepted.clear();
@@ -187,21 +188,21 @@ impl Handle {
 }
 
 static HANDLES: RwLock<Option<HashMap<u64, Arc<Handle>>>> = RwLock::new(None);
-/// Counts the handles that have ended.
+/// Counts the destroyed handles.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The handle that the thread used last, and [`ENDED`] at that time.
+    /// The handle that the thread used last, and the value of [`ENDED`] at that time.
     static LAST: Cell<Option<(u64, u64, Arc<Handle>)>> = const { Cell::new(None) };
 }
 
-/// Notes a new handle.
+/// Records a new handle.
 pub fn insert(id: u64) {
     let mut handles = HANDLES.write();
     handles.get_or_insert_default().insert(id, Arc::default());
 }
 
-/// Takes a handle out; `None` if there is none.
+/// Removes a handle; `None` if there is none.
 pub fn remove(handle: Object) -> Option<Arc<Handle>> {
     let mut handles = HANDLES.write();
     let removed = handles.as_mut()?.remove(&(handle as u64));
@@ -209,7 +210,8 @@ pub fn remove(handle: Object) -> Option<Arc<Handle>> {
     removed
 }
 
-/// Runs `body` with the handle behind a program's pointer; the one that the thread used last is found without a lock.
+/// Runs `body` with the handle behind a program's pointer. The handle that the thread used last is found without a
+/// lock.
 ///
 /// # Errors
 ///
@@ -246,7 +248,7 @@ pub fn find(class: Class, handle: Object) -> Result<Arc<Handle>, Status> {
 ///
 /// # Errors
 ///
-/// The library's status for one that is not initialised if it is not this project's.
+/// The library's status for `not initialised` if libcuda is not this project's.
 pub fn sister(library: Library) -> Result<Sister, Status> {
     static SISTER: OnceLock<Option<Sister>> = OnceLock::new();
     let found = SISTER.get_or_init(|| {
@@ -269,7 +271,7 @@ mod tests {
     #[test]
     fn an_accepted_form_is_known_until_a_setting_changes() {
         let handle = Handle::default();
-        // The first two share a place among the recent ones.
+        // The first two share an entry of the recent ones.
         let kinds = [7, 7 + RECENT as u64, 0];
         for kind in kinds {
             assert!(!handle.has_accepted(kind));
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn setting_the_same_stream_and_workspace_again_sends_nothing() {
         let mut told = Told::default();
-        // A new handle has the legacy stream and no workspace of the program's.
+        // A new handle has the legacy stream, and the program has given it no workspace.
         assert!(!told.give_stream(0, 0) && told.take_owed().is_none());
         assert!(told.give_stream(7, 0x160));
         assert!(told.give_workspace(0x1000, 64));
@@ -294,12 +296,12 @@ mod tests {
             assert!(!told.give_workspace(0x1000, 64));
             assert!(told.take_owed().is_none());
         }
-        // Computing in between uses cuBLAS's own workspace, as it would natively.
+        // A computation in between uses cuBLAS's own workspace, as natively.
         assert!(!told.give_stream(7, 0x160));
         assert_eq!(told.take_owed(), Some(0x160));
         assert!(told.take_owed().is_none());
         assert!(told.give_workspace(0x1000, 64));
-        // Another stream or workspace is sent at once, and leaves nothing to send.
+        // Another stream or workspace is sent at once, so nothing is left to send.
         assert!(!told.give_stream(7, 0x160));
         assert!(told.give_workspace(0x2000, 64) && told.take_owed().is_none());
         assert!(!told.give_stream(7, 0x160));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The common part of the guest's libraries with NVIDIA's names: a call travels to the host, whose own library executes
-//! it.
+//! The common part of the guest's libraries with NVIDIA's names. It sends calls to the host, whose own library executes
+//! them.
 //!
-//! A library consists of its table's rows ([`export_rows_of`]), by way of [`forward`]. A handle's settings are kept
-//! here ([`handle`]), so that queries and repeated settings cost nothing. A library's own files have the rest:
-//! functions that need no host, or more than a row.
+//! A library consists of the functions that its table's rows generate ([`export_rows_of`]); they use [`forward`]. A
+//! handle's settings are kept here ([`handle`]), so that queries and repeated settings cost nothing. A library's own
+//! files contain the other functions, which need no host, or more than a row.
 
 pub mod forward;
 pub mod handle;
@@ -14,13 +14,13 @@ pub mod page;
 
 use gpgpu_protocol::libraries::{Library, SUCCESS};
 
-/// The type of every function's result, whichever enumeration of the library's it is.
+/// The type of every function's result. Each library has its own enumeration.
 pub type Status = u32;
 
-/// A handle, a plan or a descriptor as the program has it: its id as a pointer.
+/// A handle, a plan or a descriptor as the program sees it: its id as a pointer.
 pub type Object = *mut std::ffi::c_void;
 
-/// Runs the body of an exported function: no panic leaves it.
+/// Runs the body of an exported function, and turns a panic into a status.
 pub fn enter(library: Library, body: impl FnOnce() -> Result<(), Status>) -> Status {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     match outcome {
@@ -30,7 +30,7 @@ pub fn enter(library: Library, body: impl FnOnce() -> Result<(), Status>) -> Sta
     }
 }
 
-/// Writes a value to where the program wants it.
+/// Writes a value to the program's pointer.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub unsafe fn give<T>(library: Library, to: *mut T, value: T) -> Result<(), Stat
 
 /// An argument as a word.
 pub trait Word {
-    /// The word, as in a register.
+    /// The word, as the argument's register has it.
     fn word(self) -> u64;
 }
 
@@ -73,7 +73,7 @@ words! {
     *mut std::ffi::c_void: value => value as u64;
 }
 
-/// The type of an argument in C, by its kind.
+/// The C type of an argument, by its kind.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! argument {
@@ -94,7 +94,7 @@ macro_rules! export_rows_of {
     };
 }
 
-/// The same for the rows themselves.
+/// Exports the functions of these rows.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_rows {

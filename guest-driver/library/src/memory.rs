@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory that a guest's library takes for itself: libcuda's, so that it counts as the program's own would.
+//! Device memory for a guest's library itself. It is allocated by libcuda, so it counts like the program's own.
 
 use std::{
     ffi::{CStr, c_void},
@@ -10,7 +10,7 @@ use gpgpu_protocol::{cuda::*, driver_api::signature, libraries::Library};
 
 use crate::{Status, forward::context};
 
-/// The functions of libcuda that this takes.
+/// The functions of libcuda that this module uses.
 struct Driver {
     allocate: signature::cuMemAlloc_v2,
     free: signature::cuMemFree_v2,
@@ -44,13 +44,13 @@ fn driver() -> Option<&'static Driver> {
     found.as_ref()
 }
 
-/// Memory in the context that was current. It is freed explicitly, not when it is dropped: with its context it is gone,
-/// and its address may be reused.
+/// Memory in the context that was current. It is freed explicitly, not when it is dropped: the memory is lost with its
+/// context, and its address may be reused.
 #[derive(Debug)]
 pub struct DeviceMemory(u64);
 
 impl DeviceMemory {
-    /// Memory of so many bytes, of which there is at least one.
+    /// Allocates this number of bytes, or one byte for 0.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl DeviceMemory {
         self.0
     }
 
-    /// Copies from its beginning to the program's memory, after the earlier work of the legacy stream.
+    /// Copies from its beginning to the program's memory, after the legacy stream's earlier work.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl DeviceMemory {
     ///
     /// # Safety
     ///
-    /// There is room for so many bytes.
+    /// There is room for this number of bytes.
     pub unsafe fn copy_to(
         &self,
         library: Library,
@@ -96,7 +96,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Gives it back.
+    /// Frees the memory.
     pub fn free(self) {
         if let Some(driver) = driver() {
             // The code is ignored: a later call of the program reports the same error. SAFETY: the memory is this

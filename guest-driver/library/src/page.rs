@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A library's page in `docs/libraries`: made from its table and from the functions exported by hand, and checked to be
-//! up to date.
+//! A library's page in `docs/libraries`. It is generated from the library's table and the functions exported by hand,
+//! and a test checks that it is up to date.
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use gpgpu_protocol::libraries::Library;
 
-/// Names the functions of the calling crate that are written by hand, by file: `BY_HAND` has them. Each must exist, or
-/// this does not compile.
+/// Names the functions of the calling crate that are written by hand, by file, in `BY_HAND`. This does not compile if
+/// one is missing.
 #[macro_export]
 #[allow(clippy::crate_in_macro_def)]
 macro_rules! by_hand {
@@ -35,7 +35,7 @@ pub struct Page<'a> {
     pub text: &'a str,
 }
 
-/// A function's completion, and its place.
+/// A function's completion and its origin.
 #[derive(PartialEq, Eq)]
 struct Row {
     completes: &'static str,
@@ -105,7 +105,7 @@ impl Page<'_> {
         page
     }
 
-    /// Fails if the page is out of date; with `UPDATE_DOCS` in the environment it is written first.
+    /// Fails if the page is out of date; with `UPDATE_DOCS` in the environment, writes it first.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Batches: arrays with as many values as the state was told.
+//! Batches: arrays whose length was set in the state.
 
 use std::{collections::HashMap, ffi::c_int};
 
@@ -19,13 +19,13 @@ use gpgpu_protocol::{
 
 use crate::{bytes_at, enter, jpegs::ahead, send, stream_id};
 
-/// The images of a batch, by the state that was told. A state that has ended may stay: its id is never another's.
+/// The number of a batch's images, by state. The entry of a destroyed state may stay, because ids are never reused.
 fn sizes() -> MutexGuard<'static, Option<HashMap<u64, usize>>> {
     static SIZES: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
     SIZES.lock()
 }
 
-/// `nvjpegDecodeBatchedInitialize`. The host uses as many threads as it likes, up to `max_cpu_threads`.
+/// `nvjpegDecodeBatchedInitialize`. The host chooses the number of threads, up to `max_cpu_threads`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvjpegDecodeBatchedInitialize(
     handle: Object,
@@ -46,7 +46,7 @@ pub extern "C" fn nvjpegDecodeBatchedInitialize(
     })
 }
 
-/// Arrays of a program, each with as many values as its batch has images.
+/// Arrays of the program, each with one value for each image of its batch.
 struct Arrays {
     data: *const *const u8,
     lengths: *const usize,
@@ -56,7 +56,7 @@ struct Arrays {
 }
 
 impl Arrays {
-    /// The JPEG and the destination of an image.
+    /// An image's JPEG and its destination.
     ///
     /// # Safety
     ///
@@ -84,7 +84,7 @@ impl Arrays {
         ))
     }
 
-    /// Makes a call with all images.
+    /// Sends a call with all images.
     ///
     /// # Safety
     ///

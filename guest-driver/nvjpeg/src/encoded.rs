@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! An encoded JPEG, on its way to the program's memory.
+//! Transfers an encoded JPEG to the program's memory.
 
 use gpgpu_library::{Object, Status, forward::Request, handle};
 use gpgpu_protocol::{
@@ -12,8 +12,8 @@ use gpgpu_protocol::{
 
 use crate::{HANDLE, enter, stream_id};
 
-/// `nvjpegEncodeRetrieveBitstream`: the length if `data` is NULL, and the bytes otherwise, which come in pieces. The
-/// call returns when they are there.
+/// `nvjpegEncodeRetrieveBitstream`: returns the length if `data` is NULL, and the bytes otherwise. They are fetched in
+/// pieces, and the call returns when all have arrived.
 ///
 /// # Safety
 ///
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn nvjpegEncodeRetrieveBitstream(
             if data.is_null() {
                 break;
             }
-            // No more than the host was told that there is room for.
+            // Copy no more than the room that was announced to the host.
             let is_last = (from + piece.len()) as u64 >= told;
             if piece.len() > room - from || (piece.is_empty() && !is_last) {
                 return Err(status::INTERNAL_ERROR);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that take a JPEG at an address of the program. Its bytes travel with the call, or ahead of it if they are
-//! more than a call has room for.
+//! Functions that take a JPEG at an address of the program. Its bytes are sent in the call, or ahead of it if they do
+//! not fit.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,11 +22,11 @@ const BYTES: &Function = Library::Nvjpeg.find("gpgpuJpegBytes");
 const FILL: &Function = Library::Nvjpeg.find("gpgpuJpegBytesFill");
 const END: &Function = Library::Nvjpeg.find("gpgpuJpegBytesEnd");
 
-/// Sends bytes ahead of a call, and has `call` make it with the id of the object that holds them.
+/// Sends bytes ahead of a call, then lets `call` send it with the id of the object that holds them.
 ///
 /// # Errors
 ///
-/// `ALLOCATOR_FAILURE` if the host keeps too many bytes for this process; the status for libcuda's code; those of
+/// `ALLOCATOR_FAILURE` if the host keeps too many bytes for this process; the status for libcuda's code; the errors of
 /// `call`.
 pub fn ahead(
     handle: Object,
@@ -45,13 +45,13 @@ pub fn ahead(
         Ok(())
     };
     let done = fill().and_then(|()| call(id));
-    // The call keeps what it needs. An error of the end would hide its result.
+    // The host keeps what the call needs. An error here would hide the call's result.
     let _ = forward::send(END, &[id]);
     done
 }
 
-/// Makes a call with a JPEG. `call` is given the bytes that travel with it, and the id of the object that has the
-/// others.
+/// Makes a call with a JPEG. `call` gets the bytes that the call carries, and the id of the object with the bytes that
+/// were sent ahead.
 fn with(
     handle: Object,
     jpeg: &[u8],
@@ -63,7 +63,7 @@ fn with(
     }
 }
 
-/// `nvjpegGetImageInfo`. Results that the program does not want may be NULL.
+/// `nvjpegGetImageInfo`. Each result pointer may be NULL.
 ///
 /// # Safety
 ///
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn nvjpegDecodeBatchedParseJpegTables(
     })
 }
 
-/// `nvjpegJpegStreamParse`. The host has the bytes as long as the stream needs them, whether or not it is to save them.
+/// `nvjpegJpegStreamParse`. The host keeps the bytes as long as the stream needs them, whatever the program asks.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `libnvjpeg.so` for a virtio-gpgpu guest: calls travel to the host, whose own nvJPEG carries them out.
+//! `libnvjpeg.so` for a virtio-gpgpu guest. It sends calls to the host, whose own nvJPEG executes them.
 //!
-//! JPEGs travel as bytes ([`jpegs`]), one or a batch ([`batches`]); an encoded one comes back piece by piece
-//! ([`encoded`]). Images are in device memory, and only their addresses travel. Handles and other objects are made in
-//! [`objects`]; [`streams`] has the functions that need no more than the id of their stream.
+//! JPEGs are sent as bytes ([`jpegs`]), one or a batch ([`batches`]); an encoded JPEG is fetched piece by piece
+//! ([`encoded`]). Images are in device memory, and only their addresses are sent. Handles and other objects are made in
+//! [`objects`]. [`streams`] has the functions that only need their stream's id.
 
 #![allow(non_snake_case)]
 
@@ -24,12 +24,12 @@ use gpgpu_library::{
 };
 use gpgpu_protocol::libraries::{Class, Function, Library, nvjpeg::status};
 
-/// The library's place in the tables.
+/// The library in the tables.
 const LIBRARY: Library = Library::Nvjpeg;
 /// The class of its handles.
 const HANDLE: Class = Class::NvjpegHandle;
 
-/// Runs the body of an exported function: no panic leaves it.
+/// Runs the body of an exported function, and turns a panic into a status.
 fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
     gpgpu_library::enter(LIBRARY, body)
 }

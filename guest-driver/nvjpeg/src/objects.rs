@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, and the objects that are made with one.
+//! Handles, and the objects that are made from a handle.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -20,7 +20,7 @@ use crate::{LIBRARY, enter, send, stream_id};
 
 const CREATE: &Function = Library::Nvjpeg.find("nvjpegCreateEx");
 
-/// Makes a handle. Allocators are the program's functions, which the host cannot call.
+/// Makes a handle. The program's allocators are refused, because the host cannot call them.
 fn create(
     name: &'static str,
     backend: c_int,
@@ -35,7 +35,7 @@ fn create(
     })
 }
 
-/// Refuses functions of the program that allocate memory for the library.
+/// Refuses the program's allocators.
 fn refuse_allocators(name: &'static str, allocators: &[*const c_void]) -> Result<(), Status> {
     if allocators.iter().all(|allocator| allocator.is_null()) {
         return Ok(());
@@ -137,8 +137,8 @@ macro_rules! properties {
 
 properties! { nvjpegGetProperty nvjpegGetCudartProperty }
 
-/// Makes an object with a handle, and gives the program its id. The call's words are those before the object's, its
-/// own, and those behind.
+/// Makes an object from a handle, and returns its id to the program. The call's words are `before`, the object's id,
+/// and `behind`.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions whose stream travels as an id, and nothing else is particular.
+//! Functions whose only peculiarity is that their stream is sent as an id.
 
 use std::ffi::c_int;
 

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// The place of a device by its handle.
+/// The index of a device, from its handle.
 ///
 /// # Errors
 ///
@@ -37,8 +37,8 @@ fn with<T>(handle: Handle, body: impl FnOnce(&host::Device) -> Result<T>) -> Res
     body(known.device(place)?)
 }
 
-/// Reports that a VM's GPU is in no fabric. PyTorch warns about a GPU since Hopper that does not report this. Older
-/// GPUs do not support the query.
+/// Reports that a VM's GPU is in no fabric. PyTorch warns if a GPU of compute capability 9.0 or higher does not report
+/// this. Older GPUs do not support the query.
 pub(crate) fn fabric(major: i32, info: Out<FabricV3>) -> Result {
     info.required()?;
     // The second version is shorter.
@@ -59,7 +59,7 @@ pub(crate) fn fabric(major: i32, info: Out<FabricV3>) -> Result {
     }
 }
 
-/// The handle of the first device that is so.
+/// The handle of the first device that satisfies `is_it`.
 fn find(to: Out<Handle>, is_it: impl Fn(&host::Device) -> bool) -> Result {
     let known: Arc<Known> = host::known()?;
     to.required()?;
@@ -67,7 +67,7 @@ fn find(to: Out<Handle>, is_it: impl Fn(&host::Device) -> bool) -> Result {
     to.set(place.ok_or(status::NOT_FOUND)? + 1)
 }
 
-/// Whether a text names this UUID: NVIDIA's NVML takes it without the prefix, too, as programs of CUDA write it.
+/// Whether a text is this UUID. NVIDIA's NVML also takes it without the prefix, as programs that use CUDA write it.
 pub fn is_uuid(uuid: &str, given: &str) -> bool {
     given == uuid || uuid.strip_prefix("GPU-") == Some(given)
 }
@@ -79,7 +79,7 @@ fn by_index(index: u32, to: Out<Handle>) -> Result {
     to.set(index as usize + 1)
 }
 
-/// The text that a caller gives.
+/// The caller's text.
 ///
 /// # Errors
 ///
@@ -114,19 +114,19 @@ fn pci(handle: Handle) -> Result<PciInfo> {
         domain: address.domain,
         bus: address.bus,
         device: address.device,
-        // The host's driver API does not say.
+        // The host's driver API has no query for this.
         pciDeviceId: 0,
         pciSubSystemId: 0,
         busId: chars(&address.text(8)),
     })
 }
 
-/// The part of it that older functions have.
+/// The older functions' part of the PCI information.
 fn older_pci(handle: Handle, to: Out<PciInfoV1>) -> Result {
     to.set(pci(handle)?.into())
 }
 
-/// An `nvmlDeviceArchitecture_t` by the compute capability.
+/// The `nvmlDeviceArchitecture_t` for a compute capability.
 pub(crate) fn architecture((major, minor): (i32, i32)) -> u32 {
     match (major, minor) {
         (3, _) => 2,
@@ -142,7 +142,7 @@ pub(crate) fn architecture((major, minor): (i32, i32)) -> u32 {
     }
 }
 
-/// An `nvmlBrandType_t` by the name.
+/// The `nvmlBrandType_t` for a device's name.
 pub(crate) fn brand(name: &str) -> u32 {
     const BRANDS: [(&str, u32); 9] = [
         ("GeForce RTX", 15),
@@ -159,7 +159,7 @@ pub(crate) fn brand(name: &str) -> u32 {
     found.map_or(0, |(_, brand)| *brand)
 }
 
-/// The number of lanes for numbers of 32 bits of a multiprocessor. Source: CUDA C++ Programming Guide, arithmetic
+/// The number of a multiprocessor's lanes for 32-bit numbers. Source: CUDA C++ Programming Guide, arithmetic
 /// throughput.
 pub(crate) fn cores_of_multiprocessor((major, minor): (i32, i32)) -> Result<u32> {
     match (major, minor) {
@@ -169,7 +169,7 @@ pub(crate) fn cores_of_multiprocessor((major, minor): (i32, i32)) -> Result<u32>
     }
 }
 
-/// A field with its answer, or with the code that says why there is none.
+/// A field with its value, or with the code that says why there is none.
 fn field(device: Handle, place: usize, asked: FieldValue) -> FieldValue {
     let answer = links::field(device, asked);
     match answer.unwrap_or_else(|| sensors::field(place, asked)) {
@@ -223,17 +223,17 @@ nvml! {
         find(device, |of| is_uuid(&of.uuid, &uuid))
     }
 
-    /// A device by its place on the host's PCI bus.
+    /// A device by its address on the host's PCI bus.
     fn nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id: *const c_char, device: Out<Handle>) {
         by_address(pci_bus_id, device)
     }
 
-    /// A device by its place on the host's PCI bus.
+    /// A device by its address on the host's PCI bus.
     fn nvmlDeviceGetHandleByPciBusId(pci_bus_id: *const c_char, device: Out<Handle>) {
         by_address(pci_bus_id, device)
     }
 
-    /// No device's serial number is known.
+    /// Serial numbers are unknown.
     fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: Out<Handle>) {
         let _ = text(serial)?;
         find(device, |_| false)
@@ -254,21 +254,21 @@ nvml! {
         index.set(place(device)? as u32)
     }
 
-    /// The number that a device file of NVIDIA's would have.
+    /// The number that NVIDIA's device file would have.
     fn nvmlDeviceGetMinorNumber(device: Handle, minor: Out<u32>) {
         minor.set(place(device)? as u32)
     }
 
-    /// The device's place on the host's PCI bus.
+    /// The device's address on the host's PCI bus.
     fn nvmlDeviceGetPciInfo_v3(device: Handle, pci_info: Out<PciInfo>) {
         pci_info.set(pci(device)?)
     }
 
-    /// The same, with the class of PCI devices.
+    /// The same, with the class of the PCI device.
     fn nvmlDeviceGetPciInfoExt(device: Handle, pci_info: Out<PciInfoExt>) {
         let pci = pci(device)?;
         pci_info.required()?;
-        // Another version may be shorter: no more than the first field is known to be there.
+        // Another version may be shorter: only the first field is known to exist.
         if Out(pci_info.0.cast::<u32>()).get()? != PCI_INFO_EXT_V1 {
             return Err(status::ARGUMENT_VERSION_MISMATCH);
         }
@@ -299,7 +299,7 @@ nvml! {
         mode.set(0)
     }
 
-    /// Whether the host's driver stays is the host's matter: off, as it is by default.
+    /// Persistence mode is a setting of the host; the answer is the default, off.
     fn nvmlDeviceGetPersistenceMode(device: Handle, mode: Out<u32>) {
         place(device)?;
         mode.set(0)
@@ -322,7 +322,7 @@ nvml! {
         arch.set(architecture(with(device, host::Device::capability)?))
     }
 
-    /// The brand, as far as the name says it.
+    /// The brand, as far as the name reveals it.
     fn nvmlDeviceGetBrand(device: Handle, kind: Out<u32>) {
         kind.set(with(device, |device| Ok(brand(&device.info.name)))?)
     }
@@ -342,13 +342,13 @@ nvml! {
         width.set(with(device, |device| device.attribute(attribute))? as u32)
     }
 
-    /// A GPU is not divided, so a handle is a whole one's.
+    /// GPUs are not partitioned, so a handle never belongs to a part.
     fn nvmlDeviceIsMigDeviceHandle(device: Handle, is_mig: Out<u32>) {
         place(device)?;
         is_mig.set(0)
     }
 
-    /// A GPU is not divided.
+    /// GPUs are not partitioned.
     fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: Out<u32>) {
         place(device)?;
         count.set(0)
@@ -368,14 +368,14 @@ nvml! {
         fabric(major, info)
     }
 
-    /// The distance of two devices. The host does not say it, so they are as far from each other as can be,
+    /// The distance between two devices. The host does not report it, so the answer is the greatest one,
     /// `NVML_TOPOLOGY_SYSTEM`.
     fn nvmlDeviceGetTopologyCommonAncestor(device1: Handle, device2: Handle, level: Out<u32>) {
         let (one, other) = (place(device1)?, place(device2)?);
         level.set(if one == other { 0 } else { 50 })
     }
 
-    /// Whether two handles are of one board.
+    /// Whether two handles belong to one board.
     fn nvmlDeviceOnSameBoard(device1: Handle, device2: Handle, on_same_board: Out<i32>) {
         let (one, other) = (place(device1)?, place(device2)?);
         on_same_board.set(i32::from(one == other))
@@ -387,7 +387,7 @@ nvml! {
         multi_gpu_bool.set(0)
     }
 
-    /// Each field but those of links and sensors reports that it is not supported.
+    /// Supports only the fields of links and sensors.
     fn nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) {
         let place = place(device)?;
         values.required()?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host's answers, and the connection for queries.
+//! Queries of the host, and the connection for them.
 //!
-//! A connection costs the host a process, and often a context. So queries use the process's own connection, which is
-//! libcuda's, if CUDA is initialised. If it is not and cannot be (a forked child), there is another connection while
-//! [`initialise`] reads the list of GPUs, and again from the first query about the VM's use until the last
-//! [`shutdown`].
+//! A connection costs the host a process, and often a context. So queries use the process's own connection, libcuda's,
+//! if CUDA is initialised. If it is not, or cannot be (in a forked child), this library opens its own connection. That
+//! connection exists while [`initialise`] reads the list of GPUs, and again from the first query about the VM's use
+//! until the last [`shutdown`].
 
 use std::{
     mem::ManuallyDrop,
@@ -21,9 +21,9 @@ use gpgpu_protocol::{
 
 use crate::{Result, Status, sensors::Values, status};
 
-/// A share of the GPU's time is taken over as long as this at least.
+/// The shortest time over which a share of the GPU's time is measured.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The maximum: earlier time is of no interest.
+/// The longest time: older work is not of interest.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// The address of a device on its host's PCI bus.
@@ -38,7 +38,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads an address such as `0000:3b:00.0`; the domain and the function may be missing.
+    /// Parses an address such as `0000:3b:00.0`; the domain and the function may be missing.
     pub fn read(text: &str) -> Option<Self> {
         let (text, function) = text.split_once('.').unwrap_or((text, "0"));
         let number = |part: &str| u32::from_str_radix(part, 16).ok();
@@ -54,7 +54,7 @@ impl Address {
         })
     }
 
-    /// The address with a domain of so many digits, as NVML writes it.
+    /// The address in NVML's format, with this number of digits for the domain.
     pub fn text(self, digits: usize) -> String {
         let Self {
             domain,
@@ -65,7 +65,7 @@ impl Address {
     }
 }
 
-/// A GPU's UUID as NVML writes it.
+/// A GPU's UUID in NVML's format.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = "GPU-".to_owned();
     for (at, byte) in uuid.iter().enumerate() {
@@ -80,16 +80,16 @@ pub fn uuid_text(uuid: &[u8; 16]) -> String {
 /// A GPU.
 #[derive(Debug, Clone, Default)]
 pub struct Device {
-    /// CUDA's properties of it.
+    /// Its properties from CUDA.
     pub info: DeviceInfo,
     /// Its address on the PCI bus.
     pub address: Address,
-    /// [`uuid_text`].
+    /// Its UUID, formatted by [`uuid_text`].
     pub uuid: String,
 }
 
 impl Device {
-    /// An attribute as CUDA has it.
+    /// An attribute with CUDA's value.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Device {
 /// The constant properties.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The GPUs, in the order of their addresses, as NVML has them.
+    /// The GPUs in NVML's order, which is that of their addresses.
     pub devices: Vec<Device>,
     /// `cuDriverGetVersion` of the host.
     pub cuda_version: i32,
@@ -127,7 +127,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// From a hello, and the host's answer about its driver's version, which may be missing.
+    /// The properties from a hello and from the host's answer about its driver's version, which may be empty.
     pub fn new(hello: Hello, driver_version: String) -> Self {
         let device = |info: DeviceInfo| Device {
             address: Address::read(&info.pci_bus_id).unwrap_or_default(),
@@ -138,7 +138,7 @@ impl Known {
         devices.sort_by_key(|device| device.address);
         let cuda_version = hello.driver_version;
         let driver_version = match driver_version.is_empty() {
-            // The host does not say: the version of CUDA is one of the driver too.
+            // An older host does not report it, so use the version of CUDA that its driver supports.
             true => format!("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10),
             false => driver_version,
         };
@@ -149,7 +149,7 @@ impl Known {
         }
     }
 
-    /// A device by its place.
+    /// A device by its index.
     ///
     /// # Errors
     ///
@@ -161,9 +161,9 @@ impl Known {
 
 /// The connection for queries.
 enum Way<'a> {
-    /// libcuda, and by it the process's connection.
+    /// libcuda, and through it the process's connection.
     Process(Sister),
-    /// A connection of this library's.
+    /// This library's own connection.
     Own(&'a Connection),
 }
 
@@ -185,14 +185,14 @@ impl Way<'_> {
     }
 }
 
-/// The devices' UUIDs by the number that the host has for them on a connection.
+/// The UUIDs of a connection's devices, indexed by the host's numbers.
 type Numbers = Vec<[u8; 16]>;
 
 fn numbers(hello: &Hello) -> Numbers {
     hello.devices.iter().map(|device| device.uuid).collect()
 }
 
-/// A connection that is kept.
+/// An open connection.
 struct Link {
     connection: ManuallyDrop<Connection>,
     devices: Numbers,
@@ -201,7 +201,7 @@ struct Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // In a forked child it is the parent's still.
+        // A forked child inherits its parent's connection, and must not use it.
         if self.process == std::process::id() {
             // SAFETY: it is not used any more.
             unsafe { ManuallyDrop::drop(&mut self.connection) };
@@ -209,12 +209,12 @@ impl Drop for Link {
     }
 }
 
-/// A device's total time with work, as measured at a point in time.
+/// A device's total busy time, as measured at a point in time.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     at: Instant,
     busy_ns: u64,
-    /// The share before, in percent.
+    /// The previous share, in percent.
     share: u32,
 }
 
@@ -226,7 +226,7 @@ struct State {
     /// The devices of the process's connection.
     numbers: Option<Numbers>,
     samples: Vec<Option<Sample>>,
-    /// [`is_linked`], once that was asked.
+    /// The result of [`is_linked`], once it is known.
     is_linked: Option<bool>,
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn code(of: CUresult) -> Status {
     }
 }
 
-/// By the process's connection; `None` if there is none that knows all devices.
+/// Reads the properties through the process's connection; `None` if that does not exist or does not know all devices.
 fn learn_by(sister: Sister) -> Option<Known> {
     if !sister.sees_all().ok()? {
         return None;
@@ -258,7 +258,7 @@ fn learn_by(sister: Sister) -> Option<Known> {
     Some(Known::new(hello, driver_version(&Way::Process(sister))))
 }
 
-/// The version of the host's driver; an older host does not say.
+/// The version of the host's driver; empty if the host is too old to report it.
 fn driver_version(way: &Way<'_>) -> String {
     let version = way.call(&request::gpgpuDriverVersion { version: true });
     version.map(|reply| reply.version).unwrap_or_default()
@@ -269,18 +269,18 @@ fn learn() -> Result<Known> {
         return Ok(known);
     }
     let (connection, hello) = Connection::open_plain().map_err(code)?;
-    // The host makes a context for a client ahead of its need, and counts it. This has it given up before the
-    // connection ends, so that no later question finds it.
+    // The host makes a context for a client in advance, and charges it. This query makes the host give the context up
+    // before the connection ends, so that later queries do not count it.
     let (dev, usage) = (0, true);
     let _ = connection.call(&request::gpgpuDeviceUsage { dev, usage });
     Ok(Known::new(hello, driver_version(&Way::Own(&connection))))
 }
 
-/// `nvmlInit`: each needs its own [`shutdown`].
+/// `nvmlInit`: each call needs its own [`shutdown`].
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_DRIVER_NOT_LOADED` where there is no device; others where the host refuses this process.
+/// `NVML_ERROR_DRIVER_NOT_LOADED` if there is no device; other codes if the host refuses this process.
 pub fn initialise() -> Result {
     with_state(|state| {
         if state.initialised == 0 {
@@ -301,7 +301,7 @@ pub fn initialise() -> Result {
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_UNINITIALIZED` where nothing is to be shut down.
+/// `NVML_ERROR_UNINITIALIZED` if NVML is not initialised.
 pub fn shutdown() -> Result {
     with_state(|state| {
         let left = state.initialised.checked_sub(1);
@@ -347,11 +347,11 @@ impl State {
     }
 }
 
-/// The numbers of these devices.
+/// The host's numbers of these devices.
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_GPU_IS_LOST` if one is not there.
+/// `NVML_ERROR_GPU_IS_LOST` if a device is missing.
 fn numbered(known: &Known, places: &[usize], devices: &Numbers) -> Result<Vec<i32>> {
     let number = |place: &usize| {
         let uuid = known.device(*place)?.info.uuid;
@@ -364,8 +364,8 @@ fn numbered(known: &Known, places: &[usize], devices: &Numbers) -> Result<Vec<i3
 }
 
 impl State {
-    /// Queries by the process's connection; `None` if there is no working one, or the program does not see all these
-    /// devices. A query that the host does not support would not be supported on another connection either.
+    /// Queries through the process's connection. `None` if there is no working connection, or if the program does not
+    /// see all these devices. A query that the host does not support would fail on another connection, too.
     fn ask_process<T>(
         &mut self,
         known: &Known,
@@ -385,13 +385,13 @@ impl State {
             Err(CUDA_ERROR_NOT_SUPPORTED) => Err(status::NOT_SUPPORTED),
             answer => Ok(answer.ok()?),
         };
-        // One of this library's own is not needed any more.
+        // This library's own connection is not needed any more.
         self.link = None;
         Some(answer)
     }
 }
 
-/// Asks the host about devices, which it knows by other numbers than NVML; once more where the connection was lost.
+/// Queries the host about devices, for which it has other numbers than NVML; retries once if the connection was lost.
 fn ask<T>(places: &[usize], question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>) -> Result<T> {
     let known = known()?;
     with_state(|state| {
@@ -419,7 +419,7 @@ fn ask<T>(places: &[usize], question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>) ->
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_NOT_SUPPORTED` where the host is older than this.
+/// `NVML_ERROR_NOT_SUPPORTED` if the host is too old.
 pub fn usage(place: usize) -> Result<DeviceUsage> {
     ask(&[place], |way, numbers| {
         let question = request::gpgpuDeviceUsage {
@@ -434,15 +434,15 @@ pub fn usage(place: usize) -> Result<DeviceUsage> {
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_NOT_SUPPORTED` where the VM may not read them, or the host is older than this.
+/// `NVML_ERROR_NOT_SUPPORTED` if the VM may not read them, or the host is too old.
 pub fn sensors(place: usize) -> Result<Values> {
     ask(&[place], |way, numbers| {
         ask_sensors(numbers[0], |op| way.has(op), |question| way.call(question))
     })
 }
 
-/// Asks a host for the sensors of a device, if it has the operation: its own refusal would be logged, and monitors ask
-/// again and again.
+/// Queries a host for a device's sensors, if it supports the operation. Otherwise the host's refusal would be logged,
+/// and monitors repeat the query.
 pub(crate) fn ask_sensors(
     dev: i32,
     has: impl FnOnce(u16) -> Answer<bool>,
@@ -456,12 +456,12 @@ pub(crate) fn ask_sensors(
     Ok(call(&question)?.sensors.into())
 }
 
-/// Whether a device can reach another's memory. On a host on which processes cannot share memory it cannot: NCCL relies
-/// on both.
+/// Whether a device can access another's memory. NCCL needs shared memory between processes, too, so the answer is no
+/// if the host does not support that.
 ///
 /// # Errors
 ///
-/// The host's.
+/// The host's errors.
 pub fn reaches(from: usize, to: usize) -> Result<bool> {
     ask(&[from, to], |way, numbers| {
         if !way.has(request::gpgpuIpcOpen::OP)? {
@@ -476,11 +476,11 @@ pub fn reaches(from: usize, to: usize) -> Result<bool> {
     })
 }
 
-/// Whether atomic operations pass natively between all devices, of which there are several.
+/// Whether there are several devices, and atomic operations between all of them are native.
 ///
 /// # Errors
 ///
-/// The host's.
+/// The host's errors.
 pub fn is_linked() -> Result<bool> {
     if let Some(is_linked) = with_state(|state| state.is_linked) {
         return Ok(is_linked);
@@ -494,7 +494,7 @@ pub fn is_linked() -> Result<bool> {
     Ok(is_linked)
 }
 
-/// The pairs of so many devices.
+/// The ordered pairs of `count` devices.
 pub(crate) fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).flat_map(move |from| (from + 1..count).map(move |to| (from, to)))
 }
@@ -512,14 +512,14 @@ fn has_atomics(from: usize, to: usize) -> Result<bool> {
     })
 }
 
-/// The share of a time in which the device had work, in percent.
+/// The share of a period in which the device was busy, in percent.
 pub(crate) fn share(busy_ns: u64, of: Duration) -> u32 {
     let of = of.as_nanos().max(1);
     (u128::from(busy_ns) * 100 / of).min(100) as u32
 }
 
-/// The part of the time in which a device had work of the VM, in percent: since the last such call, if that was up to
-/// two seconds ago. Otherwise the call takes a tenth of a second to measure it.
+/// The share of time in which a device did work of the VM, in percent. It covers the time since the last call, if that
+/// was at most two seconds ago. Otherwise the call takes a tenth of a second to measure it.
 ///
 /// # Errors
 ///

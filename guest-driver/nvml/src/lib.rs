@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVML in a virtio-gpgpu guest: the GPUs, and this VM's limits and use of them alone.
+//! NVML in a virtio-gpgpu guest: the GPUs, and only this VM's limits and use of them.
 //!
-//! It queries by libcuda's connection if the process has one. Otherwise it has one of its own ([`host`]), which needs
-//! no context, works in a forked child, and exists only while it is needed. Properties of the host's GPUs that a VM
-//! cannot know or change, settings above all, are `NVML_ERROR_NOT_SUPPORTED`; [`sensors`] too, unless the host's
-//! operator lets the VM read them.
+//! Queries use libcuda's connection if the process has one. Otherwise they use a connection of this library ([`host`]),
+//! which needs no context, works in a forked child, and exists only while it is needed. Properties of the host's GPUs
+//! that a VM cannot know or change, mostly settings, are `NVML_ERROR_NOT_SUPPORTED`; so are [`sensors`], unless the
+//! host's operator lets the VM read them.
 
 #![allow(non_snake_case)]
 
@@ -27,7 +27,7 @@ pub use status::Status;
 /// The result of the body of an exported function.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
-/// Runs the body of an exported function: no panic leaves it.
+/// Runs the body of an exported function, and turns a panic into a status.
 pub(crate) fn enter(body: impl FnOnce() -> Result) -> Status {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
         Ok(Ok(())) => status::SUCCESS,
@@ -36,8 +36,8 @@ pub(crate) fn enter(body: impl FnOnce() -> Result) -> Status {
     }
 }
 
-/// The address at which the caller of an exported function wants a value. Only such callers make it, and promise that
-/// it is NULL or writable as long as the function runs.
+/// A pointer of an exported function's caller, for a value. Only callers of exported functions make it. They promise
+/// that it is NULL or writable as long as the function runs.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(pub(crate) *mut T);
@@ -51,7 +51,7 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Checks that there is such a place.
+    /// Checks that the pointer is not NULL.
     pub(crate) fn required(self) -> Result {
         if self.0.is_null() {
             return Err(status::INVALID_ARGUMENT);
@@ -77,14 +77,14 @@ impl<T> Out<T> {
         Ok(unsafe { self.0.read() })
     }
 
-    /// The place of the value with this number in an array.
+    /// The pointer to the element with this index of an array.
     pub(crate) fn nth(self, number: usize) -> Self {
         Self(self.0.wrapping_add(number))
     }
 }
 
 impl Out<c_char> {
-    /// Writes a text into a buffer of so many bytes.
+    /// Writes a text into a buffer of `length` bytes.
     pub(crate) fn set_text(self, length: u32, text: &str) -> Result {
         self.required()?;
         if text.len() >= length as usize {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVLink, as a virtual machine sees it that has GPUs behind a switch: each GPU has all its links, and their far ends
-//! are outside.
+//! NVLink, as seen by a virtual machine whose GPUs are behind a switch: each GPU has all its links, and their far ends
+//! are outside the VM.
 //!
-//! By this, NCCL decides how processes on different GPUs reach each other's memory, and by how many channels. The
-//! host's driver has no query for links. It reports whether atomic operations pass from one GPU to another natively:
-//! they do over NVLink, and not over PCI Express. So a GPU has links here if that holds between all GPUs of the VM, and
-//! none otherwise: NCCL takes the far end for a switch, which leads to all of them.
+//! NCCL uses this to decide how processes on different GPUs access each other's memory, and with how many channels. The
+//! host's driver has no query for links. It reports whether atomic operations between GPUs are native: they are over
+//! NVLink, and not over PCI Express. So a GPU has links here if that holds between all GPUs of the VM, and none
+//! otherwise. NCCL takes the far end for a switch that connects all of them.
 
 use crate::{
     Out, Result, host, nvml, status,
@@ -14,15 +14,15 @@ use crate::{
 
 /// `NVML_FI_DEV_NVLINK_LINK_COUNT`.
 const LINK_COUNT: u32 = 91;
-/// `NVML_FI_DEV_NVLINK_GET_STATE`, of the link that the scope names.
+/// `NVML_FI_DEV_NVLINK_GET_STATE`, of the link with the number in the scope.
 const LINK_STATE: u32 = 165;
-/// `NVML_NVLINK_CAP_VALID`, the last capability; the first one, 0, is that peers are reached.
+/// `NVML_NVLINK_CAP_VALID`, the last capability; the first one, 0, is peer-to-peer access.
 const LAST_CAPABILITY: u32 = 5;
 /// `NVML_NVLINK_DEVICE_TYPE_SWITCH`.
 const SWITCH: u32 = 2;
 
-/// The number of links of a GPU of a compute capability, if it has any, and their `nvmlNvlinkVersion_t`. Source:
-/// NVIDIA's data sheets of P100, V100, A100, A40, H100 and B200.
+/// The number of a GPU's links and their `nvmlNvlinkVersion_t`, by the compute capability; `None` if it has none.
+/// Source: NVIDIA's data sheets of P100, V100, A100, A40, H100 and B200.
 pub(crate) fn links_of((major, minor): (i32, i32)) -> Option<(u32, u32)> {
     match (major, minor) {
         (6, 0) => Some((4, 1)),
@@ -63,7 +63,7 @@ fn link(handle: Handle, number: u32) -> Result<u32> {
     }
 }
 
-/// The address of a device outside of the VM, as NVML (580, H100) reports it in a VM.
+/// The address of a device outside the VM, as NVML (580, H100) reports it in a VM.
 fn outside() -> PciInfo {
     PciInfo {
         busIdLegacy: crate::device::chars("FFFFFFF:FF:FF.0"),
@@ -76,7 +76,7 @@ fn outside() -> PciInfo {
     }
 }
 
-/// The answer to a field: its value and the value's type; `None` if it is none of links.
+/// The value of a field and the value's type; `None` if the field does not concern links.
 pub(crate) fn field(handle: Handle, asked: FieldValue) -> Option<Result<(u64, u32)>> {
     let answer = match asked.fieldId {
         LINK_COUNT => links(handle).map(|(count, _)| count),
@@ -87,7 +87,7 @@ pub(crate) fn field(handle: Handle, asked: FieldValue) -> Option<Result<(u64, u3
 }
 
 nvml! {
-    /// Whether a link is up: if there is one.
+    /// Whether a link is up; every existing link is.
     fn nvmlDeviceGetNvLinkState(device: Handle, number: u32, is_active: Out<u32>) {
         link(device, number)?;
         is_active.set(1)
@@ -98,7 +98,7 @@ nvml! {
         version.set(link(device, number)?)
     }
 
-    /// The capabilities of a link: all that have a name.
+    /// A link's capabilities: it has all that NVML defines.
     fn nvmlDeviceGetNvLinkCapability(device: Handle, number: u32, capability: u32, result: Out<u32>) {
         link(device, number)?;
         if capability > LAST_CAPABILITY {
@@ -113,7 +113,7 @@ nvml! {
         kind.set(SWITCH)
     }
 
-    /// The PCI address of that.
+    /// The PCI address of the device at a link's far end.
     fn nvmlDeviceGetNvLinkRemotePciInfo_v2(device: Handle, number: u32, pci: Out<PciInfo>) {
         link(device, number)?;
         pci.set(outside())

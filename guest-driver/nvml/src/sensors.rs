@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Temperature, power, energy and clocks of a GPU, if the host's operator lets the virtual machine read them.
 //!
-//! Sensors tell of all users of a GPU. A virtual machine that may not read them gets `NVML_ERROR_NOT_SUPPORTED`, as
-//! from a host that does not know the question, and from a GPU without the sensor. NVML documents that code for each of
-//! these functions, and monitors then show no value. It does not document `NVML_ERROR_NO_PERMISSION` for them, which
-//! some programs take for a reason to end.
+//! Sensors reveal the activity of all users of a GPU. A virtual machine that may not read them gets
+//! `NVML_ERROR_NOT_SUPPORTED`, as from a host that does not know the query, and from a GPU without the sensor. NVML
+//! documents that code for each of these functions, and monitors then show no value. It does not document
+//! `NVML_ERROR_NO_PERMISSION` for them, and some programs end when they get it.
 
 use gpgpu_protocol::{
     api::{Sensor, SensorValue},
@@ -18,7 +18,7 @@ use crate::{
     types::{FieldValue, Handle, TEMPERATURE_V1, TYPE_UNSIGNED, Temperature},
 };
 
-/// The values that the host has given.
+/// The values that the host reported.
 #[derive(Debug, Clone, Default)]
 pub struct Values(Vec<SensorValue>);
 
@@ -45,11 +45,11 @@ impl Values {
     }
 }
 
-/// A value as functions of NVML give it.
+/// A value in the 32 bits of NVML's functions.
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_NOT_SUPPORTED` if it is not known, or too large for them.
+/// `NVML_ERROR_NOT_SUPPORTED` if it is not known, or too large.
 fn narrow(values: &Values, sensor: Sensor) -> Result<u32> {
     let value = values.get(sensor)?;
     u32::try_from(value).map_err(|_| status::NOT_SUPPORTED)
@@ -59,14 +59,14 @@ fn number(place: usize, sensor: Sensor) -> Result<u32> {
     narrow(&host::sensors(place)?, sensor)
 }
 
-/// Gives a value to the caller of an exported function.
+/// Returns a value to the caller of an exported function.
 fn give(device: Handle, sensor: Sensor, to: Out<u32>) -> Result {
     let place = place(device)?;
     to.required()?;
     to.set(number(place, sensor)?)
 }
 
-/// The sensor of a clock now, by its `nvmlClockType_t`.
+/// The sensor of a clock's present frequency, by its `nvmlClockType_t`.
 pub(crate) fn clock(kind: u32) -> Result<Sensor> {
     match kind {
         clock::GRAPHICS => Ok(Sensor::GraphicsClock),
@@ -77,7 +77,7 @@ pub(crate) fn clock(kind: u32) -> Result<Sensor> {
     }
 }
 
-/// The sensor of the highest that a clock can be.
+/// The sensor of a clock's highest frequency.
 pub(crate) fn max_clock(kind: u32) -> Result<Sensor> {
     match kind {
         clock::GRAPHICS => Ok(Sensor::MaxGraphicsClock),
@@ -95,7 +95,7 @@ pub(crate) fn threshold(kind: u32) -> Result<Sensor> {
         threshold::SLOWDOWN => Ok(Sensor::SlowdownTemperature),
         threshold::MEMORY_MAX => Ok(Sensor::MaxMemoryTemperature),
         threshold::GPU_MAX => Ok(Sensor::MaxTemperature),
-        // Fans, and boards with user settings.
+        // Thresholds of fans, and of boards with user settings.
         threshold::ACOUSTIC_MIN..threshold::COUNT => Err(status::NOT_SUPPORTED),
         _ => Err(status::INVALID_ARGUMENT),
     }
@@ -117,11 +117,11 @@ pub(crate) fn of_field(field: u32) -> Option<Sensor> {
     })
 }
 
-/// The answer to a field: its value and the value's type.
+/// The value of a field and the value's type.
 ///
 /// # Errors
 ///
-/// `NVML_ERROR_NOT_SUPPORTED` for a field that is none of a sensor, and for a part of a board.
+/// `NVML_ERROR_NOT_SUPPORTED` for a field that is no sensor's, and for a part of a board.
 pub(crate) fn field(place: usize, asked: FieldValue) -> Result<(u64, u32)> {
     let sensor = of_field(asked.fieldId).filter(|_| asked.scopeId == 0);
     let sensor = sensor.ok_or(status::NOT_SUPPORTED)?;
@@ -138,7 +138,7 @@ nvml! {
         give(device, clock(kind)?, clock_mhz)
     }
 
-    /// A clock as it is, in MHz. Others than the present one are settings.
+    /// A clock's present frequency, in MHz. The other clock ids are settings.
     fn nvmlDeviceGetClock(device: Handle, kind: u32, id: u32, clock_mhz: Out<u32>) {
         let sensor = clock(kind)?;
         match id {
@@ -151,7 +151,7 @@ nvml! {
         }
     }
 
-    /// The highest that a clock can be, in MHz.
+    /// A clock's highest frequency, in MHz.
     fn nvmlDeviceGetMaxClockInfo(device: Handle, kind: u32, clock_mhz: Out<u32>) {
         give(device, max_clock(kind)?, clock_mhz)
     }
@@ -180,7 +180,7 @@ nvml! {
         temperature.set(Temperature { temperature: degrees, ..asked })
     }
 
-    /// A temperature at which something happens, in degrees Celsius.
+    /// A temperature threshold, in degrees Celsius.
     fn nvmlDeviceGetTemperatureThreshold(device: Handle, kind: u32, temperature: Out<u32>) {
         give(device, threshold(kind)?, temperature)
     }
@@ -200,7 +200,7 @@ nvml! {
         give(device, Sensor::PowerLimit, limit)
     }
 
-    /// The power limit that the board starts with, in milliwatts.
+    /// The board's default power limit, in milliwatts.
     fn nvmlDeviceGetPowerManagementDefaultLimit(device: Handle, default_limit: Out<u32>) {
         give(device, Sensor::DefaultPowerLimit, default_limit)
     }
@@ -226,7 +226,7 @@ nvml! {
         give(device, Sensor::PerformanceState, state)
     }
 
-    /// The energy that the board has taken since the driver was loaded, in millijoules.
+    /// The energy that the board has used since the driver was loaded, in millijoules.
     fn nvmlDeviceGetTotalEnergyConsumption(device: Handle, energy: Out<u64>) {
         let place = place(device)?;
         energy.required()?;

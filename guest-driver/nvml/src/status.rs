@@ -57,7 +57,7 @@ statuses! {
     UNKNOWN = 999 c"Unknown Error";
 }
 
-/// A short text for a code; a string that lives for ever.
+/// A short text for a code, as a static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(result: Status) -> *const c_char {
     text(result).as_ptr()

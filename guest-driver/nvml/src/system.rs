@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Start and end, and functions about the whole system.
+//! Initialisation and shutdown, and functions for the whole system.
 
 use std::ffi::c_char;
 
@@ -8,21 +8,21 @@ use crate::{Out, host, nvml, status};
 /// `NVML_INIT_FLAG_NO_GPUS` and `NVML_INIT_FLAG_NO_ATTACH`.
 const FLAGS: u32 = 3;
 
-/// The version of NVML that this library is like.
+/// The version of NVML that this library corresponds to.
 const NVML_VERSION: &str = concat!("13.", env!("CARGO_PKG_VERSION"));
 
 nvml! {
-    /// Starts NVML.
+    /// Initialises NVML.
     fn nvmlInit_v2() {
         host::initialise()
     }
 
-    /// Starts NVML.
+    /// Initialises NVML.
     fn nvmlInit() {
         host::initialise()
     }
 
-    /// Starts NVML. That there is no GPU is no error in any case, and none is attached.
+    /// Initialises NVML. Both flags have no effect: a missing GPU is never an error, and no GPU is attached.
     fn nvmlInitWithFlags(flags: u32) {
         if flags & !FLAGS != 0 {
             return Err(status::INVALID_ARGUMENT);
@@ -30,7 +30,7 @@ nvml! {
         host::initialise()
     }
 
-    /// Undoes one start.
+    /// Undoes one initialisation.
     fn nvmlShutdown() {
         host::shutdown()
     }
@@ -45,7 +45,7 @@ nvml! {
         version.set_text(length, NVML_VERSION)
     }
 
-    /// The version of CUDA that the host's driver has.
+    /// The version of CUDA that the host's driver supports.
     fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) {
         version.required()?;
         version.set(host::known()?.cuda_version)
@@ -57,26 +57,26 @@ nvml! {
         version.set(host::known()?.cuda_version)
     }
 
-    /// The name of a process of this system, cut where there is no room for it.
+    /// The name of a process in this system, cut to the buffer's length.
     fn nvmlSystemGetProcessName(pid: u32, name: Out<c_char>, length: u32) {
         host::known()?;
         name.required()?;
         name.set_start_of_text(length, &process_name(pid).ok_or(status::NOT_FOUND)?)
     }
 
-    /// Units are boards of other machines: there is none.
+    /// Units are parts of other systems, so there are none.
     fn nvmlUnitGetCount(count: Out<u32>) {
         host::known()?;
         count.set(0)
     }
 
-    /// No GPU is kept from NVML.
+    /// NVML excludes no GPU.
     fn nvmlGetExcludedDeviceCount(count: Out<u32>) {
         count.set(0)
     }
 }
 
-/// The name that a process was started by.
+/// The command by which a process was started.
 pub fn process_name(pid: u32) -> Option<String> {
     let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).ok();
     let line = read("cmdline")?;

@@ -184,7 +184,7 @@ fn a_process_has_the_name_that_it_was_started_by() {
     assert_eq!(system::process_name(u32::MAX), None);
 }
 
-/// The operations of a host that has those of a table and of all before it.
+/// The operations of a host that supports a table and all earlier tables.
 fn host_of(table: u32) -> Shared {
     let mut shared = Shared::default();
     let issued = ISSUED.iter().filter(|issued| issued.table <= table);

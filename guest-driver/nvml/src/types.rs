@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 pub use gpgpu_protocol::nvml::{FieldValue, TYPE_UNSIGNED};
 
-/// An `nvmlDevice_t`: the device's place, from 1.
+/// An `nvmlDevice_t`: the device's index plus 1.
 pub type Handle = usize;
 
 /// `nvmlPciInfo_t`, of the third version.
@@ -28,7 +28,7 @@ pub struct PciInfo {
     pub busId: [c_char; 32],
 }
 
-/// The same in the first two versions, as far as both have it.
+/// The first two versions, as far as they have the same fields.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PciInfoV1 {
@@ -96,7 +96,7 @@ impl From<PciInfo> for PciInfoExt {
             pciDeviceId: of.pciDeviceId,
             pciSubSystemId: of.pciSubSystemId,
             baseClass: DISPLAY_CONTROLLER,
-            // The host's driver API does not say whether it is one for displays or for three dimensions.
+            // The host's driver API does not report whether it is a display or a 3D controller.
             subClass: 0,
             busId: of.busId,
         }
@@ -107,11 +107,11 @@ impl From<PciInfo> for PciInfoExt {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Memory {
-    /// All.
+    /// All memory.
     pub total: u64,
-    /// Unused.
+    /// Unused memory.
     pub free: u64,
-    /// Used.
+    /// Used memory.
     pub used: u64,
 }
 
@@ -121,13 +121,13 @@ pub struct Memory {
 pub struct MemoryV2 {
     /// [`MEMORY_V2`].
     pub version: u32,
-    /// All.
+    /// All memory.
     pub total: u64,
-    /// The driver's own.
+    /// The memory that the driver reserves.
     pub reserved: u64,
-    /// Unused.
+    /// Unused memory.
     pub free: u64,
-    /// Used.
+    /// Used memory.
     pub used: u64,
 }
 
@@ -138,9 +138,9 @@ pub const MEMORY_V2: u32 = size_of::<MemoryV2>() as u32 | 2 << 24;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Utilization {
-    /// Of the time, with a kernel under way.
+    /// The share of time in which a kernel was running.
     pub gpu: u32,
-    /// Of the time, with memory read or written.
+    /// The share of time in which memory was read or written.
     pub memory: u32,
 }
 
@@ -150,7 +150,7 @@ pub struct Utilization {
 pub struct ProcessV1 {
     /// The process's id.
     pub pid: u32,
-    /// Bytes.
+    /// Its GPU memory, in bytes.
     pub usedGpuMemory: u64,
 }
 
@@ -160,7 +160,7 @@ pub struct ProcessV1 {
 pub struct Process {
     /// The process's id.
     pub pid: u32,
-    /// Bytes.
+    /// Its GPU memory, in bytes.
     pub usedGpuMemory: u64,
     /// [`NO_INSTANCE`].
     pub gpuInstanceId: u32,
@@ -168,7 +168,7 @@ pub struct Process {
     pub computeInstanceId: u32,
 }
 
-/// The id of an instance where a GPU is not divided.
+/// The instance id for a GPU that is not partitioned.
 pub const NO_INSTANCE: u32 = u32::MAX;
 
 /// `nvmlTemperature_v1_t`.
@@ -196,7 +196,7 @@ pub struct Fabric {
     pub clusterUuid: [u8; 16],
     /// The result of the search for it.
     pub status: u32,
-    /// The GPUs that reach each other.
+    /// The set of GPUs that can access each other.
     pub cliqueId: u32,
     /// An `NVML_GPU_FABRIC_STATE`, a byte in NVML's newest header.
     pub state: u32,
@@ -210,7 +210,7 @@ pub struct Fabric {
 pub struct FabricV3 {
     /// The fields of the second version, with [`FABRIC_V3`].
     pub fabric: Fabric,
-    /// All that is wrong, in short.
+    /// A summary of all faults.
     pub healthSummary: u8,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that a guest cannot have: settings of the host's GPUs, events, counters of links, vGPUs, parts of
-//! GPUs, units. Fans are among them: a guest's board has none, as one that a server's own fans cool.
+//! The functions that are impossible in a guest: settings of the host's GPUs, events, counters of links, vGPUs, parts
+//! of GPUs, units and fans. A guest's board reports no fans, like a board that a server's own fans cool.
 //!
-//! Monitors call many of these again and again, and show the result. So unlike those of other libraries they do not
+//! Monitors call many of these repeatedly, and show the result. So, unlike other libraries' functions, these do not
 //! log.
 
 use crate::{Status, status};

@@ -20,7 +20,7 @@ fn memory(usage: &DeviceUsage) -> Memory {
     }
 }
 
-/// Gives a list as NVML's functions do: `count` says how many places there are, and then how many there should be.
+/// Returns a list as NVML's functions do: `count` is the length of the caller's array, and then the required length.
 fn list<T>(
     processes: &[ProcessUsage],
     count: Out<u32>,
@@ -38,7 +38,7 @@ fn list<T>(
     Ok(())
 }
 
-/// The VM's processes on a device. One that has several connections counts as one.
+/// The VM's processes on a device. A process with several connections counts once.
 pub fn processes(usage: DeviceUsage) -> Vec<ProcessUsage> {
     let mut all: Vec<ProcessUsage> = Vec::new();
     for process in usage.processes {
@@ -79,7 +79,7 @@ fn third(process: &ProcessUsage) -> Process {
     }
 }
 
-/// There are none of that kind.
+/// Returns an empty list, because there are no processes of that kind.
 fn none(device: Handle, count: Out<u32>) -> Result {
     place(device)?;
     count.set(0)
@@ -93,7 +93,7 @@ nvml! {
         memory_info.set(memory(&host::usage(place)?))
     }
 
-    /// The same. Nothing of it is the driver's own.
+    /// The same. None of it counts as reserved.
     fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory_info: Out<MemoryV2>) {
         let place = place(device)?;
         memory_info.required()?;
@@ -105,7 +105,7 @@ nvml! {
         memory_info.set(MemoryV2 { version: MEMORY_V2, total, reserved: 0, free, used })
     }
 
-    /// The share of the time in which the device had work of the VM. The share for its memory is not known.
+    /// The share of time in which the device did work of the VM. The share for its memory is not known.
     fn nvmlDeviceGetUtilizationRates(device: Handle, utilization: Out<Utilization>) {
         let place = place(device)?;
         utilization.required()?;
@@ -127,37 +127,37 @@ nvml! {
         compute(device, count, infos, third)
     }
 
-    /// No process draws.
+    /// No process uses graphics.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: Handle, count: Out<u32>, infos: Out<ProcessV1>) {
         let _ = infos;
         none(device, count)
     }
 
-    /// No process draws.
+    /// No process uses graphics.
     fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Handle, count: Out<u32>, infos: Out<Process>) {
         let _ = infos;
         none(device, count)
     }
 
-    /// No process draws.
+    /// No process uses graphics.
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Handle, count: Out<u32>, infos: Out<Process>) {
         let _ = infos;
         none(device, count)
     }
 
-    /// No process goes by MPS.
+    /// No process uses MPS.
     fn nvmlDeviceGetMPSComputeRunningProcesses(device: Handle, count: Out<u32>, infos: Out<ProcessV1>) {
         let _ = infos;
         none(device, count)
     }
 
-    /// No process goes by MPS.
+    /// No process uses MPS.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Handle, count: Out<u32>, infos: Out<Process>) {
         let _ = infos;
         none(device, count)
     }
 
-    /// No process goes by MPS.
+    /// No process uses MPS.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Handle, count: Out<u32>, infos: Out<Process>) {
         let _ = infos;
         none(device, count)

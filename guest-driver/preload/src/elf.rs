@@ -9,14 +9,14 @@ use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader as _, Sym as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
-/// The functions of the CUDA runtime that NVIDIA's static libraries of versions 11.8 to 13.4 define, one a line.
+/// The functions of the CUDA runtime that NVIDIA's static libraries of versions 11.8 to 13.4 define, one per line.
 static RUNTIME_FUNCTIONS: &str = include_str!("runtime-functions.txt");
 
-/// Any static runtime has it, and the compiler's code needs it: the name to look for first.
+/// Every static runtime defines this function, because the compiler's code needs it. So the search looks for it first.
 const MARKER: &[u8] = b"__cudaRegisterFatBinary";
 
-/// The runtime's text for its error 35, which any static runtime has, stripped or not. Each byte is inverted: programs
-/// with this code do not have the text.
+/// The runtime's text for its error 35, which any static runtime has, stripped or not. Each byte is inverted, so that
+/// programs with this code do not contain the text.
 const ERROR_TEXT: [u8; 60] =
     inverted(*b"CUDA driver version is insufficient for CUDA runtime version");
 
@@ -28,11 +28,11 @@ pub struct Image {
 /// A function of the static CUDA runtime in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeFunction {
-    /// CUDA's name, without additions by link-time optimisation.
+    /// CUDA's name, without the suffixes that link-time optimisation adds.
     pub name: String,
-    /// The address, as the file was linked: the load address has to be added.
+    /// The address as linked; the load address must be added.
     pub address: u64,
-    /// Bytes that belong to the function or are padding behind it.
+    /// The number of bytes of the function and of the padding after it.
     pub room: u64,
     /// The symbol is an indirect function: `address` is its resolver.
     pub indirect: bool,
@@ -54,7 +54,7 @@ impl Image {
         &self.map
     }
 
-    /// The file as 64-bit little-endian ELF for x86-64; `None` if it is anything else.
+    /// The file as 64-bit little-endian ELF for x86-64; `None` if it has another format.
     pub fn elf(&self) -> Option<Elf<'_>> {
         let file = ElfFile64::<Endianness>::parse(self.bytes()).ok()?;
         let header = file.elf_header();
@@ -70,7 +70,7 @@ pub struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
-    /// The parsed file, for queries beyond this module's.
+    /// The parsed file, for queries that this module does not offer.
     pub fn file(&self) -> &ElfFile64<'a, Endianness> {
         &self.file
     }
@@ -140,7 +140,7 @@ impl<'a> Elf<'a> {
         found
     }
 
-    /// The function's size, cut where the next one begins, with the padding up to there.
+    /// The function's size, at most up to the next function, with the padding after it.
     fn room(&self, function: &RuntimeFunction, limit: u64) -> u64 {
         let gap = limit - function.address;
         let mut room = function.room.min(gap);
@@ -153,8 +153,8 @@ impl<'a> Elf<'a> {
             else {
                 break;
             };
-            // The padding that compilers and linkers put between functions: int3, zero, nop and the long nops' bytes.
-            // The last are recognised only as whole instructions.
+            // The padding that compilers and linkers put between functions: int3, zero, nop and long nops. Long nops
+            // are recognised only as whole instructions.
             match padding(self.code(function.address, most), room as usize, byte) {
                 0 => break,
                 length => room = (room + length).min(most),
@@ -182,7 +182,7 @@ impl<'a> Elf<'a> {
         self.dynamic_strings(elf::DT_NEEDED)
     }
 
-    /// The name that the file gives itself as a shared library.
+    /// The name that the file declares as a shared library (`DT_SONAME`).
     pub fn soname(&self) -> Option<String> {
         self.dynamic_strings(elf::DT_SONAME).pop()
     }
@@ -208,7 +208,7 @@ impl<'a> Elf<'a> {
         Vec::new()
     }
 
-    /// Whether the file takes a function of that name from a shared library.
+    /// Whether the file imports a function of this name.
     pub fn imports(&self, name: &str) -> bool {
         let endian = Endianness::Little;
         let table = self.file.elf_dynamic_symbol_table();
@@ -220,7 +220,7 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// The names of the functions that the file offers to others.
+    /// The names of the functions that the file exports.
     pub fn exports(&self) -> HashSet<String> {
         let endian = Endianness::Little;
         let table = self.file.elf_dynamic_symbol_table();
@@ -232,10 +232,10 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// Whether the file holds a runtime, as one of its texts shows, and takes none from elsewhere. Ask if no symbols of
-    /// it were found. Kernels in the file prove nothing: a program of the driver API may have some, and a library that
-    /// only launches those of others has none. Nor does the text if it is that of a library which the file carries as
-    /// data.
+    /// Whether the file contains a runtime, recognised by one of its texts, and links none. Call this if the file has
+    /// no symbols of a runtime. Kernels in the file prove nothing: a program of the driver API may have kernels, and a
+    /// library that only launches other libraries' kernels has none. The text proves nothing either if it belongs to a
+    /// library that the file carries as data.
     pub fn has_stripped_runtime(&self) -> bool {
         let text = inverted(std::hint::black_box(ERROR_TEXT));
         let is_there = |data: &[u8]| {
@@ -252,14 +252,14 @@ impl<'a> Elf<'a> {
         constants.any(is_there) && !self.imports("__cudaRegisterFatBinary") && !self.takes_runtime()
     }
 
-    /// Whether the file names a shared runtime, perhaps a renamed copy, among its libraries.
+    /// Whether the file links a shared runtime, perhaps a renamed copy.
     fn takes_runtime(&self) -> bool {
         self.needed()
             .iter()
             .any(|name| name.starts_with("libcudart"))
     }
 
-    /// Whether musl's dynamic linker is to load the program, which cannot load libraries made for glibc.
+    /// Whether the program uses musl's dynamic linker, which cannot load libraries made for glibc.
     pub fn is_for_musl(&self) -> bool {
         use object::read::elf::ProgramHeader as _;
         let endian = Endianness::Little;
@@ -269,7 +269,7 @@ impl<'a> Elf<'a> {
             .any(|path| memchr::memmem::find(path, b"ld-musl").is_some())
     }
 
-    /// Whether the dynamic linker loads the file's libraries, and so the preload, when it runs.
+    /// Whether the program has a dynamic linker, which loads its libraries and so the preload.
     pub fn has_interpreter(&self) -> bool {
         use object::read::elf::ProgramHeader as _;
         let endian = Endianness::Little;
@@ -290,7 +290,7 @@ const fn inverted<const LENGTH: usize>(mut bytes: [u8; LENGTH]) -> [u8; LENGTH] 
     bytes
 }
 
-/// The length of the padding instruction at `at`, 0 if it is none.
+/// The length of the padding instruction at `at`; 0 if there is no such instruction.
 fn padding(code: Option<&[u8]>, at: usize, first: u8) -> u64 {
     if matches!(first, 0x90 | 0xcc | 0x00) {
         return 1;
@@ -333,7 +333,7 @@ fn cuda_name(symbol: &[u8]) -> Option<&str> {
     suffix_keeps_arguments.then_some(name)
 }
 
-/// Whether NVIDIA's runtime has a function of that name. A program may well have a `cudaCheck` of its own.
+/// Whether NVIDIA's runtime has a function of this name. A program may define its own `cudaCheck`.
 pub fn is_runtime_function(name: &str) -> bool {
     RUNTIME_FUNCTIONS.lines().any(|known| known == name)
 }

@@ -53,7 +53,7 @@ pub(crate) fn say(message: &str) {
 }
 
 /// Runs when the library is loaded, with the arguments that glibc passes to every constructor. A panic or an error must
-/// not end the program: most programs under the preload do not need it.
+/// not end the program: most programs with the preload do not need it.
 extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut c_char) {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
@@ -65,7 +65,7 @@ extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut
             environ = envp;
         }
     }
-    // Reads the environment, as long as there are no other threads.
+    // Reads the environment while there are no other threads.
     runtime::is_verbose();
     guarded(redirect::redirect_loaded_objects);
     HOOKS
@@ -92,7 +92,8 @@ pub struct Hooks {
     closed: AtomicPtr<()>,
 }
 
-/// Found by its name; zeros in the file, so that it is right before the preload is relocated.
+/// `libgpgpu_audit.so` finds it by its name. It is all zeros in the file, so it is valid before the preload is
+/// relocated.
 #[unsafe(export_name = "gpgpu_preload_hooks")]
 pub static HOOKS: Hooks = Hooks {
     opened: AtomicPtr::new(std::ptr::null_mut()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Code made and code overwritten, with no page writable and executable at once.
+//! Creates and overwrites code. No page is writable and executable at once.
 
 use std::ffi::c_int;
 use std::io;
@@ -10,8 +10,8 @@ pub const LONG_JUMP: usize = 13;
 /// Length of [`relative_jump`].
 pub const RELATIVE_JUMP: usize = 5;
 
-/// A jump to wherever the variable at `slot` says at that time. `r11` holds the slot's address then; a called function
-/// may use that register as it likes.
+/// A jump to the address in the variable at `slot`. `r11` holds the slot's address then; a called function may
+/// overwrite that register.
 pub fn long_jump(slot: u64) -> [u8; LONG_JUMP] {
     // movabs $slot, %r11; jmp *(%r11)
     let mut code = [0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0x23];
@@ -55,7 +55,7 @@ pub fn map_code(code: &[u8], near: Option<(u64, u64)>) -> io::Result<u64> {
     Ok(address)
 }
 
-/// Maps writable pages at exactly `wish`, or anywhere for 0.
+/// Maps writable pages at exactly `wish`, or anywhere if it is 0.
 fn map_at(wish: u64, length: u64) -> io::Result<u64> {
     let fixed = if wish == 0 {
         0
@@ -85,7 +85,7 @@ fn map_at(wish: u64, length: u64) -> io::Result<u64> {
     Ok(address as u64)
 }
 
-/// Free places for `length` bytes from which every address of the range is in reach of a relative jump.
+/// Free addresses for `length` bytes from which a relative jump reaches every address of the range.
 fn gaps_near((start, end): (u64, u64), length: u64, page: u64) -> Vec<u64> {
     const REACH: u64 = (1 << 31) - (1 << 16);
     let lowest = end
@@ -110,7 +110,7 @@ fn gaps_near((start, end): (u64, u64), length: u64, page: u64) -> Vec<u64> {
             continue;
         };
         if first.saturating_sub(free_from) >= length && first <= highest {
-            // The upper end: below a mapping, and away from a heap that grows upwards behind one.
+            // The upper end: below a mapping, and away from a heap that grows upwards after one.
             gaps.push(first - length);
         }
         free_from = free_from.max(last);
@@ -162,7 +162,7 @@ pub unsafe fn overwrite(address: u64, code: &[u8], protection: c_int) -> io::Res
     unsafe { overwrite_by_mprotect(address, code, protection) }
 }
 
-/// [`overwrite`]'s second way.
+/// The second method of [`overwrite`].
 ///
 /// # Safety
 /// As for [`overwrite`].

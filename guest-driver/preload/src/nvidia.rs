@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVIDIA's own libraries. Their licence does not allow changes, not even in memory, so the preload changes none.
+//! NVIDIA's own libraries. Their licence does not allow changes, even in memory, so the preload changes none.
 
 use std::path::Path;
 
-/// The beginnings of the names of NVIDIA's libraries. NCCL is not among them: its licence allows changes.
+/// The prefixes of the names of NVIDIA's libraries. NCCL is not in the list: its licence allows changes.
 const BEGINNINGS: [&str; 37] = [
     "libaccinj",
     "libcal.",
@@ -44,14 +44,14 @@ const BEGINNINGS: [&str; 37] = [
     "libnvvm",
 ];
 
-/// Whether a library of that name, its file's or its own (`DT_SONAME`), is NVIDIA's.
+/// Whether this name of a library, its file's or its own (`DT_SONAME`), is one of NVIDIA's.
 pub fn is_nvidias(name: &str) -> bool {
     BEGINNINGS
         .iter()
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// The same of a file's path.
+/// Like [`is_nvidias`], for a file's path.
 pub fn is_nvidias_file(path: &Path) -> bool {
     path.file_name()
         .is_some_and(|name| is_nvidias(&name.to_string_lossy()))

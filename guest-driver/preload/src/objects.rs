@@ -32,7 +32,7 @@ impl LoadedObject {
             .map(|&(_, _, protection)| protection)
     }
 
-    /// Whether the object's file is the one that was loaded: a program can be replaced on disk as it starts.
+    /// Whether the object was loaded from this file: a program can be replaced on disk while it starts.
     pub fn was_loaded_from(&self, file: &[u8]) -> bool {
         // e_phoff, at offset 32 of a 64-bit ELF header.
         let offset = file

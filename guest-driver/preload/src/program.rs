@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The kind of a program, which decides how it runs under `gpgpu-run`.
+//! The kind of a program. It determines how the program runs under `gpgpu-run`.
 
 use std::path::Path;
 
@@ -8,31 +8,31 @@ use object::read::elf::FileHeader as _;
 
 use crate::elf::{Elf, Image, RuntimeFunction, runtime_version};
 
-/// The way by which a program gets CUDA.
+/// How a program uses CUDA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No ELF file: a script, most likely.
+    /// Not an ELF file: most likely a script.
     NotElf,
     /// An ELF file for another machine or word size.
     OtherMachine,
     /// A program for musl, which loads no libraries made for glibc.
     Musl,
-    /// An ELF file that the dynamic linker has no part in, so that no library can be put before it.
+    /// An ELF file without a dynamic linker, so no library can be preloaded.
     FullyStatic,
-    /// Linked with a shared libcudart of that name, directly or through another library (`None`).
+    /// Linked with a shared libcudart of this name, directly or through another library (`None`).
     SharedRuntime(Option<String>),
-    /// Holds the static runtime of that major version (`None`: older than 11.8) with its symbols.
+    /// Contains the static runtime of this major version (`None`: older than 11.8) with its symbols.
     StaticRuntime {
         /// Major version.
         version: Option<u32>,
         /// The number of the runtime's functions that were found.
         functions: usize,
     },
-    /// Holds the static runtime, stripped of its symbols.
+    /// Contains the static runtime, stripped of its symbols.
     StrippedRuntime,
     /// Linked with libcuda and no runtime.
     DriverApi,
-    /// Nothing of CUDA in the file; a library that it loads may still use it.
+    /// The file does not use CUDA; a library that it loads may still use it.
     NoCuda,
 }
 
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// One line about the program and its CUDA calls.
+    /// A line about the program and its CUDA calls.
     pub fn describe(&self) -> String {
         match self {
             Self::NotElf => "a script or no ELF file: runs as it is; the programs that it starts inherit the libraries".into(),
@@ -127,7 +127,7 @@ impl Kind {
     }
 }
 
-/// A shared object without an interpreter and without libraries of its own is a library if it has a name.
+/// Whether a shared object without an interpreter and without dependencies is a library: it has a name.
 fn is_library(elf: &Elf<'_>) -> bool {
     let header = elf.file().elf_header();
     header.e_type(object::Endianness::Little) == elf::ET_DYN && elf.soname().is_some()

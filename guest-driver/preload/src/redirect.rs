@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Decides where each function of a static runtime is to go, and makes the jumps.
+//! Decides where each function of a static runtime jumps to, and writes the jumps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_int;
@@ -24,20 +24,21 @@ struct Patch {
 
 /// Memory for jumps near an object that was loaded late.
 struct Nearby {
-    /// The object's base; none once it is closed, so that another can have the memory. It stays mapped: the dynamic
-    /// linker closes objects at the program's end too, and their functions may still be called then.
+    /// The object's base; `None` once the object is closed, so that another one can use the memory. The memory stays
+    /// mapped: the dynamic linker closes objects at the program's end too, and their functions may still be called
+    /// then.
     owner: Option<u64>,
     address: u64,
     length: usize,
 }
 
-/// The state. It is used only while the dynamic linker holds its lock, or before the program has threads. So its lock
-/// is free, and its holder waits for nothing but the file system.
+/// The state. It is used only while the dynamic linker holds its lock, or before the program has threads. So its own
+/// lock is never contended, and its holder waits for nothing but the file system.
 #[derive(Default)]
 struct State {
     runtimes: HashMap<u32, Runtime>,
     nearby: Vec<Nearby>,
-    /// Stripped libraries that were named.
+    /// Stripped libraries that were reported.
     named: HashSet<PathBuf>,
 }
 
@@ -48,17 +49,17 @@ fn with_state<T>(work: impl FnOnce(&mut State) -> T) -> Option<T> {
     Some(work(state.get_or_insert_default()))
 }
 
-/// The moment of an object's redirection.
+/// When an object is redirected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// It is loaded and relocated with the program.
+    /// At the program's start, when the object is already relocated.
     Start,
-    /// It was mapped just now, and is not relocated.
+    /// Right after the object was mapped, before it is relocated.
     Mapped,
 }
 
-/// Looks at everything that is loaded and redirects each static runtime. Costs one search through the symbol names of
-/// each file where there is none.
+/// Examines all loaded objects and redirects each static runtime. In a file without a runtime, this costs one search
+/// through the symbols' names.
 ///
 /// # Errors
 /// Says why a program with a static runtime could not be served.
@@ -117,7 +118,7 @@ impl State {
             self.name_stripped(&elf, path);
             return Ok(());
         }
-        // A libcudart is a runtime itself, ours perhaps, and is called as one.
+        // A libcudart, perhaps ours, is itself a runtime, and programs call it as one.
         if elf.soname().is_some_and(|name| nvidia::is_nvidias(&name)) {
             return Ok(());
         }
@@ -148,7 +149,7 @@ impl State {
         Ok(())
     }
 
-    /// Says once that a library brings kernels and no symbols.
+    /// Reports once that a library has kernels and no symbols.
     fn name_stripped(&mut self, elf: &Elf<'_>, path: &Path) {
         if runtime::is_verbose()
             && elf.has_stripped_runtime()
@@ -162,7 +163,7 @@ impl State {
         }
     }
 
-    /// Redirects one object's functions and returns how many.
+    /// Redirects one object's functions and returns their number.
     fn redirect(
         &mut self,
         object: &LoadedObject,
@@ -185,7 +186,7 @@ impl State {
         let patches = plan(object, functions, runtime, moment);
         let mut jump_of = |patch: &Patch| memory::long_jump(runtime.entry(&patch.name).address());
 
-        // A function too short for a long jump needs one in its reach.
+        // A function that is too short for a long jump needs one within reach of a relative jump.
         let is_short = |patch: &&Patch| patch.room < LONG_JUMP as u64;
         let short: Vec<&Patch> = patches.iter().filter(is_short).collect();
         let mut nearby = 0;
@@ -215,7 +216,7 @@ impl State {
     }
 }
 
-/// Puts code in reach of a range, where a closed object had its code if that suits.
+/// Places code within reach of a range, if possible where a closed object had its code.
 fn nearby_code(
     known: &mut Vec<Nearby>,
     owner: Option<u64>,
@@ -246,7 +247,7 @@ fn nearby_code(
     Ok(address)
 }
 
-/// The functions to overwrite, each place once.
+/// The functions to overwrite, each address once.
 fn plan(
     object: &LoadedObject,
     functions: Vec<RuntimeFunction>,
@@ -256,7 +257,7 @@ fn plan(
     let mut patches: BTreeMap<u64, Patch> = BTreeMap::new();
     for function in functions {
         let is_ours = runtime.has(&function.name);
-        // Without one of ours: a function of the program's own, by its name, or one that works by itself.
+        // Our library has no such function: it is the program's own, by its name, or works without redirection.
         if !is_ours
             && (!elf::is_runtime_function(&function.name)
                 || !runtime::returns_error_code(&function.name))
@@ -267,7 +268,7 @@ fn plan(
         let (address, room) = match (function.indirect, moment) {
             (false, _) => (symbol, function.room),
             (true, Moment::Start) => match implementation(object, symbol) {
-                // Its length is not known; its own symbol, if it has one, is not CUDA's.
+                // Its length is unknown. If it has a symbol of its own, that is not CUDA's.
                 Some(address) => (address, LONG_JUMP as u64),
                 None => continue,
             },
@@ -295,7 +296,7 @@ fn plan(
             ));
             continue;
         };
-        // Two names for one function: one that ours has is better than one that it lacks.
+        // Two names for one function: prefer the name that our library has.
         if patches
             .get(&address)
             .is_none_or(|other| !runtime.has(&other.name))
@@ -312,7 +313,7 @@ fn plan(
     patches.into_values().collect()
 }
 
-/// The choice of an indirect function's resolver.
+/// The function that an indirect function's resolver chooses.
 fn implementation(object: &LoadedObject, resolver: u64) -> Option<u64> {
     object.text_protection(resolver, 1)?;
     // SAFETY: a symbol of type STT_GNU_IFUNC is a function without arguments that returns an address. The dynamic

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Our libcudart, and the way to each of its functions.
+//! Our libcudart, and how a redirected function reaches its replacement there.
 
 use std::collections::{HashMap, HashSet};
 use std::env;
@@ -15,13 +15,14 @@ use crate::elf::Image;
 /// `cudaErrorNotSupported`.
 const NOT_SUPPORTED: u32 = 801;
 
-/// The number of the libcudart that takes the place of a static runtime of major version 11.
+/// The version of libcudart that replaces a static runtime of major version 11.
 const FOR_ELEVEN: u32 = 12;
 
-/// The beginning of the names of our functions for those of CUDA 11 whose arguments or structures have changed since.
+/// The prefix of our functions' names that replace functions of CUDA 11 whose arguments or structures have changed
+/// since.
 const OF_ELEVEN: &str = "cudart11_";
 
-/// The environment, read once: before the program has threads that could change it.
+/// The environment, read once before the program has threads that could change it.
 struct Settings {
     directories: Vec<PathBuf>,
     verbose: bool,
@@ -49,12 +50,12 @@ pub fn is_verbose() -> bool {
     settings().verbose
 }
 
-/// A libcudart that the program's calls go to. It is loaded at the first of them, not before: a library may be being
-/// loaded at the time when its functions are redirected, and the dynamic linker loads one at a time.
+/// A libcudart that receives the program's calls. It is loaded at the first call: when a library's functions are
+/// redirected, that library may itself be being loaded, and the dynamic linker loads one library at a time.
 pub struct Runtime {
     library: &'static Library,
     exports: HashSet<String>,
-    /// Whether it stands in for a runtime of CUDA 11.
+    /// Whether it replaces a runtime of CUDA 11.
     is_eleven: bool,
     entries: HashMap<String, &'static Entry>,
 }
@@ -113,12 +114,12 @@ impl Runtime {
         ))
     }
 
-    /// Whether ours has the function.
+    /// Whether our library has the function.
     pub fn has(&self, name: &str) -> bool {
         self.own_name(name).is_some()
     }
 
-    /// The name of our function for the program's.
+    /// The name of our function that replaces the program's.
     fn own_name(&self, name: &str) -> Option<String> {
         let changed = self.is_eleven.then(|| format!("{OF_ELEVEN}{name}"));
         let names = changed.into_iter().chain([name.to_owned()]);
@@ -147,7 +148,8 @@ impl Runtime {
     }
 }
 
-/// Finds the function at its first call, and goes on to it as if it had been called. The arguments' registers are kept.
+/// Finds the function at its first call, and continues there as if it had been called directly. Argument registers are
+/// preserved.
 #[unsafe(naked)]
 unsafe extern "C" fn resolve() {
     std::arch::naked_asm!(
@@ -199,13 +201,13 @@ unsafe extern "C" fn resolve() {
     )
 }
 
-/// The entry for a program that calls a function that ours lacks.
+/// The target of an entry whose function our library lacks.
 #[unsafe(naked)]
 unsafe extern "C" fn missing() {
     std::arch::naked_asm!("mov rdi, r11", "jmp {called}", called = sym missing_called)
 }
 
-/// The address of the entry's function. Takes no lock but the dynamic linker's, whose waiters may hold any other.
+/// The address of the entry's function. Takes only the dynamic linker's lock, whose waiters may hold any other lock.
 extern "C" fn find(entry: &Entry) -> u64 {
     let library = entry.library;
     let mut handle = library.handle.load(Ordering::Acquire);
@@ -266,9 +268,9 @@ fn own_directory() -> Option<PathBuf> {
     Some(file.canonicalize().ok()?.parent()?.to_owned())
 }
 
-/// Whether a stand-in that returns an error code suits the function. Functions that return strings or structures
-/// compute something simple from their arguments, and stay those of the static runtime. Those that register references
-/// of CUDA 11 return nothing; their own code would take our handles for NVIDIA's.
+/// Whether a stub that returns an error code can replace the function. Functions that return strings or structures
+/// compute something simple from their arguments, so those of the static runtime stay. Functions of CUDA 11 that
+/// register references return nothing; the static runtime's versions would take our handles for NVIDIA's.
 pub fn returns_error_code(name: &str) -> bool {
     let others = [
         "cudaGetErrorName",

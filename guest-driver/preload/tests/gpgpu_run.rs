@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `gpgpu-run` as its users meet it.
+//! `gpgpu-run` from a user's point of view.
 
 mod common;
 
@@ -72,7 +72,7 @@ fn keeps_the_users_own_libraries() {
     assert!(lines.contains(&audit), "{lines}");
 }
 
-/// NCCL finds out by itself how it reaches other GPUs.
+/// NCCL determines by itself how it reaches other GPUs.
 #[test]
 fn nccl_is_as_the_user_has_set_it() {
     let bench = Bench::new();
@@ -204,7 +204,7 @@ fn check_distinguishes_the_kinds_and_runs_nothing() {
             .0
             .contains("nothing of CUDA")
     );
-    // One that carries a library with a static runtime as data.
+    // A library that carries a library with a static runtime as data.
     let flags = ["-shared", "-fPIC", "-s", "-fvisibility=hidden"];
     bench.compile("carried.so", &[("carried.c", STATIC_RUNTIME)], &flags);
     let carries =
@@ -219,7 +219,7 @@ fn check_distinguishes_the_kinds_and_runs_nothing() {
     let driver = ["-Wl,--no-as-needed", "lib/libcuda.so.1"];
     let soname = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
     bench.compile("lib/libcuda.so.1", &[("empty.c", "")], &soname);
-    // With kernels, or without.
+    // With and without kernels.
     let kernels = "__attribute__((section(\".nv_fatbin\"))) int kernels = 1;";
     for kernels in ["", kernels] {
         let sources = [plain, ("kernels.c", kernels)];

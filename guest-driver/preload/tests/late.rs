@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Libraries that a program loads late, and which file the dynamic linker takes.
+//! Libraries that a program loads late, and the file that the dynamic linker chooses.
 
 mod common;
 
@@ -15,7 +15,7 @@ __attribute__((visibility("default"))) int work(int x) { return cudaMalloc(x) + 
 
 const MODULE_FLAGS: [&str; 4] = ["-O1", "-shared", "-fPIC", "-fvisibility=hidden"];
 
-/// The output of the module and `work` if all is well.
+/// The output of the module and of `work` on success.
 const WORKED: &str =
     "RIGHT 13 __cudaRegisterFatBinary\nRIGHT 13 cudaMalloc\nRIGHT 13 cudaLaunchKernel\n";
 
@@ -28,7 +28,7 @@ fn module(bench: &Bench, name: &str, flags: &[&str]) -> std::path::PathBuf {
     )
 }
 
-/// A program that opens each file in its arguments, calls its `work`, and closes it, as often as REPEAT says.
+/// A program that opens each file in its arguments, calls its `work` and closes it, REPEAT times.
 fn opener(bench: &Bench) -> std::path::PathBuf {
     let main = r#"
         #include <dlfcn.h>
@@ -65,7 +65,7 @@ fn a_module_is_redirected_before_its_constructors() {
         assert_eq!(stderr(&output), "");
         assert!(output.status.success());
     }
-    // Without the audit library nothing follows.
+    // Without the audit library no later object is redirected.
     let module = module(&bench, "module.so", &[]);
     let output = bench
         .followed(&opener)
@@ -119,7 +119,7 @@ fn closed_and_opened_again_and_again_leaves_nothing_behind() {
             fprintf(stderr, "%d more\n", maps() - early);
         }"#;
     let program = bench.compile("program", &[("main.c", main)], &["-ldl"]);
-    // One whose functions are too short for a long jump, so that it needs memory nearby.
+    // The module's functions are too short for a long jump, so it needs memory nearby.
     let short = r#"
         .macro function name
         .type \name, @function
@@ -191,7 +191,7 @@ fn by_eight_threads_at_once_in_a_child_and_in_a_grandchild() {
             return status ? 1 : threads();
         }"#;
     let program = bench.compile("program", &[("main.c", main)], &["-ldl", "-lpthread"]);
-    // The output of threads is mixed: count it.
+    // The threads' output is interleaved, so only count it.
     let module = module(&bench, "module.so", &[]);
     let output = bench.followed(&program).arg(&module).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -268,7 +268,7 @@ fn nvidias_libraries_and_libraries_without_a_runtime_are_untouched() {
     assert_eq!(said.lines().count(), 2, "{said}");
 }
 
-/// A library with one function, `WHICH()`, that says where it was found.
+/// A library with one function, `WHICH()`, which returns the library's place.
 fn placed(bench: &Bench, directory: &str, name: &str, flags: &[&str]) {
     std::fs::create_dir_all(bench.path(directory)).unwrap();
     let source = format!(
@@ -310,7 +310,7 @@ fn our_directory_wins_for_the_files_that_it_has() {
         &[("main.c", main)],
         &[dt_rpath, files[..2].try_into().unwrap()].concat(),
     );
-    // A program that knows nothing of them and opens them by path alone.
+    // A program that is not linked with them and opens them by path alone.
     let late = bench.compile(
         "late",
         &[(
@@ -359,7 +359,7 @@ fn copies_that_packages_have_renamed_are_ours() {
     for copy in copies {
         placed(&bench, "package", copy, &versioned);
     }
-    // Our directory has none of these.
+    // Our directory has none of these files.
     let others = ["libx-0a1b2c3d.so.8", "liby-0a1b2c3d.so.7"];
     for other in others {
         placed(&bench, "package", other, &versioned);
@@ -372,7 +372,7 @@ fn copies_that_packages_have_renamed_are_ours() {
         bench.compile(output, &[("needs.c", source)], &[flags, &needed].concat())
     };
     let modules = [0, 1, 2].map(|at| link(&format!("needs{at}.so"), copies[at], &["-shared"]));
-    // Says who answers to each library in its arguments, or to each module's function.
+    // Prints which library answers for each library in its arguments, or for each module's function.
     let main = r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>
@@ -385,7 +385,7 @@ fn copies_that_packages_have_renamed_are_ours() {
                 const char *(*who)(void) = 0;
                 for (const char *names[] = {"work", "which_x", "which_y", 0}, **name = names; *name && !who; ++name)
                     who = dlsym(library, *name);
-                // The text lies in the library, whose file the dynamic linker must know by its place.
+                // The text lies in the library, so the dynamic linker finds the library's file by the text's address.
                 Dl_info info;
                 char directory[32];
                 snprintf(directory, sizeof directory, "/%s/", who());
@@ -409,7 +409,7 @@ fn copies_that_packages_have_renamed_are_ours() {
         &[second],
         &[third],
         &[&copy],
-        // The library is there already when the name is sought, by one name or another.
+        // The library is already loaded when the name is searched, by either name.
         &[first, second, third, first],
         &[plain, second, &copy, first, third],
         &[for_linking, first, second],
@@ -420,7 +420,7 @@ fn copies_that_packages_have_renamed_are_ours() {
     for other in others {
         assert_eq!(run(&[&bench.path("package").join(other)]), "package\n");
     }
-    // A program that is linked with a copy itself.
+    // A program that is itself linked with a copy.
     let main = "#include <stdio.h>\nconst char *which_x(void); int main(void) { puts(which_x()); }";
     let rpath = "-Wl,-rpath,$ORIGIN/package";
     for copy in copies {
@@ -472,8 +472,8 @@ fn a_program_without_cuda_sees_no_change() {
         &[("plain.c", "int plain(int x) { return x + 1; }")],
         &["-shared", "-fPIC"],
     );
-    // Names what is mapped, and the word at the start of its table of functions that are bound lazily: the dynamic
-    // linker puts its way for profiled calls there if any library asks to see calls.
+    // Prints the mapped libraries, and the word at the start of the table of lazily bound functions. If any audit
+    // library asks to see calls, the dynamic linker puts the address of its profiling code there.
     let main = r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>

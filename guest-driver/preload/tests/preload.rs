@@ -8,7 +8,7 @@ use common::{Bench, MAIN, STATIC_RUNTIME, stderr, stdout};
 const REDIRECTED: &str = "RIGHT 13 __cudaRegisterFatBinary\nRIGHT 13 cudaMalloc\nRIGHT 13 cudaLaunchKernel\n\
                           RIGHT 13 cudaGetDeviceProperties\n";
 
-/// Sorted, as the compiler chooses the order in which arguments are evaluated, but for the constructor's line.
+/// Sorts all lines but the constructor's, because the compiler chooses the order in which arguments are evaluated.
 fn check_redirected(output: &std::process::Output) {
     let text = stdout(output);
     assert!(
@@ -86,7 +86,7 @@ fn calls_of_runtime_11_8_go_to_that_of_12_or_to_the_changed_functions() {
         "RIGHT 12 cudaMalloc\n2\nRIGHT 12 cudart11_cudaGraphInstantiate\n2\n801 801\n"
     );
     assert!(stderr(&output).contains("cudaBindTexture is not supported"));
-    // An older one has shorter structures.
+    // An older runtime has shorter structures.
     let output = bench.run(&program(""));
     assert!(stderr(&output).contains("older than 11.8"));
     assert!(!stdout(&output).contains("RIGHT"));
@@ -170,7 +170,7 @@ fn short_functions_get_a_short_jump_or_are_left_with_a_word() {
     }
 }
 
-/// As XLA has them: the program opens a libcudart itself, at the first of these calls.
+/// XLA has such jumps: the program opens a libcudart itself, at the first of these calls.
 #[test]
 fn jumps_of_a_programs_own_are_left_without_a_word() {
     let bench = Bench::new();
@@ -281,7 +281,7 @@ fn no_page_is_writable_and_executable_afterwards() {
 #[test]
 fn pitfall_66_a_program_without_cuda_is_untouched() {
     let bench = Bench::new();
-    // Prints a sum of its own code, and whether a CUDA library came with the preload.
+    // Prints a sum that its own code computes, and whether the preload brought a CUDA library.
     let main = r#"
         #include <stdio.h>
         #include <string.h>
@@ -325,7 +325,7 @@ fn an_nvcc_program_runs_on_our_libcudart() {
         .status()
         .unwrap();
     assert!(made.success());
-    // The functions that nvcc's code needs, which print that they were reached.
+    // The functions that nvcc's code needs; each prints that it was called.
     let runtime = r#"
         #include <stdio.h>
         static char handle[64];

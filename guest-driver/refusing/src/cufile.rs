@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! cuFile: files that the GPU reads by itself. A guest has no such GPU.
+//! cuFile: direct file access by the GPU, which a guest's virtual GPU does not have.
 
 use crate::refuse;
 
 /// `CU_FILE_PLATFORM_NOT_SUPPORTED`.
 const NOT_SUPPORTED: u32 = 5007;
 
-// The result is a structure of two numbers in a register: cuFile's error, and the driver's, which is none.
+// The result is a structure of two numbers in a register: cuFile's error, and the driver's, which is zero.
 refuse! { "cuFile", u64 = NOT_SUPPORTED as u64;
     cuFileBatchIOCancel cuFileBatchIODestroy cuFileBatchIOGetStatus cuFileBatchIOSetUp
     cuFileBatchIOSubmit cuFileBufDeregister cuFileBufRegister cuFileCopyGpu
@@ -26,12 +26,12 @@ refuse! { "cuFile", u64 = NOT_SUPPORTED as u64;
     cuFileStreamWaitValue32 cuFileWriteAsync
 }
 
-// Bytes that were read or written, or an error below zero.
+// The number of bytes read or written, or a negative error.
 refuse! { "cuFile", isize = -(NOT_SUPPORTED as isize);
     cuFileRead cuFileReadv cuFileWrite cuFileWritev
 }
 
-// The number of uses.
+// The use count.
 refuse! { "cuFile", i64 = 0;
     cuFileUseCount
 }

@@ -89,7 +89,7 @@ pub unsafe extern "C" fn cuptiGetResultString(result: u32, str: *mut *const c_ch
     SUCCESS
 }
 
-/// `cuptiGetErrorMessage`: the name again.
+/// `cuptiGetErrorMessage`: the result's name, too.
 ///
 /// # Safety
 ///
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn cuptiGetErrorMessage(result: u32, str: *mut *const c_ch
     unsafe { cuptiGetResultString(result, str) }
 }
 
-/// `CUPTI_API_VERSION` of CUDA 12.0 and of CUDA 13.0, the first of each that NVIDIA's library of that name has.
+/// `CUPTI_API_VERSION` of CUDA 12.0 and of CUDA 13.0, the first releases with these library names.
 const VERSIONS: [(&[u8], u32); 2] = [(b"libcupti.so.12", 18), (b"libcupti.so.13", 130_000)];
 
-/// `cuptiGetVersion`: the version that a program finds these functions in. JAX asks for it at its start, and takes a
-/// library that doesn't say for a broken installation.
+/// `cuptiGetVersion`: the version of these functions. JAX calls it when it starts, and an error makes it report a
+/// broken installation.
 ///
 /// # Safety
 ///
@@ -119,13 +119,13 @@ pub unsafe extern "C" fn cuptiGetVersion(version: *mut u32) -> u32 {
     SUCCESS
 }
 
-/// The version for the file that this code was loaded from; the newer one's for any other name.
+/// The version for the file from which this code was loaded; for any other name, the newer one's.
 pub(crate) fn version_of(file: &[u8]) -> u32 {
     let of = VERSIONS.iter().find(|(name, _)| file.ends_with(name));
     of.unwrap_or(&VERSIONS[1]).1
 }
 
-/// The path of the file that this code was loaded from; empty where the loader does not know it.
+/// The path of the file from which this code was loaded; empty if the loader does not know it.
 fn own_file() -> Vec<u8> {
     let mut found = MaybeUninit::<Dl_info>::zeroed();
     let here: unsafe extern "C" fn(*mut u32) -> u32 = cuptiGetVersion;
@@ -142,7 +142,7 @@ fn own_file() -> Vec<u8> {
     unsafe { CStr::from_ptr(name) }.to_bytes().to_vec()
 }
 
-// Zero is their failure: NVTX goes on without them.
+// Zero means failure for these functions: NVTX continues without them.
 refuse! { "CUPTI", c_int = 0;
     InitializeInjectionNvtx InitializeInjectionNvtx2 InitializeInjectionNvtxExtension
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Libraries of NVIDIA's that load in a virtio-gpgpu guest and do nothing there.
+//! Libraries with NVIDIA's names that load in a virtio-gpgpu guest and refuse every call.
 //!
 //! Frameworks are linked with these libraries, and work without their features: profiling, communication between GPUs,
-//! files read by the GPU. NVIDIA's own libraries cannot serve, because they look for NVIDIA's kernel driver, or patch
-//! libcuda. So each function here returns its library's status for an unsupported function, and a library says once in
-//! a process that it does nothing.
+//! file access by the GPU. NVIDIA's own libraries do not work in a guest, because they look for NVIDIA's kernel driver,
+//! or patch libcuda. So each function here returns its library's status for an unsupported function. A library reports
+//! once in a process that it is unsupported.
 //!
-//! One static library has them all. It is linked once for each of NVIDIA's names, and a version script in `link` says
-//! which symbols that one exports.
+//! One static library contains all functions. It is linked once for each of NVIDIA's names, and a version script in
+//! `link` lists the symbols that each exports.
 
 #![allow(non_snake_case)]
 
@@ -16,7 +16,7 @@ pub mod cupti;
 pub mod cusolvermg;
 pub mod nvshmem;
 
-/// Says that a library does nothing here, the first time that one of its functions is called.
+/// Reports that a library is unsupported, when one of its functions is first called.
 pub(crate) fn say(library: &'static str, function: &str) {
     gpgpu_client::log::refuse(
         library,
@@ -24,11 +24,10 @@ pub(crate) fn say(library: &'static str, function: &str) {
     );
 }
 
-/// Exports functions that return a value, whatever they are called with: `refuse! { "library", type = value; name name
-/// … }`.
+/// Exports functions that always return the same value: `refuse! { "library", type = value; name name … }`.
 macro_rules! refuse {
     ($library:literal, $type:ty = $value:expr; $($name:ident)*) => {$(
-        /// It does nothing.
+        /// Only returns this value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> $type {
             $crate::say($library, stringify!($name));
@@ -45,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// As torch's profiler calls it.
+    /// torch's profiler makes these calls.
     #[test]
     fn a_program_that_profiles_gets_the_reason() {
         let status = cupti::cuptiSubscribe();
@@ -62,7 +61,7 @@ mod tests {
         }
     }
 
-    /// As JAX asks for it, which uses no GPU where the answer is an error or too old.
+    /// JAX calls it, and uses no GPU if the answer is an error or too old.
     #[test]
     fn cuptis_version_is_known() {
         let mut version = 0;
@@ -79,7 +78,7 @@ mod tests {
     #[test]
     fn each_librarys_functions_say_so_in_its_own_way() {
         assert_eq!(cusolvermg::cusolverMgCreate(), 9);
-        // Two halves: the library's error and the driver's.
+        // The halves are the library's error and the driver's.
         assert_eq!(cufile::cuFileDriverOpen(), 5007);
         assert_eq!(cufile::cuFileRead(), -5007);
         assert!(nvshmem::nvshmem_malloc().is_null());

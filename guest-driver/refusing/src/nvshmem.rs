@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! nvSHMEM: memory that several GPUs have in common.
+//! nvSHMEM: memory that several GPUs share.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -10,14 +10,14 @@ use crate::refuse;
 /// `NVSHMEMX_ERROR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: c_int = 3;
 
-/// The transport that device code uses; 0, as before the library is initialised.
+/// The transport that device code uses; 0, its value before the library is initialised.
 ///
 /// The static part of nvSHMEM, which frameworks contain, imports this variable: PyTorch 2.15 does not load without it.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static nvshmem_selected_device_transport: AtomicI32 = AtomicI32::new(0);
 
-/// Writes zeros where the caller wants numbers.
+/// Writes zeros to the caller's pointers.
 ///
 /// # Safety
 ///
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn nvshmem_info_get_version(major: *mut c_int, minor: *mut
     unsafe { zeros(&[major, minor]) }
 }
 
-/// `nvshmemx_vendor_get_version_info`: as for the version.
+/// `nvshmemx_vendor_get_version_info`: there is no version.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn nvshmemx_vendor_get_version_info(
     unsafe { zeros(&[major, minor, patch]) }
 }
 
-/// `nvshmem_info_get_name`: a name of no letters.
+/// `nvshmem_info_get_name`: an empty name.
 ///
 /// # Safety
 ///

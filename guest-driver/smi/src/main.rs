@@ -18,7 +18,7 @@ use gpgpu_nvml::{
 };
 use gpgpu_protocol::api::Sensor;
 
-/// Shown for values that a VM does not know.
+/// Shown for values that are unknown in a VM.
 const NOT_AVAILABLE: &str = "[N/A]";
 const MIB: u64 = 1 << 20;
 
@@ -52,7 +52,7 @@ struct Options {
     r#loop: Option<u64>,
 }
 
-/// The reason that nothing is shown.
+/// The reason why nothing is shown.
 enum Failure {
     Nvml(Status),
     Field(String),
@@ -76,7 +76,7 @@ impl From<io::Error> for Failure {
 fn main() -> ExitCode {
     let message = match run(&Options::parse()) {
         Ok(()) => return ExitCode::SUCCESS,
-        // The reader has read enough.
+        // The reader has closed its end.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }
@@ -186,7 +186,7 @@ fn sensor(field: &str) -> Option<Sensor> {
     })
 }
 
-/// A sensor's value as a field shows it; `None` if it is not known.
+/// A sensor's value in a field's format; `None` if it is not known.
 fn shown(values: &Values, sensor: Sensor) -> Option<String> {
     let value = values.get(sensor).ok()?;
     Some(match sensor {
@@ -199,7 +199,7 @@ fn shown(values: &Values, sensor: Sensor) -> Option<String> {
     })
 }
 
-/// The values of a GPU's sensors; none if the host gives none.
+/// The values of a GPU's sensors; empty if the host provides none.
 ///
 /// # Errors
 ///
@@ -211,7 +211,7 @@ fn sensors(place: usize) -> Result<Values, Status> {
     }
 }
 
-/// The values of fields of one GPU, a line.
+/// The values of one GPU's fields, as a line.
 fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Result<String, Failure> {
     let device = known.device(place)?;
     let needs = |start: &str| fields.iter().any(|field| field.starts_with(start));
@@ -269,13 +269,13 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
     Ok(values.join(", ") + "\n")
 }
 
-/// A text of just so many characters.
+/// A text cut or padded to exactly this number of characters.
 fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().take(width).collect();
     format!("{text:width$}")
 }
 
-/// The table's lines of a GPU's sensors; empty if no value is known.
+/// The table's lines for a GPU's sensors; empty if no value is known.
 fn condition(values: &Values) -> String {
     let parts = [
         ("", Sensor::Temperature, " °C"),
@@ -292,7 +292,7 @@ fn condition(values: &Values) -> String {
     parts.collect::<Vec<_>>().join("  ")
 }
 
-/// The usual table.
+/// The default table.
 fn table(known: &Known, places: &[usize]) -> Result<String, Failure> {
     let (thin, thick) = ("-".repeat(77), "=".repeat(77));
     let cuda = known.cuda_version;
@@ -381,7 +381,7 @@ mod tests {
             value(Sensor::EnforcedPowerLimit, 300_000),
             value(Sensor::PerformanceState, 2),
             value(Sensor::SmClock, 1400),
-            // The host is newer.
+            // A newer host sends this sensor.
             SensorValue {
                 sensor: 9999,
                 value: 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA arrays and copies that arrays or three dimensions take part in.
+//! CUDA arrays, copies with arrays and three-dimensional copies.
 
 mod runs;
 
@@ -204,7 +204,7 @@ unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result<()>
     if result != Err(error::NOT_SUPPORTED) || !p.srcArray.is_null() || !p.dstArray.is_null() {
         return result;
     }
-    // A driver without copies in three dimensions: linear memory goes slice by slice.
+    // The driver has no three-dimensional copies: copy linear memory slice by slice.
     let start = |pointer: cudaPitchedPtr, position: cudaPos, z: usize| {
         let row = (position.z + z)
             .wrapping_mul(pointer.ysize)
@@ -394,7 +394,7 @@ extern "C" fn cudaCreateChannelDesc(
     cudaChannelFormatDesc { x, y, z, w, f }
 }
 
-/// The runtime's form of a copy that the driver tells of.
+/// The runtime's form of a copy that the driver describes.
 pub fn foreign(driver: &Driver, copy: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
     let side =
         |kind, host: *const c_void, device: CUdeviceptr, array: cudaArray_t, pitch, height| {

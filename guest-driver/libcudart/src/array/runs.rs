@@ -12,7 +12,7 @@ use gpgpu_protocol::cuda::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// Copies rows between a linear range and an array, offsets and widths being in bytes.
+/// Copies rows between a linear range and an array. Offsets and widths are in bytes.
 ///
 /// # Safety
 /// The ranges are valid for as long as the copy takes.

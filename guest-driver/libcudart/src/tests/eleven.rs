@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that are others in CUDA 11 under the same names.
+//! Functions whose arguments differ in CUDA 11 under the same names.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -51,7 +51,7 @@ fn graphs_have_a_node_at_fault_in_place_of_flags() {
     fake::asked();
     let (graph, mut exec) = (without_provenance_mut(0x9), 0);
     let mut node = without_provenance_mut(7);
-    // The length of the log does not reach the driver as flags.
+    // The length of the log is not passed to the driver as flags.
     let instantiated = cudart11_cudaGraphInstantiate(&mut exec, graph, &mut node, null_mut(), 99);
     assert_eq!((instantiated, exec, node.addr()), (0, 0xe1, 0));
     assert_eq!(fake::asked().last().unwrap(), "instantiate 0x9 with 0");
@@ -61,7 +61,7 @@ fn graphs_have_a_node_at_fault_in_place_of_flags() {
         (updated, node.addr(), result),
         (CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 0xb, 4)
     );
-    // Neither has to be asked for.
+    // Both results are optional.
     let updated = cudart11_cudaGraphExecUpdate(exec, graph, null_mut(), null_mut());
     assert_eq!(updated, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
 }

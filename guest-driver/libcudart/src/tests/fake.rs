@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A driver for tests: it records calls by thread, and returns the prepared answers.
+//! A driver for tests: it records calls by thread, and returns prepared answers.
 #![allow(clippy::too_many_arguments)]
 
 use gpgpu_protocol::cuda::*;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 thread_local! {
     /// The calls of the driver, oldest first.
     pub static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-    /// The result of the next call that may fail.
+    /// The result of the next call that can fail.
     pub static NEXT: Cell<CUresult> = const { Cell::new(CUDA_SUCCESS) };
     static CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
     /// The parameters of every node, as words of `CUgraphNodeParams`: the result of a query, and the last setting.
     pub static NODE: Cell<[u64; 32]> = const { Cell::new([0; 32]) };
 }
 
-/// The generation of each device's primary context: from 1, and one more with each reset of the device.
+/// The generation of each device's primary context: it starts at 1 and grows by one with each reset of the device.
 static GENERATIONS: [AtomicUsize; 2] = [const { AtomicUsize::new(1) }; 2];
 
 fn say(call: String) -> CUresult {
@@ -31,7 +31,7 @@ pub fn asked() -> Vec<String> {
     CALLS.take()
 }
 
-/// Makes a context of the test's own current, as a program does through the driver API.
+/// Makes the test's own context current, as a program does through the driver API.
 pub fn make_current(context: usize) {
     CURRENT.set(without_provenance_mut(context));
 }
@@ -90,7 +90,7 @@ unsafe extern "C" fn total_mem(bytes: *mut usize, _device: CUdevice) -> CUresult
     CUDA_SUCCESS
 }
 
-/// Each attribute's value is its number, the limits of launches excepted.
+/// Each attribute's value is its number, except for the limits of launches.
 unsafe extern "C" fn device_attribute(
     value: *mut c_int,
     attribute: c_uint,
@@ -260,12 +260,11 @@ unsafe extern "C" fn pointer_attributes(
     CUDA_SUCCESS
 }
 
-/// The name of a kernel with a handle of its own. All tests share one registry, which finds a stub by its kernel's
-/// handle.
+/// The name of a kernel with its own handle. All tests share one registry, which finds a stub by its kernel's handle.
 pub const NODES_KERNEL: &CStr = c"kernel of nodes";
-/// A function of a context is this far behind its kernel.
+/// The distance of a function's handle from its kernel's.
 pub const FUNCTION: usize = 0x1000;
-/// So many parameters each kernel has.
+/// The number of each kernel's parameters.
 pub const PARAMETERS: usize = 3;
 
 unsafe extern "C" fn kernel_function(function: *mut CUfunction, kernel: CUkernel) -> CUresult {
@@ -348,7 +347,7 @@ unsafe extern "C" fn host_in(
     say(format!("host {stream:#x} {data:#x} in mode {mode}"))
 }
 
-/// Arrays of bytes, with rows as long as the last digit of their handles says, and four rows.
+/// Arrays of bytes with four rows. The last digit of an array's handle is the length of its rows.
 unsafe extern "C" fn describe(to: *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) -> CUresult {
     let description = CUDA_ARRAY3D_DESCRIPTOR {
         Width: array.addr() & 0xf,
@@ -394,7 +393,7 @@ unsafe extern "C" fn copy2d_async(copy: *const CUDA_MEMCPY2D, stream: CUstream) 
     say(format!("{rows} {:#x}", stream.addr()))
 }
 
-/// An answer that is a number: its own, and the object's.
+/// Functions that answer with a number: the sum of their own and the object's handle.
 macro_rules! numbers {
     ($($name:ident $object:ty, $number:ty = $own:literal;)*) => {$(
         unsafe extern "C" fn $name(object: $object, to: *mut $number) -> CUresult {
@@ -437,7 +436,7 @@ unsafe extern "C" fn node_add(
     unsafe { node_set(null_mut(), parameters) }
 }
 
-/// Says the words of each semaphore's parameters that are not 0, with their places.
+/// Formats the nonzero words of each semaphore's parameters, with their indices.
 fn semaphores(what: &str, parameters: *const c_void, count: c_uint, stream: CUstream) -> CUresult {
     let mut text = format!("{what} {:#x}", stream.addr());
     if parameters.is_null() {
@@ -477,7 +476,7 @@ unsafe extern "C" fn wait(
     semaphores("wait", parameters, count, stream)
 }
 
-/// The functions that this driver has.
+/// Looks up a function of this driver.
 pub fn find(name: &CStr) -> *mut c_void {
     let address = match name.to_str().unwrap_or("") {
         "cuInit" => ok as *const (),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The runtime on a driver that the tests play. Each test runs in a thread of its own, so it has a
-//! last error, a current context and a record of driver calls of its own.
+//! Tests of the runtime with a simulated driver. Each test runs in its own thread, so it has its own last error,
+//! current context and record of driver calls.
 
 mod eleven;
 pub mod fake;
@@ -410,7 +410,7 @@ fn pitfall_63_a_function_that_is_no_kernel_never_reaches_the_driver() {
     );
     assert_eq!(launch(null(), ONE, ONE, 0), 98);
     assert_eq!(asked(), [""; 0]);
-    // A kernel handle that the program has from the driver is one.
+    // A kernel handle of the driver is accepted as a kernel.
     assert_eq!(launch(without_provenance(0x10), ONE, ONE, 0), 0);
     assert_eq!(asked(), ["launch 0x10 1 1 0 0x0"]);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that CUDA 13.1 and 13.2 brought, copies between arrays, semaphores of other interfaces, and the device of
-//! OpenGL.
+//! Functions that are new in CUDA 13.1 and 13.2, copies between arrays, external semaphores, and the device of OpenGL.
 
 use super::*;
 use fake::{FUNCTION, NODE, NODES_KERNEL, PARAMETERS};
@@ -127,10 +126,10 @@ unsafe extern "C" {
     ) -> cudaError_t;
 }
 
-/// A context of the test's own.
+/// A context that the test makes current.
 const CONTEXT: usize = 0xabc0;
 
-/// A handle of something.
+/// A handle of any type.
 fn handle<T>(address: usize) -> *mut T {
     without_provenance_mut(address)
 }
@@ -246,7 +245,7 @@ fn the_parameters_of_a_kernel_are_counted_by_any_driver() {
 
 #[test]
 fn a_copy_between_arrays_goes_on_in_the_next_row() {
-    // Rows of 6 and of 4 bytes, four of each.
+    // The arrays have four rows each, of 6 and of 4 bytes.
     let (six, four) = (handle(0xa6), handle(0xa4));
     let copy = |to, from, bytes| {
         let ((to, tx, ty), (from, fx, fy)) = (to, from);
@@ -262,7 +261,7 @@ fn a_copy_between_arrays_goes_on_in_the_next_row() {
             "2x1 0xa6[0,2] from 0xa4[0,3]",
         ]
     );
-    // Whole rows of the same length are one copy.
+    // Whole rows of equal length are copied at once.
     let other = handle(0xb6);
     assert_eq!(copy((other, 4, 0), (six, 4, 1), 14), 0);
     let rows = [
@@ -332,7 +331,7 @@ fn node<const N: usize>(kind: u64, of: [u64; N]) -> [u64; 32] {
     words
 }
 
-/// The runtime's description of a node that the driver describes so.
+/// The runtime's description of a node for this description by the driver.
 fn told(native: [u64; 32]) -> [u64; 32] {
     let mut to = [u64::MAX; 32];
     NODE.set(native);
@@ -344,7 +343,7 @@ fn told(native: [u64; 32]) -> [u64; 32] {
     }
 }
 
-/// The driver's parameters if a node is set so.
+/// The parameters that the driver gets when the runtime sets these.
 fn set(given: [u64; 32]) -> [u64; 32] {
     assert_eq!(cudaGraphNodeSetParams(handle(1), &given), 0);
     match given[0] {
@@ -354,7 +353,7 @@ fn set(given: [u64; 32]) -> [u64; 32] {
     }
 }
 
-/// The words with the upper halves of some cleared: they are padding.
+/// The words, with the upper halves of some cleared because they are padding.
 fn without_padding(mut words: [u64; 32], padded: &[usize]) -> [u64; 32] {
     for index in padded {
         words[*index] &= u64::from(u32::MAX);
@@ -362,7 +361,7 @@ fn without_padding(mut words: [u64; 32], padded: &[usize]) -> [u64; 32] {
     words
 }
 
-/// Two words of 32 bits as they lie in one of 64.
+/// Two words of 32 bits in one of 64.
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -380,7 +379,8 @@ fn a_launchs_parameters_come_back_and_can_be_set_again() {
         let [a, b, c, d, e, f] = shape;
         node(LAUNCH, [function, a, b, c, d, e, f, last[0], last[1]])
     };
-    // Natively a kernel and a context are last, here the context and the type of the function.
+    // In the driver's structure, a kernel and a context come last; in the runtime's, the context and the type of the
+    // function.
     let (of_stub, of_function) = (with(stub, [0xc0, 1]), with(0x999, [0xc0, 3]));
     assert_eq!(told(with(function, [0, 0xc0])), of_stub);
     assert_eq!(told(with(kernel, [0, 0xc0])), of_stub);
@@ -407,7 +407,7 @@ fn a_copys_parameters_come_back_and_can_be_set_again() {
         words[26..29].copy_from_slice(&[8, 2, 1]);
         words
     };
-    // An array or none, the position, the pointer with its pitch; the extent and the direction are last.
+    // An array or NULL, the position, the pointer with its pitch; the extent and the direction come last.
     let ours = |context| {
         let side = |at| [0, 0, 0, 0, at, 16, 8, 2];
         let mut words = node(COPY, [0, context]);

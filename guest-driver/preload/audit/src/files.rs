@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Questions about files, put to the kernel itself: the C library of the program is not this library's.
+//! Queries about files, as direct system calls: this library cannot use the program's C library.
 
 use std::ffi::{c_int, c_long};
 
@@ -17,7 +17,7 @@ pub unsafe fn exists(path: *const u8) -> bool {
     unsafe { call(SYS_ACCESS, path, F_OK as usize) == 0 }
 }
 
-/// The device and the inode of a file, which no other file has; `None` if there is none.
+/// The device and the inode of a file, which together are unique; `None` if there is no such file.
 ///
 /// # Safety
 /// The path is a terminated string.

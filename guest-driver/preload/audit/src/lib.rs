@@ -49,7 +49,7 @@ const PRELOAD: &[u8] = b"libgpgpu_preload.so";
 /// The preload's variable of type [`Hooks`].
 const HOOKS_SYMBOL: &[u8] = b"gpgpu_preload_hooks";
 
-/// The version of the interface in which every function used here is already.
+/// The first version of the interface that has every function used here.
 const INTERFACE: c_uint = 1;
 
 /// `LM_ID_BASE`: the namespace of the program.
@@ -73,10 +73,10 @@ pub struct LinkMap {
     pub previous: *const LinkMap,
 }
 
-/// A function that the preload offers: it takes an object's load address and its path.
+/// A function of the preload: it takes an object's load address and its path.
 pub type Hook = unsafe extern "C" fn(usize, *const c_char);
 
-/// The preload's interface, once it is ready: null until then. Each is a [`Hook`].
+/// The preload's interface: [`Hook`]s, which are null until the preload is ready.
 #[repr(C)]
 pub struct Hooks {
     /// Called when an object was mapped.
@@ -90,7 +90,7 @@ static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
 /// The longest path that the kernel takes, with the terminating zero.
 const PATH_MAX: usize = 4096;
 
-/// Our directory with a slash behind it, then the file name that is being looked for.
+/// Our directory with a trailing slash, followed by the file name of the search.
 struct PathBuffer(UnsafeCell<[u8; PATH_MAX]>);
 
 // SAFETY: only the dynamic linker's calls touch it, and it makes one at a time, under its lock.
@@ -98,7 +98,7 @@ unsafe impl Sync for PathBuffer {}
 
 static PATH: PathBuffer = PathBuffer(UnsafeCell::new([0; PATH_MAX]));
 
-/// The length of the directory in [`PATH`], in bytes; 0 as long as it is unknown.
+/// The length of the directory in [`PATH`], in bytes; 0 while it is unknown.
 static DIRECTORY_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// Accepts the interface's version.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Names of libraries, and the names under which packages carry copies of them.
 //!
-//! Tools that make Python packages self-contained put copies of libraries into them and rename each, so that no two
-//! packages get in each other's way: `libcudart.so.13` becomes `libcudart-0a1b2c3d.so.13.0.96` (auditwheel) or
-//! `libcudart.0a1b2c3d.so.13` (PyTorch's scripts). A file can also be opened by its full version, or by none.
+//! Tools that make Python packages self-contained put copies of libraries into them and rename each copy, so that
+//! packages do not conflict: `libcudart.so.13` becomes `libcudart-0a1b2c3d.so.13.0.96` (auditwheel) or
+//! `libcudart.0a1b2c3d.so.13` (PyTorch's scripts). A program can also open a file by its full version, or by no
+//! version.
 
 use std::ffi::c_char;
 
@@ -94,7 +95,7 @@ unsafe fn hash_before(name: *const c_char, suffix: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The name that remains of a file's name, after as many numbers of its version are left out.
+    /// The name that remains of a file's name without the last `left_out` numbers of its version.
     fn plain(name: &str, left_out: usize) -> Option<String> {
         let text = name.as_ptr().cast();
         // SAFETY: the string has that many bytes.

@@ -103,7 +103,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     Err(Failure(126, format!("{shown}: {error}")))
 }
 
-/// The environment variables to set. All that the program starts inherits them.
+/// The environment variables to set. All processes that the program starts inherit them.
 fn settings(directory: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
     let path = env::var_os("LD_LIBRARY_PATH");
     let mut settings = vec![
@@ -115,7 +115,7 @@ fn settings(directory: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
     ];
     for (variable, name) in [("LD_PRELOAD", PRELOAD), ("LD_AUDIT", AUDIT)] {
         let file = directory.join(name);
-        // musl's dynamic linker would give up the program over them.
+        // musl's dynamic linker would refuse to start the program with them.
         if file.exists() && *kind != Kind::Musl {
             let others = others(&env::var_os(variable).unwrap_or_default(), name);
             settings.push((variable, joined(&others, Some(file.as_os_str()))));
@@ -124,7 +124,7 @@ fn settings(directory: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
     settings
 }
 
-/// The list without libraries of that file name: those that a gpgpu-run further up has put there.
+/// The list without libraries of this file name, which an outer gpgpu-run has put there.
 fn others(list: &OsStr, name: &str) -> OsString {
     let is_ours =
         |entry: &&[u8]| Path::new(OsStr::from_bytes(entry)).file_name() == Some(name.as_ref());
@@ -143,7 +143,7 @@ fn others(list: &OsStr, name: &str) -> OsString {
     }
 }
 
-/// Explains; fails where a run would be refused.
+/// Prints the report of `--check`. Fails if a run would be refused.
 fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Result<(), Failure> {
     println!("program:   {}", program.display());
     println!("kind:      {}", kind.describe());
@@ -197,7 +197,7 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
     }
 }
 
-/// The host's copies of NVIDIA's libraries, in words: a line each.
+/// A description of the host's copies of NVIDIA's libraries, one per line.
 fn served(directory: &Path) -> Vec<String> {
     let unknown = |why: &str| vec![format!("not known: {why}")];
     let Ok(libcuda) = CString::new(directory.join("libcuda.so.1").as_os_str().as_bytes()) else {
@@ -241,7 +241,7 @@ fn line(of: &KnownLibrary) -> String {
     }
 }
 
-/// Whether the program is to run though there is no virtual GPU: it makes no CUDA calls itself.
+/// Whether the program runs without a virtual GPU, because it makes no CUDA calls itself.
 fn works_without_device(kind: &Kind) -> bool {
     matches!(kind, Kind::NotElf | Kind::Musl)
 }
@@ -257,7 +257,7 @@ fn no_device() -> Option<String> {
     })
 }
 
-/// The program's path, sought along PATH as a shell would.
+/// The program's path, searched along PATH like a shell does.
 fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
     let runs = |path: &Path| {
         path.metadata()
@@ -311,7 +311,7 @@ fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
-/// Two lists for the dynamic linker as one.
+/// Joins two lists for the dynamic linker.
 fn joined(first: &OsStr, second: Option<&OsStr>) -> OsString {
     let mut list = first.to_owned();
     if let Some(second) = second.filter(|second| !second.is_empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Programs and libraries that the tests make with the C compiler.
+//! Programs and libraries that the tests compile with the C compiler.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// A "static runtime": every function says WRONG, so a call that is not redirected shows.
+/// A "static runtime": every function prints WRONG, so a call that is not redirected is visible.
 pub const STATIC_RUNTIME: &str = r#"
 #include <stdio.h>
 #define W(name) __attribute__((noipa)) int name(int x) { printf("WRONG " #name "\n"); return x + 1000; }
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Our libcudart's stand-in: every function says RIGHT and the library's version.
+/// A replacement for our libcudart: every function prints RIGHT and the library's version.
 const SHARED_RUNTIME: &str = r#"
 #include <stdio.h>
 #define R(name) int name(int x) { printf("RIGHT " VERSION " " #name "\n"); return x + 1; }
@@ -150,7 +150,7 @@ impl Bench {
         command
     }
 
-    /// `gpgpu-run` with the test's libraries and, unless `device` is false, a connection to name.
+    /// Runs `gpgpu-run` with the test's libraries and, unless `device` is false, with a connection.
     pub fn gpgpu_run(&self, device: bool, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpgpu-run"));
         command
@@ -166,7 +166,7 @@ impl Bench {
     }
 }
 
-/// A library that Cargo has built beside the programs: the newest, as its name may hold a hash.
+/// A library that Cargo has built beside the programs: the newest one, because its name may contain a hash.
 fn built(name: &str) -> PathBuf {
     let programs = Path::new(env!("CARGO_BIN_EXE_gpgpu-run")).parent().unwrap();
     let (stem, extension) = name.split_once('.').unwrap();
