@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The stream codec: how arguments and results become bytes.
+//! The stream codec: the encoding of arguments and results.
 //!
-//! A scalar takes eight bytes, little-endian and zero- or sign-extended. A byte string is its
-//! length, then its bytes, padded with zeros to a multiple of eight. So everything stays aligned,
-//! and a reader needs no other knowledge than the order of the fields.
+//! A scalar takes eight bytes, little-endian and zero- or sign-extended. A byte string is its length, then its bytes,
+//! padded with zeros to a multiple of eight. So everything is aligned, and a reader needs to know only the order of the
+//! fields.
 
 use thiserror::Error;
 
@@ -70,7 +70,7 @@ impl Writer {
         value.put(self);
     }
 
-    /// The bytes that are encoded so far.
+    /// The bytes encoded so far.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -83,7 +83,7 @@ impl Writer {
     }
 }
 
-/// Takes values off a byte slice that cannot change meanwhile (a private copy).
+/// Reads values from a byte slice, which must be a private copy that cannot change.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         ))
     }
 
-    /// Takes a byte string; it borrows from the slice that is read.
+    /// Reads a byte string, which borrows from the slice.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(self.word()?).map_err(|_| Malformed::Range)?;
         let value = self.take(length)?;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         T::get(self)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() {
             Ok(())
@@ -139,7 +139,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The encoding of a value. Tables of different age are compared by it, and the specification's annex is made from it.
+/// The encoding of a value. Tables of different versions are compared by it, and the specification's annex is generated
+/// from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// No bytes.
@@ -154,24 +155,24 @@ pub enum Shape {
     Text,
     /// A `bool`, then the value if that is true.
     Optional(&'static Shape),
-    /// A count, then so many values; at most as many as the second number, if there is one.
+    /// A count, then that many values; at most the second number, if there is one.
     List(&'static Shape, Option<usize>),
-    /// A structure: its fields in their order.
+    /// A structure: its fields in order.
     Structure(&'static Structure),
 }
 
-/// A structure that travels.
+/// A structure of the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Structure {
     /// Its name.
     pub name: &'static str,
     /// The description, line by line.
     pub doc: &'static [&'static str],
-    /// Its fields, in the order in which they travel.
+    /// Its fields, in encoding order.
     pub fields: &'static [Field],
 }
 
-/// A field of a structure that travels.
+/// A field of a structure of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     /// Its name.
@@ -182,10 +183,10 @@ pub struct Field {
     pub shape: &'static Shape,
 }
 
-/// The beginning of a hash (FNV-1a, 64 bits).
+/// The initial value of a hash (FNV-1a, 64 bits).
 pub const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Goes on with a hash: over the bytes, and over a byte that no text has.
+/// Continues a hash over the bytes, and over a byte that no text contains.
 pub const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut at = 0;
     while at < bytes.len() {
@@ -196,7 +197,7 @@ pub const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
 }
 
 impl Shape {
-    /// Continues a hash over types, and over names and order of fields. A structure's own name does not count, nor does
+    /// Continues a hash over types, and over names and order of fields. A structure's own name is not included, nor is
     /// the documentation of it and its fields.
     pub const fn hash(&self, hash: u64) -> u64 {
         match self {
@@ -226,11 +227,11 @@ const fn number(hash: u64, value: usize) -> u64 {
     fnv(hash, &(value as u64).to_le_bytes())
 }
 
-/// A value that travels in a stream or an answer.
+/// A value in a stream or an answer.
 pub trait Wire: Sized {
     /// The encoding.
     const SHAPE: &'static Shape;
-    /// Whether the value's size has a limit that its type tells: such answers fit a reply slot of the ring.
+    /// Whether the type limits the value's size: such answers fit into a reply slot of the ring.
     const BOUNDED: bool = true;
 
     /// Appends the value.
@@ -381,10 +382,10 @@ impl<T: Wire> Wire for Vec<T> {
     }
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count: usize = reader.get()?;
-        // Reserving the claimed length would let a peer choose the size of an allocation.
+        // Reserving the claimed length would let a peer determine the size of an allocation.
         let mut values = Vec::with_capacity(count.min(reader.rest.len() / 8));
         for _ in 0..count {
-            // A type of no bytes would let a short message ask for a long loop.
+            // With a type of no bytes, a short message could cause a long loop.
             if reader.rest.is_empty() {
                 return Err(Malformed::Truncated);
             }
@@ -394,12 +395,12 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
-/// At most `N` values, so that their size has a limit.
+/// At most `N` values, so that their size is limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Few<T, const N: usize>(Vec<T>);
 
 impl<T, const N: usize> Few<T, N> {
-    /// The first `N` of `values`; the rest is not taken.
+    /// The first `N` of `values`; the rest is dropped.
     pub fn first_of(values: impl IntoIterator<Item = T>) -> Self {
         Self(values.into_iter().take(N).collect())
     }
@@ -409,7 +410,7 @@ impl<T, const N: usize> Few<T, N> {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -442,7 +443,7 @@ impl<T: Wire, const N: usize> Wire for Few<T, N> {
     }
 }
 
-/// Makes a structure travel as its fields in their order.
+/// Encodes a structure as its fields in order.
 #[macro_export]
 macro_rules! wire_struct {
     ($(

@@ -986,7 +986,7 @@ opaque_handles! {
     CUmodule, CUmod_st;
     /// A kernel of a module; some callers pass a [`CUkernel`] in its place.
     CUfunction, CUfunc_st;
-    /// A library: a module that is in every context.
+    /// A library: a module that exists in every context.
     CUlibrary, CUlib_st;
     /// A kernel of a library.
     CUkernel, CUkern_st;
@@ -1008,10 +1008,10 @@ opaque_handles! {
 
 /// A device's ordinal.
 pub type CUdevice = c_int;
-/// An address in device memory (or of host memory that the device can reach).
+/// A device address (of device memory, or of host memory that the device can access).
 pub type CUdeviceptr = u64;
 
-/// Physical memory of `cuMemCreate`: a number of its own, not an address.
+/// Physical memory of `cuMemCreate`: a number, not an address.
 pub type CUmemGenericAllocationHandle = u64;
 
 /// The NULL stream with legacy semantics, by name.
@@ -1038,7 +1038,7 @@ pub const CU_MEMHOSTREGISTER_READ_ONLY: c_uint = 8;
 pub const CU_LAUNCH_PARAM_END: usize = 0;
 /// `extra[]` of a launch: the next pointer is the packed parameter buffer.
 pub const CU_LAUNCH_PARAM_BUFFER_POINTER: usize = 1;
-/// `extra[]` of a launch: the next pointer points at the buffer's size, a `size_t`.
+/// `extra[]` of a launch: the next pointer points to the buffer's size, a `size_t`.
 pub const CU_LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
 
 /// `CUuuid`.
@@ -1066,7 +1066,7 @@ pub struct CUmemAccessDesc {
 
 const _: () = assert!(size_of::<CUmemAccessDesc>() == 12);
 
-/// `CUmemcpyAttributes`: of some copies of a batch.
+/// `CUmemcpyAttributes`: the attributes of some copies of a batch.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CUmemcpyAttributes {
@@ -1148,7 +1148,7 @@ pub struct CUdevSmResource {
     pub smCoscheduledAlignment: c_uint,
 }
 
-/// `CUdevResource`: the content of `internal` is the library's own.
+/// `CUdevResource`: the content of `internal` belongs to the library.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CUdevResource {
@@ -1276,8 +1276,8 @@ pub const CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: CUresourcetype = 1;
 pub const CU_RESOURCE_TYPE_LINEAR: CUresourcetype = 2;
 pub const CU_RESOURCE_TYPE_PITCH2D: CUresourcetype = 3;
 
-/// `CUDA_RESOURCE_DESC` (`_v1`). `res` is a union: of an array or a mipmapped array its first word is the handle; of linear memory
-/// and rows its words are the fields of [`CUDA_RESOURCE_MEMORY`].
+/// `CUDA_RESOURCE_DESC` (`_v1`). `res` is a union: for an array or a mipmapped array its first word is the handle; for
+/// linear memory and rows its words are the fields of [`CUDA_RESOURCE_MEMORY`].
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CUDA_RESOURCE_DESC {
@@ -1384,14 +1384,14 @@ const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, a flag of `cuIpcOpenMemHandle`.
 pub const CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// `CUipcMemHandle`, which goes by value.
+/// `CUipcMemHandle`, which is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUipcMemHandle {
     pub reserved: [c_char; 64],
 }
 
-/// `CUipcEventHandle`, which goes by value.
+/// `CUipcEventHandle`, which is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUipcEventHandle {
@@ -1477,7 +1477,7 @@ pub fn result_name(code: CUresult) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Whether an error leaves a process unable to use the GPU: every call after it fails with the same.
+/// Whether an error leaves a process unable to use the GPU: every later call fails with the same error.
 pub const fn is_sticky(code: CUresult) -> bool {
     matches!(
         code,

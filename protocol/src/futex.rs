@@ -3,10 +3,11 @@
 
 use std::sync::atomic::AtomicU32;
 
-/// Sleeps until [`wake`], unless the word is not `value`; may also return for no reason.
+/// Sleeps until [`wake`], if the word is `value`; may return early.
 pub fn wait(word: &AtomicU32, value: u32) {
     let no_limit = std::ptr::null::<libc::timespec>();
-    // SAFETY: the word lives across the call, which only reads it; without FUTEX_PRIVATE_FLAG other processes are meant too.
+    // SAFETY: the word lives across the call, which only reads it; without FUTEX_PRIVATE_FLAG other processes are meant
+    // too.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The content of the virtqueues and of the configuration space, byte for byte (`spec/virtio-gpgpu.md`).
+//! The byte layout of the virtqueues and of the configuration space (`spec/virtio-gpgpu.md`).
 //!
-//! Every field is little-endian; every structure is free of padding.
+//! Every field is little-endian; no structure has padding.
 
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout,
     little_endian::{U16, U32, U64},
 };
 
-/// The virtio device ID that the guest driver binds everywhere but in QEMU: the highest that PCI
-/// can express.
+/// The virtio device ID that the guest driver binds everywhere except under QEMU: the largest that PCI allows.
 pub const VIRTIO_ID: u32 = 63;
-/// The virtio device ID under QEMU, which aborts on an ID that it has no name for; 6 has a name
-/// there and nothing uses it.
+/// The virtio device ID under QEMU, which aborts on an ID without a name; 6 has a name there and is unused.
 pub const VIRTIO_ID_QEMU: u32 = 6;
 /// The number of virtqueues.
 pub const NUM_QUEUES: usize = 3;
@@ -20,7 +18,7 @@ pub const NUM_QUEUES: usize = 3;
 pub const CONTROL_QUEUE: usize = 0;
 /// Virtqueue 1: CUDA command streams.
 pub const COMMAND_QUEUE: usize = 1;
-/// Virtqueue 2: from device to driver.
+/// Virtqueue 2: events from device to driver.
 pub const EVENT_QUEUE: usize = 2;
 /// The largest queue size that the device accepts, in descriptors.
 pub const MAX_QUEUE_SIZE: usize = 1024;
@@ -32,15 +30,15 @@ pub const VERSION: u32 = 2;
 /// The size of the configuration space, in bytes; it reads as zero past [`Config`].
 pub const CONFIG_SPACE_BYTES: usize = 64;
 
-/// The most bytes of command stream that one chain holds.
+/// The maximum size of the command stream of one chain, in bytes.
 pub const MAX_STREAM_BYTES: usize = 64 << 10;
-/// The most bytes of answer that one chain asks for.
+/// The maximum size of the answer of one chain, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// The most bytes of data that one chain carries in each direction.
+/// The maximum size of the data of one chain in each direction, in bytes.
 pub const MAX_DATA_BYTES: usize = 4 << 20;
-/// The most page runs of one registration; below the number of mappings that Linux allows a process.
+/// The maximum number of page runs of one registration; below the number of mappings that Linux allows a process.
 pub const MAX_RUNS: usize = 32 << 10;
-/// The most clients that one device serves at a time.
+/// The maximum number of clients of a device at a time.
 pub const MAX_CLIENTS: usize = 256;
 /// The granularity of registered memory, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -53,7 +51,7 @@ pub struct Config {
     pub magic: U32,
     /// [`VERSION`].
     pub version: U32,
-    /// The tables of operations that the device understands ([`crate::api::issued::FAMILY`]).
+    /// The family of operation tables that the device supports ([`crate::api::issued::FAMILY`]).
     pub api_family: U64,
     /// See [`MAX_CLIENTS`].
     pub max_clients: U32,
@@ -65,14 +63,14 @@ pub struct Config {
     pub max_runs: U32,
     /// See [`MAX_DATA_BYTES`].
     pub max_data_bytes: U64,
-    /// Tells the device from others that served the VM before, or will; 0 from a device that does not say.
+    /// Distinguishes the device from others that serve the VM at other times; 0 from a device without this field.
     pub instance: U64,
     /// Zero.
     pub reserved: [U64; 2],
 }
 
 impl Config {
-    /// The configuration of a device whose VM may have so many clients at a time.
+    /// The configuration of a device whose VM may have this many clients at a time.
     pub fn with_clients(max_clients: u32) -> Self {
         Self {
             max_clients: max_clients.min(MAX_CLIENTS as u32).into(),
@@ -80,7 +78,7 @@ impl Config {
         }
     }
 
-    /// The configuration that a device of this crate's version shows whose VM has no limit of its own.
+    /// The configuration of a device of this crate's version whose VM has no limit of its own.
     pub fn current() -> Self {
         Self {
             magic: MAGIC.into(),
@@ -96,7 +94,7 @@ impl Config {
         }
     }
 
-    /// The same, of the device that this number tells from others.
+    /// The same, for the device with this instance number.
     pub fn of_instance(self, instance: u64) -> Self {
         Self {
             instance: instance.into(),
@@ -107,25 +105,25 @@ impl Config {
 
 /// The device's answer to a request; 0 is success.
 pub mod status {
-    /// The request was carried out; for a command, the answer holds CUDA's own result.
+    /// The request was executed; for a command, the answer has CUDA's own result.
     pub const OK: u32 = 0;
-    /// The chain or the stream does not have the form that the specification gives it.
+    /// The chain or the stream does not have the specified form.
     pub const MALFORMED: u32 = 1;
     /// No client has this number.
     pub const NO_CLIENT: u32 = 2;
-    /// The client's worker is gone; the client can only be closed.
+    /// The client's worker has ended; the client can only be closed.
     pub const CLIENT_DEAD: u32 = 3;
     /// More clients, bytes or runs than the configuration space allows.
     pub const LIMIT: u32 = 4;
     /// The host is out of memory, or could not start a worker.
     pub const NO_RESOURCES: u32 = 5;
-    /// The driver speaks another version than the device, or an API table of another family.
+    /// The driver has another version than the device, or an API table of another family.
     pub const VERSION_MISMATCH: u32 = 6;
     /// An address or a length lies outside the guest's memory or the registration.
     pub const BAD_ADDRESS: u32 = 7;
     /// The request's type is unknown.
     pub const UNKNOWN_REQUEST: u32 = 8;
-    /// The host has no usable GPU; the device's log says why.
+    /// The host has no usable GPU; the device's log has the reason.
     pub const NO_GPU: u32 = 9;
 }
 
@@ -141,7 +139,7 @@ pub mod control {
     pub const UNREGISTER: u32 = 4;
 }
 
-/// The head of every request on the control queue.
+/// The header of every request on the control queue.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ControlHeader {
@@ -157,17 +155,17 @@ pub struct ControlHeader {
 pub struct Open {
     /// `kind` is [`control::OPEN`].
     pub header: ControlHeader,
-    /// [`VERSION`] as the guest's library knows it.
+    /// The [`VERSION`] of the guest's library.
     pub version: U32,
     /// The process's id in the guest, for the host's log and for other clients of the same device.
     pub pid: U32,
-    /// [`Config::api_family`] as the guest's library knows it.
+    /// The [`Config::api_family`] of the guest's library.
     pub api_family: U64,
-    /// The process's name, padded with zeros, for the host's log alone.
+    /// The process's name, padded with zeros, only for the host's log.
     pub name: [u8; 16],
 }
 
-/// Names memory of a client that its worker may reach until it is unregistered; `runs` [`Run`]s follow.
+/// Registers memory of a client that its worker may access until it is unregistered; `runs` [`Run`]s follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Register {
@@ -175,7 +173,7 @@ pub struct Register {
     pub header: ControlHeader,
     /// The address in the guest process, a multiple of [`PAGE_BYTES`].
     pub address: U64,
-    /// Bytes, a multiple of [`PAGE_BYTES`]: the sum of the runs.
+    /// Size in bytes, a multiple of [`PAGE_BYTES`]: the sum of the runs.
     pub length: U64,
     /// The number of runs that follow: 1 to [`Config::max_runs`].
     pub runs: U32,
@@ -189,11 +187,11 @@ pub struct Register {
 pub struct Run {
     /// The guest-physical address, a multiple of [`PAGE_BYTES`].
     pub address: U64,
-    /// Bytes, a multiple of [`PAGE_BYTES`].
+    /// Size in bytes, a multiple of [`PAGE_BYTES`].
     pub length: U64,
 }
 
-/// Ends the registration of a [`Register`].
+/// Removes the registration of a [`Register`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Unregister {
@@ -205,7 +203,7 @@ pub struct Unregister {
     pub reserved: U32,
 }
 
-/// The answer to a control request that has nothing to say.
+/// The answer to a control request without a result.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ControlAnswer {
@@ -235,33 +233,33 @@ pub struct RegisterAnswer {
     pub region: U32,
 }
 
-/// The head of a chain on the command queue.
+/// The header of a chain on the command queue.
 ///
-/// The readable part is this header, `stream_bytes` of stream and `in_bytes` of data; the writable
-/// part a [`CommandAnswer`], `answer_bytes` of answer and `out_bytes` of data. How the bytes are cut
-/// into descriptors means nothing.
+/// The readable part is this header, `stream_bytes` of stream and `in_bytes` of data; the writable part a
+/// [`CommandAnswer`], `answer_bytes` of answer and `out_bytes` of data. The division of the bytes into descriptors has
+/// no meaning.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CommandHeader {
     /// The client.
     pub client: U32,
-    /// The guest thread, any number that tells the client's threads apart.
+    /// The guest thread: any number that distinguishes the client's threads.
     pub thread: U32,
-    /// Bytes of stream: 1 to [`Config::max_stream_bytes`].
+    /// The size of the stream: 1 to [`Config::max_stream_bytes`].
     pub stream_bytes: U32,
-    /// Bytes of answer: at most [`Config::max_answer_bytes`].
+    /// The size of the answer: at most [`Config::max_answer_bytes`].
     pub answer_bytes: U32,
-    /// Bytes of data from the guest: at most [`Config::max_data_bytes`].
+    /// The size of the data from the guest: at most [`Config::max_data_bytes`].
     pub in_bytes: U64,
-    /// Bytes of data to the guest: at most [`Config::max_data_bytes`].
+    /// The size of the data for the guest: at most [`Config::max_data_bytes`].
     pub out_bytes: U64,
     /// The offset of the chain's data in the whole transfer, which the operation adds to its address. A transfer that
-    /// is longer than one chain's data travels as several chains of one stream that differ in this and in the length of
+    /// is longer than one chain's data is sent as several chains of one stream that differ in this and in the length of
     /// the data.
     pub data_offset: U64,
 }
 
-/// The head of a chain's writable part.
+/// The header of a chain's writable part.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CommandAnswer {
@@ -271,11 +269,11 @@ pub struct CommandAnswer {
     pub answer_bytes: U32,
 }
 
-/// The head of every command of a stream; its arguments follow.
+/// The header of every command of a stream; its arguments follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct StreamCommand {
-    /// Bytes of this command with its header: a multiple of 8.
+    /// The size of this command with its header: a multiple of 8.
     pub bytes: U32,
     /// The operation's number in the API table.
     pub op: U16,
@@ -285,7 +283,7 @@ pub struct StreamCommand {
     pub context: U64,
 }
 
-/// The head of a command's answer; its results follow.
+/// The header of a command's answer; its results follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct StreamAnswer {
@@ -297,13 +295,13 @@ pub struct StreamAnswer {
 
 /// Bits of [`StreamAnswer::flags`].
 pub mod answer {
-    /// The device has text that kernels or the driver have printed: `gpgpuOutput` gives it.
+    /// The device has text that kernels or the driver have printed: `gpgpuOutput` returns it.
     pub const OUTPUT: u32 = 1;
 }
 
 /// [`Event::kind`]s.
 pub mod event {
-    /// A client's worker is gone.
+    /// A client's worker has ended.
     pub const CLIENT_DIED: u32 = 1;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! virtio-gpgpu: the API table, the command stream and every layout that guest and host share.
+//! virtio-gpgpu: the API table, the command stream and all layouts that guest and host share.
 
 pub mod api;
 pub mod codec;

@@ -8,7 +8,7 @@ pub const INVALID_ARGUMENT: u32 = 2;
 /// `NVML_ERROR_NOT_SUPPORTED`.
 pub const NOT_SUPPORTED: u32 = 3;
 
-/// `nvmlClockType_t`, and how many there are.
+/// `nvmlClockType_t`, and the number of its values.
 #[allow(missing_docs)]
 pub mod clock {
     pub const GRAPHICS: u32 = 0;
@@ -18,7 +18,7 @@ pub mod clock {
     pub const COUNT: u32 = 4;
 }
 
-/// `nvmlClockId_t`, and how many there are.
+/// `nvmlClockId_t`, and the number of its values.
 #[allow(missing_docs)]
 pub mod clock_id {
     pub const CURRENT: u32 = 0;
@@ -26,7 +26,7 @@ pub mod clock_id {
     pub const COUNT: u32 = 4;
 }
 
-/// `nvmlTemperatureThresholds_t`, and how many there are.
+/// `nvmlTemperatureThresholds_t`, and the number of its values.
 #[allow(missing_docs)]
 pub mod threshold {
     pub const SHUTDOWN: u32 = 0;
@@ -67,13 +67,13 @@ pub const TYPE_UNSIGNED_LONG_LONG: u32 = 3;
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct FieldValue {
-    /// The field that is asked for.
+    /// The field that is requested.
     pub fieldId: u32,
-    /// Of which part.
+    /// The part of the GPU for which it is requested.
     pub scopeId: u32,
     /// Microseconds since 1970.
     pub timestamp: i64,
-    /// The time that it took, in microseconds.
+    /// The time that the query took, in microseconds.
     pub latencyUsec: i64,
     /// The type of the value.
     pub valueType: u32,

@@ -12,7 +12,7 @@ use crate::{
     cuda::*,
 };
 
-/// The ways in which an argument travels: its form in CUDA's C signature, in a request and in a reply.
+/// How an argument is encoded: its form in CUDA's C signature, in a request and in a reply.
 pub trait Arg {
     /// The argument's type in the C signature.
     type C: Copy;
@@ -21,7 +21,7 @@ pub trait Arg {
     /// Its part of the reply.
     type Reply: Wire;
 
-    /// The id of the stream that the argument names; `None` if it names none.
+    /// The id of the stream in the argument; `None` if it is not a stream.
     #[inline]
     fn stream(_: &Self::Request) -> Option<u64> {
         None
@@ -71,7 +71,7 @@ custom_only!(
     MultiprocessorSplit
 );
 
-/// Flags, of which those in `GOOD` are good in any combination: with others, the host is asked.
+/// Flags. Those in `GOOD` are valid in any combination; with others, the host is asked.
 pub struct Flags<const GOOD: u32> {}
 
 impl<const GOOD: u32> Arg for Flags<GOOD> {
@@ -80,8 +80,8 @@ impl<const GOOD: u32> Arg for Flags<GOOD> {
     type Reply = ();
 }
 
-/// A result that the caller wants at a pointer, which may be NULL: the request says whether it is not, and the host's
-/// driver defines the meaning of NULL.
+/// A result that the caller receives through a pointer, which may be NULL. The request says whether it is NULL, and the
+/// host's driver defines the meaning of NULL.
 pub struct Out<T>(PhantomData<T>);
 
 impl<T: Wire> Arg for Out<T> {
@@ -90,7 +90,7 @@ impl<T: Wire> Arg for Out<T> {
     type Reply = T;
 }
 
-/// A value that the caller gives by a pointer, which may be NULL.
+/// A value that the caller passes through a pointer, which may be NULL.
 pub struct In<T>(PhantomData<T>);
 
 impl<T: Wire> Arg for In<T> {
@@ -103,9 +103,9 @@ impl<T: Wire> Arg for In<T> {
 pub trait Object {
     /// The handle's C type.
     type Handle: Copy;
-    /// The kind's number: the low byte of its ids, so that an id of another kind is never taken for one.
+    /// The kind's number: the low byte of its ids, so that an id of another kind is always detected.
     const KIND: u8;
-    /// Handles that are no ids and mean the same to every process.
+    /// Handles that are not ids and have the same meaning in every process.
     const SPECIAL: &'static [u64] = &[0];
     /// The handle for an id in the guest process, or for a host pointer in the worker.
     fn handle(id: u64) -> Self::Handle;
@@ -113,10 +113,10 @@ pub trait Object {
     fn id(handle: Self::Handle) -> u64;
 }
 
-/// A kind of object, for those that list them all.
+/// A kind of object, for code that lists all kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// Its name, as the table writes it.
+    /// Its name in the table.
     pub name: &'static str,
     /// The description, line by line.
     pub doc: &'static [&'static str],
@@ -169,38 +169,38 @@ macro_rules! objects {
 }
 
 objects! {
-    /// A context, by handle; 0 means the current one where CUDA lets NULL mean that. A green context is one too.
+    /// A context, by handle; 0 means the current one where CUDA gives NULL that meaning. Green contexts are included.
     Context = 0x10: CUcontext;
     /// A module, by handle.
     Module = 0x20: CUmodule;
-    /// A function, by handle; the id of a kernel is one too.
+    /// A function, by handle; the id of a kernel is accepted too.
     Function = 0x30: CUfunction;
     /// A library, by handle.
     Library = 0x40: CUlibrary;
     /// A kernel, by handle.
     Kernel = 0x50: CUkernel;
-    /// A stream, by handle; 0 and 1 are the legacy stream. The per-thread stream never travels: the
-    /// guest library has a stream of its own for each thread.
+    /// A stream, by handle; 0 and 1 are the legacy stream. The per-thread stream is never sent: the guest library makes
+    /// a stream for each thread.
     Stream = 0x60: CUstream, special &[0, CU_STREAM_LEGACY as u64];
     /// An event, by handle.
     Event = 0x70: CUevent;
-    /// A memory pool, by handle; a device's own has an id that the device's number gives.
+    /// A memory pool, by handle; the id of a device's default pool is derived from the device's number.
     MemPool = 0x80: CUmemoryPool, special &[];
     /// Physical device memory, by handle.
     Physical = 0x88: CUmemGenericAllocationHandle, special &[];
-    /// The driver's nodes of a graph for its launches that kernels update.
+    /// The driver's nodes for a graph's launches that kernels update.
     GraphNodes = 0x8b: u64, special &[];
     /// An executable graph, by handle.
     GraphExec = 0x8c: CUgraphExec, special &[];
     /// A part of graphs: the recorded GPU work of a call of a library.
     GraphPart = 0x8d: u64, special &[];
-    /// An array, by handle; a level of a mipmapped array and a plane of an array are arrays too.
+    /// An array, by handle; levels of mipmapped arrays and planes of arrays are arrays too.
     Array = 0x8e: CUarray, special &[];
     /// A mipmapped array, by handle.
     MipmappedArray = 0x8f: CUmipmappedArray, special &[];
 }
 
-/// An object that the call creates, under an id that the guest chose and never chooses again.
+/// An object that the call creates, with an id that the guest chose and never reuses.
 pub struct New<K>(PhantomData<K>);
 
 impl<K: Object> Arg for New<K> {
@@ -209,7 +209,7 @@ impl<K: Object> Arg for New<K> {
     type Reply = ();
 }
 
-/// An object that the call ends.
+/// An object that the call destroys.
 pub struct Gone<K>(PhantomData<K>);
 
 impl<K: Object> Arg for Gone<K> {
@@ -223,20 +223,20 @@ pub fn object_id<K: Object>(serial: u64) -> u64 {
     object_id_of(K::KIND, serial)
 }
 
-/// The id of the `serial`-th object of the kind with a number.
+/// The id of the `serial`-th object of the kind with this number.
 pub fn object_id_of(kind: u8, serial: u64) -> u64 {
     serial << 8 | u64::from(kind)
 }
 
-/// The serial number of the first device's own pool; no object that is made has one so high.
+/// The serial number of the first device's default pool. Other objects have smaller ones.
 const DEFAULT_POOLS: u64 = 1 << 48;
 
-/// The id of the pool that a device has of its own, by the guest's number for the device.
+/// The id of a device's default pool, by the guest's number for the device.
 pub fn default_pool(device: CUdevice) -> u64 {
     object_id::<MemPool>(DEFAULT_POOLS + u64::from(device as u32))
 }
 
-/// The device whose own pool has this id; `None` for any other id.
+/// The device whose default pool has this id; `None` for any other id.
 pub fn device_of_default_pool(id: u64) -> Option<CUdevice> {
     let number = (id >> 8).checked_sub(DEFAULT_POOLS)?;
     let device = CUdevice::try_from(number).ok()?;

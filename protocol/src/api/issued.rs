@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Every operation that was ever issued, so that guests and hosts of different age understand each other.
+//! Every operation that was ever issued, so that guests and hosts of different versions are compatible.
 //!
-//! A guest's library asks the host for the numbers and layouts of its operations (`gpgpuOperations`) and uses those that are
-//! its own too. A host from before that question has the operations of the first table, which it shows by refusing the
-//! question. So a number, once issued, means one thing for ever: a test holds the table against this list.
+//! A guest's library asks the host for the numbers and layouts of its operations (`gpgpuOperations`) and uses those
+//! that it has too. A host without that operation refuses it, which shows that it has the operations of the first
+//! table. So the meaning of a number, once issued, never changes: a test compares the table with this list.
 
 use super::{KnownOperation, operation};
 
-/// The tables that understand each other: a constant, which the configuration space and OPEN carry. Tables of one family share
-/// the numbers below. It is the digest of the first table.
+/// The family of compatible tables: a constant in the configuration space and in OPEN. Tables of one family share the
+/// numbers below. It is the digest of the first table.
 pub const FAMILY: u64 = 0xfaf4_3cdc_cd7b_724b;
 
-/// The most operations in one answer to `gpgpuOperations`.
+/// The maximum number of operations in one answer to `gpgpuOperations`.
 pub const KNOWN_AT_ONCE: usize = 2048;
 
 /// An operation that was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issued {
-    /// The table that had it first, counted from 1.
+    /// The first table with it, counted from 1.
     pub table: u32,
     /// Its number.
     pub op: u16,
@@ -27,8 +27,8 @@ pub struct Issued {
     pub name: &'static str,
 }
 
-/// The operations of this build from number `first` on, as an answer to `gpgpuOperations`: at most [`KNOWN_AT_ONCE`], in
-/// the order of their numbers.
+/// The operations of this build with numbers from `first` on, as an answer to `gpgpuOperations`: at most
+/// [`KNOWN_AT_ONCE`], in the order of their numbers.
 pub fn known_from(first: u32) -> Vec<KnownOperation> {
     let at = BY_NUMBER.partition_point(|issued| u32::from(issued.op) < first);
     let there = BY_NUMBER[at..].iter();
@@ -59,8 +59,8 @@ impl Numbers {
     }
 }
 
-/// All that were issued, by number. A comparison of guest and host reads it in place of the descriptions of operations,
-/// from which a layout would have to be computed, in every process.
+/// All issued operations, by number. A comparison of guest and host reads this table instead of the descriptions of
+/// operations, from which every process would have to compute the layouts.
 static BY_NUMBER: [Numbers; ISSUED.len()] = by_number();
 
 const fn by_number() -> [Numbers; ISSUED.len()] {
@@ -75,7 +75,7 @@ const fn by_number() -> [Numbers; ISSUED.len()] {
         let Issued {
             table, op, layout, ..
         } = ISSUED[at];
-        // Most operations were issued in their order.
+        // Most operations were issued in the order of their numbers.
         let mut to = at;
         while to > 0 && sorted[to - 1].op > op {
             sorted[to] = sorted[to - 1];
@@ -101,7 +101,7 @@ impl Default for Shared {
 impl Shared {
     /// Adds those of the host's operations that were issued with the same layout when this build was made.
     pub fn add(&mut self, known: impl IntoIterator<Item = KnownOperation>) {
-        // The host says them in the order of their numbers, too.
+        // The host sends them in the order of their numbers.
         let mut next = 0;
         for KnownOperation { op, layout } in known {
             let is_next = BY_NUMBER.get(next).is_some_and(|own| own.op == op);
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Whether an operation is among them.
+    /// Whether both have an operation.
     pub fn has(&self, op: u16) -> bool {
         self.0[usize::from(op >> 6)] >> (op & 63) & 1 != 0
     }
@@ -126,8 +126,8 @@ impl Shared {
 
 macro_rules! issued {
     ($($table:literal $op:literal $layout:literal $name:ident;)*) => {
-        /// All of them, in the order in which they were issued. `UPDATE_ISSUED=N cargo test -p gpgpu-protocol issued`
-        /// adds the new ones in table N; lines are never changed or removed.
+        /// All operations, in the order in which they were issued. `UPDATE_ISSUED=N cargo test -p gpgpu-protocol
+        /// issued` adds the new ones in table N; lines are never changed or removed.
         pub const ISSUED: &[Issued] = &[$(Issued {
             table: $table,
             op: $op,

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The API table: every operation that travels, in one place.
+//! The API table: every operation of the protocol, in one place.
 //!
-//! [`with_api!`](crate::with_api) hands the table to a macro of the caller's choice. From it come the requests and replies
-//! below, the guest library's exported symbols, the worker's dispatch, the list by which guest and host find out which
-//! operations both have, the compatibility page and the specification's annex.
+//! [`with_api!`](crate::with_api) passes the table to a macro of the caller's choice. From it come the requests and
+//! replies below, the guest library's exported symbols, the worker's dispatch, the list by which guest and host
+//! determine their common operations, the compatibility page and the specification's annex.
 //!
-//! An entry reads: its documentation, which the specification's annex repeats, number, completion, style, name, the
-//! name of its per-thread-default-stream variant if it has one, its arguments with how each travels ([`Arg`]), and its
-//! properties.
+//! An entry consists of: its documentation, which the specification's annex repeats, number, completion, style, name,
+//! the name of its per-thread-default-stream variant if it has one, its arguments with their encodings ([`Arg`]), and
+//! its properties.
 //!
-//! * Completion: `post` has no answer unless one is asked for, and an error of it surfaces at the client's next `wait`;
-//!   `call` is answered as soon as it was issued; `fence` is issued in its turn, and done when the GPU has done all
-//!   that its stream, or its context, was given before; `wait` may block in
-//!   the driver, so the worker runs it beside the stream and other guest threads go on.
-//! * Style: `plain` means that both sides are made from the entry alone; `guest` that the guest's
-//!   symbol is written by hand (in the file of its object) and the worker's side is made from the
-//!   entry; `worker` that the guest's symbol is made from the entry and the worker's side is written by hand;
-//!   `custom` that both are written by hand.
-//! * Properties ([`Property`]), at the end of the entry: `work` or `order` says that the operation gives the GPU something
-//!   to do ([`Gives`]).
+//! * Completion: `post` has no answer unless one is requested, and the client's next `wait` reports an error of it;
+//!   `call` is answered as soon as it was issued; `fence` is issued in order, and complete when the GPU has done all
+//!   earlier work of its stream or context; `wait` may block in the driver, so the worker runs it beside the stream
+//!   while other guest threads continue.
+//! * Style: `plain` means that both sides are generated from the entry; `guest` that the guest's symbol is written by
+//!   hand (in the file of its object) and the worker's side is generated; `worker` that the guest's symbol is generated
+//!   and the worker's side is written by hand; `custom` that both are written by hand.
+//! * Properties ([`Property`]), at the end of the entry: `work` or `order` means that the operation submits work to the
+//!   GPU ([`Gives`]).
 //!
-//! Numbers and layouts are for ever. Guests and hosts of different age find the operations that they share
+//! Numbers and layouts never change. Guests and hosts of different versions determine their common operations
 //! ([`issued`]): an issued entry keeps its number, its arguments and the fields of all structures in it. A change is a
 //! new entry.
 
@@ -39,16 +38,16 @@ use crate::{
     libraries, wire_struct, with_api,
 };
 
-/// The time of an operation's answer; see the module's page.
+/// The time of an operation's answer; see the module's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// There is no answer, unless the caller asks.
+    /// There is no answer, unless the caller requests one.
     Post,
-    /// The answer comes once the operation is issued.
+    /// The answer is sent once the operation was issued.
     Call,
-    /// The answer comes once the GPU has done the work that was issued before.
+    /// The answer is sent once the GPU has done the work that was issued before.
     Fence,
-    /// The answer comes once the operation is done.
+    /// The answer is sent once the operation is complete.
     Wait,
 }
 
@@ -67,10 +66,10 @@ impl Completion {
 /// The kind of GPU work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gives {
-    /// Nothing that can be held back: a question, a wait, or a call whose use of the GPU is the driver's own (an allocation's page
-    /// tables, the code and the globals of a module).
+    /// Nothing that can be delayed: a query, a wait, or a call whose use of the GPU is internal to the driver (an
+    /// allocation's page tables, the code and the globals of a module).
     Nothing,
-    /// A mark in a stream, or a wait for one: an event, a free in the stream's order.
+    /// A mark in a stream, or a wait for one: an event, a stream-ordered free.
     Order,
     /// A copy, a fill, a kernel or a host function.
     Work,
@@ -78,7 +77,7 @@ pub enum Gives {
 
 macro_rules! properties {
     ($($(#[doc = $doc:literal])* $word:ident $name:ident;)*) => {
-        /// A property of an operation. The table has it as a word.
+        /// A property of an operation. In the table it is a word.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Property {
             $($(#[doc = $doc])* $name,)*
@@ -190,22 +189,22 @@ pub struct Operation {
     pub name: &'static str,
     /// Its properties.
     pub properties: Properties,
-    /// Whether it travels by every ring.
+    /// Whether every ring accepts it.
     pub rings: bool,
-    /// Whether it travels by a wide ring (`gpgpuRingWide`).
+    /// Whether a wide ring (`gpgpuRingWide`) accepts it.
     pub rings_wide: bool,
 }
 
-/// The rest of an entry, for pages, for tests and for the layout number. It is apart, so that no library and no program
-/// contains it: the descriptions of all operations are a megabyte of addresses, which the loader would relocate in
-/// every process.
+/// The rest of an entry, for pages, for tests and for the layout number. It is separate, so that no library and no
+/// program contains it: the descriptions of all operations contain a megabyte of addresses, which the loader would
+/// relocate in every process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
     /// The operation's style: `plain`, `guest`, `worker` or `custom`.
     pub style: &'static str,
     /// Its documentation, line by line.
     pub doc: &'static [&'static str],
-    /// The symbol of the variant with per-thread default streams, if the table makes it.
+    /// The symbol of the variant with per-thread default streams, if it is generated from the table.
     pub per_thread: &'static [&'static str],
     /// Its arguments.
     pub arguments: &'static [Argument],
@@ -233,12 +232,12 @@ impl Operation {
         }
     }
 
-    /// Whether it is about the current context, or in it.
+    /// Whether it concerns the current context.
     pub const fn needs_context(&self) -> bool {
         !self.is(Property::Client) && !self.is(Property::Device)
     }
 
-    /// Whether the GPU may have something to do for it after it was sent, of which the host sees the end.
+    /// Whether the GPU may have work of it after it was sent whose completion the host can observe.
     pub const fn leaves_work(&self) -> bool {
         match self.gives() {
             Gives::Work => !self.is(Property::Write) && !self.is(Property::Waited),
@@ -247,7 +246,7 @@ impl Operation {
         }
     }
 
-    /// The rest of its entry. Its use takes the descriptions of all operations into the program.
+    /// The rest of its entry. Using it links the descriptions of all operations into the program.
     ///
     /// # Panics
     ///
@@ -256,8 +255,8 @@ impl Operation {
         description(self.op).expect("every operation of a table has a description")
     }
 
-    /// A number over the agreement of guest and host: its completion, and names and types in its request and its reply,
-    /// down to the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]). Programs have these numbers from
+    /// A number that identifies the encoding: its completion, and names and types in its request and its reply,
+    /// including the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]). Programs take these numbers from
     /// [`issued`], which a test compares with this one.
     ///
     /// # Panics
@@ -272,7 +271,7 @@ impl Operation {
 
 /// The request of one operation.
 pub trait Request: Wire {
-    /// The place that answers it.
+    /// Its reply.
     type Reply: Wire;
     /// Its entry of the table.
     const OPERATION: &'static Operation;
@@ -283,20 +282,20 @@ pub trait Request: Wire {
     /// Its GPU work.
     const GIVES: Gives = Self::OPERATION.gives();
 
-    /// The id of the stream that it names first; `None` if it names none.
+    /// The id of its first stream argument; `None` if it has none.
     #[inline]
     fn stream(&self) -> Option<u64> {
         None
     }
 }
 
-/// Whether an operation with this completion, these properties and this place travels by every ring: not if it may
-/// block, may have a long answer, or is about the client itself, which does not depend on the stream.
+/// Whether every ring accepts an operation with this completion, these properties and this reply: not if it may block,
+/// may have a long answer, or concerns the client itself and so does not depend on the stream.
 const fn rings(completion: Completion, is_about_client: bool, has_short_reply: bool) -> bool {
     !is_about_client && !matches!(completion, Completion::Wait) && has_short_reply
 }
 
-/// Whether an operation with these properties travels by a wide ring: not if it has data beside the stream, or is about
+/// Whether a wide ring accepts an operation with these properties: not if it has data beside the stream, or concerns
 /// the client itself.
 const fn rings_wide(properties: Properties) -> bool {
     !properties.has(Property::Client)
@@ -321,7 +320,7 @@ macro_rules! completion {
 
 macro_rules! define {
     ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
-        /// The requests: an argument is here as its [`Arg::Request`].
+        /// The requests. An argument has its type [`Arg::Request`].
         #[allow(non_camel_case_types, non_snake_case, missing_docs)]
         pub mod request {
             use super::*;
@@ -366,7 +365,7 @@ macro_rules! define {
             })*
         }
 
-        /// The replies: an argument is here as its [`Arg::Reply`].
+        /// The replies. An argument has its type [`Arg::Reply`].
         #[allow(non_camel_case_types, non_snake_case, missing_docs)]
         pub mod reply {
             use super::*;
@@ -376,7 +375,7 @@ macro_rules! define {
             )*}
         }
 
-        /// Every operation of this table, in its order; those of libraries are [`libraries::functions`].
+        /// Every operation of this table, in order; [`libraries::functions`] has those of libraries.
         pub const OPERATIONS: &[&Operation] = &[$(<request::$name as Request>::OPERATION),*];
 
         /// The operation with this number, or `None` if there is none.
@@ -399,7 +398,7 @@ macro_rules! define {
 
 with_api!(define);
 
-/// Every operation, with those of libraries.
+/// Every operation, including those of libraries.
 pub fn all_operations() -> impl Iterator<Item = &'static Operation> {
     let libraries = libraries::functions().map(|function| &function.operation);
     OPERATIONS.iter().copied().chain(libraries)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The sensors of a device, by number.
 //!
-//! A reply lists numbers and values, so a new sensor needs no new operation: a guest ignores a number that it does not know.
+//! A reply contains numbers and values, so a new sensor needs no new operation: a guest ignores unknown numbers.
 
 macro_rules! sensors {
     ($($(#[doc = $doc:literal])* $name:ident = $number:literal $unit:literal;)*) => {
@@ -13,7 +13,7 @@ macro_rules! sensors {
         }
 
         impl Sensor {
-            /// All of them, in the order of their numbers.
+            /// All sensors, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The unit of its values; empty if they have none.

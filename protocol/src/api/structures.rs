@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The structures that requests and replies hold.
+//! The structures in requests and replies.
 
 use crate::{
     codec::{Blob, Few},
@@ -8,7 +8,7 @@ use crate::{
 };
 
 wire_struct! {
-    /// The hello: everything about the host that does not change.
+    /// The hello: all constant properties of the host.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct Hello {
         /// `cuDriverGetVersion` of the host.
@@ -84,7 +84,7 @@ wire_struct! {
         pub value: u64,
     }
 
-    /// An attribute's value, or why there is none.
+    /// An attribute's value, or the error of its query.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct AttributeValue {
         /// The `CUresult` of asking.

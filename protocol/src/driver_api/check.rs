@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Whether a function that this project defines has CUDA's signature: decided when it is compiled.
+//! Checks at compile time that a function of this project has CUDA's signature.
 //!
-//! Functions exported to C take arguments of checked types, of one pointer each, instead of C's pointers. So their
-//! types differ from those in [`signature`](super::signature); but each of their parameters is passed as C's is
+//! Functions exported to C take arguments of checked types, which contain one pointer each, instead of C's pointers. So
+//! their types differ from those in [`signature`](super::signature), but each of their parameters is passed like C's
 //! ([`Abi`]).
 
 use std::ffi::c_void;
 
-/// A type that a function can take where its C signature says `C`.
+/// A type that a function can take where its C signature has `C`.
 ///
 /// # Safety
 ///
-/// It is passed as `C` is, and every value of `C` that a caller may pass is a value of it.
+/// It is passed like `C`, and every value of `C` that a caller may pass is a value of it.
 pub unsafe trait Abi<C> {}
 
 // SAFETY: they are the same.
@@ -66,10 +66,11 @@ functions!(
     K as K1, L as L1, M as M1, N as N1, O as O1, P as P1
 );
 
-/// Compiles if a function of type `F` can stand for one of type `S`.
+/// Compiles if a function of type `F` can replace one of type `S`.
 pub const fn implements<S, F: Implements<S>>() {}
 
-/// Checks the parameters of the exported function with this symbol against the driver API's; there is nothing at run time.
+/// Checks the parameters of the exported function with this symbol against the driver API's. There is no code at run
+/// time.
 #[macro_export]
 macro_rules! check_signature {
     ($symbol:ident ($($ty:ty),* $(,)?)) => {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The list of the driver API's functions; the module's page describes the rows.
+//! The list of the driver API's functions. The module's documentation describes the rows.
 
-/// Hands the functions of `cuda.h` and `cudaProfiler.h` to `$callback!`, by name and then by version, after the tokens in `extra`.
+/// Passes the functions of `cuda.h` and `cudaProfiler.h` to `$callback!`, by name and then by version, after the tokens
+/// in `extra`.
 #[macro_export]
 macro_rules! with_driver_api {
     ($callback:ident $($extra:tt)*) => {

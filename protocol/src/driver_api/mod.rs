@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The CUDA driver API: every function of it, declared once.
+//! The CUDA driver API: every function, declared once.
 //!
-//! [`with_driver_api!`](crate::with_driver_api) hands the list to a macro of the caller's choice. From it come [`ENTRY_POINTS`],
-//! the types in [`signature`], the host's bindings, the runtime library's, the functions that the guest's library does not have
-//! yet, and the checks that the functions of the guest's library and of the software GPU have CUDA's signatures ([`check`]).
+//! [`with_driver_api!`](crate::with_driver_api) passes the list to a macro of the caller's choice. From it come
+//! [`ENTRY_POINTS`], the types in [`signature`], the host's bindings, the runtime library's, the functions that the
+//! guest's library does not have yet, and the checks that the functions of the guest's library and of the software GPU
+//! have CUDA's signatures ([`check`]).
 //!
-//! CUDA gives a function whose signature changed a new symbol, and `cuGetProcAddress` finds the one that was current in
-//! the requested version. So a row of the list is one symbol. It reads: the function's name without a version; the CUDA
-//! version that introduced the symbol (1000 times the major, 10 times the minor); the origin of the guest's function
-//! ([`Guest`], in lower case, or `graph` for functions written by hand in `gpgpu-graphs`, for the software GPU too);
-//! the symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
+//! CUDA gives a function whose signature changed a new symbol, and `cuGetProcAddress` returns the one that was current
+//! in the requested version. So a row of the list is one symbol. It consists of: the function's name without a version;
+//! the CUDA version that introduced the symbol (1000 times the major, 10 times the minor); the origin of the guest's
+//! function ([`Guest`], in lower case, or `graph` for functions written by hand in `gpgpu-graphs`, also for the
+//! software GPU); the symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
 //!
 //! The types are those of [`crate::cuda`]: an integer for an enumeration of CUDA, and `c_void` for a structure behind a
 //! pointer, or for a handle, that is not declared there.
@@ -24,13 +25,13 @@ use crate::with_driver_api;
 /// The implementation of a function in the guest's library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
-    /// It is made from the API table ([`crate::api`]).
+    /// It is generated from the API table ([`crate::api`]).
     Table,
     /// It is written by hand.
     Guest,
-    /// It answers `CUDA_ERROR_NOT_SUPPORTED`, as NVIDIA's driver does where this library runs: on Linux, and without a display.
+    /// It returns an error, as NVIDIA's driver does in the same environment: on Linux, and without a display.
     Refused,
-    /// It only says that it is not supported yet.
+    /// It only reports that it is not supported yet.
     Unsupported,
 }
 
@@ -39,7 +40,7 @@ pub enum Guest {
 pub struct EntryPoint {
     /// The function's name, without a version.
     pub name: &'static str,
-    /// The CUDA version that brought this symbol (1000 times the major, 10 times the minor).
+    /// The CUDA version that introduced this symbol (1000 times the major, 10 times the minor).
     pub since: u32,
     /// The exported symbol.
     pub symbol: &'static str,
@@ -49,7 +50,7 @@ pub struct EntryPoint {
     pub guest: Guest,
 }
 
-/// The default streams of threads came with CUDA 7.
+/// Per-thread default streams were introduced with CUDA 7.
 const fn per_thread_since(since: u32) -> u32 {
     if since < 7000 { 7000 } else { since }
 }
@@ -74,7 +75,8 @@ macro_rules! guest {
 
 macro_rules! entry_points {
     ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
-        /// All entry points, by name and then by version; a variant with per-thread default streams is behind its function.
+        /// All entry points, by name and then by version; a variant with per-thread default streams follows its
+        /// function.
         pub const ENTRY_POINTS: &[EntryPoint] = &[$(
             EntryPoint {
                 name: stringify!($name),
@@ -96,7 +98,7 @@ macro_rules! entry_points {
 
 with_driver_api!(entry_points);
 
-/// The type of each function, under its symbol.
+/// The type of each function, with the name of its symbol.
 #[allow(non_camel_case_types, non_snake_case)]
 pub mod signature {
     use std::ffi::{c_char, c_void};
@@ -117,7 +119,7 @@ pub mod signature {
     with_driver_api!(signatures);
 }
 
-/// Makes `with_signature!`, with one arm for each symbol. `$d` is a dollar sign, for the macro that is made.
+/// Defines `with_signature!`, with one arm for each symbol. `$d` is a dollar sign, for the macro that is defined.
 macro_rules! lookup {
     ($d:tt $($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
         /// Passes the parameters of the function of the first symbol to `$callback!`, after the tokens in `extra`. The

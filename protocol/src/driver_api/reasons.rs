@@ -7,14 +7,14 @@ use super::{ENTRY_POINTS, EntryPoint, Guest};
 /// Functions that share a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
-    /// Symbols; one that ends with `*` stands for all with that beginning.
+    /// Symbols. One that ends with `*` stands for all with that prefix.
     pub symbols: &'static [&'static str],
     /// Why, in a few words.
     pub why: &'static str,
 }
 
 impl Reason {
-    /// Whether it is the reason for a symbol.
+    /// Whether it applies to a symbol.
     pub fn is_for(&self, symbol: &str) -> bool {
         self.symbols.iter().any(|pattern| names(pattern, symbol))
     }
@@ -28,7 +28,7 @@ fn names(pattern: &str, symbol: &str) -> bool {
     }
 }
 
-/// The missing part of [`Guest::Unsupported`] functions: NVIDIA's driver executes them, and this project does not.
+/// The functions of [`Guest::Unsupported`]: NVIDIA's driver supports them, and this project does not.
 pub const NOT_SUPPORTED: &[Reason] = &[Reason {
     symbols: &["cuCheckpointProcess*"],
     why: "the virtual machine cannot save the GPU's state, which is on the host",
@@ -143,7 +143,7 @@ pub fn reason(symbol: &str) -> Option<&'static str> {
     found.next().map(|reason| reason.why)
 }
 
-/// The functions of the list that are not carried out, each with its reason.
+/// The functions of the list that are not supported, each with its reason.
 pub fn not_supported() -> impl Iterator<Item = (&'static EntryPoint, &'static str)> {
     let missing = ENTRY_POINTS
         .iter()
@@ -155,7 +155,7 @@ pub fn not_supported() -> impl Iterator<Item = (&'static EntryPoint, &'static st
 mod tests {
     use super::*;
 
-    /// So many functions may lack a way into a guest.
+    /// The maximum number of functions that are not supported.
     const MOST: usize = 10;
 
     #[test]

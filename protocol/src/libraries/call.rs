@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The encoding of a call of a library's function as a request, and the decoding of a request.
 //!
-//! A call is a word for each argument, as a C caller has it in a register. Data at a host address travels with the
+//! A call is a word for each argument, as a C caller passes it in a register. Data at a host address is sent with the
 //! request; data on the device stays there.
 
 use super::{Function, Kind, MAX_ARRAY, MAX_SCRATCH, Width};
@@ -17,22 +17,23 @@ pub enum PointerMode {
     Device,
 }
 
-/// Why a call cannot be made a request: its library would refuse it.
+/// The reason why a call cannot be encoded: its library would refuse it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// The bytes of an array with as many values as the argument with this number says, as the library will read it.
+/// The size in bytes of an array with as many values as the argument with this number, as the library will read it.
 fn array_bytes(function: &Function, words: &[u64], width: usize, count: u8) -> Option<usize> {
     let at = usize::from(count);
     let count = match function.kinds.get(at)? {
-        // The upper half of the word is not an `int`'s.
+        // The upper half of the word is not part of an `int`.
         Kind::I32 => u64::from(*words.get(at)? as u32),
         _ => *words.get(at)?,
     };
     (count <= MAX_ARRAY).then(|| width * count as usize)
 }
 
-/// The bytes that a call has at a host address for an argument of a kind, by the call's words; `None` if the words do not say it.
+/// The number of bytes at a host address for an argument of a kind, from the call's words; `None` if the words do not
+/// determine it.
 pub fn bytes_of(function: &Function, words: &[u64], kind: Kind) -> Option<usize> {
     match kind {
         Kind::Array(of, count)
@@ -49,11 +50,11 @@ pub fn bytes_of(function: &Function, words: &[u64], kind: Kind) -> Option<usize>
     }
 }
 
-/// Writes a call as a request. `read` gives the bytes at a host address of the program.
+/// Encodes a call as a request. `read` returns the bytes at a host address of the program.
 ///
 /// # Errors
 ///
-/// The width of a value is said by a type that is none, or an array is too long or at no address.
+/// The type that determines the width of a value is invalid, or an array is too long or has no address.
 pub fn put(
     function: &Function,
     words: &[u64],
@@ -107,7 +108,7 @@ pub fn put_with(
                 }
                 writer.word(u64::from(word != 0));
             }
-            // NULL has no place: the library decides.
+            // NULL has no data: the library decides.
             Kind::In(_) | Kind::Update(_) | Kind::List(..) if word == 0 => writer.word(0),
             Kind::In(of) | Kind::Update(of) => {
                 writer.word(1);
@@ -146,23 +147,24 @@ pub fn put_with(
     Ok(())
 }
 
-/// Room behind an array that a library writes: it may have more to say of an object than the caller asks for, as of a descriptor with eight dimensions.
+/// Room behind an array that a library writes: it may write more than the caller requested, for example for a
+/// descriptor with eight dimensions.
 const SLACK: usize = 128;
 
-/// An argument as it came.
+/// A decoded argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// The word itself.
     Word(u64),
-    /// The address of these bytes; whether the reply has them when the call is done.
+    /// The address of these bytes; whether the reply returns them after the call.
     Bytes(Vec<u8>, bool),
 }
 
-/// Reads a request: an argument each.
+/// Decodes a request: one value for each argument.
 ///
 /// # Errors
 ///
-/// The bytes are no request of the function, or hold values of another width than the function's.
+/// The bytes are no valid request of the function, or a value has another width than the function's.
 pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut values = Vec::with_capacity(function.kinds.len());
@@ -235,7 +237,7 @@ pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
                 if wanted > MAX_SCRATCH {
                     return Err(Malformed::Range);
                 }
-                // The kernel gives zeroed pages when they are first touched.
+                // The kernel zeroes pages only when they are first touched.
                 *bytes = vec![0; wanted as usize];
             }
             _ => {}
@@ -252,7 +254,8 @@ fn is_width(bytes: usize, width: usize) -> Result<(), Malformed> {
     }
 }
 
-/// The places of the results that the reply to this request has: which argument, and how many bytes; `None` for as many as come.
+/// The results that the reply to this request has: the argument's index and the number of bytes, `None` for a result of
+/// variable length.
 pub fn results(
     function: &Function,
     words: &[u64],
@@ -285,7 +288,7 @@ mod tests {
 
     fn request(function: &Function, words: &[u64], mode: PointerMode) -> Vec<u8> {
         let mut writer = Writer::new();
-        // Each byte is the low one of its address.
+        // Each byte is the low byte of its address.
         let read = |address: u64, to: &mut [u8]| {
             for (byte, at) in to.iter_mut().zip(address..) {
                 *byte = at as u8;
@@ -379,7 +382,7 @@ mod tests {
         for mode in [PointerMode::Host, PointerMode::Device] {
             let good = write(&words, mode).unwrap();
             assert!(get(grouped, &good).is_ok());
-            // With three values beside it, the library would read on behind them.
+            // Only three values are present: the library would read past them.
             let at = (0..good.len()).step_by(8);
             let mut counts = at.filter(|at| good[*at..*at + 8] == 3_u64.to_le_bytes());
             let at = counts.next_back().unwrap();

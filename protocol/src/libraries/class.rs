@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The objects of libraries: handles, plans, descriptors.
+//! The objects of libraries: handles, plans and descriptors.
 
 use super::{Kind, Library};
 use crate::api::{object_id_of, object_kind};
 
 macro_rules! classes {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal: $($word:ident $($value:literal)?),+;)*) => {
-        /// A type of objects. Its number is the kind in their ids, as with the driver's.
+        /// A class of objects. Its number is the kind in its objects' ids, as for the driver's objects.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Class {
@@ -61,13 +61,13 @@ impl About {
         }
     }
 
-    /// It is in the host's memory alone, and so in no context: a descriptor.
+    /// Marks a descriptor: it is in the host's memory alone, so it belongs to no context.
     const fn descriptor(mut self) -> Self {
         (self.is_in_context, self.most) = (false, 1 << 18);
         self
     }
 
-    /// It costs the host megabytes: a thousand are enough.
+    /// Marks a handle: it costs the host megabytes, so a client has at most a thousand.
     const fn handle(mut self) -> Self {
         (self.is_handle, self.most) = (true, 1 << 10);
         self
@@ -95,12 +95,14 @@ impl About {
     }
 }
 
-// `handle` or `descriptor`; `stream` names the function that says where an object's work goes, which only a handle has; `pointer_mode` the
-// one that says where scalars and results are; `mib` is taken of the GPU's memory when one is made.
+// `handle` or `descriptor` is the sort of object. `stream` names the function that sets the stream of an object's work;
+// only handles have one. `pointer_mode` names the function that says where scalars and results are. `mib` is charged to
+// the GPU's memory when an object is made.
 classes! {
     /// `cublasHandle_t`, which is a `cublasLtHandle_t` too. It took 68 MiB on an H100.
     CublasHandle = 0x90: handle, stream "cublasSetStream_v2", pointer_mode "cublasSetPointerMode_v2", mib 96;
-    /// `cublasLtHandle_t` that is no handle of cuBLAS. Its calls name their streams, and their descriptors say where scalars are.
+    /// A `cublasLtHandle_t` that is no handle of cuBLAS. Its calls name their streams, and their descriptors say where
+    /// scalars are.
     CublasLtHandle = 0x91: handle, mib 32;
     /// A plan: the descriptors and the algorithm of a product of cuBLASLt, which the host keeps. CUDA has no such object.
     CublasLtPlan = 0x92: descriptor, most 4096;
@@ -122,7 +124,7 @@ classes! {
     IrsInfos = 0xa5: descriptor;
     /// `cusolverSpHandle_t`.
     CusolverSp = 0xa6: handle, stream "cusolverSpSetStream", mib 32;
-    /// `csrqrInfo_t`, which has memory of the GPU.
+    /// `csrqrInfo_t`, which has GPU memory.
     CsrqrInfo = 0xa7: most 1024;
     /// `cusparseHandle_t`.
     CusparseHandle = 0xb0: handle, stream "cusparseSetStream", pointer_mode "cusparseSetPointerMode", mib 32;
@@ -144,7 +146,7 @@ classes! {
     SpSm = 0xb8: most 4096;
     /// `cusparseSpGEAMDescr_t`.
     SpGeam = 0xb9: most 4096;
-    /// `bsrsv2Info_t`, which has memory of the GPU, as the others of the older functions.
+    /// `bsrsv2Info_t`, which has GPU memory, like the other objects of the older functions.
     Bsrsv2Info = 0xba: most 1024;
     /// `bsrsm2Info_t`.
     Bsrsm2Info = 0xbb: most 1024;
@@ -194,7 +196,7 @@ classes! {
     CudnnBackend = 0xdf: descriptor;
     /// `nvjpegHandle_t`. Its calls name their streams.
     NvjpegHandle = 0xe0: handle, mib 32;
-    /// `nvjpegJpegState_t`, which has memory of the GPU as most of nvJPEG's objects.
+    /// `nvjpegJpegState_t`, which has GPU memory, like most of nvJPEG's objects.
     NvjpegState = 0xe1: most 1024;
     /// `nvjpegJpegDecoder_t`.
     NvjpegDecoder = 0xe2: most 1024;
@@ -214,17 +216,17 @@ classes! {
     NvjpegBytes = 0xe9: most 64;
     /// `cusparseLtHandle_t`. Its calls name their streams.
     CusparseLtHandle = 0xf0: handle, mib 32;
-    /// `cusparseLtMatmulPlan_t`, with the descriptors that it was made of. It is made for one handle.
+    /// `cusparseLtMatmulPlan_t`, with the descriptors that it was made from. It belongs to one handle.
     CusparseLtPlan = 0xf1: descriptor, most 4096;
 }
 
 impl Class {
-    /// The kind in the ids of its objects.
+    /// The kind in its objects' ids.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The class with a number; `None` if there is none.
+    /// The class with this number; `None` if there is none.
     pub fn from_number(number: u8) -> Option<Self> {
         let mut all = Self::ALL.iter().copied();
         all.find(|class| class.number() == number)
@@ -250,33 +252,33 @@ impl Class {
         self.about().sets_pointer_mode
     }
 
-    /// Whether calls run by such an object, in its context and stream.
+    /// Whether the object is a handle: calls run in its context and stream.
     pub const fn is_handle(self) -> bool {
         self.about().is_handle
     }
 
-    /// Whether an object is in a context, and ends with it.
+    /// Whether an object belongs to a context and is destroyed with it.
     pub const fn is_in_context(self) -> bool {
         self.about().is_in_context
     }
 
-    /// The bytes that one is charged of a GPU's memory when it is made.
+    /// The bytes of GPU memory that are charged when an object is made.
     pub const fn device_bytes(self) -> u64 {
         self.about().device_mib << 20
     }
 
-    /// The most that one client has.
+    /// The most objects of this class that one client has.
     pub const fn most(self) -> usize {
         self.about().most
     }
 
-    /// The library that makes them.
+    /// The library that makes the objects of this class.
     ///
     /// # Panics
     ///
-    /// If there is none: a test checks each class.
+    /// If no library makes them; a test checks each class.
     pub const fn library(self) -> Library {
-        // By a table: this is asked in every call.
+        // A table, because every call asks for this.
         static MAKERS: [Option<Library>; 1 << u8::BITS] = makers();
         MAKERS[self as usize].expect("a library makes objects of each class")
     }
@@ -286,12 +288,12 @@ impl Class {
         object_id_of(self.number(), serial)
     }
 
-    /// Whether this is an id of such an object.
+    /// Whether this is the id of an object of this class.
     pub const fn has(self, id: u64) -> bool {
         object_kind(id) == self.number()
     }
 
-    /// Whether a function that takes such objects takes one with this id: some of a library's are another's too.
+    /// Whether a function that takes objects of this class takes the object with this id: libraries share some classes.
     pub const fn takes(self, id: u64) -> bool {
         let is_of_cublas = matches!(self, Self::CublasLtHandle) && Self::CublasHandle.has(id);
         self.has(id) || is_of_cublas
@@ -339,7 +341,7 @@ mod tests {
         assert_eq!(Class::from_number(0x10), None);
     }
 
-    /// Programs give cuBLASLt a handle of cuBLAS, and natively it is one.
+    /// Programs pass cuBLASLt a handle of cuBLAS, which is valid natively.
     #[test]
     fn a_handle_of_cublas_is_one_of_cublaslt_and_not_the_other_way_round() {
         let [blas, lt] = [Class::CublasHandle, Class::CublasLtHandle];

@@ -11,7 +11,7 @@ use super::Statuses;
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
-    /// There is no such handle, or no library.
+    /// There is no such handle, or the library is missing.
     pub const NOT_INITIALIZED: u32 = 1;
     /// Memory ran out.
     pub const ALLOC_FAILED: u32 = 3;
@@ -19,11 +19,11 @@ pub mod status {
     pub const INVALID_VALUE: u32 = 7;
     /// An access to device memory failed.
     pub const MAPPING_ERROR: u32 = 11;
-    /// The GPU failed, or an object that the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs was destroyed.
     pub const EXECUTION_FAILED: u32 = 13;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 14;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const NOT_SUPPORTED: u32 = 15;
 }
 
@@ -87,7 +87,7 @@ pub static STATUSES: Statuses = Statuses {
     unknown: (c"CUBLAS_STATUS_<unknown>", c"unknown status"),
 };
 
-/// Hands cuBLAS's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuBLAS's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cublas {
     ($callback:ident) => {

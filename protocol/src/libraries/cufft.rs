@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuFFT (cufft.h, cufftXt.h).
 //!
-//! A plan is an `int` in the program: the guest's library knows which object that is, so all rows are sent by hand. `cufftSetAutoAllocation` has none: a plan's work
-//! area is always the guest's own memory, so that it counts as such.
+//! A plan is an `int` in the program. The guest's library maps it to an object, so all rows are sent by hand.
+//! `cufftSetAutoAllocation` has no row: a plan's work area is always the guest's own memory and is charged as such.
 
 use super::Statuses;
 
@@ -10,7 +10,7 @@ use super::Statuses;
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
-    /// There is no such plan, or it has no transform.
+    /// The plan does not exist, or has no transform.
     pub const INVALID_PLAN: u32 = 1;
     /// Memory ran out.
     pub const ALLOC_FAILED: u32 = 2;
@@ -18,13 +18,13 @@ pub mod status {
     pub const INVALID_VALUE: u32 = 4;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 5;
-    /// The GPU failed, or an object that the plan needs is gone.
+    /// The GPU failed, or an object that the plan needs was destroyed.
     pub const EXEC_FAILED: u32 = 6;
-    /// There is no library.
+    /// The library is missing.
     pub const SETUP_FAILED: u32 = 7;
     /// The plan is for another device.
     pub const INVALID_DEVICE: u32 = 11;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const NOT_SUPPORTED: u32 = 16;
 }
 
@@ -95,7 +95,7 @@ pub static STATUSES: Statuses = Statuses {
     unknown: (c"CUFFT_<unknown>", c"unknown status"),
 };
 
-/// Hands cuFFT's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuFFT's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cufft {
     ($callback:ident) => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuRAND's host API (curand.h).
 //!
-//! Generation is sent by hand, because a generator may be one whose numbers go to the host. The tables of quasirandom
-//! sequences travel in pieces: `from` is the start of one, in bytes.
+//! Generation is sent by hand, because a generator may write its numbers to host memory. The tables of quasirandom
+//! sequences are fetched in pieces: `from` is a piece's start in bytes.
 
 use super::Statuses;
 
@@ -14,21 +14,21 @@ pub mod status {
     pub const NOT_INITIALIZED: u32 = 101;
     /// Memory ran out.
     pub const ALLOCATION_FAILED: u32 = 102;
-    /// The generator's type is none, or cannot do that.
+    /// The generator's type is invalid, or does not support this.
     pub const TYPE_ERROR: u32 = 103;
     /// An argument is wrong.
     pub const OUT_OF_RANGE: u32 = 104;
-    /// The GPU failed, or an object that the generator needs is gone.
+    /// The GPU failed, or an object that the generator needs was destroyed.
     pub const LAUNCH_FAILURE: u32 = 201;
-    /// There is no library.
+    /// The library is missing.
     pub const INITIALIZATION_FAILED: u32 = 203;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const ARCH_MISMATCH: u32 = 204;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 999;
 }
 
-/// `curandStatus_t`. It has no status for an unsupported function: the nearest one is about a GPU.
+/// `curandStatus_t`. It has no status for an unsupported function; the nearest one concerns the GPU's architecture.
 pub static STATUSES: Statuses = Statuses {
     bad_handle: status::NOT_INITIALIZED,
     not_initialized: status::INITIALIZATION_FAILED,
@@ -95,13 +95,13 @@ pub static STATUSES: Statuses = Statuses {
     unknown: (c"CURAND_STATUS_<unknown>", c"unknown status"),
 };
 
-/// The bytes of a table's piece, but for the last: an answer has room for it.
+/// The bytes of every piece of a table but the last. An answer has room for one piece.
 pub const PIECE: usize = 60 << 10;
 
-/// Dimensions of the tables of quasirandom sequences, by NVIDIA's documentation.
+/// The dimensions of the tables of quasirandom sequences, from NVIDIA's documentation.
 pub const DIMENSIONS: usize = 20_000;
 
-/// Hands cuRAND's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuRAND's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_curand {
     ($callback:ident) => {

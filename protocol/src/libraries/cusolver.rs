@@ -11,17 +11,17 @@ use super::Statuses;
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
-    /// There is no such handle, or no library.
+    /// There is no such handle, or the library is missing.
     pub const NOT_INITIALIZED: u32 = 1;
     /// Memory ran out.
     pub const ALLOC_FAILED: u32 = 2;
     /// An argument is wrong.
     pub const INVALID_VALUE: u32 = 3;
-    /// The GPU failed, or an object that the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs was destroyed.
     pub const EXECUTION_FAILED: u32 = 6;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 7;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const NOT_SUPPORTED: u32 = 9;
 }
 
@@ -156,7 +156,7 @@ pub static STATUSES: Statuses = Statuses {
     unknown: (c"CUSOLVER_STATUS_<unknown>", c"unknown status"),
 };
 
-/// Hands cuSOLVER's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuSOLVER's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cusolver {
     ($callback:ident) => {
@@ -598,7 +598,7 @@ macro_rules! with_cusolver {
 mod tests {
     use crate::libraries::{Kind, Library};
 
-    /// A row that calls one of these a device address lets the guest choose a host address.
+    /// A row that declares one of these a device address lets the guest choose a host address.
     #[test]
     fn host_addresses_are_no_device_addresses() {
         let of_host = [
@@ -636,8 +636,8 @@ mod tests {
         assert!(of_host.iter().all(|name| found.contains(name)));
     }
 
-    /// A call whose options are objects that the library changes by itself, or that has numbers which are no part of its form, would be
-    /// answered wrongly.
+    /// The guest would answer some calls wrongly: those whose options are objects that the library changes by itself,
+    /// and those with numbers that are not part of their form.
     #[test]
     fn sizes_that_are_kept_depend_on_the_form_alone() {
         use crate::{api::Property, libraries::Class};

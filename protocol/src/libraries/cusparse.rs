@@ -11,17 +11,17 @@ use super::Statuses;
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
-    /// There is no such handle, or no library.
+    /// There is no such handle, or the library is missing.
     pub const NOT_INITIALIZED: u32 = 1;
     /// Memory ran out.
     pub const ALLOC_FAILED: u32 = 2;
     /// An argument is wrong.
     pub const INVALID_VALUE: u32 = 3;
-    /// The GPU failed, or an object that the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs was destroyed.
     pub const EXECUTION_FAILED: u32 = 6;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 7;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const NOT_SUPPORTED: u32 = 10;
 }
 
@@ -91,7 +91,7 @@ pub static STATUSES: Statuses = Statuses {
     unknown: (c"CUSPARSE_STATUS_<unknown>", c"unknown status"),
 };
 
-/// Hands cuSPARSE's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuSPARSE's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cusparse {
     ($callback:ident) => {
@@ -485,7 +485,8 @@ macro_rules! with_cusparse {
 mod tests {
     use crate::libraries::{Kind, Library};
 
-    /// With the host's pointer mode, a row that calls one of these a device address lets the guest choose a host address.
+    /// With the host's pointer mode, a row that declares one of these a device address lets the guest choose a host
+    /// address.
     #[test]
     fn addresses_by_the_pointer_mode_are_no_device_addresses() {
         let of_host = [
@@ -515,7 +516,7 @@ mod tests {
                     assert_ne!(*kind, Kind::Device, "{name}");
                     found.push(argument.name);
                 }
-                // The readable fields of a descriptor.
+                // The functions that read a descriptor's fields.
                 let reads = name.contains("Get") || name.ends_with("getNumProducts");
                 assert!(!reads || *kind != Kind::Device, "{name}");
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The kinds of arguments, and how wide values are.
+//! The kinds of arguments, and the widths of values.
 
 use super::class::Class;
 use crate::codec::{Field, Shape, Structure};
@@ -9,18 +9,19 @@ use crate::codec::{Field, Shape, Structure};
 pub enum Width {
     /// So many bytes.
     Bytes(u8),
-    /// So many values of the type that another argument names (`cudaDataType`).
+    /// This number of values of the type that another argument names (`cudaDataType`).
     Data {
         /// The number of the argument.
         of: u8,
         /// The number of values.
         times: u8,
     },
-    /// As wide as a scalar of a product: the type by a `cublasComputeType_t`, complex if the result's type is.
+    /// The width of a product's scalar: its type follows from a `cublasComputeType_t`, and it is complex if the
+    /// result's type is.
     Compute {
-        /// The argument that is the compute type.
+        /// The index of the argument that is the compute type.
         compute: u8,
-        /// The argument that is the result's type.
+        /// The index of the argument that is the result's type.
         of: u8,
     },
 }
@@ -58,9 +59,9 @@ fn compute_bytes(compute: u64) -> Option<usize> {
 }
 
 impl Width {
-    /// Bytes, by the call's arguments; `None` if the argument that says it has no value that is known.
+    /// The width in bytes, for these arguments; `None` if the argument that names the type has no known value.
     pub fn bytes(self, words: &[u64]) -> Option<usize> {
-        // Types are C enumerations: the upper half of the word is not theirs.
+        // Types are C enumerations: the upper half of the word is undefined.
         let word = |at: u8| {
             words
                 .get(usize::from(at))
@@ -82,19 +83,20 @@ impl Width {
 /// The most values of an array at a host address.
 pub const MAX_ARRAY: u64 = 1 << 10;
 
-/// The most bytes of host memory that a call has for the library to work in.
+/// The most host memory, in bytes, that the library gets as work space for a call.
 pub const MAX_SCRATCH: u64 = 1 << 30;
 
-/// The kind of an argument, which determines how it travels.
+/// The kind of an argument, which determines its encoding.
 ///
-/// "By the pointer mode" means that the value is at a host or at a device address, by the setting of the call's handle.
+/// "By the pointer mode" means that the pointer mode of the call's handle says whether the value is at a host or a
+/// device address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The handle in whose context and stream the call runs: its id.
     Handle(Class),
     /// The object that the call makes: an id that the guest chose.
     New(Class),
-    /// The object that the call ends: its id.
+    /// The object that the call destroys: its id.
     Gone(Class),
     /// An object that the call uses: its id, or 0 for NULL.
     Object(Class),
@@ -108,13 +110,13 @@ pub enum Kind {
     F32,
     /// A `double` by value.
     F64,
-    /// A device address, as it is.
+    /// A device address, unchanged.
     Device,
     /// A value that the library reads: 1 and the bytes, or 0 and a device address, by the pointer mode.
     Scalar(Width),
     /// A value that the library writes: 1, and the reply has the bytes, or 0 and a device address, by the pointer mode.
     Result(Width),
-    /// A value that the library reads and writes: as a scalar, and the reply has the bytes if the request had.
+    /// A value that the library reads and writes: encoded as a scalar; the reply has the bytes if the request had them.
     InOut(Width),
     /// Like an array if the pointer mode is the host's, else 0 and a device address.
     Scalars(Width, u8),
@@ -128,14 +130,16 @@ pub enum Kind {
     Array(Width, u8),
     /// The same, or NULL: 1 and the bytes, or 0.
     List(Width, u8),
-    /// Values that the library writes at a host address, as many as the argument with this number says: whether they are wanted.
+    /// Values that the library writes at a host address, as many as the argument with this number says: whether they
+    /// are wanted.
     Outs(Width, u8),
-    /// Host memory that the library uses during the call, of as many bytes as the argument with this number says:
-    /// whether it is present. Nothing of it travels.
+    /// Host memory that the library uses during the call, with as many bytes as the argument with this number says:
+    /// whether it is present. Its content is not transferred.
     Scratch(u8),
-    /// Bytes that the guest's library made of several arguments. The worker's part for the function is written by hand.
+    /// Bytes into which the guest's library encodes several arguments. The worker's part of the function is written by
+    /// hand.
     Blob,
-    /// Bytes that the worker's part for the function gives back, as many as it likes.
+    /// Bytes of variable length that the worker's part of the function returns.
     Reply,
 }
 
@@ -200,7 +204,7 @@ impl Kind {
         }
     }
 
-    /// Whether the reply has a value of it, in one of the pointer modes at least.
+    /// Whether the reply has a value for it, in at least one of the pointer modes.
     pub const fn has_result(self) -> bool {
         matches!(
             self,
@@ -213,7 +217,7 @@ impl Kind {
         )
     }
 
-    /// Whether the pointer mode says where it is.
+    /// Whether the pointer mode says where the value is.
     pub const fn is_by_mode(self) -> bool {
         matches!(
             self,

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVIDIA's libraries, which the host serves: a table for each, of functions that travel.
+//! NVIDIA's libraries, which the host serves: a table for each, of the functions that the guest sends to the host.
 //!
-//! The guest's library and the worker are both made from a function's row alone: number, completion, style, name, arguments
-//! with their kinds ([`Kind`]), and properties, as in [`api`](crate::api). Numbers are of the same space, and as lasting.
+//! The guest's library and the worker are both generated from a function's row: number, completion, style, name,
+//! arguments with their kinds ([`Kind`]), and properties, as in [`api`](crate::api). The numbers share one space with
+//! the driver's, and never change either.
 //!
-//! * Style: `table` means that the guest's symbol is made from the row; `guest` that it is written by hand.
+//! * Style: for `table`, the guest's symbol is generated from the row; for `guest`, it is written by hand.
 //! * Completion: a function that computes is a `post`. The guest's library waits for the answer to the first call of a
-//!   form that the library has not accepted yet, and posts later calls. A function with a result at a host address is a
-//!   `call`, or a `wait` if the library waits for the GPU in it.
+//!   form that the library has not accepted yet, and posts later calls of this form. A function with a result at a host
+//!   address is a `call`, or a `wait` if the library waits for the GPU in it.
 //!
-//! A request is the values of its arguments, one after the other ([`call`]). A reply is the library's status, then each
-//! result that the caller wants at a host address, in the order of the arguments.
+//! A request consists of the values of its arguments, in order ([`call`]). A reply consists of the library's status and
+//! of each result that the caller wants at a host address, in the order of the arguments.
 
 pub mod call;
 mod class;
@@ -39,7 +40,7 @@ use table::{
     REPLY, completion, descriptions, fits_slot, functions, index, kind, property, table, width,
 };
 
-/// A function of a library that travels.
+/// A function of a library that the guest sends to the host.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
     /// The function, as any operation.
@@ -64,7 +65,7 @@ impl Function {
         })
     }
 
-    /// The argument that is the object which the call makes, and its class.
+    /// The argument that is the object that the call makes, and its class.
     pub fn makes(&self) -> Option<(usize, Class)> {
         self.find(|kind| match kind {
             Kind::New(class) => Some(class),
@@ -72,7 +73,7 @@ impl Function {
         })
     }
 
-    /// The argument that is the object which the call ends, and its class.
+    /// The argument that is the object that the call destroys, and its class.
     pub fn ends(&self) -> Option<(usize, Class)> {
         self.find(|kind| match kind {
             Kind::Gone(class) => Some(class),
@@ -85,12 +86,12 @@ impl Function {
         kinds.find_map(|(at, kind)| Some((at, is(*kind)?)))
     }
 
-    /// Whether it is this project's own, and no function of NVIDIA's library.
+    /// Whether the function is this project's own, not one of NVIDIA's library.
     pub fn is_own(&self) -> bool {
         self.operation.name.starts_with("gpgpu")
     }
 
-    /// Whether the worker's part is written by hand: arguments of it are none of the library's.
+    /// Whether the worker's part is written by hand, because the arguments are not those of the library's function.
     pub fn is_composed(&self) -> bool {
         let is = |kind: &Kind| matches!(kind, Kind::Blob | Kind::Reply);
         self.kinds.iter().any(is)
@@ -106,10 +107,10 @@ macro_rules! libraries {
         }
 
         impl Library {
-            /// All of them, by their functions' numbers.
+            /// All libraries, by their functions' numbers.
             pub const ALL: [Self; [$(Self::$library),*].len()] = [$(Self::$library),*];
 
-            /// Its functions that travel, by number.
+            /// The functions that the guest sends to the host, by number.
             pub const fn functions(self) -> &'static [&'static Function] {
                 match self {
                     $(Self::$library => {
@@ -129,7 +130,7 @@ macro_rules! libraries {
                 }
             }
 
-            /// The number of its first function; functions of a library have the 1,024 numbers from there on.
+            /// The number of its first function. A library has 1,024 numbers from there on.
             pub const fn first(self) -> u16 {
                 match self {
                     $(Self::$library => $first,)*
@@ -179,7 +180,8 @@ impl Library {
     ///
     /// # Panics
     ///
-    /// If the library has none with this number. Callers pass numbers of the table as constants, so the build fails then.
+    /// If the library has no function with this number. Callers pass a constant from the table, so the build fails in
+    /// that case.
     pub const fn row(self, op: u16) -> &'static Function {
         self.functions()[(op - self.first()) as usize]
     }
@@ -188,7 +190,7 @@ impl Library {
     ///
     /// # Panics
     ///
-    /// If there is none: names are the table's, and constants.
+    /// If the library has no function of this name. Callers pass a constant from the table.
     pub const fn find(self, name: &str) -> &'static Function {
         let functions = self.functions();
         let mut at = 0;
@@ -211,19 +213,19 @@ const fn is_same(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// The function with a number, and its library; `None` if there is none.
+/// The function with this number and its library; `None` if there is none.
 pub fn function(op: u16) -> Option<(Library, &'static Function)> {
     let (library, at) = place(op)?;
     library.functions().get(at).map(|of| (library, *of))
 }
 
-/// The description of the function with a number; `None` if there is none.
+/// The description of the function with this number; `None` if there is none.
 pub fn description(op: u16) -> Option<&'static Description> {
     let (library, at) = place(op)?;
     library.descriptions().get(at).copied()
 }
 
-/// The library to which a number belongs, and the place there.
+/// The library to which this number belongs, and the function's index there.
 #[inline]
 fn place(op: u16) -> Option<(Library, usize)> {
     let mut libraries = Library::ALL.into_iter().rev();

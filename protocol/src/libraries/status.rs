@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 use crate::cuda::*;
 
-/// Done, or issued: in every library.
+/// Done, or issued; all libraries use this number.
 pub const SUCCESS: u32 = 0;
 
 /// The statuses of a library.
@@ -13,21 +13,21 @@ pub const SUCCESS: u32 = 0;
 pub struct Statuses {
     /// There is no such handle.
     pub bad_handle: u32,
-    /// The library is not there, or cannot be used.
+    /// The library is missing, or cannot be used.
     pub not_initialized: u32,
     /// Memory ran out.
     pub alloc_failed: u32,
     /// An argument is wrong.
     pub invalid_value: u32,
-    /// The GPU failed, or an object that the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs was destroyed.
     pub execution_failed: u32,
     /// The library itself failed.
     pub internal_error: u32,
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub not_supported: u32,
     /// Each with its name, and in words.
     pub names: &'static [(u32, &'static CStr, &'static CStr)],
-    /// The name of a number that is no status, and its text.
+    /// The name and the text for a number that is no status.
     pub unknown: (&'static CStr, &'static CStr),
 }
 
@@ -63,7 +63,7 @@ impl Statuses {
         .map_or(CUDA_ERROR_UNKNOWN, |(_, code)| code)
     }
 
-    /// The status for a code of the driver: the call did not reach the library.
+    /// The status for an error of the driver: the call did not reach the library.
     pub fn of_code(&self, code: CUresult) -> u32 {
         match code {
             CUDA_SUCCESS => SUCCESS,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The macros that make [`Function`](super::Function)s of a table's rows.
+//! The macros that generate [`Function`](super::Function)s from a table's rows.
 
 use super::{Kind, is_same};
 use crate::codec::{Field, Shape, Structure};
@@ -24,7 +24,7 @@ pub(super) static REPLY: Shape = Shape::Structure(&Structure {
     ],
 });
 
-/// Whether the results fit a reply slot of the ring: those that may be long go by the queue.
+/// Whether the results fit a reply slot of the ring. Functions whose results may be too long use the queue.
 pub(super) const fn fits_slot(kinds: &[Kind]) -> bool {
     let mut at = 0;
     while at < kinds.len() {
@@ -72,7 +72,7 @@ macro_rules! width {
 }
 
 macro_rules! kind {
-    // cuBLAS's rows are older than other classes, and layout numbers of issued rows hash their words.
+    // cuBLAS's rows are older than the other classes, and the layout numbers of issued rows hash their words.
     ($names:ident; handle) => {
         Kind::Handle(Class::CublasHandle)
     };
@@ -211,7 +211,7 @@ macro_rules! descriptions {
                 request: &Shape::Structure(&Structure {
                     name: stringify!($name),
                     doc: &[],
-                    // With its kind, so that the layout number includes a value's width.
+                    // The kind is included, so that the layout number covers a value's width.
                     fields: &[$(Field {
                         name: concat!(stringify!($arg), " ", stringify!($kind) $(, $(" ", stringify!($of)),*)?),
                         doc: &[],
@@ -224,7 +224,7 @@ macro_rules! descriptions {
     };
 }
 
-/// Hands over a table's rows to a macro.
+/// Passes a table's rows to a macro.
 macro_rules! table {
     ($with:ident, $to:ident) => {
         $crate::$with!($to)

@@ -2,15 +2,15 @@
 //! The ring: commands and answers through memory that a guest process shares with its worker
 //! (`spec/virtio-gpgpu.md`, "The ring").
 //!
-//! One region of [`RING_BYTES`] bytes holds a header, the command area, the reply slots, the words of events and
-//! blocks for data. The guest's library appends records and moves the tail; the worker copies records out and moves
-//! the head. Neither enters the kernel while the other is awake: a side that is about to sleep says so first and then
-//! looks once more ([`Consumer::prepare_to_sleep`]), and the other looks for a sleeper after every append
-//! ([`Producer::must_wake`]). In a relaxed ring no barrier lies between append and look, so a sleeper may be missed: the device
-//! looks once more a moment later ([`Consumer::sleep`]).
+//! One region of [`RING_BYTES`] bytes holds a header, the command area, the reply slots, the words of events and blocks
+//! for data. The guest's library appends records and moves the tail; the worker copies records out and moves the head.
+//! Neither enters the kernel while the other is awake. A side that is about to sleep sets a flag first and then checks
+//! for records once more ([`Consumer::prepare_to_sleep`]). The other side checks the flag after every append
+//! ([`Producer::must_wake`]). A relaxed ring has no barrier between the append and the check, so the driver may miss a
+//! sleeping device; the device checks the tail once more a moment later ([`Consumer::sleep`]).
 //!
-//! The guest can write to all of it at any time. So a record is copied out before it is looked at, and the worker keeps its
-//! own idea of everything that it wrote.
+//! The guest can write to the whole region at any time. So a record is copied out before it is checked, and the worker
+//! keeps its own copy of everything that it wrote.
 
 use std::{
     marker::PhantomData,
@@ -30,7 +30,7 @@ pub const COMMAND_OFFSET: usize = 4096;
 pub const COMMAND_BYTES: usize = 256 << 10;
 /// The offset of the reply slots.
 pub const SLOT_OFFSET: usize = COMMAND_OFFSET + COMMAND_BYTES;
-/// The number of reply slots: calls of so many threads can be under way.
+/// The number of reply slots, and so of threads whose calls can be pending at once.
 pub const SLOTS: usize = 64;
 /// Bytes of a reply slot.
 pub const SLOT_BYTES: usize = 4096;
@@ -59,8 +59,8 @@ const HEAD: usize = 0;
 const SLEEPING: usize = 64;
 const TAIL: usize = 128;
 
-/// The time after its report of sleep, at least, at which the device of a relaxed ring looks at the tail once more. A
-/// store of the driver's is visible long before that.
+/// The least time after which the device of a relaxed ring checks the tail once more, from the moment when it set the
+/// sleeping flag. A store by the driver is visible long before that.
 pub const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// [`Record::slot`] of a post.
@@ -68,20 +68,20 @@ pub const NO_SLOT: u32 = u32::MAX;
 /// [`Record::slot`] of filler up to the end of the command area.
 const FILLER: u32 = u32::MAX - 1;
 
-/// The fences word of an answer that says: the worker did nothing; send the command by the command queue.
+/// The fences word of an answer: the worker did nothing, and the driver must send the command by the command queue.
 pub const ELSEWHERE: u32 = u32::MAX;
-/// The fences word of an answer that says: it is too long for the slot, and `gpgpuRingAnswer` takes it.
+/// The fences word of an answer: it is too long for the slot, and `gpgpuRingAnswer` fetches it.
 pub const KEPT: u32 = u32::MAX - 1;
 
 const _: () = {
     assert!(COMMAND_BYTES.is_power_of_two());
     assert!(BLOCK_OFFSET.is_multiple_of(4096) && RING_BYTES.is_multiple_of(4096));
     assert!(64 + SLOT_FENCES * 4 <= SLOT_ANSWER);
-    // As the specification has it.
+    // The specification's values.
     assert!(SLOT_OFFSET == 266_240 && WORD_OFFSET == 528_384 && BLOCK_OFFSET == 544_768);
 };
 
-/// The head of a record; commands as on the command queue follow.
+/// The head of a record; commands follow, encoded as on the command queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Record {
@@ -89,7 +89,7 @@ pub struct Record {
     pub bytes: u32,
     /// The slot for the answer, or [`NO_SLOT`].
     pub slot: u32,
-    /// The value that says that the slot's words are this request's: not 0.
+    /// The sequence number, not 0: the slot's words have this value when they belong to this request.
     pub sequence: u32,
     /// The guest thread, as in a command's header.
     pub thread: u32,
@@ -100,7 +100,7 @@ const RECORD_HEAD: usize = size_of::<Record>();
 /// An error in a record.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// The tail is further ahead than the area is long, or not aligned.
+    /// The tail is unaligned, or further ahead than the area is long.
     #[error("Invalid tail of the ring")]
     Tail,
     /// A record has no length, or reaches past the appended bytes.
@@ -108,14 +108,15 @@ pub enum Broken {
     Length,
 }
 
-/// The shared region, in either process.
+/// The shared region, as either side maps it.
 #[derive(Debug, Clone, Copy)]
 pub struct Area<'a> {
     base: *mut u8,
     memory: PhantomData<&'a [AtomicU64]>,
 }
 
-// SAFETY: everything shared is accessed by atomics or volatile accesses, or lies in parts that belong to one user at a time.
+// SAFETY: everything shared is accessed by atomics or volatile accesses, or lies in parts that belong to one user at a
+// time.
 unsafe impl Send for Area<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Area<'_> {}
@@ -177,7 +178,8 @@ impl<'a> Area<'a> {
 
 /// A reply slot.
 ///
-/// At 0 the state, at 4 the number of fences, at 8 the answer's bytes, at 64 the fences' words, at 128 the answer.
+/// A reply slot: at 0 the state, at 4 the number of fences, at 8 the answer's bytes, at 64 the fences' words, at 128
+/// the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<'a> {
     area: Area<'a>,
@@ -185,7 +187,7 @@ pub struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// Driver: makes the slot ready for its next request.
+    /// Driver: prepares the slot for its next request.
     pub fn clear(&self) {
         self.area.u32_at(self.offset).store(0, Ordering::Relaxed);
         for index in 0..SLOT_FENCES {
@@ -193,7 +195,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Device: the answer is there; the GPU will write `sequence` to the first `fences` words.
+    /// Device: stores an answer; the GPU will write `sequence` to the first `fences` words.
     ///
     /// # Panics
     ///
@@ -265,8 +267,8 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// From now on there is no barrier between the move of the tail and the look for a sleeper: for a device that reads
-    /// the tail once more after [`LOOKS_AGAIN_AFTER`] (`gpgpuRingRelaxed`).
+    /// Drops the barrier between moving the tail and checking for a sleeping device. The device must check the tail
+    /// once more after [`LOOKS_AGAIN_AFTER`] (`gpgpuRingRelaxed`).
     pub fn relax(&mut self) {
         self.is_relaxed = true;
     }
@@ -291,7 +293,7 @@ impl<'a> Producer<'a> {
             return false;
         }
         if filler > 0 {
-            // The area and every record are multiples of 8, so 8 bytes at least are left: length and slot.
+            // The area's size and every record's are multiples of 8, so at least 8 bytes are left: length and slot.
             self.area
                 .u32_at(COMMAND_OFFSET + place)
                 .store(filler as u32, Ordering::Relaxed);
@@ -318,10 +320,12 @@ impl<'a> Producer<'a> {
         self.tail = self.tail.wrapping_add(bytes as u64);
         let tail = self.area.u64_at(TAIL);
         if self.is_relaxed {
-            // The device's looks take the line away again and again, and a barrier would wait until it is back.
+            // The device often takes the cache line away when it reads the tail, and a barrier would wait until the
+            // line is back.
             tail.store(self.tail, Ordering::Release);
         } else {
-            // Visible before the device's flag is read ([`Producer::must_wake`]): an exchange costs less than a store and a fence.
+            // The new tail must be visible before the device's flag is read ([`Producer::must_wake`]); an exchange
+            // costs less than a store and a fence.
             tail.swap(self.tail, Ordering::SeqCst);
         }
         true
@@ -340,8 +344,8 @@ impl<'a> Producer<'a> {
         free(self.head, self.tail) >= bytes
     }
 
-    /// Whether the device sleeps and needs a wake-up for the last append: `true` once for each time it goes to sleep,
-    /// so the caller that gets it must wake the device.
+    /// Whether the device sleeps and needs a wake-up for the last append. It returns `true` once for each time the
+    /// device goes to sleep, so that caller must wake the device.
     pub fn must_wake(&self) -> bool {
         let sleeping = self.area.u32_at(SLEEPING);
         sleeping.load(Ordering::SeqCst) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0
@@ -353,9 +357,9 @@ impl<'a> Producer<'a> {
 pub struct Consumer<'a> {
     area: Area<'a>,
     head: u64,
-    /// The tail as it was last read: its line is the driver's, and every look at it costs both sides.
+    /// The tail as last read: the driver owns its cache line, and every read of it costs both sides.
     tail: u64,
-    /// The head as the driver last saw it; it is read seldom, because both sides use its cache line.
+    /// The head as last published to the driver; this happens seldom, because both sides use its cache line.
     told: u64,
 }
 
@@ -375,7 +379,7 @@ impl<'a> Consumer<'a> {
         self.head
     }
 
-    /// Bytes that are known to lie behind it; there may be more by now.
+    /// The bytes of records that are known to follow the head; there may be more by now.
     pub fn backlog(&self) -> u64 {
         self.tail.wrapping_sub(self.head)
     }
@@ -467,7 +471,8 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Says that the device is about to sleep; `false` if something was appended meanwhile, and it must not.
+    /// Announces that the device is about to sleep. Returns `false` if something was appended meanwhile, and the device
+    /// must not sleep.
     pub fn prepare_to_sleep(&self) -> bool {
         let sleeping = self.area.u32_at(SLEEPING);
         sleeping.store(1, Ordering::Relaxed);
@@ -480,13 +485,13 @@ impl<'a> Consumer<'a> {
         true
     }
 
-    /// Sleeps, after [`Consumer::prepare_to_sleep`]: `wait` waits while the word is 1, at most for the time that it is given. May
-    /// return before anything was appended.
+    /// Sleeps, after [`Consumer::prepare_to_sleep`]: `wait` waits while the word is 1, at most for the time that it is
+    /// given. May return before anything was appended.
     pub fn sleep(&self, is_relaxed: bool, wait: impl Fn(&AtomicU32, Option<Duration>)) {
         let sleeping = self.area.u32_at(SLEEPING);
         if is_relaxed {
-            // The driver may have looked for a sleeper before the device said that it sleeps, and its move of the tail be seen only
-            // now, after.
+            // The driver may have checked for a sleeping device before the device set its flag, while its new tail
+            // becomes visible only now.
             let begin = Instant::now();
             let mut left = LOOKS_AGAIN_AFTER;
             // A signal ends a wait early.
@@ -501,7 +506,7 @@ impl<'a> Consumer<'a> {
         wait(sleeping, None);
     }
 
-    /// Says that the device is awake.
+    /// Announces that the device is awake.
     pub fn awake(&self) {
         self.area.u32_at(SLEEPING).store(0, Ordering::Relaxed);
     }

@@ -80,7 +80,7 @@ fn pitfall_80_full_is_not_empty() {
     }
     assert!(!producer.append(NO_SLOT, 1, 0, &[]));
     assert!(consumer.has_more());
-    // The driver learns of room when there is a good deal of it, or all.
+    // The device publishes its head only when there is much room, or all of it.
     assert!(consumer.next(&mut Vec::new()).unwrap().is_some());
     assert!(producer.append(NO_SLOT, 1, 0, &[]));
     while consumer.next(&mut Vec::new()).unwrap().is_some() {}
@@ -105,7 +105,7 @@ fn pitfall_81_an_invalid_ring_is_refused_whatever_the_guest_writes() {
         word(bytes);
         assert_eq!(next(), Err(Broken::Length), "{bytes}");
     }
-    // Filler that reaches past the tail is none.
+    // Filler that reaches past the tail is invalid.
     word(72 | u64::from(FILLER) << 32);
     assert_eq!(next(), Err(Broken::Length));
 }
@@ -180,7 +180,7 @@ fn lose_no_wake_up(is_relaxed: bool) {
                     expected += 1;
                 }
                 if expected <= ROUNDS && consumer.prepare_to_sleep() {
-                    // Without a time-out of its own: a lost wake-up hangs the test.
+                    // There is no other time-out: a lost wake-up hangs the test.
                     consumer.sleep(is_relaxed, |_, limit| {
                         let limit = limit.unwrap_or(Duration::MAX);
                         let rung = bell.rung.lock().unwrap();
@@ -213,7 +213,8 @@ fn lose_no_wake_up(is_relaxed: bool) {
     worker.join().unwrap();
 }
 
-/// The driver has looked for a sleeper too early, and its move of the tail is seen late. GPGPU-DEV-75, GPGPU-DRV-40.
+/// The driver checks for a sleeping device too early, and the device sees its new tail late. GPGPU-DEV-75,
+/// GPGPU-DRV-40.
 #[test]
 fn pitfall_79_the_device_of_a_relaxed_ring_looks_again() {
     let mut memory = Memory::new();
@@ -232,7 +233,7 @@ fn pitfall_79_the_device_of_a_relaxed_ring_looks_again() {
     consumer.awake();
     assert!(consumer.next(&mut Vec::new()).unwrap().is_some());
 
-    // Waits that end early are waits all the same, and only the last is without a limit.
+    // Waits that end early count, too, and only the last one has no limit.
     assert!(consumer.prepare_to_sleep());
     let begin = Instant::now();
     let waits = RefCell::new(Vec::new());
@@ -244,7 +245,7 @@ fn pitfall_79_the_device_of_a_relaxed_ring_looks_again() {
     assert_eq!(waits.iter().filter(|has_limit| !**has_limit).count(), 1);
     assert_eq!(waits.last(), Some(&false));
     assert!(waits.len() > 1);
-    // The driver has woken it: there is nothing to wait for.
+    // The driver has woken it, so the device need not wait.
     area.sleeping().store(0, Ordering::Relaxed);
     consumer.sleep(true, |_, limit| assert_eq!(limit, None));
 }

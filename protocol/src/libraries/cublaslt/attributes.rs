@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The attributes of cuBLASLt's descriptors: their sizes and their default values.
 //!
-//! Both sides go by these tables. The guest keeps descriptors by them, and the worker hands the library no attribute that they lack: an
-//! attribute that the library takes for an address of the host would let a guest choose that address.
+//! Both sides use these tables. The guest stores descriptors by them. The worker passes the library no attribute that
+//! the tables lack: the library takes some attributes for host addresses, and a guest could choose such an address.
 
 /// A kind of descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,14 +26,14 @@ pub enum Holds {
     Value,
     /// An address in device memory.
     Device,
-    /// The address of an emulation descriptor, which travels in its place.
+    /// The address of an emulation descriptor. The request carries the descriptor's content instead.
     Emulation,
 }
 
 /// An attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute {
-    /// Its number, by the class's enumeration.
+    /// Its number in the class's enumeration.
     pub number: u16,
     /// Its size in bytes, at most 8.
     pub bytes: u8,
@@ -102,8 +102,8 @@ pub const GROUPED_ARRAYS: [u16; 3] = [9, 10, 11];
 /// `CUBLASLT_MATMUL_PREF_SEARCH_MODE`: whether the algorithms are given.
 pub const SEARCH_MODE: u16 = 0;
 
-// By age, and so by number: a program compiled with an old header has room for the first ones only. The missing numbers
-// are unused, or of CUDA 11.
+// Ordered by age, and so by number: a program compiled with an old header has room only for the first ones. The missing
+// numbers are unused or belong to CUDA 11.
 const OPERATION: &[Attribute] = attributes! {
     // The compute type, the scale type, and where scalars are.
     0 i32; 1 i32; 2 i32;
@@ -155,10 +155,10 @@ const EMULATED: &[Attribute] = attributes! {
 };
 
 impl Attribute {
-    /// Its value at a place among packed ones; `None` if they end before.
+    /// The attribute's value at an offset of packed values; `None` if they end before it.
     #[inline]
     pub fn read(&self, packed: &[u8], place: usize) -> Option<u64> {
-        // Loads of a fixed width: a copy of a variable length calls `memcpy`.
+        // The loads have a fixed width: a copy of variable length calls `memcpy`.
         let from = packed.get(place..)?;
         match self.bytes {
             1 => from.first().copied().map(u64::from),
@@ -168,19 +168,20 @@ impl Attribute {
     }
 }
 
-/// More than any attribute's number, and than the index of any.
+/// A bound above every attribute's number and index.
 const NUMBERS: usize = 42;
-/// More than the bytes of any class's packed values.
+/// A bound above the size of any class's packed values.
 const BYTES: usize = 256;
 
 /// The words of 8 bytes in them.
 const WORDS: usize = BYTES / 8;
 
-/// Attributes of a class by number and by place, and the default values: calls read all of a descriptor.
+/// A class's attributes by number and by offset, and the default values. Every call reads a whole descriptor, so
+/// lookups must be fast.
 struct Tables {
-    /// Indices; [`Tables::NO_INDEX`] for no attribute.
+    /// Indices; [`Tables::NO_INDEX`] marks a number without an attribute.
     by_number: [u8; NUMBERS],
-    /// Bits by index: the attributes that have a byte in a word of the packed values.
+    /// A bit mask for each word of the packed values: bit N is set if attribute N has a byte in the word.
     by_word: [u64; WORDS],
     places: [u8; NUMBERS],
     defaults: [u8; BYTES],
@@ -236,7 +237,7 @@ impl Class {
         }
     }
 
-    /// The attribute with a number, and its place among the values of all, which lie packed one after the other; `None` if there is none.
+    /// The attribute with this number and the offset of its value in the packed values; `None` if there is none.
     #[inline]
     pub fn find(self, number: u16) -> Option<(usize, &'static Attribute)> {
         let index = *self.tables().by_number.get(usize::from(number))?;
@@ -244,13 +245,13 @@ impl Class {
         Some((self.place(index.into()), of))
     }
 
-    /// The place of the attribute with an index among [`Class::attributes`].
+    /// The offset of the value of the attribute with this index in [`Class::attributes`].
     #[inline]
     pub fn place(self, index: usize) -> usize {
         self.tables().places[index].into()
     }
 
-    /// The attributes that have a byte in the word of the packed values with an index: a bit for the index of each.
+    /// The attributes that have a byte in this word of the packed values: bit N for the attribute with index N.
     #[inline]
     pub fn in_word(self, word: usize) -> u64 {
         self.tables().by_word.get(word).copied().unwrap_or(0)
@@ -261,7 +262,7 @@ impl Class {
         &self.tables().defaults[..self.packed()]
     }
 
-    /// The same in words; zeros follow the last value.
+    /// The same as words, padded with zeros.
     pub fn default_words(self) -> &'static [[u8; 8]] {
         self.tables().defaults.as_chunks().0
     }
@@ -280,10 +281,11 @@ impl Class {
         &ALL[self as usize]
     }
 
-    /// Writes an attribute's value among packed ones; whether there is such an attribute, and room for it.
+    /// Writes an attribute's value to packed values. Returns whether the attribute exists and the packed values have
+    /// room for it.
     pub fn write(self, packed: &mut [u8], number: u16, value: u64) -> bool {
         let found = self.find(number).and_then(|(place, of)| {
-            // Stores of a fixed width: a copy of a variable length calls `memcpy`.
+            // The stores have a fixed width: a copy of variable length calls `memcpy`.
             let to = packed.get_mut(place..)?;
             match of.bytes {
                 1 => *to.first_mut()? = value as u8,
@@ -295,7 +297,7 @@ impl Class {
         found.is_some()
     }
 
-    /// An attribute's value among packed ones; `None` if there is none.
+    /// Reads an attribute's value from packed values; `None` if there is none.
     #[inline]
     pub fn read(self, packed: &[u8], number: u16) -> Option<u64> {
         let (place, of) = self.find(number)?;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLASLt (cublasLt.h).
 //!
-//! Descriptors live in the guest. A call carries the content of its descriptors, and its scalars, in one argument,
-//! whose bytes are [`form`]'s: all such rows are written by hand on both sides. [`attributes`] lists the parts of
-//! descriptors.
+//! Descriptors are kept in the guest. A call carries the content of its descriptors and its scalars in one argument,
+//! encoded as in [`form`]. Both sides implement such rows by hand. [`attributes`] lists the parts of descriptors.
 //!
-//! The host can keep the descriptors of a product that comes again, as a plan. Later calls carry the plan's id in their place.
+//! The host can keep the descriptors of a repeated product as a plan. Later calls carry the plan's id instead.
 
 pub mod attributes;
 pub mod form;
@@ -13,7 +12,7 @@ pub mod form;
 pub use super::cublas::status;
 use super::{Statuses, cublas};
 
-/// `cublasStatus_t`, some of them in other words than cuBLAS's.
+/// `cublasStatus_t`. Some texts differ from cuBLAS's.
 pub static STATUSES: Statuses = Statuses {
     names: &[
         (0, c"CUBLAS_STATUS_SUCCESS", c"success"),
@@ -67,7 +66,7 @@ pub static STATUSES: Statuses = Statuses {
     ..cublas::STATUSES
 };
 
-/// Hands cuBLASLt's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuBLASLt's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cublaslt {
     ($callback:ident) => {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The backend's attributes as they travel.
+//! The encoding of the backend's attributes.
 //!
-//! An attribute is an array of elements, as wide as its type says. Handles and descriptors among them are ids. Variant packs stay in the
-//! guest: their pointers travel with each execution, a device address each, or the value itself for a tensor that a plan has by value. The
-//! host says with a finalised plan which tensors these are ([`Values`]), so that both sides go by the same list.
+//! An attribute is an array of elements, whose width follows from its type. Handles and descriptors are encoded as ids.
+//! Variant packs stay in the guest. Each execution carries their pointers: a device address for each tensor, or the
+//! value itself if the plan has the tensor by value. The host lists these tensors ([`Values`]) when it finalises a
+//! plan, so that both sides use the same list.
 
 use crate::codec::{Malformed, Reader, Writer};
 
 use super::data_bytes;
 
-/// The types of descriptors that this project has to know (`cudnnBackendDescriptorType_t`).
+/// The types of descriptors that this project interprets (`cudnnBackendDescriptorType_t`).
 pub mod kind {
     /// A plan that can be executed.
     pub const PLAN: i32 = 5;
@@ -19,7 +20,7 @@ pub mod kind {
     pub const TENSOR: i32 = 17;
 }
 
-/// The types of attributes that this project has to know (`cudnnBackendAttributeType_t`).
+/// The types of attributes that this project interprets (`cudnnBackendAttributeType_t`).
 pub mod element {
     /// `cudnnHandle_t`.
     pub const HANDLE: i32 = 0;
@@ -37,7 +38,7 @@ pub mod element {
     pub const CHAR: i32 = 24;
 }
 
-/// The names of attributes that this project has to know (`cudnnBackendAttributeName_t`).
+/// The names of attributes that this project interprets (`cudnnBackendAttributeName_t`).
 pub mod name {
     /// A plan's text.
     pub const PLAN_TEXT: i32 = 405;
@@ -45,13 +46,13 @@ pub mod name {
     pub const TENSOR_DATA_TYPE: i32 = 901;
     /// A tensor's number in its graph.
     pub const TENSOR_ID: i32 = 906;
-    /// Whether a tensor is a value of the host's.
+    /// Whether a tensor is a value in host memory.
     pub const TENSOR_IS_BY_VALUE: i32 = 908;
     /// A variant pack's tensors, by number.
     pub const PACK_IDS: i32 = 1000;
     /// Their addresses.
     pub const PACK_POINTERS: i32 = 1001;
-    /// The memory that the plan works in.
+    /// The plan's workspace.
     pub const PACK_WORKSPACE: i32 = 1003;
 }
 
@@ -61,18 +62,18 @@ pub const MOST_ELEMENTS: u64 = 1 << 24;
 /// The most tensors of a variant pack.
 pub const MOST_OPERANDS: usize = 1 << 12;
 
-/// Whether a type of descriptors is an operation.
+/// Whether a descriptor type is an operation.
 const fn is_operation(of: i32) -> bool {
     matches!(of, 10..=14 | 19 | 20 | 22 | 23 | 25..=31 | 33 | 35..=37 | 39..=50)
 }
 
-/// Whether an attribute, by its name, takes descriptors of a type. cuDNN itself does not look: it would take one for another. `None` if no
-/// attribute of that name that takes descriptors is known.
+/// Whether the attribute with this name takes descriptors of this type; `None` if no attribute of this name is known to
+/// take descriptors. cuDNN does not check the type, and would use a descriptor of another type as one of this type.
 pub fn takes(name: i32, of: i32) -> Option<bool> {
     let right = match name {
         // Operations.
         801 => return Some(is_operation(of)),
-        // A graph: of heuristics, engines and kernel caches, and one inside of an operation.
+        // A graph: of heuristics, engines and kernel caches, and one inside an operation.
         201 | 1300 | 1642 | 2400 | 2811 | 2867 => 15,
         // Configurations.
         202 | 401 | 2401 => 3,
@@ -132,16 +133,16 @@ pub fn bytes(of: i32, count: u64) -> Option<usize> {
     (count <= MOST_ELEMENTS).then(|| width * count as usize)
 }
 
-/// The room for a value of the host's: no element is wider.
+/// The room for a value in host memory: no element is wider.
 pub const VALUE_BYTES: usize = 32;
 
-/// The tensors that a plan has by value: their numbers, and the bytes of each, in order.
+/// The tensors that a plan has by value: their numbers in ascending order, and the bytes of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Values(Vec<(i64, u8)>);
 
 impl Values {
-    /// Adds a tensor by its number and its type. An unknown type counts as the widest, and a known tensor as the wider
-    /// of both types.
+    /// Adds a tensor by its number and its type. An unknown type counts as the widest one. A tensor that is already in
+    /// the list gets the wider of both types.
     pub fn add(&mut self, id: i64, data: Option<i32>) {
         let bytes = data.and_then(data_bytes).unwrap_or(VALUE_BYTES) as u8;
         match self.0.binary_search_by_key(&id, |of| of.0) {
@@ -150,7 +151,7 @@ impl Values {
         }
     }
 
-    /// Adds those of another list.
+    /// Adds the tensors of another list.
     pub fn add_all(&mut self, others: &Self) {
         for (id, bytes) in &others.0 {
             match self.0.binary_search_by_key(id, |of| of.0) {
@@ -166,7 +167,7 @@ impl Values {
         Some(self.0[at].1.into())
     }
 
-    /// As it travels.
+    /// Encodes the list.
     pub fn write(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         for (id, bytes) in &self.0 {
@@ -176,11 +177,11 @@ impl Values {
         writer.into_bytes()
     }
 
-    /// The values that [`Values::write`] wrote.
+    /// Decodes a list that [`Values::write`] wrote.
     ///
     /// # Errors
     ///
-    /// It did not write that.
+    /// The bytes are no such list.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let mut values = Self::default();
@@ -202,20 +203,20 @@ impl Values {
 pub enum Place {
     /// At a device address.
     Device(u64),
-    /// Here: its value, with zeros behind it.
+    /// In the request: its value, padded with zeros.
     Value([u8; VALUE_BYTES]),
 }
 
-/// A variant pack: where the tensors of an execution are, by their numbers.
+/// A variant pack: the places of an execution's tensors, by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pack {
     /// The tensors.
     pub operands: Vec<(i64, Place)>,
-    /// The device address of the memory that the plan works in; `None` if none was given.
+    /// The device address of the plan's workspace; `None` if the program gave none.
     pub workspace: Option<u64>,
 }
 
-/// Writes a pack's workspace, with which it begins.
+/// Writes a pack's workspace, its first part.
 pub fn put_workspace(writer: &mut Writer, workspace: Option<u64>) {
     writer.put(&workspace);
 }
@@ -236,7 +237,7 @@ pub fn put_place(writer: &mut Writer, id: i64, place: &Place) {
 }
 
 impl Pack {
-    /// As it travels.
+    /// Encodes the pack.
     pub fn write(&self, writer: &mut Writer) {
         put_workspace(writer, self.workspace);
         for (id, place) in &self.operands {
@@ -244,11 +245,11 @@ impl Pack {
         }
     }
 
-    /// The pack that [`Pack::write`] wrote.
+    /// Decodes a pack that [`Pack::write`] wrote.
     ///
     /// # Errors
     ///
-    /// It did not write that, or there are too many tensors.
+    /// The bytes are no such pack, or there are too many tensors.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let mut pack = Self {
@@ -291,7 +292,7 @@ mod tests {
         let bytes = written(&pack);
         assert_eq!(Pack::read(&bytes).unwrap(), pack);
         for length in 0..bytes.len() {
-            // The first tensor alone is a pack, too.
+            // The first tensor alone is a valid pack, too.
             let read = Pack::read(&bytes[..length]);
             assert!(
                 read.is_err() || read.unwrap().operands.len() < 2,
@@ -317,7 +318,7 @@ mod tests {
         let bytes = |id| values.bytes(id);
         assert_eq!([3, 5, 9, 4].map(bytes), [Some(32), Some(8), Some(2), None]);
         assert_eq!(Values::read(&values.write()).unwrap(), values);
-        // Neither twice nor in another order.
+        // Repeated and unordered numbers are invalid.
         let list = values.write();
         for wrong in [
             [&list[..16], &list[..16]].concat(),

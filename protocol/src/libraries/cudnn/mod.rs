@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuDNN (cudnn.h).
 //!
-//! Rows with `guest` are composed in the guest, or send only changes. Scaling factors are always at host addresses: of
-//! 4 bytes, or of 8 if the tensors are of double precision, which the guest knows; `in[8]` has room for either.
-//! Descriptors of the old API have a class each; those of the backend share one, and [`backend`] describes how their
-//! attributes travel.
+//! The guest composes the rows with `guest`, or sends only changes for them. Scaling factors are always at host
+//! addresses. They have 8 bytes if the tensors are of double precision, and 4 otherwise; the guest knows which. `in[8]`
+//! has room for either. Each descriptor type of the old API has its own class. The backend's descriptors share one
+//! class, and [`backend`] describes how their attributes are encoded.
 
 pub mod backend;
 
@@ -14,7 +14,7 @@ use super::Statuses;
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
-    /// There is no library, or no context; of a descriptor: it is finalised already.
+    /// The library or the context is missing; of a descriptor: it is already finalised.
     pub const NOT_INITIALIZED: u32 = 1001;
     /// An argument is wrong, or names no object.
     pub const BAD_PARAM: u32 = 2000;
@@ -26,13 +26,13 @@ pub mod status {
     pub const ATTRIBUTE_TYPE: u32 = 2010;
     /// A descriptor is of another type.
     pub const DESCRIPTOR_TYPE: u32 = 2012;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const NOT_SUPPORTED: u32 = 3000;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 4000;
     /// Memory ran out.
     pub const ALLOC_FAILED: u32 = 4003;
-    /// The GPU failed, or an object that the handle needs is gone.
+    /// The GPU failed, or an object that the handle needs was destroyed.
     pub const EXECUTION_FAILED: u32 = 5000;
 }
 
@@ -111,7 +111,7 @@ pub const MOST_DIMENSIONS: u64 = 8;
 /// The most sequences of a batch.
 pub const MOST_SEQUENCES: usize = 1 << 20;
 
-/// The bytes of an element of a tensor (`cudnnDataType_t`), rounded up to whole ones; `None` if there is no such type.
+/// The bytes of a tensor's element (`cudnnDataType_t`), rounded up to whole bytes; `None` if there is no such type.
 pub fn data_bytes(data: i32) -> Option<usize> {
     Some(match data {
         // Vectors of 32 integers, and complex numbers of double precision.
@@ -119,7 +119,7 @@ pub fn data_bytes(data: i32) -> Option<usize> {
         21 => 16,
         // Double precision, integers of 64 bits, and complex numbers of single precision.
         1 | 10 | 20 => 8,
-        // Single precision and integers of 32 bits, which may be four of eight.
+        // Single precision and integers of 32 bits, some of which hold four integers of 8 bits.
         0 | 4 | 5 | 7 | 14 | 19 => 4,
         // Both halves.
         2 | 9 => 2,
@@ -129,12 +129,12 @@ pub fn data_bytes(data: i32) -> Option<usize> {
     })
 }
 
-/// Whether a type of elements is of double precision: scaling factors are, too.
+/// Whether an element type is of double precision; scaling factors then have double precision, too.
 pub fn is_double(data: i32) -> bool {
     data == 1
 }
 
-/// Hands cuDNN's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuDNN's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cudnn {
     ($callback:ident) => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The attributes of cuSPARSELt's descriptors: their sizes and types.
 //!
-//! Both sides go by these tables. The worker hands the library no attribute that they lack: an attribute that the library takes for an
-//! address of the host would let a guest choose that address.
+//! Both sides use these tables. The worker passes the library no attribute that the tables lack: the library takes some
+//! attributes for host addresses, and a guest could choose such an address.
 
 /// The owners of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,7 +11,7 @@ pub enum Class {
     Matrix,
     /// `cusparseLtMatmulDescriptor_t`: a product.
     Product,
-    /// `cusparseLtMatmulAlgSelection_t`: an algorithm for one.
+    /// `cusparseLtMatmulAlgSelection_t`: the algorithm of a product.
     Selection,
 }
 
@@ -24,7 +24,7 @@ pub enum Holds {
     Vector,
     /// An address in device memory.
     Device,
-    /// A number that only the library says.
+    /// A number that programs cannot set: the library reports it.
     Told,
 }
 
@@ -71,7 +71,7 @@ const TOLD: Attribute = Attribute {
     holds: Holds::Told,
 };
 
-/// Matrices of a batch, and how far apart they are.
+/// The number of matrices in a batch, and the distance between them.
 const OF_MATRIX: [Attribute; MATRIX] = [number(4), number(8)];
 
 const OF_PRODUCT: [Attribute; PRODUCT] = [
@@ -101,7 +101,8 @@ const OF_PRODUCT: [Attribute; PRODUCT] = [
     ADDRESS,
 ];
 
-/// The configuration and how many there are; rounds of a search; parts of K, how they are added, and the buffers for that.
+/// The configuration and the number of configurations; the iterations of a search; the parts of K, how they are added,
+/// and the buffers for that.
 const OF_SELECTION: [Attribute; SELECTION] =
     [number(4), TOLD, number(4), number(4), number(4), number(4)];
 
@@ -118,7 +119,7 @@ impl Class {
         }
     }
 
-    /// The attribute with a number, as C has it; `None` if there is none.
+    /// The attribute with this number, an `int` in C; `None` if there is none.
     pub fn find(self, number: i32) -> Option<(usize, Attribute)> {
         let at = usize::try_from(number).ok()?;
         Some((at, *self.attributes().get(at)?))
@@ -126,7 +127,7 @@ impl Class {
 }
 
 impl Attribute {
-    /// Whether a program can set it to this.
+    /// Whether a program can set the attribute to this value.
     pub const fn takes(self, value: u64) -> bool {
         match self.holds {
             Holds::Told => false,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The encoding of the calls of cuSPARSELt: descriptors whole, with the call that uses them.
+//! The encoding of cuSPARSELt's calls: a call carries the whole content of the descriptors that it uses.
 //!
-//! The types here are a guest's content of a program's structures, and a worker's content of a request.
+//! The guest keeps these types in a program's structures, and the worker decodes requests into them.
 
 use super::attributes::{ALPHA_VECTOR, BETA_VECTOR, Class, MATRIX, PRODUCT, SELECTION};
 use crate::codec::{Malformed, Reader, Writer};
@@ -10,7 +10,7 @@ use crate::codec::{Malformed, Reader, Writer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Set<const N: usize> {
-    /// A bit for each that was set, by number.
+    /// Bit N is set if attribute N was set.
     mask: u64,
     values: [u64; N],
 }
@@ -25,7 +25,7 @@ impl<const N: usize> Default for Set<N> {
 }
 
 impl<const N: usize> Set<N> {
-    /// Sets one.
+    /// Sets an attribute.
     pub fn set(&mut self, number: usize, value: u64) {
         if let Some(to) = self.values.get_mut(number) {
             *to = value;
@@ -33,13 +33,13 @@ impl<const N: usize> Set<N> {
         }
     }
 
-    /// The value of one, if it was set.
+    /// The value of an attribute, if it was set.
     pub fn get(&self, number: usize) -> Option<u64> {
         let is_set = self.mask >> number.min(63) & 1 == 1;
         self.values.get(number).copied().filter(|_| is_set)
     }
 
-    /// Those that were set, by number.
+    /// The attributes that were set, in ascending order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         (0..N).filter_map(|number| Some((number, self.get(number)?)))
     }
@@ -59,7 +59,7 @@ impl<const N: usize> Set<N> {
             let (number, value) = (reader.word()?, reader.word()?);
             let number = usize::try_from(number).map_err(|_| Malformed::Range)?;
             let known = class.attributes().get(number).ok_or(Malformed::Range)?;
-            // Ascending: so a count that is too large ends soon.
+            // The numbers ascend, so a count that is too large fails soon.
             if number < next || !known.takes(value) {
                 return Err(Malformed::Range);
             }
@@ -70,7 +70,7 @@ impl<const N: usize> Set<N> {
     }
 }
 
-/// The sparsity of a matrix that is dense.
+/// The sparsity of a dense matrix.
 pub const DENSE: u32 = u32::MAX;
 
 /// A matrix (`cusparseLtMatDescriptor_t`).
@@ -81,7 +81,7 @@ pub struct Matrix {
     pub rows: i64,
     /// Its columns.
     pub columns: i64,
-    /// From one column, or row, to the next.
+    /// The distance between columns, or rows.
     pub leading: i64,
     /// Its alignment in bytes.
     pub alignment: u32,
@@ -124,22 +124,22 @@ pub struct Selection {
 /// Alpha or beta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
-    /// The bits of a number that was at a host address.
+    /// The bits of a number at a host address.
     Here(u32),
     /// A device address, or NULL.
     At(u64),
 }
 
-/// The content of a byte string.
+/// A value that has an encoding.
 pub trait Form: Sized {
-    /// Writes it.
+    /// Encodes the value.
     fn put(&self, writer: &mut Writer);
 
-    /// Reads it.
+    /// Decodes a value.
     ///
     /// # Errors
     ///
-    /// The bytes are none.
+    /// The bytes are invalid.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed>;
 
     /// Its bytes.
@@ -149,11 +149,11 @@ pub trait Form: Sized {
         writer.into_bytes()
     }
 
-    /// Reads it from all of these bytes.
+    /// Decodes a value from all of these bytes.
     ///
     /// # Errors
     ///
-    /// The bytes are none.
+    /// The bytes are invalid.
     fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let read = Self::read(&mut reader)?;
@@ -194,7 +194,7 @@ impl Product {
         [ALPHA_VECTOR, BETA_VECTOR].map(|of| self.set.get(of) == Some(1))
     }
 
-    /// Whether alpha and beta are where the library will look for them; NULL it refuses by itself.
+    /// Whether alpha and beta are where the library will look for them. The library itself refuses NULL.
     pub fn takes(&self, scalars: [Scalar; 2]) -> bool {
         let mut each = scalars.into_iter().zip(self.vectors());
         each.all(|(scalar, is_vector)| match scalar {
@@ -324,7 +324,7 @@ mod tests {
         for (set, count) in [
             (&[(5, 1), (5, 1)][..], 2),
             (&[(8, 1), (5, 1)], 2),
-            // More than a flag, and more than four bytes.
+            // A flag above 1, and a value of more than four bytes.
             (&[(5, 2)], 1),
             (&[(0, 1 << 32)], 1),
             (&[(20, 0)], 1),
@@ -358,7 +358,7 @@ mod tests {
         assert!(!of.takes([at, at]));
     }
 
-    /// The program's structures have 512 bytes, and the guest's library needs a few beside this.
+    /// The program's structures have 512 bytes, and the guest's library needs some of them for its own data.
     #[test]
     fn a_selection_fits_the_programs_structure() {
         assert!(size_of::<Selection>() + 16 <= 512);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSPARSELt (cusparseLt.h).
 //!
-//! Descriptors and selections of an algorithm live in the program's own structures, as natively. A call carries the
-//! whole content of those that it uses, in one argument, whose bytes are [`form`]'s: such rows are written by hand on
-//! both sides. Handles and plans are objects of the host's. A call that makes or sets a descriptor asks the host once
-//! whether the library accepts the content.
+//! Descriptors and selections of an algorithm are kept in the program's own structures, as natively. A call carries the
+//! whole content of those that it uses in one argument, encoded as in [`form`]. Both sides implement such rows by hand.
+//! Handles and plans are objects of the host. A call that makes or sets a descriptor asks the host once whether the
+//! library accepts the content.
 //!
 //! [`attributes`] lists the settings. Alpha and beta are always single-precision numbers: at host addresses, or vectors
 //! in device memory if an attribute of the product says so.
@@ -14,7 +14,7 @@ pub mod form;
 
 pub use super::cusparse::{STATUSES, status};
 
-/// Hands cuSPARSELt's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes cuSPARSELt's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_cusparselt {
     ($callback:ident) => {

@@ -7,12 +7,12 @@ use crate::codec::{Malformed, Reader, Writer};
 /// The words of an `nvjpegImage_t`: an address and a distance between rows for each component.
 pub const IMAGE_WORDS: usize = 2 * super::COMPONENTS;
 
-/// A JPEG of a batch, and where it goes.
+/// A JPEG of a batch, and its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Image {
-    /// The bytes of the JPEG, which follow those of the one before.
+    /// The bytes of the JPEG. It follows the one before it.
     pub length: u64,
-    /// The destination: device addresses, then bytes from row to row.
+    /// The destination: device addresses, then distances between rows in bytes.
     pub destination: [u64; IMAGE_WORDS],
     /// The id of its parameters; 0 where the call has none.
     pub params: u64,
@@ -28,13 +28,13 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The bytes of all JPEGs by their lengths; `None` if there is no such number.
+    /// The sum of the lengths of all JPEGs; `None` if it overflows.
     pub fn total(&self) -> Option<u64> {
         let mut lengths = self.images.iter().map(|image| image.length);
         lengths.try_fold(0, u64::checked_add)
     }
 
-    /// Encodes it.
+    /// Encodes the batch.
     pub fn bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         writer.word(self.images.len() as u64);
@@ -49,11 +49,11 @@ impl Batch {
         writer.into_bytes()
     }
 
-    /// Decodes one.
+    /// Decodes a batch.
     ///
     /// # Errors
     ///
-    /// The bytes are none, there are too many images, or their lengths have no sum.
+    /// The bytes are invalid, there are too many images, or the sum of their lengths overflows.
     pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let count = usize::try_from(reader.word()?).map_err(|_| Malformed::Range)?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! nvJPEG (nvjpeg.h).
 //!
-//! A JPEG travels as bytes, never as an address. Up to [`INLINE`] bytes are in the call's `data`, which is one JPEG, or in
-//! its `images`, which [`form`] describes. More are first sent in pieces to an object of this project's own
-//! (`gpgpuJpegBytes`), which the call names as `more`. An image (`nvjpegImage_t`) has addresses of the device and
-//! distances between rows, and travels as it is.
+//! A request carries a JPEG as bytes, never as an address. Up to [`INLINE`] bytes are in the call's `data`, which is
+//! one JPEG, or in its `images`, which [`form`] describes. More bytes are sent ahead, in pieces, to an object of this
+//! project's own (`gpgpuJpegBytes`), which the call names as `more`. An image (`nvjpegImage_t`) has device addresses
+//! and distances between rows, and is sent unchanged.
 //!
-//! Allocators of the program have no rows: the host's part allocates, and charges what it allocates.
+//! The program's allocators have no rows: the host's part allocates memory and charges it.
 
 pub mod form;
 
@@ -17,23 +17,23 @@ use crate::layout::MAX_DATA_BYTES;
 pub mod status {
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
-    /// There is no library.
+    /// The library is missing.
     pub const NOT_INITIALIZED: u32 = 1;
     /// An argument is wrong.
     pub const INVALID_PARAMETER: u32 = 2;
     /// Memory ran out.
     pub const ALLOCATOR_FAILURE: u32 = 5;
-    /// The GPU failed, or an object that the call needs is gone.
+    /// The GPU failed, or an object that the call needs was destroyed.
     pub const EXECUTION_FAILED: u32 = 6;
-    /// The GPU cannot do it.
+    /// The GPU does not support this.
     pub const ARCH_MISMATCH: u32 = 7;
     /// The library itself failed.
     pub const INTERNAL_ERROR: u32 = 8;
-    /// There is no such function here, or it does not do that.
+    /// The function does not exist here, or does not support this.
     pub const NOT_SUPPORTED: u32 = 9;
 }
 
-/// `nvjpegStatus_t`. It has no status for a handle that is none.
+/// `nvjpegStatus_t`. It has no status for an invalid handle.
 pub static STATUSES: Statuses = Statuses {
     bad_handle: status::INVALID_PARAMETER,
     not_initialized: status::NOT_INITIALIZED,
@@ -86,13 +86,13 @@ pub static STATUSES: Statuses = Statuses {
     unknown: (c"NVJPEG_STATUS_<unknown>", c"unknown status"),
 };
 
-/// The most bytes of JPEGs that a call has with it: all arguments and the answer's room are data of one command.
+/// The most bytes of JPEGs that a call carries: all arguments and the answer's room are data of one command.
 pub const INLINE: usize = MAX_DATA_BYTES - (256 << 10);
 
-/// The most bytes of a piece: of JPEGs that are sent ahead of a call, and of an encoded one that is fetched.
+/// The most bytes of a piece, either of JPEGs that are sent ahead of a call or of an encoded JPEG that is fetched.
 pub const PIECE: usize = 3 << 20;
 
-/// The most bytes of JPEGs that the host keeps for a client, whatever objects they belong to.
+/// The most bytes of JPEGs that the host keeps for a client, in all of its objects.
 pub const MOST_KEPT: u64 = 1 << 30;
 
 /// The most components of an image (`NVJPEG_MAX_COMPONENT`).
@@ -101,13 +101,13 @@ pub const COMPONENTS: usize = 4;
 /// The most images of a batch.
 pub const MOST_IMAGES: usize = 1 << 12;
 
-/// The most bytes to whose multiples a handle rounds what it allocates up.
+/// The largest padding of a handle: it rounds allocations up to a multiple of its padding.
 pub const MOST_PADDING: u64 = 1 << 20;
 
-/// The backends of `nvjpegBackend_t` that read JPEGs in device memory, which none of these calls has.
+/// The backends of `nvjpegBackend_t` that read JPEGs in device memory, which no supported call passes.
 pub const DEVICE_BACKENDS: [i32; 2] = [4, 5];
 
-/// Hands nvJPEG's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
+/// Passes nvJPEG's table to `$callback!`; [`libraries`](crate::libraries) describes its format.
 #[macro_export]
 macro_rules! with_nvjpeg {
     ($callback:ident) => {

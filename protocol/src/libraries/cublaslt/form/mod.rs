@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The encoding of the calls of cuBLASLt: descriptors whole, with the call that uses them.
+//! The encoding of cuBLASLt's calls: a call carries the whole content of the descriptors that it uses.
 //!
-//! A descriptor is the attributes that differ from their defaults, by number. An algorithm is the library's own bytes,
-//! which no code here interprets. The guest writes a request from the packed values of its descriptors and can leave
-//! addresses out ([`Sink`]): calls that differ in nothing else are of one form. The worker decodes all into values of
-//! its own.
+//! A descriptor is encoded as the attributes that differ from their defaults, by number. An algorithm is the library's
+//! own bytes, which this code does not interpret. The guest encodes a request from the packed values of its
+//! descriptors. The number of a request's form leaves addresses out ([`Sink`]): calls that differ in nothing else have
+//! the same form. The worker decodes every part into its own values.
 
 mod products;
 mod questions;
@@ -34,16 +34,16 @@ pub const SCALAR: usize = 16;
 /// An algorithm's bytes.
 pub type Algorithm = [u8; ALGORITHM];
 
-/// Takes the parts of a request, word by word.
+/// Receives the parts of a request, word by word.
 pub trait Sink {
-    /// A part that decides whether the library accepts the call.
+    /// A part that influences whether the library accepts the call.
     fn value(&mut self, word: u64);
     /// A device address.
     fn address(&mut self, address: u64);
-    /// A part that does not decide.
+    /// A part that does not.
     fn rest(&mut self, word: u64);
 
-    /// Bytes that decide; their number is a multiple of 8.
+    /// Bytes that influence it; their number is a multiple of 8.
     fn bytes(&mut self, bytes: &[u8]) {
         for word in bytes.chunks_exact(8) {
             self.value(u64::from_le_bytes(word.try_into().unwrap_or_default()));
@@ -51,14 +51,14 @@ pub trait Sink {
     }
 }
 
-/// The part of an address that can decide: its alignment, up to so many bytes as a power of two, and whether it is
-/// NULL.
+/// The properties of an address that influence acceptance: its alignment, a power of two up to `most`, and whether it
+/// is NULL.
 #[inline]
 fn alignment(address: u64, most: u32) -> u64 {
     u64::from(address.trailing_zeros().min(most)) << 1 | u64::from(address == 0)
 }
 
-/// A request, and a number for all that are of its form.
+/// A request, and a number that all requests of its form share.
 #[derive(Debug)]
 pub struct Formed<'a> {
     writer: &'a mut Writer,
@@ -71,7 +71,7 @@ impl<'a> Formed<'a> {
         Self::behind(op.into(), writer)
     }
 
-    /// Writes the rest of a request, of which the number so far is this.
+    /// Writes the rest of a request; `form` is the number of the part before it.
     pub fn behind(form: u64, writer: &'a mut Writer) -> Self {
         Self { writer, form }
     }
@@ -81,10 +81,10 @@ impl<'a> Formed<'a> {
         self.form
     }
 
-    /// Lets the number depend on data that travels beside the request.
+    /// Includes data that is not part of the request in the number.
     #[inline]
     pub fn count_in(&mut self, word: u64) {
-        // Each step is one to one: requests that differ in one word have different numbers.
+        // Each step is a bijection: requests that differ in one word have different numbers.
         let mixed = (self.form ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.form = mixed ^ mixed >> 29;
     }
@@ -120,14 +120,14 @@ impl Sink for Form {
     }
 
     fn address(&mut self, address: u64) {
-        // Heuristics speak of up to 256 bytes.
+        // Heuristics report alignments of up to 256 bytes.
         self.0.push(alignment(address, 8));
     }
 
     fn rest(&mut self, _: u64) {}
 }
 
-/// Calls `found` with the index of each attribute of a set, in order.
+/// Calls `found` with the index of each attribute of a set, in ascending order.
 #[inline]
 fn each(mut set: u64, mut found: impl FnMut(usize)) {
     while set != 0 {
@@ -136,7 +136,8 @@ fn each(mut set: u64, mut found: impl FnMut(usize)) {
     }
 }
 
-/// The attributes of packed values that travel because they differ from their defaults: a bit for each index.
+/// The attributes whose packed values differ from their defaults, which a request carries: bit N for the attribute with
+/// index N.
 #[inline]
 fn differing(class: Class, packed: &[u8]) -> u64 {
     let (words, end) = packed.as_chunks();
@@ -145,7 +146,7 @@ fn differing(class: Class, packed: &[u8]) -> u64 {
     } else {
         class.in_word(words.len())
     };
-    // Most words are as in a new descriptor.
+    // Most words have their default values.
     for (at, (word, default)) in words.iter().zip(class.default_words()).enumerate() {
         if u64::from_ne_bytes(*word) != u64::from_ne_bytes(*default) {
             candidates |= class.in_word(at);
@@ -162,7 +163,7 @@ fn differing(class: Class, packed: &[u8]) -> u64 {
     set
 }
 
-/// Writes a descriptor out of its packed values; one that they lack is the default.
+/// Writes a descriptor from its packed values. Attributes that the packed values lack have their defaults.
 fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) {
     let set = differing(class, packed);
     sink.value(set.count_ones().into());
@@ -177,7 +178,7 @@ fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) 
     });
 }
 
-/// A descriptor as it came: attributes with their values, by number.
+/// A decoded descriptor: attributes with their values, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Descriptor(Vec<(u16, u64)>);
 
@@ -207,7 +208,7 @@ impl Descriptor {
         &self.0
     }
 
-    /// An attribute's value in a descriptor of a class, set or not; 0 of one that is none.
+    /// An attribute's value in a descriptor of a class, or its default; 0 if the class has no such attribute.
     pub fn get_or_default(&self, class: Class, number: u16) -> u64 {
         let set = self.0.iter().find(|(of, _)| *of == number);
         let default = || class.find(number).map_or(0, |(_, of)| of.default);
@@ -218,11 +219,11 @@ impl Descriptor {
 /// The place of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// At a host address: it travels.
+    /// At a host address: the request carries its value.
     Host,
     /// At a device address.
     Device,
-    /// Nowhere: it is zero.
+    /// Absent: the scalar is zero.
     Zero,
 }
 
@@ -247,7 +248,7 @@ pub fn scalar_bytes(scale_type: u64) -> Option<usize> {
 /// Alpha or beta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
-    /// Its bytes, and zeros, in words of little-endian order.
+    /// Its bytes, padded with zeros, as little-endian words.
     Here([u64; SCALAR / 8]),
     /// Its device address, or NULL.
     At(u64),
@@ -258,7 +259,7 @@ impl Scalar {
         match self {
             Self::Here(words) => {
                 sink.value(1);
-                // Whether C counts is decided by beta.
+                // Beta determines whether the library reads C.
                 sink.value((words == [0; _]).into());
                 words.into_iter().for_each(|word| sink.rest(word));
             }
@@ -272,7 +273,7 @@ impl Scalar {
     fn get(reader: &mut Reader<'_>, place: Place) -> Result<Self, Malformed> {
         if !reader.get::<bool>()? {
             let address = reader.word()?;
-            // NULL has no place; the library decides.
+            // NULL is no place, and the library decides what to do with it.
             return match place == Place::Device || address == 0 {
                 true => Ok(Self::At(address)),
                 false => Err(Malformed::Range),
@@ -287,14 +288,14 @@ impl Scalar {
     }
 }
 
-/// The descriptors of a product: of the operation, of emulation if it has that, and of A, B, C and D.
+/// A product's descriptors: the operation, its emulation if it has one, and the layouts of A, B, C and D.
 #[derive(Debug)]
 pub struct Described<'a, T> {
-    /// Of the operation.
+    /// The descriptor of the operation.
     pub operation: &'a T,
-    /// Of its emulation.
+    /// The descriptor of the operation's emulation.
     pub emulation: Option<&'a T>,
-    /// Of the matrices.
+    /// The layouts of A, B, C and D.
     pub layouts: [&'a T; 4],
 }
 
@@ -314,11 +315,11 @@ impl<T: AsRef<[u8]>> Described<'_, T> {
 /// The same as they came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Of the operation.
+    /// The descriptor of the operation.
     pub operation: Descriptor,
-    /// Of its emulation.
+    /// The descriptor of the operation's emulation.
     pub emulation: Option<Descriptor>,
-    /// Of A, B, C and D.
+    /// The layouts of A, B, C and D.
     pub layouts: [Descriptor; 4],
 }
 

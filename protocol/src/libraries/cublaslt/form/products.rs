@@ -8,7 +8,7 @@ use super::{
 };
 use crate::codec::{Malformed, Reader};
 
-/// Writes a plan: the descriptors of a product, and its algorithm, or that the library chooses one.
+/// Writes a plan: a product's descriptors, and its algorithm unless the library chooses one.
 pub fn put_plan<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     described: &Described<'_, T>,
@@ -21,12 +21,12 @@ pub fn put_plan<T: AsRef<[u8]>>(
     }
 }
 
-/// A plan as it came.
+/// A decoded plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The product's descriptors.
     pub descriptors: Descriptors,
-    /// The library's algorithm for it.
+    /// The algorithm; `None` if the library chooses one.
     pub algorithm: Option<Algorithm>,
 }
 
@@ -38,11 +38,11 @@ impl Plan {
         })
     }
 
-    /// Reads one.
+    /// Decodes a plan.
     ///
     /// # Errors
     ///
-    /// The bytes are none.
+    /// The bytes are invalid.
     pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(bytes);
         let plan = Self::read(reader)?;
@@ -94,11 +94,11 @@ impl Operands {
         })
     }
 
-    /// Reads those for a plan of this pointer mode.
+    /// Decodes the operands of a plan with this pointer mode.
     ///
     /// # Errors
     ///
-    /// The bytes are none, or have a scalar elsewhere than the pointer mode says.
+    /// The bytes are invalid, or a scalar is at another place than the pointer mode says.
     pub fn get(bytes: &[u8], mode: u64) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(bytes);
         let operands = Self::read(reader, mode)?;
@@ -107,7 +107,7 @@ impl Operands {
     }
 }
 
-/// Writes a product: a plan, and its operands.
+/// Writes a product: a plan and its operands.
 pub fn put_product<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     described: &Described<'_, T>,
@@ -118,7 +118,7 @@ pub fn put_product<T: AsRef<[u8]>>(
     operands.put(sink);
 }
 
-/// A product as it came.
+/// A decoded product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Product {
     /// Its descriptors and its algorithm.
@@ -133,11 +133,11 @@ fn get_scalars(reader: &mut Reader<'_>, mode: u64) -> Result<[Scalar; 2], Malfor
 }
 
 impl Product {
-    /// Reads one.
+    /// Decodes a product.
     ///
     /// # Errors
     ///
-    /// The bytes are none, or have a scalar elsewhere than the pointer mode says.
+    /// The bytes are invalid, or a scalar is at another place than the pointer mode says.
     pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(bytes);
         let plan = Plan::read(reader)?;
@@ -147,7 +147,8 @@ impl Product {
     }
 }
 
-/// Writes a transformation: `C = alpha op(A) + beta op(B)`. Layouts may be left out, and the library has its opinion on that.
+/// Writes a transformation: `C = alpha op(A) + beta op(B)`. A program may leave layouts out; the library decides
+/// whether it accepts that.
 pub fn put_transformation<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     operation: &T,
@@ -170,12 +171,12 @@ pub fn put_transformation<T: AsRef<[u8]>>(
     }
 }
 
-/// A transformation as it came.
+/// A decoded transformation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transformation {
     /// Its kind.
     pub operation: Descriptor,
-    /// Of A, B and C.
+    /// The layouts of A, B and C.
     pub layouts: [Option<Descriptor>; 3],
     /// Alpha and beta.
     pub scalars: [Scalar; 2],
@@ -184,7 +185,7 @@ pub struct Transformation {
 }
 
 impl Transformation {
-    /// Reads one.
+    /// Decodes a transformation.
     ///
     /// # Errors
     ///

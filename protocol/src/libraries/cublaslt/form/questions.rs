@@ -7,7 +7,7 @@ use super::{
 };
 use crate::codec::{Malformed, Reader};
 
-/// Writes a question for algorithms. `given` are those that the program has an opinion on, if it limits the search to them.
+/// Writes a request for algorithms. `given` are the algorithms to which the program limits the search, if it does.
 pub fn put_question<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     described: &Described<'_, T>,
@@ -27,7 +27,7 @@ pub fn put_question<T: AsRef<[u8]>>(
     }
 }
 
-/// A question for algorithms as it came.
+/// A decoded request for algorithms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The product.
@@ -36,16 +36,16 @@ pub struct Question {
     pub preference: Option<Descriptor>,
     /// The most results: 1 to [`MAX_RESULTS`].
     pub wanted: usize,
-    /// The head of the results, at most as many as requested.
+    /// The algorithms to which the program limits the search: at most as many as it asks for.
     pub given: Vec<Algorithm>,
 }
 
 impl Question {
-    /// Reads one.
+    /// Decodes a request for algorithms.
     ///
     /// # Errors
     ///
-    /// The bytes are none, or want too much.
+    /// The bytes are invalid, or ask for too many results.
     pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(bytes);
         let descriptors = Descriptors::get(reader)?;
@@ -66,7 +66,7 @@ impl Question {
     }
 }
 
-/// Writes a question whether an algorithm can compute a product.
+/// Writes a request that checks whether an algorithm can compute a product.
 pub fn put_check<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     described: &Described<'_, T>,
@@ -76,7 +76,7 @@ pub fn put_check<T: AsRef<[u8]>>(
     sink.bytes(algorithm);
 }
 
-/// A question whether an algorithm can compute a product, as it came.
+/// A decoded request that checks whether an algorithm can compute a product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// The product.
@@ -86,11 +86,11 @@ pub struct Check {
 }
 
 impl Check {
-    /// Reads one.
+    /// Decodes such a request.
     ///
     /// # Errors
     ///
-    /// The bytes are none.
+    /// The bytes are invalid.
     pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(bytes);
         let check = Self {

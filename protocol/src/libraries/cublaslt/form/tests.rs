@@ -23,7 +23,7 @@ fn here(value: f32) -> Scalar {
     Scalar::Here([value.to_bits().into(), 0])
 }
 
-/// A product to be written, of which tests change one thing.
+/// The parts of a product; each test changes one of them.
 #[derive(Clone)]
 struct Parts {
     operation: Vec<u8>,
@@ -100,7 +100,7 @@ fn a_product_arrives_as_it_was_written() {
     assert!(Product::get(&[bytes, vec![0; 8]].concat()).is_err());
 }
 
-/// A product that names a plan equals one that contains it, and has the same form.
+/// A product that names a plan equals one that contains the plan, and has the same form.
 #[test]
 fn a_plan_and_its_operands_are_the_product() {
     let parts = Parts::new();
@@ -167,7 +167,7 @@ fn only_deciding_parts_are_in_the_form() {
     }
 }
 
-/// GPGPU-DEV-69: nothing on the host is read at an address that the guest chose.
+/// GPGPU-DEV-69: the host reads nothing at an address that the guest chose.
 #[test]
 fn scalars_are_where_the_pointer_mode_says_and_nowhere_else() {
     let at = Scalar::At(0x8000);
@@ -210,14 +210,14 @@ fn descriptors_have_each_attribute_once_and_no_other() {
         bytes[8 * at..8 * at + 8].copy_from_slice(&value.to_le_bytes());
         Product::get(&bytes)
     };
-    // The count, then number and value of three.
+    // The count, then the numbers and values of three attributes.
     assert!(word(2, 70).is_ok());
     assert!(word(4, 2).is_ok());
     for (at, value) in [
         (0, 2),
         (0, 4),
         (0, u64::MAX),
-        // Out of order, twice, and none.
+        // Out of order, repeated, and of unknown numbers.
         (1, 9),
         (1, 7),
         (3, 0),
@@ -308,7 +308,7 @@ fn attributes_other_than_defaults_are_written_however_short_the_descriptor() {
                     class.write(&mut values, of.number, value);
                 }
             }
-            // As an older header has it, or a newer.
+            // The length of an older or a newer header's structure.
             values.resize(random() as usize % (class.packed() + 16), 0xee);
             let differs = |of: &&Attribute| {
                 let value = class.read(&values, of.number);
