@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA's structures and numbers that are about graphs alone, as in `cuda.h`.
+//! CUDA's structures and numbers that only concern graphs, as in `cuda.h`.
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -144,7 +144,7 @@ pub struct CUDA_CHILD_GRAPH_NODE_PARAMS {
     pub ownership: c_int,
 }
 
-/// `CUgraphChildGraphNodeOwnership`: the node has the graph itself.
+/// `CUgraphChildGraphNodeOwnership`: the graph itself becomes the node's, without a clone.
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: c_int = 1;
 /// The ownership that a query returns (CUDA 13.2): the graph belongs to the node.
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID: c_int = -1;
@@ -197,35 +197,35 @@ pub struct CUgraphEdgeData {
     pub reserved: [u8; 5],
 }
 
-/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: a launch from where all of its blocks have let the next one begin, or
-/// ended.
+/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: the edge begins when all blocks of the launch have allowed the next launch
+/// to begin, or have ended.
 const PORT_PROGRAMMATIC: u8 = 1;
-/// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`: a launch from where all of its blocks have begun.
+/// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`: the edge begins when all blocks of the launch have begun.
 const PORT_LAUNCH_ORDER: u8 = 2;
-/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: between launches, of which the later one waits itself for the rest of the
-/// earlier.
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: an edge between launches, of which the later one itself waits for the rest
+/// of the earlier one.
 const TYPE_PROGRAMMATIC: u8 = 1;
 
 impl CUgraphEdgeData {
-    /// The edge to a launch that may begin before the launch before it has ended.
+    /// The edge to a launch that may begin before the preceding launch has ended.
     pub const PROGRAMMATIC: Self = Self {
         from_port: PORT_PROGRAMMATIC,
         type_: TYPE_PROGRAMMATIC,
         to_port: 0,
         reserved: [0; 5],
     };
-    /// The same, from where the blocks have begun.
+    /// The same, beginning when the blocks have begun.
     pub const PROGRAMMATIC_FROM_START: Self = Self {
         from_port: PORT_LAUNCH_ORDER,
         ..Self::PROGRAMMATIC
     };
-    /// The edge from where a launch's blocks have begun.
+    /// The edge that begins when a launch's blocks have begun.
     pub const LAUNCH_ORDER: Self = Self {
         type_: 0,
         ..Self::PROGRAMMATIC_FROM_START
     };
 
-    /// Whether all of the earlier node is waited for.
+    /// Whether the edge waits for the whole earlier node.
     pub fn is_whole(&self) -> bool {
         *self == Self::default()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Conditional nodes: graphs that are done by a value which kernels set.
+//! Conditional nodes: whether their bodies are executed depends on a value that kernels set.
 //!
-//! A value belongs to a graph, which counts its values from 1. A kernel takes the number as a parameter and sets the
-//! value by it, so the driver that carries the graph out has to give each value the same number. NVIDIA's driver (580)
-//! counts the values of a graph and of all bodies in it together, in the order of their making; so does this.
+//! A value belongs to a graph, which numbers its values from 1. A kernel takes the number as a parameter and uses it to
+//! set the value. So the driver that executes the graph must assign the same numbers. NVIDIA's driver (580) numbers the
+//! values of a graph and of all bodies in it together, in the order of their creation, and so does this module.
 
 use gpgpu_protocol::cuda::*;
 
@@ -14,14 +14,14 @@ use crate::{
     store::{Edge, Inner},
 };
 
-/// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch begins with the default.
+/// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch starts with the default.
 pub const ASSIGN_DEFAULT: u32 = 1;
 
 /// `CUgraphConditionalNodeType`.
 pub mod kind {
-    /// One body, or another.
+    /// One body, and optionally another one for zero.
     pub const IF: u32 = 0;
-    /// One body, again and again.
+    /// One body, which is repeated.
     pub const WHILE: u32 = 1;
     /// One of several bodies.
     pub const SWITCH: u32 = 2;
@@ -57,7 +57,7 @@ pub struct Conditional {
 }
 
 impl Conditional {
-    /// The body that is done for a value, if one is.
+    /// The body that is executed for a value, if any.
     pub fn chosen(&self, value: u32) -> Option<usize> {
         let index = match (self.kind, value) {
             (kind::SWITCH, value) => value as usize,
@@ -69,7 +69,7 @@ impl Conditional {
     }
 }
 
-/// Whether a node of this type has so many bodies.
+/// Whether a node of this type can have this number of bodies.
 fn has_bodies(of: u32, count: u32) -> bool {
     match of {
         kind::IF => matches!(count, 1 | 2),
@@ -80,11 +80,11 @@ fn has_bodies(of: u32, count: u32) -> bool {
 }
 
 impl<G: Gpu> Inner<G> {
-    /// The graph that is in no other one's node, from a graph in it.
+    /// The graph that contains this graph at the outermost level.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if one of the nodes between them is not such as `may_have` says.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if `may_have` is false for one of the nodes in between.
     pub(crate) fn outermost(
         &mut self,
         graph: u64,
@@ -101,7 +101,7 @@ impl<G: Gpu> Inner<G> {
         Ok(at)
     }
 
-    /// The same of a graph with values.
+    /// The same for a graph with values.
     ///
     /// # Errors
     ///
@@ -110,11 +110,11 @@ impl<G: Gpu> Inner<G> {
         self.outermost(graph, |node| !matches!(node, Work::Child(_)))
     }
 
-    /// A new value for nodes of a graph, and of all graphs that it is in: its number.
+    /// Adds a value for nodes of a graph and of all graphs that contain it. Returns its number.
     ///
     /// # Errors
     ///
-    /// As of [`Inner::root`].
+    /// The errors of [`Inner::root`].
     pub fn add_condition(&mut self, graph: u64, condition: Condition) -> Result<u64> {
         let root = self.root(graph)?;
         let conditions = &mut self.graph(root)?.conditions;
@@ -122,12 +122,12 @@ impl<G: Gpu> Inner<G> {
         Ok(conditions.len() as u64)
     }
 
-    /// A node that depends on the value with this number, and its bodies, which are empty.
+    /// Adds a node that depends on the value with this number, with empty bodies.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such value, if another node depends on it, and for a type that is none
-    /// or does not have so many bodies; as of [`Inner::root`].
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such value, if another node depends on it, if the type is invalid, and
+    /// if it cannot have this number of bodies; the errors of [`Inner::root`].
     pub fn add_conditional(
         &mut self,
         graph: u64,
@@ -168,7 +168,7 @@ impl<G: Gpu> Inner<G> {
         Ok((node, made.bodies.as_ptr()))
     }
 
-    /// A node ends: another may depend on its value.
+    /// Releases the value of a destroyed node, so that another node may depend on it.
     pub(crate) fn free_condition(&mut self, graph: u64, node: u64) {
         let Ok(root) = self.root(graph) else { return };
         let Ok(root) = self.graph(root) else { return };
@@ -179,7 +179,7 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Whether a graph has values, or nodes that depend on one.
+    /// Whether a graph has values, or conditional nodes.
     ///
     /// # Errors
     ///
@@ -197,12 +197,12 @@ impl<G: Gpu> Inner<G> {
         Ok(nodes.iter().any(is))
     }
 
-    /// Checks that a graph can be made executable now, as far as its values and its memory go.
+    /// Checks that the values and the memory of a graph permit its instantiation now.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of the values; `CUDA_ERROR_NOT_SUPPORTED` if it has values,
-    /// memory or launches that kernels update, and there is an executable graph of it already.
+    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of the values; `CUDA_ERROR_NOT_SUPPORTED` if the graph has
+    /// values, memory or launches that kernels update, and already has an executable graph.
     pub(crate) fn check_instantiable(&mut self, graph: u64) -> Result {
         let of = self.graph(graph)?;
         if of.conditions.iter().any(|of| of.node.is_none()) {
@@ -217,13 +217,13 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Checks that bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches,
-/// and further bodies. Also checks that the values of all conditional steps are the list's own: those of a body that is
-/// instantiated by itself are its graph's.
+/// Checks that bodies have only steps that a body can have: launches, fills and copies of memory that the GPU can
+/// access, and further bodies. Also checks that the values of all conditional steps belong to the list: those of a body
+/// that is instantiated by itself belong to its graph.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` if not.
+/// `CUDA_ERROR_INVALID_VALUE` if a check fails.
 pub fn check_bodies<G: Gpu>(steps: &[Step]) -> Result {
     let (mut depth, mut values) = (0_usize, 0);
     for step in steps {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A graph in the language of Graphviz. Graphs and nodes have the ids of `cuGraphGetId` and `cuGraphNodeGetLocalId` in
-//! their names, and the labels of nodes have their handles.
+//! Prints a graph in the language of Graphviz. The names of graphs and nodes contain the ids of `cuGraphGetId` and
+//! `cuGraphNodeGetLocalId`, and the labels of nodes contain their handles.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The edges of graphs: which there can be, and the order that they give the nodes.
+//! The edges of graphs: which ones are possible, and the order of nodes that they define.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl<G: Gpu> Inner<G> {
-    /// Checks that these can be edges from nodes of a graph: each is one of it, and none comes twice.
+    /// Checks edges from nodes of a graph: each node must belong to the graph, and none may occur twice.
     pub(crate) fn check_edges(&mut self, graph: u64, edges: &[Edge]) -> Result {
         for (node, _) in edges {
             if self.node(*node)?.graph != graph {
@@ -32,17 +32,18 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// These nodes, and all that they wait for.
+    /// These nodes and all that they depend on.
     pub fn ancestors(&self, of: &[u64]) -> HashSet<u64, RandomState> {
         self.before(of, |_| true, |_| false)
     }
 
-    /// These nodes, and all that are over when these are: those before an edge that waits for a part are not.
+    /// These nodes and all that have ended when these have. Nodes before an edge that waits for a part are not
+    /// included.
     pub fn ended_with(&self, of: &[u64]) -> HashSet<u64, RandomState> {
         self.before(of, CUgraphEdgeData::is_whole, |_| false)
     }
 
-    /// Follows edges back from these nodes until `is_enough` says so of one.
+    /// Follows edges back from these nodes until `is_enough` is true for one.
     pub(crate) fn before(
         &self,
         of: &[u64],
@@ -67,7 +68,7 @@ impl<G: Gpu> Inner<G> {
         seen
     }
 
-    /// Adds edges to a graph; none of them if one is wrong. They may close a circle: then the graph can't be
+    /// Adds edges to a graph; none of them if one is invalid. They may form a cycle: then the graph cannot be
     /// instantiated.
     pub fn connect(&mut self, graph: u64, edges: &[(u64, u64, CUgraphEdgeData)]) -> Result {
         self.graph(graph)?;
@@ -107,8 +108,8 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Removes edges of a graph; none of them if one is not there. An edge is that, too, which is said to wait for all
-    /// and does not.
+    /// Removes edges of a graph; none of them if one does not exist. An edge that is described as waiting for the whole
+    /// node also does not exist if it waits for a part.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// Whether nodes wait for each other in a circle, in a graph or in one of its nodes.
+    /// Whether dependencies form a cycle, in a graph or in one of its child graphs.
     pub fn has_circle(&self, graph: u64) -> bool {
         let Some(of) = self.graphs.get(&graph) else {
             return false;
@@ -146,14 +147,14 @@ impl<G: Gpu> Inner<G> {
         self.ordered(graph).is_err() || within.any(|inner| self.has_circle(inner))
     }
 
-    /// A graph's nodes, each behind all that it waits for.
+    /// A graph's nodes in topological order.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if nodes wait for each other in a circle.
+    /// `CUDA_ERROR_INVALID_VALUE` if dependencies form a cycle.
     pub fn ordered(&self, graph: u64) -> Result<Vec<u64>> {
         let graph = self.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // Mostly nodes are made in such an order.
+        // Usually nodes are created in such an order.
         let follows = |handle: &u64| {
             let node = &self.nodes[handle];
             let mut before = node.dependencies.iter();

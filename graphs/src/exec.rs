@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Executable graphs: a list of steps, in an order in which they can be done. Graphs that are nodes lie in it flat.
+//! Executable graphs: a list of steps in an order in which they can be executed. The list contains the steps of child
+//! graphs.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -23,9 +24,9 @@ use crate::{
 /// A step.
 #[derive(Clone)]
 pub struct Step {
-    /// The node that it was; 0 for the start of a graph that is a node.
+    /// The node from which it was made; 0 for the start of a child graph.
     pub node: u64,
-    /// The steps that it waits for, by number.
+    /// The steps that it depends on, by index.
     pub after: SmallVec<[u32; 2]>,
     /// Its content.
     pub work: Work,
@@ -34,7 +35,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// A mark of the list, which waits for nothing.
+    /// A marker in the list, which depends on nothing.
     fn mark(work: Work) -> Self {
         Self {
             node: 0,
@@ -48,11 +49,11 @@ impl Step {
 /// The mutable part of an executable graph.
 #[derive(Default)]
 pub struct State {
-    /// The steps as they are now.
+    /// The current steps.
     pub steps: Arc<Vec<Step>>,
 }
 
-/// References to objects of the program.
+/// References to user objects.
 struct Held<G: Gpu>(Vec<(u64, u64)>, std::marker::PhantomData<fn() -> G>);
 
 impl<G: Gpu> Drop for Held<G> {
@@ -72,13 +73,13 @@ pub struct Exec<G: Gpu> {
     pub id: u32,
     /// The flags of its instantiation.
     pub flags: u64,
-    /// The driver's object.
+    /// The driver's executable graph.
     pub of: G::Exec,
-    /// The step of each node, those of nodes' own graphs included.
+    /// The step of each node, including those of child graphs.
     pub(crate) places: Map<usize>,
     /// Whether it allocates or frees memory.
     has_memory: bool,
-    /// Whether kernels update launches of it.
+    /// Whether kernels update launches in it.
     pub(crate) is_updatable: bool,
     /// The allocations of other graphs that it frees.
     foreign: Vec<Arc<Allocation>>,
@@ -99,7 +100,8 @@ pub(crate) fn flatten<G: Gpu>(inner: &Inner<G>, graph: u64) -> Result<(Vec<Step>
 }
 
 impl<G: Gpu> Inner<G> {
-    /// Appends a graph's steps, all of which wait for `before`, and gives those that nothing in it waits for.
+    /// Appends a graph's steps, all of which depend on `before`. Returns the steps that no other step of the graph
+    /// depends on.
     fn lay(
         &self,
         graph: u64,
@@ -116,7 +118,7 @@ impl<G: Gpu> Inner<G> {
                 .map(|(of, _)| places[of] as u32)
                 .collect();
             if let Some(edges) = self.partial_edges(node) {
-                // Of two graphs with the same edges, in one order.
+                // Sort them, so that graphs with the same edges have the same steps.
                 let mut both: Vec<_> = after.iter().copied().zip(edges).collect();
                 both.sort_by_key(|(place, _)| *place);
                 after = both.iter().map(|(place, _)| *place).collect();
@@ -166,8 +168,8 @@ impl<G: Gpu> Inner<G> {
         Ok(leaves)
     }
 
-    /// The edges from a node to each of those before it, if it waits for a part of one. A capture may have edges that a
-    /// graph cannot be given; such an edge waits for all.
+    /// The edges from a node to each of its dependencies, if it waits for only a part of one. A capture may create
+    /// edges that a program cannot add; such an edge waits for the whole node.
     fn partial_edges(&self, node: &Node) -> Option<Vec<CUgraphEdgeData>> {
         let edges = || node.dependencies.iter();
         if edges().all(|(_, edge)| edge.is_whole()) || !G::has_partial_edges() {
@@ -188,7 +190,7 @@ impl<G: Gpu> Inner<G> {
         edges.iter().any(|edge| !edge.is_whole()).then_some(edges)
     }
 
-    /// The nodes of a graph and of the graphs in it.
+    /// The nodes of a graph and of the graphs that it contains.
     fn works(&self, graph: u64, works: &mut Vec<(u64, Work)>) -> Result {
         for node in self.ordered(graph)? {
             let work = self.nodes[&node].work.clone();
@@ -200,7 +202,7 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// References to a graph's objects and to those of the graphs in it.
+    /// Takes references to the user objects of a graph and of the graphs that it contains.
     fn hold(&mut self, graph: u64, held: &mut Vec<(u64, u64)>) -> Result {
         let (objects, nodes) = {
             let graph = self.graph(graph)?;
@@ -225,7 +227,7 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// The allocations that these steps free and none of them makes.
+/// The allocations that these steps free and do not make.
 fn foreign(steps: &[Step]) -> Vec<Arc<Allocation>> {
     let own: HashSet<_> = steps
         .iter()
@@ -264,9 +266,9 @@ impl From<CUresult> for Refused {
     }
 }
 
-/// Checks that kernels can launch a graph: it has nodes, all of them are launches, fills and copies of memory that the
-/// GPU reaches, or graphs of such. All are on one device, and the launches and fills in one context. The answers of
-/// NVIDIA's driver (580) are the model.
+/// Checks that kernels can launch a graph. It must have nodes, and all of them must be launches, fills, copies of
+/// memory that the GPU can access, or child graphs of these. All must be on one device, and the launches and fills in
+/// one context. The results are those of NVIDIA's driver (580).
 fn check_for_device<G: Gpu>(graph: u64) -> std::result::Result<(), Refused> {
     let mut works = Vec::new();
     G::store().with(|inner| inner.works(graph, &mut works))?;
@@ -290,7 +292,7 @@ fn check_for_device<G: Gpu>(graph: u64) -> std::result::Result<(), Refused> {
             Work::Copy(of) if of.dst_array == 0 && of.src_array == 0 && !G::is_near(of)? => {
                 (of.context, true)
             }
-            // The driver knows the work of a library's call, which is part of it.
+            // The driver itself knows the work of a library's call.
             Work::Child(_) | Work::Own(_) => continue,
             _ => return Err(refused(INSTANTIATE_NODE_NOT_SUPPORTED)),
         };
@@ -303,7 +305,7 @@ fn check_for_device<G: Gpu>(graph: u64) -> std::result::Result<(), Refused> {
     Ok(())
 }
 
-/// Instantiates a graph, and gives the handle.
+/// Instantiates a graph, and returns the handle.
 pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> std::result::Result<u64, Refused> {
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
@@ -334,11 +336,12 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> std::result::Result<u64, R
     Ok(kept?)
 }
 
-/// An executable graph of the driver's, its steps, and their places by node.
+/// An executable graph of the driver, its steps, and their indices by node.
 type Made<E> = (E, Vec<Step>, Map<usize>);
 
-/// Makes the driver's object the program's, and gives the handle. If another thread has destroyed the graph meanwhile,
-/// the object is left to the caller: its end may wait, and must not with the store's lock.
+/// Stores the driver's object for the program, and returns the handle. If another thread has destroyed the graph
+/// meanwhile, the object is left to the caller: its destruction may wait, which must not happen while the store is
+/// locked.
 fn keep<G: Gpu>(
     inner: &mut Inner<G>,
     graph: u64,
@@ -371,7 +374,7 @@ fn keep<G: Gpu>(
         state: Mutex::new(state),
         objects,
     });
-    // The driver gives a name again when the context of its graph has ended.
+    // The driver reuses a name after the context of its graph was destroyed.
     if let Some(ended) = inner.execs.insert(handle, exec) {
         inner.discard(ended);
     }
@@ -379,13 +382,13 @@ fn keep<G: Gpu>(
 }
 
 impl<G: Gpu> Exec<G> {
-    /// Its steps, under a lock that excludes changes, and launches that take more than one command. A program keeps
-    /// changes and launches of one executable graph apart, as CUDA demands.
+    /// Its steps, under a lock that excludes changes, and launches that take more than one command. CUDA requires
+    /// programs not to change and launch an executable graph concurrently.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// Launches it, if it has no memory or objects whose state a launch changes; see [`Gpu::launch_at_once`].
+    /// Launches it, if it has no memory or user objects whose state a launch changes; see [`Gpu::launch_at_once`].
     pub(crate) fn launch_at_once(&self, stream: u64) -> Option<bool> {
         let is_plain = !self.has_memory && self.foreign.is_empty() && self.objects.is_none();
         is_plain.then(|| G::launch_at_once(&self.of, stream))?
@@ -396,11 +399,11 @@ impl<G: Gpu> Exec<G> {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if memory that it allocates was not freed, or if it frees memory that no launch has
-    /// allocated; the driver's.
+    /// allocated; the driver's errors.
     pub fn launch(&self, stream: CUstream, per_thread: bool) -> Result {
         let state = self.state();
         let steps = &state.steps;
-        // Steps keep their kinds.
+        // The kinds of steps never change.
         let memory = if self.has_memory {
             steps.as_slice()
         } else {
@@ -417,7 +420,7 @@ impl<G: Gpu> Exec<G> {
                 of.end();
             });
         }
-        // All or none.
+        // Check everything before the launch, so that an error changes nothing.
         if allocated().any(|of| of.is_live()) || self.foreign.iter().any(|of| !of.is_live()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -436,24 +439,24 @@ impl<G: Gpu> Exec<G> {
             }
         }
         if let Some(objects) = &self.objects {
-            // A launch keeps them, whatever becomes of the graph meanwhile.
+            // The launch keeps these references, even if the graph is destroyed meanwhile.
             let held = Arc::clone(objects);
             G::call(stream, per_thread, Box::new(move || drop(held)))?;
         }
         Ok(())
     }
 
-    /// Readies a launch in a stream, and later launches by kernels.
+    /// Prepares a launch in a stream, and later launches by kernels.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     pub fn upload(&self, stream: CUstream, per_thread: bool) -> Result {
         let state = self.state();
         G::upload(&self.of, &state.steps, stream, per_thread)
     }
 
-    /// Changes one step. The driver may refuse, and then nothing has changed. A change of nothing but the values of a
+    /// Changes one step. The driver may refuse; nothing has changed then. A change that affects only the values of a
     /// launch's parameters may be sent without waiting for the driver.
     pub fn change(&self, node: u64, change: impl FnOnce(&mut Step) -> Result) -> Result {
         let place = *self.places.get(&node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -466,10 +469,10 @@ impl<G: Gpu> Exec<G> {
         G::set(&self.of, steps, place, are_parameters).inspect_err(|_| steps[place] = before)
     }
 
-    /// Changes the steps of a node's graph, `own`, to those of another graph of the same shape.
+    /// Changes the steps of a child graph, `own`, to those of another graph with the same topology.
     pub fn change_child(&self, own: u64, other: u64) -> Result {
         let ((before, at), (after, _)) = G::store().with(|inner| -> Result<_> {
-            // The driver could have to make all of it anew.
+            // The driver might have to rebuild the whole graph.
             if self.is_updatable || inner.is_updatable(other) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }

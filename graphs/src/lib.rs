@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA graphs and stream capture, as far as they need no GPU.
+//! CUDA graphs and stream capture: the part that needs no GPU.
 //!
-//! A graph is a description: nodes, edges and parameters. Recording, by capture or by hand, queries, changes and clones
-//! concern the program alone. So the guest's library does them in the program's own process, with this crate, and the
-//! host learns of a graph when it is instantiated. The software GPU does the same with the same code, as a driver
-//! would.
+//! A graph is a description: nodes, edges and parameters. Capture, manual construction, queries, changes and clones
+//! concern only the program. So the guest's library implements them in the program's own process, with this crate, and
+//! the host learns of a graph when it is instantiated. The software GPU uses the same code, as a driver would.
 //!
 //! [`api`] has the functions that CUDA exports, under their own names, for any [`Gpu`]. They use [`store`] (graphs and
 //! their nodes), [`capture`] (captured streams), [`exec`] (executable graphs) and [`update`]. Each library makes its
 //! exported symbols from the rows with the word `graph` in the list of the driver API.
 #![allow(non_snake_case)]
-// CUDA's functions have as many arguments as they have.
+// CUDA's functions have this many arguments.
 #![allow(clippy::too_many_arguments)]
 
 pub mod abi;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The content of a node, with copies of all data that its parameters point to.
+//! The content of a node. It includes copies of all data that its parameters point to.
 
 use std::{any::Any, ffi::c_void, sync::Arc};
 
@@ -25,19 +25,19 @@ pub struct Kernel {
     pub function: u64,
     /// The handle of the context that it runs in.
     pub context: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// The bytes of dynamic shared memory.
     pub shared: u32,
-    /// Launch attributes, without the one of `device_node`.
+    /// Launch attributes, except the one that `device_node` represents.
     pub attributes: Vec<CUlaunchAttribute>,
-    /// The driver's node, if kernels update the launch or the original of its clone.
+    /// The driver's node, if kernels update the launch, or, for a clone, its original.
     pub device_node: Option<DeviceNode>,
     /// The function's parameters.
     pub signature: Signature,
-    /// The parameter buffer, aligned as CUDA aligns parameters, and behind it the address of each parameter in it: the
+    /// The parameter buffer, aligned as CUDA aligns parameters, followed by the address of each parameter in it: the
     /// node's `kernelParams`. Programs get both addresses.
     values: Box<[u128]>,
 }
@@ -45,21 +45,21 @@ pub struct Kernel {
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks.
+    /// The number of blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// The bytes of dynamic shared memory.
     pub shared: u32,
 }
 
-/// The words of 16 bytes of a function's parameter buffer.
+/// The size of a function's parameter buffer, in words of 16 bytes.
 fn buffer_words(signature: &Signature) -> usize {
     signature.bytes.div_ceil(16)
 }
 
 impl Kernel {
-    /// A launch with these parameters, as they lie in the buffer.
+    /// A launch with these parameters, which are laid out as in the buffer.
     pub fn new(
         of: (u64, u64),
         shape: Shape,
@@ -73,7 +73,7 @@ impl Kernel {
         })
     }
 
-    /// A launch whose parameters `write` writes to the buffer, which is zero.
+    /// A launch whose parameters `write` writes to the zeroed buffer.
     pub fn with(
         (function, context): (u64, u64),
         shape: Shape,
@@ -122,7 +122,7 @@ impl Kernel {
         Some((node.name, node.of.as_ref()?))
     }
 
-    /// The same in a clone of its graph: kernels update the original.
+    /// The same for a clone of its graph: kernels update the original.
     pub fn in_clone(&self) -> Self {
         let node = self.device_node.as_ref();
         Self {
@@ -131,7 +131,7 @@ impl Kernel {
         }
     }
 
-    /// The same as a launch that kernels update.
+    /// The same, as a launch that kernels update.
     pub fn with_device_node(&self, made: DeviceNode) -> Self {
         Self {
             device_node: Some(made),
@@ -166,7 +166,7 @@ impl Kernel {
         found.map(|of| of.value)
     }
 
-    /// The launch as CUDA's structure has it; its pointers are valid as long as `self`.
+    /// The launch as CUDA's structure; its pointers are valid as long as `self`.
     pub fn to_abi(&self) -> CUDA_KERNEL_NODE_PARAMS {
         let params = if self.signature.layout.is_empty() {
             std::ptr::null_mut()
@@ -193,11 +193,12 @@ impl Kernel {
         }
     }
 
-    /// Reads CUDA's structure, and all that it points to. `before` is the node's earlier launch, whose attributes stay.
+    /// Reads CUDA's structure and everything that it points to. `before` is the node's earlier launch, whose attributes
+    /// are kept.
     ///
     /// # Safety
     ///
-    /// `params` is as CUDA's documentation asks.
+    /// `params` is valid, as CUDA's documentation requires.
     pub unsafe fn read<G: Gpu>(
         params: &CUDA_KERNEL_NODE_PARAMS,
         before: Option<&Self>,
@@ -232,11 +233,11 @@ impl Kernel {
     }
 }
 
-/// The parameter buffer of a launch, from either way in which CUDA takes it.
+/// The parameter buffer of a launch, from either of CUDA's two forms of parameters.
 ///
 /// # Safety
 ///
-/// The pointers are NULL, or as CUDA asks for a function with this signature.
+/// The pointers are NULL, or valid as CUDA requires for a function with this signature.
 pub unsafe fn parameters(
     signature: &Signature,
     each: *mut *mut c_void,
@@ -289,34 +290,34 @@ pub unsafe fn parameters(
     Ok(bytes)
 }
 
-/// A copy, as the program described it and as it is done.
+/// A copy, as the program described it and as it is executed.
 #[derive(Debug, Clone, Copy)]
 pub struct Copy3D {
-    /// The program's pointer.
+    /// The program's description.
     pub given: CUDA_MEMCPY3D,
     /// The handle of the context that it runs in.
     pub context: u64,
-    /// The array that is the destination, or 0: `given` says where in it.
+    /// The destination array, or 0; `given` has the position in it.
     pub dst_array: u64,
-    /// The array that is the source, or 0.
+    /// The source array, or 0.
     pub src_array: u64,
-    /// The first byte of the destination, if that is no array.
+    /// The first byte of the destination, if that is not an array.
     pub dst: u64,
-    /// The first byte of the source, if that is no array.
+    /// The first byte of the source, if that is not an array.
     pub src: u64,
-    /// Bytes from row to row of the destination.
+    /// The distance between rows of the destination, in bytes.
     pub dst_pitch: usize,
-    /// Bytes from row to row of the source.
+    /// The distance between rows of the source, in bytes.
     pub src_pitch: usize,
-    /// Rows from slice to slice of the destination.
+    /// The distance between slices of the destination, in rows.
     pub dst_height: usize,
-    /// Rows from slice to slice of the source.
+    /// The distance between slices of the source, in rows.
     pub src_height: usize,
-    /// Bytes of a row.
+    /// The bytes of a row.
     pub width: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// Slices.
+    /// The number of slices.
     pub depth: usize,
 }
 
@@ -325,7 +326,7 @@ unsafe impl Send for Copy3D {}
 // SAFETY: as above.
 unsafe impl Sync for Copy3D {}
 
-/// One side of a copy: its first byte, its pitch and its height; of an array the first byte is 0.
+/// One side of a copy: its first byte, its pitch and its height. For an array, the first byte is 0.
 fn side(
     (kind, host, device, array): (CUmemorytype, u64, u64, u64),
     (x, y, z): (usize, usize, usize),
@@ -341,7 +342,7 @@ fn side(
         CU_MEMORYTYPE_ARRAY if array != 0 => return Ok((0, row, column)),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
-    // With one row the pitch says nothing, and with one slice the height.
+    // With one row the pitch has no meaning, and with one slice the height has none.
     let pitch = if pitch == 0 || rows == 1 && depth == 1 && y == 0 && z == 0 {
         row.max(pitch)
     } else {
@@ -363,7 +364,7 @@ fn side(
 }
 
 impl Copy3D {
-    /// Takes a description apart.
+    /// Analyses and checks a description.
     pub fn new(given: &CUDA_MEMCPY3D, context: u64) -> Result<Self> {
         let c = given;
         if c.srcLOD != 0 || c.dstLOD != 0 {
@@ -426,7 +427,7 @@ impl Copy3D {
         Self::new(&copy, context)
     }
 
-    /// Whether it copies the same bytes from the same place to the same place.
+    /// Whether it copies the same bytes between the same places.
     pub fn does_as(&self, other: &Self) -> bool {
         let ends = |of: &Self| {
             let given = &of.given;
@@ -449,12 +450,12 @@ impl Copy3D {
         bytes.ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Bytes from the first to the last of the destination.
+    /// The distance from the destination's first byte to the end of its last one.
     pub fn dst_extent(&self) -> Result<usize> {
         self.extent(self.dst_pitch, self.dst_height)
     }
 
-    /// Bytes from the first to the last of the source.
+    /// The distance from the source's first byte to the end of its last one.
     pub fn src_extent(&self) -> Result<usize> {
         self.extent(self.src_pitch, self.src_height)
     }
@@ -463,7 +464,7 @@ impl Copy3D {
 /// A fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
-    /// The program's pointer.
+    /// The program's description.
     pub given: CUDA_MEMSET_NODE_PARAMS,
     /// The handle of the context that it runs in.
     pub context: u64,
@@ -494,14 +495,14 @@ impl Fill {
         Ok(fill)
     }
 
-    /// Bytes of a row.
+    /// The bytes of a row.
     pub fn row(&self) -> usize {
         self.given
             .width
             .saturating_mul(self.given.elementSize as usize)
     }
 
-    /// Bytes from the first to the last.
+    /// The distance from the first byte to the end of the last one.
     pub fn extent(&self) -> Result<usize> {
         let rows = (self.given.height - 1).checked_mul(self.given.pitch);
         let bytes = rows.and_then(|rows| rows.checked_add(self.row()));
@@ -512,7 +513,7 @@ impl Fill {
 /// The most operations of a batch, as CUDA documents it.
 pub const MOST_MEM_OPS: u32 = 256;
 
-/// Words in memory that are written and waited for.
+/// A batch of memory operations: words are written and waited for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MemOps {
     /// The handle of the context that it runs in.
@@ -528,7 +529,7 @@ impl MemOps {
     ///
     /// # Safety
     ///
-    /// `given` is as CUDA's documentation asks.
+    /// `given` is valid, as CUDA's documentation requires.
     pub unsafe fn read(given: &CUDA_BATCH_MEM_OP_NODE_PARAMS, context: u64) -> Result<Self> {
         let is_there = !given.paramArray.is_null() && given.paramArray.is_aligned();
         if !is_there || given.count == 0 || given.count > MOST_MEM_OPS {
@@ -544,7 +545,7 @@ impl MemOps {
         })
     }
 
-    /// The batch as CUDA's structure has it; its pointers are valid as long as `self`.
+    /// The batch as CUDA's structure; its pointers are valid as long as `self`.
     pub fn to_abi(&self) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
         CUDA_BATCH_MEM_OP_NODE_PARAMS {
             ctx: self.context as CUcontext,
@@ -555,7 +556,7 @@ impl MemOps {
     }
 }
 
-/// A function of the program.
+/// A host function.
 #[derive(Clone, Copy)]
 pub struct Host(pub CUDA_HOST_NODE_PARAMS);
 
@@ -573,11 +574,11 @@ pub enum Work {
     Copy(Box<Copy3D>),
     /// A fill.
     Fill(Fill),
-    /// A call of the program.
+    /// A host function.
     Host(Host),
-    /// Words that are written and waited for.
+    /// A batch of memory operations.
     MemOps(Arc<MemOps>),
-    /// A graph that is the node's own, by handle.
+    /// A child graph, by handle.
     Child(u64),
     /// Nothing.
     Empty,
@@ -585,26 +586,26 @@ pub enum Work {
     Record(u64),
     /// Waits for the event with this handle.
     Wait(u64),
-    /// Memory exists from here on.
+    /// Allocates memory.
     Alloc(Arc<Allocation>),
-    /// Memory ends here.
+    /// Frees memory.
     Free(Arc<Allocation>),
-    /// Graphs of the node's own, of which a value chooses.
+    /// A conditional node: a value selects one of the node's own graphs.
     Conditional(Arc<Conditional>),
-    /// Of a list of steps alone: a value that later steps depend on.
+    /// Only in a list of steps: a value that later steps depend on.
     Condition(Condition),
-    /// Of a list of steps alone: how the next step waits for each of those that it waits for.
+    /// Only in a list of steps: the edges from the next step to each of its dependencies.
     Edges(Arc<[CUgraphEdgeData]>),
-    /// Of a list of steps alone: the steps of a body of the last conditional step begin.
+    /// Only in a list of steps: the start of a body of the last conditional step.
     Body,
-    /// In a list of steps only: the end of its last body.
+    /// Only in a list of steps: the end of the last conditional step's last body.
     EndBodies,
-    /// Something that the driver itself has recorded.
+    /// Work that the driver itself has recorded.
     Own(Arc<dyn Any + Send + Sync>),
 }
 
 impl Work {
-    /// Whether such an edge is possible from a node of this kind to one like `to`, as an H100 showed (driver
+    /// Whether this edge is possible from a node of this kind to one like `to`, as observed on an H100 (driver
     /// 580.159.04).
     pub fn leads(&self, to: &Self, edge: CUgraphEdgeData) -> bool {
         let (from_launch, to_launch) = (
@@ -632,7 +633,7 @@ impl Work {
             Self::MemOps(_) => kind::BATCH_MEM_OP,
             Self::Child(_) | Self::Own(_) => kind::GRAPH,
             Self::Conditional(_) => kind::CONDITIONAL,
-            // Marks of a list are no nodes.
+            // Markers of a list are no nodes.
             Self::Empty | Self::Condition(_) | Self::Edges(_) | Self::Body | Self::EndBodies => {
                 kind::EMPTY
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The objects that graphs hold: memory of their allocation nodes, and objects of the program.
+//! The objects that graphs hold: the memory of their allocation nodes, and user objects.
 
 use std::{
     ffi::c_void,
@@ -17,7 +17,7 @@ use crate::{Gpu, Result};
 /// The values of `cuDeviceGetGraphMemAttribute` for a device: used, peak of used, reserved, peak of reserved.
 type Usage = [u64; 4];
 
-/// By device.
+/// The values for each device.
 static USAGE: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
 
 fn with_usage<T>(device: CUdevice, change: impl FnOnce(&mut Usage) -> T) -> T {
@@ -59,28 +59,28 @@ fn more(usage: &mut Usage, at: usize, bytes: u64) {
     usage[at + 1] = usage[at + 1].max(usage[at]);
 }
 
-/// Device memory of allocation nodes of one graph. Nodes whose allocations follow each other use it in turn.
+/// Device memory of a graph's allocation nodes. Several nodes can use it one after the other.
 #[derive(Debug)]
 pub struct Memory {
     /// The address.
     pub address: u64,
-    /// Bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// The handle of the context that it is in.
+    /// The handle of its context.
     pub context: u64,
     /// The device.
     pub device: CUdevice,
-    /// A launch has allocated it, and no graph is left that frees it: it is the program's.
+    /// Whether a launch has allocated it and no graph remains that frees it, so that it belongs to the program.
     is_programs: AtomicBool,
     free: fn(u64),
 }
 
 impl Memory {
-    /// Allocates.
+    /// Allocates memory.
     ///
     /// # Errors
     ///
-    /// Those of `cuMemAlloc`.
+    /// The errors of `cuMemAlloc`.
     pub fn new<G: Gpu>(context: u64, bytes: usize) -> Result<Self> {
         let device = G::device(context)?;
         let address = G::allocate(context, bytes)?;
@@ -106,22 +106,21 @@ impl Drop for Memory {
 }
 
 /// The allocation of a node. It has its address from the node's creation on, and exists as long as a node or an
-/// executable graph may use it. An allocation that is *live* then, because no free followed its launch, is the
-/// program's to free.
+/// executable graph may use it. If it is *live* then, because no free followed its launch, the program must free it.
 #[derive(Debug)]
 pub struct Allocation {
-    /// Bytes: at most those of its memory.
+    /// Its size in bytes, which is at most that of its memory.
     pub bytes: usize,
     memory: Arc<Memory>,
     /// The graph of its node.
     graph: u64,
-    /// A node of that graph frees it.
+    /// Whether a node of that graph frees it.
     is_freed_there: AtomicBool,
     live: AtomicBool,
 }
 
 impl Allocation {
-    /// The allocation of a node of this graph, in memory that no other node uses at that time.
+    /// The allocation of a node of this graph, in memory that no other node uses at the same time.
     pub fn new(graph: u64, bytes: usize, memory: Arc<Memory>) -> Self {
         Self {
             bytes,
@@ -142,12 +141,12 @@ impl Allocation {
         self.memory.device
     }
 
-    /// A node of a graph is about to free it. Returns the memory for nodes behind that one, if it is the allocation's
-    /// own graph: launches of another graph have an order of their own.
+    /// Records that a node of a graph frees it. Returns the memory for later nodes if the graph is the allocation's
+    /// own: the order of another graph's launches is unknown.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if a node of the same graph frees it already.
+    /// `CUDA_ERROR_INVALID_VALUE` if a node of the same graph already frees it.
     pub fn freed_by(&self, graph: u64) -> Result<Option<Arc<Memory>>> {
         if graph != self.graph {
             return Ok(None);
@@ -158,11 +157,11 @@ impl Allocation {
         Ok(Some(Arc::clone(&self.memory)))
     }
 
-    /// A launch allocates it.
+    /// Records that a launch allocates it.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if one has done so before, and it was not freed.
+    /// `CUDA_ERROR_INVALID_VALUE` if an earlier launch has allocated it, and it was not freed.
     pub fn begin(&self) -> Result {
         if self.live.swap(true, Ordering::AcqRel) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -171,7 +170,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// It is freed: by a launch, or by the program. `false` if it was not live.
+    /// Records that a launch or the program frees it. Returns `false` if it was not live.
     pub fn end(&self) -> bool {
         let was = self.live.swap(false, Ordering::AcqRel);
         if was {
@@ -194,12 +193,12 @@ impl Drop for Allocation {
     }
 }
 
-/// An object of the program that graphs hold: `cuUserObjectCreate`.
+/// A user object: `cuUserObjectCreate`.
 #[derive(Debug)]
 pub struct UserObject {
     destroy: unsafe extern "C" fn(*mut c_void),
     data: *mut c_void,
-    /// References, of the program and of graphs.
+    /// The number of references, of the program and of graphs.
     pub count: u64,
 }
 
@@ -207,7 +206,7 @@ pub struct UserObject {
 unsafe impl Send for UserObject {}
 
 impl UserObject {
-    /// An object with so many references.
+    /// A user object with this number of references.
     pub fn new(destroy: unsafe extern "C" fn(*mut c_void), data: *mut c_void, count: u64) -> Self {
         Self {
             destroy,
@@ -216,7 +215,7 @@ impl UserObject {
         }
     }
 
-    /// Calls the program's function: the last reference is gone.
+    /// Calls the program's function, after the last reference was released.
     pub fn end(self) {
         // SAFETY: the program gave the function for this pointer; it is called once, as this takes the object.
         unsafe { (self.destroy)(self.data) }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The process's graphs and their nodes. Handles are numbers that are never used again, so a stale or invented one is
-//! an error.
+//! The process's graphs and their nodes. Handles are never reused, so a stale or invented one is an error.
 
 use std::{
     any::Any,
@@ -27,7 +26,7 @@ use crate::{
     updatable::{self, DeviceNodes},
 };
 
-/// The kind of a handle, in its upper bits.
+/// The kind of a handle, in its upper 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// A graph.
@@ -36,47 +35,48 @@ pub enum Tag {
     Node = 0x6702,
     /// An executable graph.
     Exec = 0x6703,
-    /// An object of the program.
+    /// A user object.
     Object = 0x6704,
 }
 
-/// By handle or another number of the process's own, so no one can choose colliding ones.
+/// A map by handles or by the process's other numbers. The hasher is randomised, so that no one can choose colliding
+/// keys.
 pub(crate) type Map<T> = HashMap<u64, T, RandomState>;
 
 /// An edge: the other node's handle, and CUDA's data of the edge.
 pub type Edge = (u64, CUgraphEdgeData);
-/// Edges of a node, which has one as a rule.
+/// A node's edges; usually there is one.
 pub type Edges = SmallVec<[Edge; 1]>;
 
 /// A graph.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// Its id: see [`Inner::new_id`].
+    /// Its id; see [`Inner::new_id`].
     pub id: u32,
     /// The number of its next node.
     pub numbered: u32,
-    /// Its nodes in the order of their making.
+    /// Its nodes in the order of their creation.
     pub nodes: Vec<u64>,
-    /// The node that it belongs to: programs cannot destroy it then.
+    /// The node that it belongs to, if any: then programs cannot destroy it.
     pub owner: Option<u64>,
-    /// It became a node's own, and is no clone: it is not a graph by itself any more.
+    /// Whether it became a child graph without being cloned: it is no longer a separate graph.
     pub moved: bool,
-    /// References to objects of the program.
+    /// References to user objects.
     pub objects: Vec<(u64, u64)>,
-    /// The graph that it was cloned from.
+    /// The graph from which it was cloned.
     pub origin: Option<u64>,
-    /// A stream is being captured into it.
+    /// Whether a stream is being captured into it.
     pub captures: bool,
-    /// Values that nodes of it, and of the bodies in it, depend on.
+    /// The values that its nodes, and those of the bodies in it, depend on.
     pub conditions: Vec<Condition>,
-    /// The executable graph that was made of it last.
+    /// The last executable graph that was made from it.
     pub exec: Option<u64>,
-    /// Nodes of it, or of graphs that became a node's own, allocate or free memory. Then it stays as it was made, and
-    /// has one executable graph at a time.
+    /// Whether its nodes, or those of graphs that became child graphs, allocate or free memory. Then it cannot be
+    /// changed, and has one executable graph at a time.
     pub has_memory: bool,
-    /// The driver's nodes of its launches that kernels update, if it ever had one.
+    /// The driver's nodes for its launches that kernels update, if it ever had such a launch.
     pub(crate) device_nodes: Option<DeviceNodes>,
-    /// Memory of its allocation nodes, with the node behind which no other node uses it.
+    /// The memory of its allocation nodes, each with the node after which no other node uses it.
     freed: Vec<(u64, Arc<Memory>)>,
 }
 
@@ -85,7 +85,8 @@ pub struct Graph {
 pub struct Node {
     /// Its graph.
     pub graph: u64,
-    /// Its number in the graph, counted from 0. A graph uses no number twice. A clone keeps the number of its original.
+    /// Its number in the graph, counted from 0. A graph never reuses a number. A clone keeps the number of its
+    /// original.
     pub number: u32,
     /// Its content.
     pub work: Work,
@@ -93,11 +94,11 @@ pub struct Node {
     pub dependencies: Edges,
     /// Its dependents.
     pub dependents: Edges,
-    /// The node that it was cloned from.
+    /// The node from which it was cloned.
     pub origin: Option<u64>,
 }
 
-/// All of it.
+/// The content of the store.
 pub struct Inner<G: Gpu> {
     serial: u64,
     /// The last id of a graph.
@@ -108,7 +109,7 @@ pub struct Inner<G: Gpu> {
     pub(crate) objects: Map<UserObject>,
     pub(crate) captures: capture::Captures,
     allocations: Map<Weak<Allocation>>,
-    /// Objects that end after the lock is released.
+    /// Objects that are dropped after the lock is released.
     trash: Vec<Box<dyn Any + Send>>,
 }
 
@@ -131,9 +132,9 @@ impl<G: Gpu> Default for Inner<G> {
 /// The process's graphs.
 pub struct Store<G: Gpu> {
     inner: LazyLock<Brief<Inner<G>>>,
-    /// Open captures: with none, no call looks further.
+    /// The number of open captures. If it is 0, calls need no further check.
     pub(crate) captures: AtomicUsize,
-    /// Events that were recorded in a capture last: the same for calls with events.
+    /// The number of events that were last recorded in a capture. If it is 0, calls with events need no further check.
     pub(crate) events: AtomicUsize,
 }
 
@@ -144,7 +145,7 @@ impl<G: Gpu> Default for Store<G> {
 }
 
 impl<G: Gpu> Store<G> {
-    /// No graphs.
+    /// A store without graphs.
     pub const fn new() -> Self {
         Self {
             inner: LazyLock::new(Brief::default),
@@ -153,7 +154,7 @@ impl<G: Gpu> Store<G> {
         }
     }
 
-    /// Calls `act` on it. Objects that it drops end afterwards.
+    /// Calls `body` with the store's content. Objects that it discards are dropped afterwards.
     pub fn with<T>(&self, body: impl FnOnce(&mut Inner<G>) -> T) -> T {
         let mut inner = self.inner.lock();
         let result = body(&mut inner);
@@ -166,14 +167,14 @@ impl<G: Gpu> Store<G> {
         result
     }
 
-    /// Calls `look` with it, which changes nothing and waits for nothing.
+    /// Calls `look` with the store's content. `look` changes nothing and does not wait.
     #[inline]
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Inner<G>) -> T) -> T {
         look(&self.inner.lock())
     }
 }
 
-/// A user object whose last reference is gone.
+/// A user object whose last reference was released.
 struct Ended(Option<UserObject>);
 
 impl Drop for Ended {
@@ -191,14 +192,14 @@ impl<G: Gpu> Inner<G> {
         (tag as u64) << 48 | self.serial << 4
     }
 
-    /// Makes an id for a graph or an executable graph. Ids are small numbers for tools and people, and none comes
-    /// twice.
+    /// Makes an id for a graph or an executable graph. Ids are small numbers for tools and people, and are never
+    /// reused.
     pub fn new_id(&mut self) -> u32 {
         self.id = self.id.wrapping_add(1);
         self.id
     }
 
-    /// Drops something once the lock is gone.
+    /// Drops a value after the lock is released.
     pub fn discard(&mut self, what: impl Send + 'static) {
         self.trash.push(Box::new(what));
     }
@@ -219,8 +220,8 @@ impl<G: Gpu> Inner<G> {
         exec.ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Launches an executable graph if that takes no more than a command of the driver's; see
-    /// [`Gpu::launch_at_once`]. The lock keeps it alive, so a launch changes no count of references.
+    /// Launches an executable graph if that takes only one command of the driver; see [`Gpu::launch_at_once`]. The lock
+    /// keeps the graph alive, so a launch changes no reference count.
     pub(crate) fn launch_at_once(&self, handle: u64, stream: u64) -> Option<bool> {
         self.execs.get(&handle)?.launch_at_once(stream)
     }
@@ -239,7 +240,7 @@ impl<G: Gpu> Inner<G> {
         handle
     }
 
-    /// Adds a node behind others of its graph.
+    /// Adds a node with these dependencies to a graph.
     pub fn add(&mut self, graph: u64, dependencies: &[Edge], work: Work) -> Result<u64> {
         for (from, edge) in dependencies {
             if !self.node(*from)?.work.leads(&work, *edge) {
@@ -249,7 +250,7 @@ impl<G: Gpu> Inner<G> {
         self.add_captured(graph, dependencies, work)
     }
 
-    /// The same with edges of a capture, which may have some that programs cannot add.
+    /// The same with edges of a capture, some of which programs cannot add.
     pub fn add_captured(&mut self, graph: u64, dependencies: &[Edge], work: Work) -> Result<u64> {
         self.graph(graph)?;
         self.check_edges(graph, dependencies)?;
@@ -309,7 +310,7 @@ impl<G: Gpu> Inner<G> {
         Ok(handle)
     }
 
-    /// Whether a graph is another one, or in a node of it.
+    /// Whether a graph is another one, or is contained in it.
     fn is_within(&mut self, graph: u64, other: u64) -> Result<bool> {
         let mut at = graph;
         while at != other {
@@ -321,7 +322,7 @@ impl<G: Gpu> Inner<G> {
         Ok(true)
     }
 
-    /// Gives a child graph node another graph. The former one ends.
+    /// Gives a child graph node another graph. The former one is destroyed.
     pub fn change_child(&mut self, node: u64, child: u64) -> Result {
         let Work::Child(former) = self.node(node)?.work else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -332,7 +333,8 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// A node that was to have this graph was not made: a clone ends, another is the program's as before.
+    /// Undoes the assignment of a graph to a node that was not made. A clone is destroyed; any other graph belongs to
+    /// the program as before.
     pub fn give_back(&mut self, child: u64) {
         match self.graphs.get_mut(&child) {
             Some(graph) if graph.moved => graph.moved = false,
@@ -344,7 +346,7 @@ impl<G: Gpu> Inner<G> {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory, because nodes behind this one may
+    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory, because nodes after this one may
     /// rely on its order, and for a launch that kernels update.
     pub fn remove_node(&mut self, handle: u64) -> Result {
         let node = self.node(handle)?.clone();
@@ -382,7 +384,7 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Destroys a graph with all in it.
+    /// Destroys a graph with everything in it.
     pub fn forget_graph(&mut self, handle: u64) {
         let Some(graph) = self.graphs.remove(&handle) else {
             return;
@@ -398,7 +400,7 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Gives up references to an object of the program.
+    /// Releases references to a user object.
     pub fn release(&mut self, object: u64, count: u64) -> Result {
         let of = self.objects.get_mut(&object);
         let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -413,7 +415,7 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// Takes references to an object of the program.
+    /// Takes references to a user object.
     pub fn retain(&mut self, object: u64, count: u64) -> Result {
         let of = self.objects.get_mut(&object);
         let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -421,11 +423,11 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// A copy of a graph, with clones of its nodes' own graphs.
+    /// A copy of a graph. Child graphs are cloned, too.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` for one with conditional nodes, as with NVIDIA's driver.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for a graph with conditional nodes, as with NVIDIA's driver.
     pub fn clone_graph(&mut self, of: u64) -> Result<u64> {
         if self.is_conditional(of)? {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -472,7 +474,7 @@ impl<G: Gpu> Inner<G> {
         Ok(clone)
     }
 
-    /// Takes memory of the graph for a node behind these. It is the smallest memory of at least so many bytes whose
+    /// Takes memory of the graph for a node with these dependencies: the smallest memory of at least this size whose
     /// other users have ended by then.
     pub(crate) fn take_freed(
         &mut self,
@@ -492,7 +494,7 @@ impl<G: Gpu> Inner<G> {
         }
         let whole = after.iter().filter(|(_, edge)| edge.is_whole());
         let whole: Vec<u64> = whole.map(|(node, _)| *node).collect();
-        // Mostly they are near: a loop does not look through all passes before.
+        // Usually they are near, so that the search does not visit all earlier iterations of a loop.
         let ended = self.before(&whole, CUgraphEdgeData::is_whole, |node| {
             left.remove(&node) && left.is_empty()
         });
@@ -504,19 +506,18 @@ impl<G: Gpu> Inner<G> {
         Some(freed.swap_remove(place).1)
     }
 
-    /// The graph allocation at an address.
+    /// The allocation of a graph at an address.
     pub fn allocation(&self, address: u64) -> Option<Arc<Allocation>> {
         self.allocations.get(&address)?.upgrade()
     }
 }
 
 impl<G: Gpu> Store<G> {
-    /// An allocation for a node of a graph behind these: in memory that nodes before it are done with, or in new
-    /// memory.
+    /// An allocation for a node with these dependencies, in memory that earlier nodes no longer use, or in new memory.
     ///
     /// # Errors
     ///
-    /// Those of `cuMemAlloc`.
+    /// The errors of `cuMemAlloc`.
     pub fn allocate(
         &self,
         graph: u64,
@@ -532,12 +533,12 @@ impl<G: Gpu> Store<G> {
         Ok(Arc::new(Allocation::new(graph, bytes, memory)))
     }
 
-    /// The program frees memory. `None` if it is not a graph's: then it is freed as any other. A graph's own memory
-    /// ends for the program, until a launch allocates it again.
+    /// Frees memory for the program. `None` if it is not a graph's: then it is freed like any other memory. A graph's
+    /// memory is inaccessible to the program until a launch allocates it again.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` where no launch has allocated it.
+    /// `CUDA_ERROR_INVALID_VALUE` if no launch has allocated it.
     pub fn free(&self, address: u64) -> Option<Result> {
         let found = self.with(|inner| inner.allocation(address))?;
         Some(if found.end() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches of graphs that kernels update (`CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`).
 //!
-//! A program learns the name of such a node when it sets the attribute, and passes it to a kernel. Only the driver can
-//! make the name, with a node of its own. So the driver has nodes of a graph before it has the graph. Such a node stays
-//! what it is: the program can neither destroy it nor take the attribute back, and the graph has no clone and one
-//! executable graph at a time. The results are those of NVIDIA's driver (580), but for bodies of conditional nodes, and
-//! for clones and executable graphs of graphs whose child graphs have such nodes.
+//! A program gets the name of such a node when it sets the attribute, and passes it to a kernel. Only the driver can
+//! create the name, together with a node of its own. So the driver has nodes of a graph before it has the graph. Such a
+//! node is permanent: the program can neither destroy it nor remove the attribute. The graph cannot be cloned, and has
+//! one executable graph at a time. The results are those of NVIDIA's driver (580), except for bodies of conditional
+//! nodes, and for clones and executable graphs of graphs whose child graphs have such nodes.
 
 use std::{any::Any, sync::Arc};
 
@@ -21,12 +21,12 @@ use crate::{
 /// A driver's own data.
 pub type Shared = Arc<dyn Any + Send + Sync>;
 
-/// A node as the driver has it.
+/// The driver's part of a node.
 #[derive(Clone)]
 pub struct DeviceNode {
-    /// Its name in kernels.
+    /// Its name for kernels.
     pub name: u64,
-    /// The driver's node. A clone has none: kernels update the original by the name.
+    /// The driver's node. A clone has none: kernels use the name to update the original.
     pub of: Option<Shared>,
 }
 
@@ -48,11 +48,11 @@ pub fn value(name: u64) -> CUlaunchAttributeValue {
     }
 }
 
-/// Whether the value of the attribute asks for a node that kernels update.
+/// Whether the attribute's value asks for a node that kernels update.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` for a number that is neither 0 nor 1, and if there is a name already.
+/// `CUDA_ERROR_INVALID_VALUE` for a number that is neither 0 nor 1, and if the value already has a name.
 pub fn asks(value: &CUlaunchAttributeValue) -> Result<bool> {
     // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
     let [is_updatable, name, ..] = unsafe { value.words };
@@ -64,7 +64,7 @@ pub fn asks(value: &CUlaunchAttributeValue) -> Result<bool> {
 }
 
 impl<G: Gpu> Inner<G> {
-    /// The graph with the driver's nodes of a graph's launches: the one that it is part of when it is executable.
+    /// The graph that keeps the driver's nodes for a graph's launches: the outermost one, which is made executable.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl<G: Gpu> Inner<G> {
         self.outermost(graph, |node| matches!(node, Work::Child(_)))
     }
 
-    /// Whether kernels update launches of a graph, or of graphs that are its nodes.
+    /// Whether kernels update launches of a graph or of its child graphs.
     pub(crate) fn is_updatable(&self, graph: u64) -> bool {
         let of = self.graphs.get(&graph);
         let is = |node: &u64| match &self.nodes[node].work {
@@ -83,7 +83,7 @@ impl<G: Gpu> Inner<G> {
         of.is_some_and(|of| of.nodes.iter().any(is))
     }
 
-    /// Whether kernels update launches of a graph itself.
+    /// Whether kernels update launches of the graph itself.
     pub(crate) fn has_updatable(&self, graph: u64) -> bool {
         let of = self.graphs.get(&graph);
         of.is_some_and(|of| {
@@ -93,11 +93,11 @@ impl<G: Gpu> Inner<G> {
         })
     }
 
-    /// A graph has become another's node: the driver's nodes of both are those of one executable graph.
+    /// Records that a graph has become a child of another: the driver's nodes of both belong to one executable graph.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` if both have some, and as of [`Inner::whole`].
+    /// `CUDA_ERROR_NOT_SUPPORTED` if both have such nodes; the errors of [`Inner::whole`].
     pub(crate) fn join_device_nodes(&mut self, graph: u64, child: u64) -> Result {
         let Some(of_child) = self.graph(child)?.device_nodes.clone() else {
             return Ok(());
@@ -121,14 +121,14 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Makes a launch one that kernels update, and gives its name in kernels.
+/// Makes a launch one that kernels update, and returns its name for kernels.
 ///
 /// # Errors
 ///
 /// `CUDA_ERROR_INVALID_VALUE` if it is no launch; `CUDA_ERROR_NOT_SUPPORTED` in the body of a conditional node; the
-/// driver's.
+/// driver's errors.
 pub fn mark<G: Gpu>(node: u64) -> Result<u64> {
-    /// A graph gets its first node of the driver's once.
+    /// Serialises the creation of a graph's set of driver nodes.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock();
     let (whole, kernel, nodes) = G::store().with(|inner| -> Result<_> {
@@ -146,9 +146,9 @@ pub fn mark<G: Gpu>(node: u64) -> Result<u64> {
     };
     let made = G::device_node(&nodes, &kernel)?;
     let name = made.name;
-    // They may end below, which may wait, and must not with the store's lock.
+    // They may be dropped below, which may wait, and must not happen while the store is locked.
     let _kept = (nodes.clone(), made.clone());
-    // Another thread may have changed the launch meanwhile, or destroyed it: the graph cannot be made executable then.
+    // Another thread may have changed or destroyed the launch meanwhile: the graph cannot be made executable then.
     G::store().with(|inner| {
         inner.graph(whole)?.device_nodes = Some(DeviceNodes(nodes));
         let (_, kernel) = inner.launch_of(node)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cuGraphExecUpdate`: whether a graph differs from an executable one in nothing but parameters.
+//! `cuGraphExecUpdate`: whether a graph differs from an executable one only in parameters.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::{
     store::Inner,
 };
 
-/// The reason that a graph cannot take an executable one's place: a `CUgraphExecUpdateResult`, the node, and the other
-/// node, 0 for none.
+/// The reason why a graph cannot replace an executable one: a `CUgraphExecUpdateResult`, the node, and the other node,
+/// 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference(pub u32, pub u64, pub u64);
 
@@ -44,8 +44,8 @@ fn compare_kernels(one: &Kernel, other: &Kernel) -> u32 {
     }
 }
 
-/// Whether a copy can become another: in the same context, between memory of the same types, and both are lines or
-/// there is no difference.
+/// Whether a copy can be changed to another one. They must be in the same context and between memory of the same types,
+/// and be rows or equal.
 pub fn copies_match(one: &Copy3D, other: &Copy3D) -> bool {
     let is_line = |of: &Copy3D| of.height == 1 && of.depth == 1;
     one.context == other.context
@@ -54,9 +54,9 @@ pub fn copies_match(one: &Copy3D, other: &Copy3D) -> bool {
         && (is_line(one) && is_line(other) || one.does_as(other))
 }
 
-/// Whether a batch differs from another in nothing but addresses, values and conditions.
+/// Whether a batch differs from another only in addresses, values and conditions.
 fn batches_match(one: &MemOps, other: &MemOps) -> bool {
-    /// The bits of a wait's flags that say for which values it is over.
+    /// The bits of a wait's flags that are its condition.
     const CONDITION: u64 = 3;
     let fixed = |of: &MemOps| -> Vec<_> {
         let parts = of.ops.iter();
@@ -101,7 +101,7 @@ pub fn compare(one: &Work, other: &Work) -> u32 {
             (one.context, one.default, one.flags) == (other.context, other.default, other.flags),
         ),
         (Work::Edges(one), Work::Edges(other)) if one != other => updated::TOPOLOGY_CHANGED,
-        // Both are no nodes: a body begins or ends where the other graph does something else.
+        // Neither is a node: a body begins or ends where the other graph has another step.
         (one, other) if std::mem::discriminant(one) != std::mem::discriminant(other) => {
             updated::TOPOLOGY_CHANGED
         }
@@ -116,7 +116,7 @@ pub fn compare(one: &Work, other: &Work) -> u32 {
     }
 }
 
-/// The first difference between two lists of steps that an update cannot bridge.
+/// The first difference between two lists of steps that an update cannot apply.
 pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
     if before.len() != after.len() {
         return Some(Difference(updated::TOPOLOGY_CHANGED, 0, 0));
@@ -138,24 +138,24 @@ pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
     None
 }
 
-/// The differences of a step that could replace another one.
+/// The differences between a step and its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Changed {
     Nothing,
-    /// Values of a launch's parameters.
+    /// The values of a launch's parameters.
     Parameters,
     /// Its content.
     Work,
-    /// More than that.
+    /// More than its content.
     More,
 }
 
-/// The steps that differ, of two lists that match.
+/// The steps that differ between two matching lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// Their numbers.
+    /// Their indices.
     pub steps: Vec<usize>,
-    /// Whether they differ in nothing but the values of launches' parameters: a driver has no reason to refuse them.
+    /// Whether they differ only in the values of launches' parameters: a driver has no reason to refuse them.
     pub are_parameters: bool,
 }
 
@@ -189,7 +189,7 @@ fn changed(one: &Work, other: &Work) -> Changed {
             one == other
         }
         (Work::Own(one), Work::Own(other)) => Arc::ptr_eq(one, other),
-        // Of these, steps that match are the same.
+        // Steps of these kinds are equal if they match.
         (Work::Empty, Work::Empty)
         | (Work::Alloc(_), Work::Alloc(_))
         | (Work::Free(_), Work::Free(_))
@@ -207,8 +207,8 @@ fn changed(one: &Work, other: &Work) -> Changed {
     }
 }
 
-/// The steps that differ, of those that match; `None` if one differs in more than its content. The steps come by
-/// number, each with its content before and after.
+/// The steps that differ, of matching ones; `None` if one differs in more than its content. The iterator yields each
+/// step's content before and after, in the steps' order.
 fn changes_of<'a>(steps: impl Iterator<Item = (&'a Work, &'a Work)>) -> Option<Changes> {
     let mut differ = Vec::new();
     let mut most = Changed::Nothing;
@@ -225,19 +225,19 @@ fn changes_of<'a>(steps: impl Iterator<Item = (&'a Work, &'a Work)>) -> Option<C
     })
 }
 
-/// The steps that differ, of two lists that match; `None` if one differs in more than its content.
+/// The steps that differ between two matching lists; `None` if one differs in more than its content.
 pub fn changes(before: &[Step], after: &[Step]) -> Option<Changes> {
     let works = before.iter().zip(after);
     changes_of(works.map(|(one, other)| (&one.work, &other.work)))
 }
 
-/// Whether a step differs from the one before in nothing but the values of a launch's parameters.
+/// Whether a step differs from the earlier one only in the values of a launch's parameters.
 pub(crate) fn changes_parameters(before: &Step, after: &Step) -> bool {
     before.enabled == after.enabled && changed(&before.work, &after.work) <= Changed::Parameters
 }
 
-/// The changes from steps to a graph whose nodes are such steps, one by one and in their order, and the new content of
-/// each. `None` for any other graph, and for one that cannot take the steps' place.
+/// The changes from steps to a graph whose nodes correspond to the steps one by one and in order, and the new content
+/// of each. `None` for any other graph, and for one that cannot replace the steps.
 fn changes_of_nodes<G: Gpu>(
     inner: &Inner<G>,
     graph: u64,
@@ -268,7 +268,8 @@ fn changes_of_nodes<G: Gpu>(
     Some((changes, works))
 }
 
-/// Updates an executable graph from a graph whose nodes are its steps, one by one; whether it could.
+/// Updates an executable graph from a graph whose nodes correspond to its steps one by one. Returns whether that was
+/// possible.
 fn update_by_nodes<G: Gpu>(exec: &Exec<G>, graph: u64) -> Result<bool> {
     let before = Arc::clone(&exec.state().steps);
     let found = G::store().with(|inner| changes_of_nodes(inner, graph, &before));

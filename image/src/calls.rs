@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The kernels of a cubin that reach a function that is not in it.
+//! The kernels of a cubin that reach a function that it does not contain.
 //!
-//! `.nv.callgraph` is not documented; this description is from the output of `ptxas` and `nvlink` of CUDA 12 and 13. It
-//! is pairs of words, usually symbols. A pair of 0 and a negative number describes the pairs behind it: after -1 the
-//! first symbol calls the second one, after -2 the address of the first one is taken, after -3 the first one calls by
-//! an address. `ptxas` lists the calls of functions that it has compiled with a kernel as the kernel's own.
+//! `.nv.callgraph` is not documented; this description is based on the output of `ptxas` and `nvlink` of CUDA 12
+//! and 13. It consists of pairs of words, usually symbols. A pair of 0 and a negative number describes the pairs after
+//! it. After -1, the first symbol calls the second one; after -2, the address of the first one is taken; after -3, the
+//! first one calls through an address. `ptxas` lists the calls of functions that it has compiled with a kernel as the
+//! kernel's own.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +15,7 @@ use super::{
 };
 
 const PAIR_BYTES: u64 = 8;
-/// In a symbol's `st_other`: it is a kernel.
+/// The flag of a kernel in a symbol's `st_other`.
 const STO_CUDA_ENTRY: u8 = 0x10;
 
 /// The meaning of the pairs that follow.
@@ -25,10 +26,10 @@ enum Part {
     CallsByAddress,
 }
 
-/// The calls, by the numbers of symbols.
+/// The calls, by the indices of symbols.
 #[derive(Debug, Default)]
 struct Calls {
-    /// By callee, its callers.
+    /// The callers of each callee.
     callers: HashMap<u32, Vec<u32>>,
     /// The functions whose address is taken.
     taken: HashSet<u32>,
@@ -36,8 +37,8 @@ struct Calls {
     by_address: Vec<u32>,
 }
 
-/// The names of the kernels that may reach a function for which `counts` is true of its name. Functions that the cubin
-/// has the code of are not asked about.
+/// The names of the kernels that may reach a function for whose name `counts` is true. `counts` is not called for
+/// functions whose code is in the cubin.
 ///
 /// # Errors
 /// The cubin is broken, or does not say which function calls which.
@@ -101,7 +102,7 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Those that reach one of these, and these.
+    /// The functions that reach one of these, and these.
     fn reach(mut self, from: Vec<u32>) -> HashSet<u32> {
         let (mut reached, mut next) = (HashSet::new(), from);
         while let Some(function) = next.pop() {
@@ -109,7 +110,7 @@ impl Calls {
                 continue;
             }
             next.extend(self.callers.remove(&function).unwrap_or_default());
-            // The callee of a call by an address is unknown.
+            // The callee of a call through an address is unknown.
             if self.taken.contains(&function) {
                 next.append(&mut self.by_address);
             }

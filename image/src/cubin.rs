@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device memory of a cubin.
 //!
-//! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if
-//! anything says that it is loaded, be it its flags, its type or its name.
+//! A cubin is an ELF file with NVIDIA's own sections. The driver's criteria are not completely known: a section counts
+//! if its flags, its type or its name indicate that it is loaded.
 
 use super::{
     Broken,
@@ -29,17 +29,17 @@ const SHT_CUDA_COMPAT: u32 = 0x7000_0086;
 const SHT_CUDA_MERCURY: [u32; 3] = [0x7000_0082, 0x7000_0083, 0x7000_0085];
 const SHF_ALLOC: u64 = 2;
 
-/// In a symbol's `st_other`: it is a variable of managed memory.
+/// The flag of a variable in managed memory in a symbol's `st_other`.
 const STO_CUDA_MANAGED: u8 = 4;
 
 const PT_NULL: u32 = 0;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 
-/// In place of a section's number: memory of the symbol itself, which the loader allocates.
+/// In place of a section's index: memory of the symbol itself, which the loader allocates.
 const SHN_COMMON: u16 = 0xfff2;
 
-/// The beginnings of the names of sections in device memory.
+/// The prefixes of the names of sections in device memory.
 const LOADED: &[&[u8]] = &[
     b".nv.global",
     b".nv.constant",
@@ -51,7 +51,7 @@ const LOADED: &[&[u8]] = &[
 /// The device memory of a cubin, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Its sections, or its segments if those are more.
+    /// Its sections, or its segments if those are larger.
     pub all: u64,
     /// Its variables of managed memory.
     pub managed: u64,
@@ -99,17 +99,17 @@ impl Elf<'_> {
             SHT_NULL => false,
             _ if section.flags & SHF_ALLOC != 0 => true,
             _ if LOADED.iter().any(|prefix| name.starts_with(prefix)) => true,
-            // Of debug information, names and relocations the driver loads nothing into the device.
+            // The driver does not load debug information, names and relocations into the device.
             SHT_PROGBITS | SHT_SYMTAB | SHT_STRTAB | SHT_RELA | SHT_REL | SHT_NOTE => false,
             SHT_CUDA_INFO | SHT_CUDA_CALLGRAPH | SHT_CUDA_PROTOTYPE | SHT_CUDA_RELOCINFO
             | SHT_CUDA_COMPAT => false,
             kind if SHT_CUDA_MERCURY.contains(&kind) => false,
-            // Memory without contents, and whatever else there may be.
+            // Memory without contents, and any unknown type.
             _ => true,
         }
     }
 
-    /// Sums the results of `bytes` for each symbol, given its place.
+    /// Sums the results of `bytes` for each symbol, given its offset.
     fn of_symbols(
         &self,
         symbols: &Section,
@@ -123,7 +123,7 @@ impl Elf<'_> {
         Ok(all)
     }
 
-    /// The bytes of the symbols that have memory of their own.
+    /// The bytes of the symbols that have their own memory.
     fn common(&self, symbols: &Section) -> Result<u64, Broken> {
         self.of_symbols(symbols, |at| match self.u16(at + 6)? {
             // The value of such a symbol is its alignment.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! ELF as NVIDIA's tools write it: 64 bits, little end first.
+//! ELF as NVIDIA's tools write it: 64 bits, little-endian.
 
 use super::Broken;
 
@@ -10,7 +10,7 @@ pub const SHT_SYMTAB: u32 = 2;
 /// `.nv.callgraph`.
 pub const SHT_CUDA_CALLGRAPH: u32 = 0x7000_0001;
 
-/// In place of a section's number: it is in the first section header.
+/// In place of a section's index: the index is in the first section header.
 const SHN_XINDEX: u16 = 0xffff;
 
 /// A section's header.
@@ -24,7 +24,7 @@ pub struct Section {
     pub alignment: u64,
 }
 
-/// A file. Nothing of it was looked at but its class.
+/// A file. Only its class was checked.
 pub struct Elf<'a>(&'a [u8]);
 
 /// The headers of a file's sections.
@@ -63,7 +63,7 @@ impl<'a> Elf<'a> {
         self.word(offset).map(u64::from_le_bytes)
     }
 
-    /// The offset of an element of a table, all of which is in the file.
+    /// The offset of an element of a table. The whole table must be in the file.
     pub fn place(&self, table: u64, index: u64, size: u64) -> Result<u64, Broken> {
         let place = || {
             let at = index.checked_mul(size)?.checked_add(table)?;
@@ -96,12 +96,12 @@ impl<'a> Elf<'a> {
                 names: None,
             });
         }
-        // A reader may go by the size of a header, or by the one that it knows.
+        // A reader may use the size of a header in the file, or the size that it knows.
         if u64::from(self.u16(58)?) != SECTION_BYTES {
             return Err(Broken::new("the headers of the cubin have an unknown size"));
         }
-        // More sections than a half word can say are counted in the first header, as is the number of the names'
-        // section.
+        // If the number of sections does not fit into 16 bits, it is in the first header, as is the index of the
+        // section with the names.
         let first = self.section(table, 0)?;
         let count = match self.u16(60)? {
             0 => first.bytes,
@@ -119,7 +119,7 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// The bytes from an offset of a section of names on: the name, and the rest of the file.
+    /// The bytes from an offset in a section of names on: the name, and the rest of the file.
     pub fn name_and_rest(&self, names: &Section, offset: u32) -> Result<&'a [u8], Broken> {
         let at = names.offset.checked_add(offset.into());
         at.and_then(|at| self.0.get(usize::try_from(at).ok()?..))
@@ -128,17 +128,17 @@ impl<'a> Elf<'a> {
 }
 
 impl Sections<'_> {
-    /// Each of them.
+    /// Iterates over the sections.
     pub fn each(&self) -> impl Iterator<Item = Result<Section, Broken>> {
         (0..self.count).map(|index| self.get(index))
     }
 
-    /// The one with this number.
+    /// The section with this index.
     pub fn get(&self, index: u64) -> Result<Section, Broken> {
         self.elf.section(self.table, index)
     }
 
-    /// The name of one of them, and whatever follows it in the file.
+    /// A section's name, and everything that follows it in the file.
     pub fn name(&self, section: &Section) -> Result<&[u8], Broken> {
         let names = self.names.as_ref();
         let names = names.ok_or_else(|| Broken::new("the sections of the cubin have no names"))?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The container that nvcc's `fatbinary` writes. Its layout is not documented; this description is from its output.
+//! The container that nvcc's `fatbinary` writes. Its layout is not documented; this description is based on its output.
 //!
 //! A header of 16 bytes (magic, version, header size, size of the rest), then entries: a header whose second word is
 //! its own size, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
 
 use super::{Broken, Source};
 
-/// First word of the wrapper that `__cudaRegisterFatBinary` gets.
+/// The first word of the wrapper that `__cudaRegisterFatBinary` gets.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 /// First word of the container.
 pub const CONTAINER_MAGIC: u32 = 0xba55_ed50;
@@ -19,13 +19,13 @@ const KIND_CUBIN: u16 = 2;
 pub const FLAG_LZ4: u64 = 0x2000;
 /// The payload is compressed with Zstandard.
 pub const FLAG_ZSTD: u64 = 0x8000;
-/// No program's code comes near; a size beyond it is a broken image.
+/// A bound far above the size of any program's code; a larger size means a broken image.
 const MOST_BYTES: usize = 1 << 30;
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Text, for the driver's compiler.
+    /// PTX text, for the driver's compiler.
     Ptx,
     /// Code for one architecture.
     Cubin,
@@ -38,7 +38,7 @@ pub enum Kind {
 pub struct Entry {
     /// Its kind.
     pub kind: Kind,
-    /// The compute capability that it is for, times ten.
+    /// The compute capability that it requires, times ten.
     pub arch: u32,
     flags: u64,
     compressed: usize,
@@ -100,7 +100,7 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
     Ok(entries)
 }
 
-/// A container with only those of its entries for which `is_kept` holds. `None` if that is all or none.
+/// A container with only the entries for which `is_kept` is true. `None` if these are all or none.
 pub fn with(image: &[u8], entries: &[Entry], is_kept: impl Fn(&Entry) -> bool) -> Option<Vec<u8>> {
     let kept: Vec<_> = entries.iter().filter(|entry| is_kept(entry)).collect();
     if kept.is_empty() || kept.len() == entries.len() {
@@ -122,8 +122,8 @@ pub fn with(image: &[u8], entries: &[Entry], is_kept: impl Fn(&Entry) -> bool) -
 }
 
 impl Entry {
-    /// Whether a device of one of these compute capabilities (times ten) can use it: machine code of its major version
-    /// and no higher minor one, text for no higher one, and anything else.
+    /// Whether a device of one of these compute capabilities (times ten) can use it. That is machine code of its major
+    /// version and no higher minor version, text of no higher version, and anything else.
     pub fn is_useful(&self, capabilities: &[u32]) -> bool {
         let can_run = |capability: &u32| match self.kind {
             Kind::Cubin => self.is_code_for(*capability),
@@ -133,7 +133,7 @@ impl Entry {
         capabilities.iter().any(can_run)
     }
 
-    /// Whether it is machine code that a device of this compute capability (times ten) runs.
+    /// Whether it is machine code that a device of this compute capability (times ten) can run.
     pub fn is_code_for(&self, capability: u32) -> bool {
         let is_same = self.arch / 10 == capability / 10;
         self.kind == Kind::Cubin && self.arch <= capability && is_same
@@ -167,7 +167,7 @@ impl Entry {
                 .map_err(|error| Broken(format!("LZ4: {error}")));
         }
         let broken = |code| Broken(format!("Zstandard: {}", zstd_safe::get_error_name(code)));
-        // Some readers stop behind the first frame, and others do not.
+        // Some readers stop after the first frame, and others do not.
         if zstd_safe::find_frame_compressed_size(packed).map_err(broken)? != packed.len() {
             return Err(Broken::new("a compressed entry is more than one frame"));
         }

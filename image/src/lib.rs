@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images as programs pass them: the content of a fatbin, and the device memory of an image.
 //!
-//! The bytes are untrusted: an image that is not understood is an error, and nothing here takes more memory than it
-//! says.
+//! The bytes are untrusted. An image that cannot be parsed is an error, and no function here allocates more memory than
+//! its documentation says.
 
 mod calls;
 mod cubin;
@@ -21,13 +21,13 @@ pub const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 pub struct Broken(pub String);
 
 impl Broken {
-    /// An image that is broken in this way.
+    /// An image that is broken for this reason.
     pub fn new(why: impl Into<String>) -> Self {
         Self(why.into())
     }
 }
 
-/// Memory that an image is read from: it may have no known end until its headers tell.
+/// Memory from which an image is read. Its end may be unknown until its headers were read.
 pub trait Source {
     /// The reason why something cannot be read.
     type Error: From<Broken>;
@@ -39,7 +39,7 @@ pub trait Source {
     fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Self::Error>;
 }
 
-/// An image as a whole.
+/// A complete image.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a>(pub &'a [u8]);
 

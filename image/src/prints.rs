@@ -11,18 +11,18 @@ use super::{
     ptx,
 };
 
-/// The compiled form of `printf`: text names it as a function, and machine code as a symbol.
+/// The compiled form of `printf`: text calls it as a function, and machine code has it as a symbol.
 const PRINTF: &[u8] = b"vprintf";
-/// The driver's own functions that start nothing and print nothing unless they fail. Others, such as those that launch
+/// The driver's own functions that start no kernel, and print only if they fail. Others, such as those that launch
 /// kernels, may print.
 const SILENT: [&[u8]; 3] = [b"malloc", b"free", b"__assertfail"];
-/// The most bytes of the names that are kept.
+/// The most bytes of names that are kept.
 const MOST_BYTES: usize = 64 << 10;
 
 /// The kernels of an image that may print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prints {
-    /// These alone; none is an image that prints nothing.
+    /// Only these may print; if there are none, the image prints nothing.
     Kernels(BTreeSet<Box<[u8]>>),
     /// Unknown, or the names are too many to keep.
     Any,
@@ -30,7 +30,7 @@ pub enum Prints {
 
 impl Prints {
     /// The kernels of an image that may print, on devices of these compute capabilities (times ten). A kernel is left
-    /// out only if it prints on none of them; each kernel of an image that is not understood may print.
+    /// out only if it prints on none of them. If an image cannot be parsed, each of its kernels may print.
     pub fn of(image: &[u8], capabilities: &[u32]) -> Self {
         let magic = image.first_chunk().map(|magic| u32::from_le_bytes(*magic));
         if magic != Some(fatbin::CONTAINER_MAGIC) {
@@ -44,7 +44,7 @@ impl Prints {
         let is_used = |entry: &&Entry| {
             capabilities.iter().any(|&capability| match entry.kind {
                 Kind::Cubin => entry.is_code_for(capability),
-                // Text is compiled where there is no machine code.
+                // The driver compiles text if there is no machine code.
                 _ => entry.arch <= capability && !has_code(capability),
             })
         };
@@ -58,7 +58,7 @@ impl Prints {
         all
     }
 
-    /// Those of a cubin or a text.
+    /// The kernels of a cubin or a text that may print.
     fn of_contents(bytes: &[u8]) -> Self {
         if memmem::find(bytes, PRINTF).is_none() {
             return Self::default();

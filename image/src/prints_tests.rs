@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Tests of which kernels count as ones that may print.
+//! Tests of the detection of kernels that may print.
 
 use super::*;
 
@@ -32,8 +32,8 @@ fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
     whole
 }
 
-/// A cubin with these symbols (a name, whether it is a kernel, whether its code is there) and these pairs of its graph
-/// of calls.
+/// A cubin with these symbols (a name, whether it is a kernel, whether its code is present) and these pairs of its call
+/// graph.
 fn cubin(symbols: &[(&str, bool, bool)], pairs: &[(u32, i32)]) -> Vec<u8> {
     let (mut table, mut text) = (vec![0_u8; 24], vec![0_u8]);
     for (name, is_kernel, has_code) in symbols {
@@ -92,7 +92,7 @@ fn of_a_cubin_those_kernels_print_that_reach_printf() {
     let prints = of(&calls);
     assert_eq!(names(&prints), ["loud", "through"]);
     assert!(prints.any() && prints.kernel(b"loud") && !prints.kernel(b"quiet"));
-    // A function calls by an address, and the address of a function that prints is not taken.
+    // A function calls through an address, and no address of a printing function is taken.
     let by_address = [&calls[..], &[(0, -2), (5, 0), (0, -3), (8, 0)]].concat();
     assert_eq!(names(&of(&by_address)), ["loud", "through"]);
     let taken = [&calls[..], &[(0, -2), (4, 0), (0, -3), (8, 0)]].concat();
@@ -107,12 +107,12 @@ fn any_kernel_of_an_unknown_cubin_may_print() {
     let any = |image: &[u8]| assert_eq!(Prints::of(image, &[90]), Prints::Any);
     any(&cubin(&SYMBOLS, &[(0, -5), (2, 1)]));
     any(&cubin(&SYMBOLS, &[(2, 1)]));
-    // A kind of call that is not known counts once there is one of it.
+    // An unknown kind of call counts only if there is such a call.
     assert!(!Prints::of(&cubin(&SYMBOLS, &[(0, -1), (0, -4)]), &[90]).any());
     let whole = cubin(&SYMBOLS, &[(0, -1), (2, 1)]);
     let without_calls = [&whole[..64 * 4 + 4], &[1, 0, 0, 0], &whole[64 * 4 + 8..]].concat();
     any(&without_calls);
-    // A truncated image ends somewhere in the read part.
+    // A truncated image ends somewhere in the part that is parsed.
     let end = whole.len();
     any(&whole[..end - 1]);
     any(&[&whole[..40], &[0xff; 8], &whole[48..]].concat());
@@ -152,7 +152,7 @@ fn of_text_those_kernels_print_that_reach_printf() {
     assert_eq!(names(&prints), ["indirect", "loud", "takes", "through"]);
     let silent = TEXT.replace("vprintf", "malloc");
     assert!(!Prints::of(silent.as_bytes(), &[90]).any());
-    // The last two name functions that may print under other names.
+    // The last two contain functions that may print under other names.
     for more in [
         "#define x",
         ".func f() { } .alias g, f;",

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device memory of a loaded image: its variables, its constants and its code.
 //!
-//! The aim is a bound that is never below the driver's use. In a cubin all loaded sections count, also functions that
-//! the driver would load only at their first use. The code of PTX is unknown before it is compiled, and is estimated
-//! from its instructions. Its variables count as declared. Variables of managed memory count twice, and
-//! [`MANAGED_CHUNK`] more.
+//! The result should be an upper bound of the driver's use. In a cubin all loaded sections count, including functions
+//! that the driver would load only at their first use. The code of PTX is unknown before it is compiled, and is
+//! estimated from its instructions. Its variables count as declared. Variables of managed memory count twice, plus
+//! [`MANAGED_CHUNK`].
 
 use super::{Broken, Contents, ELF_MAGIC, cubin, fatbin, ptx};
 
-/// The memory of a loaded image beside its sections, in bytes.
+/// The memory of a loaded image besides its sections, in bytes.
 const OVERHEAD: u64 = 32 << 10;
 
-/// The driver takes managed memory in chunks of so many bytes (seen with driver 580 on an H200), and keeps one while a
-/// variable is in it. If it fills a chunk before it takes another, two consecutive chunks together hold more than one
-/// can. The variables of an image then take no more than twice their bytes and a chunk.
+/// The size of the chunks in which the driver allocates managed memory (observed with driver 580 on an H200); it keeps
+/// a chunk while a variable is in it. If it fills a chunk before it allocates another one, two consecutive chunks
+/// together contain more than one chunk's bytes. So an image's variables take at most twice their bytes and one chunk.
 pub const MANAGED_CHUNK: u64 = 128 << 20;
 
-/// The memory that variables take beyond their own bytes if so many of these are managed memory.
+/// The memory that variables take beyond their own bytes if `managed` bytes of them are managed memory.
 fn beside(managed: u64) -> u64 {
     match managed {
         0 => 0,
@@ -24,8 +24,8 @@ fn beside(managed: u64) -> u64 {
     }
 }
 
-/// The bytes of device memory that an image takes on a device of this compute capability (times ten): of several that
-/// it holds and that the device can run, the largest.
+/// The bytes of device memory that an image takes on a device of this compute capability (times ten). If it contains
+/// several images that the device can run, the largest one counts.
 ///
 /// # Errors
 /// It is not understood, so its memory is unknown.
@@ -48,7 +48,7 @@ pub fn device_bytes(image: &[u8], capability: u32) -> Result<u64, Broken> {
     }
 }
 
-/// The memory of a fatbin's entry if the driver chooses it, whatever its declared kind.
+/// The memory of a fatbin's entry if the driver chooses it, whatever its declared kind is.
 fn held(bytes: &[u8]) -> Result<u64, Broken> {
     let padding = bytes.iter().rev().take_while(|byte| **byte == 0).count();
     // Its length is known, so the driver may read past a NUL.
@@ -64,7 +64,7 @@ fn is_cubin(bytes: &[u8]) -> bool {
     bytes.starts_with(&ELF_MAGIC.to_le_bytes())
 }
 
-/// A cubin or text. The memory of any other image that a driver can load is unknown, so it is an error.
+/// The memory of a cubin or a text. The memory of any other image that a driver can load is unknown, so it is an error.
 fn contents(bytes: &[u8]) -> Result<u64, Broken> {
     let (all, managed) = if is_cubin(bytes) {
         let taken = cubin::taken(bytes)?;

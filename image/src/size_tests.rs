@@ -12,7 +12,7 @@ fn ptx(body: &str) -> Result<u64, Broken> {
     ptx::declared(format!("{HEAD}{body}\n").as_bytes()).map(|declared| declared.variables)
 }
 
-/// That the variables take so many bytes, and little more.
+/// Checks that the variables take this number of bytes, or slightly more.
 #[track_caller]
 fn takes(body: &str, bytes: u64) {
     let found = ptx(body).unwrap_or_else(|broken| panic!("{body}: {broken}"));
@@ -34,7 +34,7 @@ fn variables_of_ptx_count_as_they_are_declared() {
     takes(".global .u32 x<8>;", 32);
     takes(".extern .global .b8 x[4096];", 4096);
     takes(".extern .global .b8 x[];", 0);
-    // As many elements as are written.
+    // The initial value determines the number of elements.
     takes(".global .u64 x[] = {1,2,3,4,5,6,7,8};", 64);
     takes(".visible .global .b8 x[][1048576]={{1},{2,3}};", 3 * MIB);
     takes(
@@ -53,7 +53,7 @@ fn variables_of_ptx_count_as_they_are_declared() {
     takes(".const[0] .b8 x[1048576];", MIB);
 }
 
-/// NVIDIA's ptxas takes each of these but the last, and makes a variable of it.
+/// NVIDIA's ptxas accepts each of these except the last, and makes it a variable.
 #[test]
 fn no_way_to_write_a_variable_hides_it() {
     for body in [
@@ -74,7 +74,7 @@ fn no_way_to_write_a_variable_hides_it() {
         ".global .b8 y = 1+2*3, x[1048576];",
         ".global .b8 y = ((1>2)?3:4), x[1048576];",
         ".global .u64 y[2] = {x, generic(x)+4}, z[131072];",
-        // Behind other beginnings and ends of a statement.
+        // After other beginnings and ends of a statement.
         ".file 1 \"x\" .global .b8 x[1048576];",
         ".file 1 \"x\".global .b8 x[1048576];",
         ".file 1 \"x\", 1, 2 .global .b8 x[1048576];",
@@ -88,13 +88,13 @@ fn no_way_to_write_a_variable_hides_it() {
         ".entry k() { .loc 1 1 1 .global .b8 x[1048576]; ret; }",
         ".entry k() { .pragma \"nounroll\"; .global .b8 x[1048576]; ret; }",
         ".entry k(.param .u64 .ptr .global .align 8 p) { .global .b8 x[1048576]; ret; }",
-        // Behind the end of a comment or a string.
+        // After the end of a comment or a string.
         "/* /* */.global .b8 x[1048576];/* */",
         "/* \\*/.global .b8 x[1048576];/* */",
         "//*\n.global .b8 x[1048576];//*/",
         "/**/.global .b8 x[1048576];",
         "// \\\n.global .b8 x[1048576];",
-        // Words that other versions may take for a name.
+        // Words that other versions may accept as names.
         ".global .b8 \u{e4}[1048576];",
     ] {
         takes(body, MIB);
@@ -154,7 +154,7 @@ fn pitfall_67_a_size_that_is_not_a_number_is_refused() {
     // An overflow counts as the maximum.
     let all = ptx(".global .b64 x[4294967295][4294967295][4294967295];").unwrap();
     assert_eq!(all, u64::MAX);
-    // Text that is no PTX may be anything that a driver can load.
+    // Text that is not PTX may be anything that a driver can load.
     for image in [
         &b""[..],
         b"\0",
@@ -167,7 +167,7 @@ fn pitfall_67_a_size_that_is_not_a_number_is_refused() {
     assert!(device_bytes(b"// made by hand\n.version 8.0 .target sm_90", 90).is_ok());
 }
 
-/// The sizes of ptxas 13.0's output for sm_90.
+/// The sizes are those of ptxas 13.0's output for sm_90.
 #[test]
 fn code_counts_with_its_compiled_size() {
     let code = |body: &str, times: usize| {
@@ -199,7 +199,7 @@ fn code_counts_with_its_compiled_size() {
     assert!(kernels.unwrap().code >= 100 * 2 * 4096);
     let parameters = format!("{HEAD}.entry k(.param .align 8 .b8 p[32764]){{}}");
     assert!(ptx::declared(parameters.as_bytes()).unwrap().code >= 32_764);
-    // Values are no code.
+    // Initial values are no code.
     let table = format!("{HEAD}.global .b8 x[] = {{{}0}};", "0,".repeat(1 << 20));
     assert!(ptx::declared(table.as_bytes()).unwrap().code < 10_000);
 }
@@ -222,7 +222,7 @@ const fn section(name: &'static str, kind: u32, flags: u64, bytes: u64) -> Secti
     }
 }
 
-/// A section that is loaded.
+/// A section that the driver loads.
 const fn loaded(bytes: u64) -> Section {
     section(".text.k", 1, 2, bytes)
 }
@@ -231,7 +231,7 @@ fn put<const N: usize>(to: &mut [u8], at: usize, value: [u8; N]) {
     to[at..at + N].copy_from_slice(&value);
 }
 
-/// A cubin of such sections, and the one with their names before them.
+/// A cubin of these sections, after the section with their names.
 fn elf(sections: &[Section]) -> Vec<u8> {
     let mut elf = vec![0; 64];
     elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -285,7 +285,7 @@ fn sections_of_a_cubin_count_if_anything_says_that_they_are_loaded() {
         assert_eq!(takes(&[apart]), Ok(OVERHEAD), "{}", apart.name);
     }
     assert_eq!(takes(&[loaded(u64::MAX), loaded(u64::MAX)]), Ok(u64::MAX));
-    // One that is to begin at a multiple of a megabyte has it to itself.
+    // A section that must begin at a multiple of a megabyte occupies all of it.
     let mut aligned = elf(&[loaded(1)]);
     put(&mut aligned, 64 + 64 + 48, MIB.to_le_bytes());
     assert_eq!(device_bytes(&aligned, 90), Ok(MIB + OVERHEAD));
@@ -312,7 +312,7 @@ fn a_cubin_that_readers_may_see_differently_is_refused() {
         other[at] = value;
         assert!(device_bytes(&other, 90).is_err(), "32 bits, or big-endian");
     }
-    // The number of sections is in the first header, as is that of the section with the names.
+    // The number of sections is in the first header, as is the index of the section with the names.
     let mut many = image.clone();
     put(&mut many, 60, 0_u16.to_le_bytes());
     put(&mut many, 64 + 32, 3_u64.to_le_bytes());
@@ -369,7 +369,7 @@ fn variables_of_managed_memory_count_with_the_chunks_that_they_keep() {
         let least = MIB + MANAGED_CHUNK;
         assert!((least..least + 160).contains(&beside), "{body}: {beside}");
     }
-    // ptxas 13.0 marks the symbol so.
+    // ptxas 13.0 marks the symbol this way.
     let mut image = elf(&[
         section(".nv.global", 8, 3, 9 * MIB),
         section(".symtab", 2, 0, 48),
@@ -387,7 +387,7 @@ fn variables_of_managed_memory_count_with_the_chunks_that_they_keep() {
     assert_eq!(device_bytes(&image, 90), Ok(all));
 }
 
-/// A container of such entries: kind, architecture, contents.
+/// A container with these entries: kind, architecture, contents.
 fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
     let mut all = Vec::new();
     for (kind, arch, contents) in entries {
@@ -500,7 +500,7 @@ fn a_fatbin_counts_as_the_image_that_the_device_runs() {
     assert_eq!(useful(&whole, &[86]), Some(of(&[1, 3, 5])));
     assert_eq!(useful(&whole, &[75, 90]), Some(of(&[0, 2, 3, 5])));
     assert_eq!(useful(&whole, &[120]), Some(of(&[3, 4, 5])));
-    // Nothing is left out, or all would be: the driver reports the error.
+    // Nothing is left out, or everything would be: the driver reports the error.
     assert_eq!(useful(&of(&[2, 3]), &[90]), None);
     assert_eq!(useful(&of(&[0, 4]), &[90]), None);
     assert_eq!(useful(&whole[..whole.len() - 1], &[90]), None);

@@ -39,7 +39,8 @@ pub unsafe fn cuStreamBeginCaptureToGraph<G: Gpu, const PT: bool>(
     capture::begin::<G>(&stream, mode, Some((graph as u64, edges)))
 }
 
-/// `cuStreamEndCapture`: the graph is NULL where it fails. A program that has the graph need not ask for it.
+/// `cuStreamEndCapture`: on an error the graph is NULL. The pointer may be NULL, because a program may already have the
+/// graph.
 pub unsafe fn cuStreamEndCapture<G: Gpu, const PT: bool>(
     stream: CUstream,
     graph: *mut CUgraph,

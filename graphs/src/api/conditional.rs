@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Values that nodes depend on, and such nodes.
+//! Conditional handles and nodes.
 
 use gpgpu_protocol::cuda::*;
 
@@ -43,7 +43,7 @@ pub unsafe fn cuGraphConditionalHandleCreate<G: Gpu, const PT: bool>(
     unsafe { set(handle, number) }
 }
 
-/// A node that depends on a value, from CUDA's structure, to which the addresses of its bodies are written.
+/// Adds a conditional node from CUDA's structure, and writes the addresses of its bodies to the structure.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Executable graphs: made, launched, changed.
+//! Instantiation, launches and changes of executable graphs.
 
 use std::{
     ffi::{c_char, c_void},
@@ -34,7 +34,7 @@ pub unsafe fn cuGraphInstantiateWithFlags<G: Gpu, const PT: bool>(
 ) -> Result {
     G::ready()?;
     required(to)?;
-    // There is no stream for it.
+    // There is no stream for the upload.
     if flags & DEVICE_LAUNCH != 0 && flags & UPLOAD != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -43,7 +43,7 @@ pub unsafe fn cuGraphInstantiateWithFlags<G: Gpu, const PT: bool>(
     unsafe { set(to, handle as CUgraphExec) }
 }
 
-/// `cuGraphInstantiate`, of CUDA 11: there is nothing to say in the log.
+/// `cuGraphInstantiate`, of CUDA 11; it writes nothing to the log.
 pub unsafe fn cuGraphInstantiate_v2<G: Gpu, const PT: bool>(
     to: *mut CUgraphExec,
     graph: CUgraph,
@@ -89,7 +89,7 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
         if given.flags & UPLOAD != 0 {
             let exec = exec_of::<G>(handle as CUgraphExec)?;
             let uploaded = exec.upload(given.hUploadStream, PT);
-            // Without its handle the program cannot end it.
+            // Without the handle the program could not destroy it.
             uploaded.inspect_err(|_| _ = end::<G>(handle))?;
         }
         Ok(handle)
@@ -113,7 +113,7 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
     unsafe { set(to, handle) }
 }
 
-/// `cuGraphExecDestroy`: launches in flight still complete.
+/// `cuGraphExecDestroy`: pending launches still complete.
 pub unsafe fn cuGraphExecDestroy<G: Gpu, const PT: bool>(exec: CUgraphExec) -> Result {
     G::ready()?;
     end::<G>(exec as u64)
@@ -128,7 +128,7 @@ fn end<G: Gpu>(exec: u64) -> Result {
     })
 }
 
-/// `cuGraphExecGetFlags`: without the flag of the upload, which is over.
+/// `cuGraphExecGetFlags`: without the upload flag, because the upload is complete.
 pub unsafe fn cuGraphExecGetFlags<G: Gpu, const PT: bool>(
     exec: CUgraphExec,
     flags: *mut u64,
@@ -145,7 +145,8 @@ pub unsafe fn cuGraphExecGetId<G: Gpu, const PT: bool>(exec: CUgraphExec, to: *m
     unsafe { set(to, exec.id) }
 }
 
-/// Refuses a stream that records, as the driver (580) does: an executable graph becomes no node. That ends the capture.
+/// Refuses a captured stream, as the driver (580) does: an executable graph cannot become a node. The refusal
+/// invalidates the capture.
 fn refuse_capture<G: Gpu>(stream: CUstream, per_thread: bool) -> Result {
     if !crate::capture::any::<G>() {
         return Ok(());
@@ -190,7 +191,7 @@ pub unsafe fn cuGraphExecUpdate_v2<G: Gpu, const PT: bool>(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let outcome = match is_updatable || exec.is_updatable {
-        // With NVIDIA's driver (580) a structure of zeros is one afterwards, too.
+        // With NVIDIA's driver (580), a result structure of zeros is unchanged in this case.
         true => Err((
             CUDA_ERROR_NOT_SUPPORTED,
             Some(Difference(updated::SUCCESS, 0, 0)),
@@ -237,7 +238,7 @@ pub unsafe fn cuGraphExecUpdate<G: Gpu, const PT: bool>(
     }
 }
 
-/// `cuGraphNodeSetEnabled`: of launches, copies and fills.
+/// `cuGraphNodeSetEnabled`: for launches, copies and fills.
 pub unsafe fn cuGraphNodeSetEnabled<G: Gpu, const PT: bool>(
     exec: CUgraphExec,
     node: CUgraphNode,
@@ -265,7 +266,7 @@ pub unsafe fn cuGraphNodeGetEnabled<G: Gpu, const PT: bool>(
     unsafe { set(enabled, step.enabled.into()) }
 }
 
-/// Has a step of an executable graph do something else of its kind.
+/// Changes a step of an executable graph to other work of its kind.
 pub(super) fn change<G: Gpu>(exec: CUgraphExec, node: CUgraphNode, work: Work) -> Result {
     exec_of::<G>(exec)?.change(node as u64, |step| {
         if update::compare(&step.work, &work) != updated::SUCCESS {
@@ -369,7 +370,7 @@ pub unsafe fn cuGraphExecEventWaitNodeSetEvent<G: Gpu, const PT: bool>(
     change::<G>(exec, node, Work::Wait(event as u64))
 }
 
-/// Changes the graph of a node to another one of the same shape.
+/// Changes the graph of a node to another one with the same topology.
 pub(super) fn change_child<G: Gpu>(exec: CUgraphExec, node: CUgraphNode, graph: CUgraph) -> Result {
     let exec = exec_of::<G>(exec)?;
     let Work::Child(own) = nodes::work::<G>(node)? else {
@@ -387,7 +388,7 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams<G: Gpu, const PT: bool>(
     change_child::<G>(exec, node, graph)
 }
 
-/// `cuGraphExecBatchMemOpNodeSetParams`: other addresses, values and conditions.
+/// `cuGraphExecBatchMemOpNodeSetParams`: can change addresses, values and conditions.
 pub unsafe fn cuGraphExecBatchMemOpNodeSetParams<G: Gpu, const PT: bool>(
     exec: CUgraphExec,
     node: CUgraphNode,

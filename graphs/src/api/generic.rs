@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions that take nodes of any type.
+//! The functions for nodes of any type.
 
 use std::ffi::c_void;
 
@@ -28,7 +28,7 @@ pub(super) unsafe fn read(params: *const CUgraphNodeParams) -> Result<CUgraphNod
     Ok(given)
 }
 
-/// The node of CUDA's structure. `before` is the node's earlier content, if it exists.
+/// The work of CUDA's structure. `before` is the node's earlier content, if it exists.
 ///
 /// # Safety
 ///
@@ -63,7 +63,7 @@ unsafe fn described<G: Gpu>(
             }
             kind::HOST => nodes::host((&raw const of.host).cast()),
             kind::BATCH_MEM_OP => nodes::mem_ops::<G>((&raw const of.memOp).cast()),
-            // NVIDIA's driver takes numbers that mean nothing, too.
+            // NVIDIA's driver also accepts invalid numbers.
             kind::GRAPH => match of.child.ownership {
                 CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE if before.is_none() => {
                     nodes::moved::<G>(of.child.graph)
@@ -80,7 +80,7 @@ unsafe fn described<G: Gpu>(
                 Ok(Work::Wait(of.event as u64))
             }
             kind::MEM_FREE if before.is_none() => memory::free::<G>(of.dptr),
-            // An allocation is made with its node, and stays as it is.
+            // An allocation is made with its node, and cannot change.
             other if other <= kind::CONDITIONAL => Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -137,7 +137,7 @@ pub unsafe fn cuGraphAddNode<G: Gpu, const PT: bool>(
     unsafe { cuGraphAddNode_v2::<G, PT>(node, graph, dependencies, none, count, params) }
 }
 
-/// A node's work in the union of CUDA's structure. Its pointers lead to memory of the work.
+/// A node's work as the union of CUDA's structure. Its pointers point into the work.
 fn to_abi(work: &Work) -> Result<CUgraphNodeParamsOf> {
     let mut of = CUgraphNodeParamsOf { reserved: [0; 29] };
     match work {
@@ -177,14 +177,14 @@ fn to_abi(work: &Work) -> Result<CUgraphNodeParamsOf> {
         Work::Record(event) | Work::Wait(event) => of.event = *event as CUevent,
         Work::Alloc(allocation) => of.alloc = memory::to_abi(allocation),
         Work::Free(allocation) => of.dptr = allocation.address(),
-        // Only the host knows the graph that a library's call came to.
+        // Only the host knows the graph that a library's call became.
         Work::Own(_) => return Err(CUDA_ERROR_NOT_SUPPORTED),
         Work::Empty | Work::Condition(_) | Work::Edges(_) | Work::Body | Work::EndBodies => {}
     }
     Ok(of)
 }
 
-/// `cuGraphNodeGetParams`: the returned pointers are valid until the node changes or ends.
+/// `cuGraphNodeGetParams`: the returned pointers are valid until the node changes or is destroyed.
 pub unsafe fn cuGraphNodeGetParams<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     params: *mut c_void,

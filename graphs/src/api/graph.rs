@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs: made, cloned, asked about, destroyed.
+//! Creation, clones, queries and destruction of graphs.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -21,7 +21,7 @@ pub unsafe fn cuGraphCreate<G: Gpu, const PT: bool>(graph: *mut CUgraph, flags: 
     unsafe { set(graph, handle as CUgraph) }
 }
 
-/// `cuGraphDestroy`: a graph that is a node's own goes with the node.
+/// `cuGraphDestroy`: a child graph is destroyed with its node.
 pub unsafe fn cuGraphDestroy<G: Gpu, const PT: bool>(graph: CUgraph) -> Result {
     G::ready()?;
     G::store().with(|inner| {
@@ -46,7 +46,7 @@ pub unsafe fn cuGraphClone<G: Gpu, const PT: bool>(clone: *mut CUgraph, of: CUgr
         if graph.captures {
             return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
-        // Its memory has one address, and so one graph.
+        // The graph's memory has one address, so it can belong to only one graph.
         let has_memory = graph.has_memory;
         if has_memory || inner.has_updatable(of as u64) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -57,7 +57,7 @@ pub unsafe fn cuGraphClone<G: Gpu, const PT: bool>(clone: *mut CUgraph, of: CUgr
     unsafe { set(clone, handle as CUgraph) }
 }
 
-/// `cuGraphNodeFindInClone`: also through the graphs of nodes.
+/// `cuGraphNodeFindInClone`: also searches child graphs and bodies.
 pub unsafe fn cuGraphNodeFindInClone<G: Gpu, const PT: bool>(
     found: *mut CUgraphNode,
     original: CUgraphNode,
@@ -213,7 +213,7 @@ pub unsafe fn cuGraphGetEdges<G: Gpu, const PT: bool>(
     unsafe { cuGraphGetEdges_v2::<G, PT>(graph, from, to, std::ptr::null_mut(), count) }
 }
 
-/// The neighbours of a node.
+/// A node's neighbours.
 ///
 /// # Safety
 ///

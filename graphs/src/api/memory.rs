@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Gpu, Result, abi::*, node::Work, objects::Allocation, store::Edge};
 
-/// An allocation for a node of a graph behind others. Its address is written to CUDA's structure.
+/// An allocation for a node after the given dependencies. Its address is written to CUDA's structure.
 ///
 /// # Safety
 ///
@@ -25,7 +25,7 @@ pub(super) unsafe fn allocation<G: Gpu>(
     // SAFETY: promised by the caller.
     let mut of = unsafe { get(params) }?;
     let props = &of.poolProps;
-    // As by NVIDIA's driver.
+    // NVIDIA's driver accepts the same.
     if matches!(
         props.location.type_,
         CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA
@@ -43,7 +43,7 @@ pub(super) unsafe fn allocation<G: Gpu>(
     }
     let context = G::context()?;
     if G::device(context)? != props.location.id {
-        // It would have to be in another context than the thread's.
+        // The memory would have to be in another context than the current one.
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let allocation = G::store().allocate(graph as u64, after, context, of.bytesize)?;
@@ -53,7 +53,7 @@ pub(super) unsafe fn allocation<G: Gpu>(
     Ok(Work::Alloc(allocation))
 }
 
-/// An allocation as CUDA's structure has it.
+/// An allocation as CUDA's structure.
 pub(super) fn to_abi(of: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     // SAFETY: all members are numbers and pointers, of which zero is a value.
     let mut given: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
@@ -66,7 +66,7 @@ pub(super) fn to_abi(of: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     given
 }
 
-/// The free of a graph's memory.
+/// The work of a node that frees a graph's memory.
 pub(super) fn free<G: Gpu>(address: CUdeviceptr) -> Result<Work> {
     let found = G::store().with(|inner| inner.allocation(address));
     found.map(Work::Free).ok_or(CUDA_ERROR_INVALID_VALUE)

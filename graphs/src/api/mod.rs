@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! CUDA's functions of graphs and of capture, under their own names.
+//! CUDA's functions for graphs and for capture, under their own names.
 //!
-//! Each is a function of the driver that it is for and of whether NULL is the calling thread's own stream. All of them
-//! are unsafe, for one reason: pointers are NULL, or valid as CUDA's documentation of the function says.
-// One sentence says it for all, above.
+//! Each function is generic over the driver, and over whether NULL is the calling thread's own stream. All are unsafe
+//! for the same reason: pointers must be NULL, or valid as CUDA's documentation of the function says.
+// The sentence above covers all of them.
 #![allow(clippy::missing_safety_doc)]
 
 mod capture;
@@ -40,7 +40,7 @@ unsafe fn set<T>(to: *mut T, value: T) -> Result {
     Ok(())
 }
 
-/// The same, but nothing for NULL.
+/// Writes a result, unless the pointer is NULL.
 ///
 /// # Safety
 ///
@@ -96,7 +96,7 @@ unsafe fn edges<G: Gpu>(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if !data.is_whole() {
-            // The answer is known when the graph is laid out.
+            // Query it now, because the answer must be known when the graph is flattened.
             G::has_partial_edges();
         }
         Ok((node as u64, data))
@@ -104,12 +104,12 @@ unsafe fn edges<G: Gpu>(
     (0..count).map(edge).collect()
 }
 
-/// Gives an array as CUDA's queries do: how many there are where `to` is NULL, else as many as there is room for, and
-/// NULL behind them.
+/// Returns an array as CUDA's queries do. If `to` is NULL, returns the number of entries. Otherwise writes as many
+/// entries as there is room for, and NULL after them.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` if there is room for none.
+/// `CUDA_ERROR_INVALID_VALUE` if there is room for no entry.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Nodes of each type: made, asked about, changed.
+//! Creation, queries and changes of nodes of each type.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -25,10 +25,10 @@ pub(super) fn context_of<G: Gpu>(context: CUcontext) -> Result<u64> {
     }
 }
 
-/// The place of a new node: its graph, and its dependencies.
+/// A new node's pointer, graph and dependencies.
 pub(super) type Place = (*mut CUgraphNode, CUgraph, Vec<Edge>);
 
-/// The checks that all functions share that make nodes.
+/// The checks that all functions that make nodes share.
 ///
 /// # Safety
 ///
@@ -65,7 +65,7 @@ pub(super) fn work<G: Gpu>(node: CUgraphNode) -> Result<Work> {
     G::store().with(|inner| Ok(inner.node(node as u64)?.work.clone()))
 }
 
-/// Has a node do something else of its kind.
+/// Changes a node to other work of its kind.
 pub(super) fn replace<G: Gpu>(node: CUgraphNode, work: Work) -> Result {
     G::store().with(|inner| {
         let of = inner.node(node as u64)?;
@@ -92,7 +92,7 @@ pub(super) unsafe fn kernel<G: Gpu>(
     Ok(Work::Kernel(Arc::new(kernel)))
 }
 
-/// The older structure as today's.
+/// The older structure, converted to the current one.
 ///
 /// # Safety
 ///
@@ -116,7 +116,7 @@ pub(super) unsafe fn widen(params: *const c_void) -> Result<CUDA_KERNEL_NODE_PAR
     })
 }
 
-/// The launch that a node is.
+/// A node's launch.
 pub(super) fn kernel_of<G: Gpu>(node: CUgraphNode) -> Result<Arc<Kernel>> {
     match work::<G>(node)? {
         Work::Kernel(kernel) => Ok(kernel),
@@ -148,7 +148,7 @@ pub(super) unsafe fn fill<G: Gpu>(params: *const c_void, context: u64) -> Result
     Ok(Work::Fill(fill))
 }
 
-/// Words that are written and waited for, from CUDA's structure.
+/// A batch of memory operations, from CUDA's structure.
 ///
 /// # Safety
 ///
@@ -163,7 +163,7 @@ pub(super) unsafe fn mem_ops<G: Gpu>(params: *const c_void) -> Result<Work> {
     Ok(Work::MemOps(Arc::new(ops)))
 }
 
-/// A call of the program, from CUDA's structure.
+/// A host function, from CUDA's structure.
 ///
 /// # Safety
 ///
@@ -203,7 +203,8 @@ pub(super) fn child<G: Gpu>(graph: CUgraph) -> Result<Work> {
     })
 }
 
-/// A graph that becomes a node's own: `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`. Its nodes keep their handles.
+/// A graph that becomes a child graph without a clone: `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`. Its nodes keep their
+/// handles.
 pub(super) fn moved<G: Gpu>(graph: CUgraph) -> Result<Work> {
     G::store().with(|inner| {
         let of = inner.graph(graph as u64)?;
@@ -254,7 +255,7 @@ pub unsafe fn cuGraphAddKernelNode<G: Gpu, const PT: bool>(
     }
 }
 
-/// `cuGraphKernelNodeGetParams_v2`: the returned pointers are valid until the node changes or ends.
+/// `cuGraphKernelNodeGetParams_v2`: the returned pointers are valid until the node changes or is destroyed.
 pub unsafe fn cuGraphKernelNodeGetParams_v2<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     params: *mut CUDA_KERNEL_NODE_PARAMS,
@@ -297,13 +298,13 @@ pub unsafe fn cuGraphKernelNodeSetParams<G: Gpu, const PT: bool>(
     unsafe { cuGraphKernelNodeSetParams_v2::<G, PT>(node, &widen(params)?) }
 }
 
-/// Whether the launch attribute exists, and nodes may have it: edges say how far launches overlap.
+/// Whether the launch attribute exists, and nodes can have it. Edges replace the attributes for overlapping launches.
 fn is_of_nodes(attribute: u32) -> bool {
     (1..=CU_LAUNCH_ATTRIBUTE_MAX).contains(&attribute)
         && attribute != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 }
 
-/// `cuGraphKernelNodeGetAttribute`: zero where nothing was set.
+/// `cuGraphKernelNodeGetAttribute`: zero if the attribute is not set.
 pub unsafe fn cuGraphKernelNodeGetAttribute<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     attribute: u32,
@@ -335,7 +336,7 @@ pub unsafe fn cuGraphKernelNodeSetAttribute<G: Gpu, const PT: bool>(
     if attribute == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
         let name = match updatable::asks(&value)? {
             true => updatable::mark::<G>(node as u64)?,
-            // It stays one that kernels update.
+            // Kernels can update the launch for the rest of its life.
             false if kernel.device_node.is_some() => return Err(CUDA_ERROR_NOT_SUPPORTED),
             false => 0,
         };
@@ -463,7 +464,7 @@ pub unsafe fn cuGraphAddBatchMemOpNode<G: Gpu, const PT: bool>(
     }
 }
 
-/// `cuGraphBatchMemOpNodeGetParams`: the operations are the node's, and live until it changes.
+/// `cuGraphBatchMemOpNodeGetParams`: the operations belong to the node, and are valid until it changes.
 pub unsafe fn cuGraphBatchMemOpNodeGetParams<G: Gpu, const PT: bool>(
     node: CUgraphNode,
     params: *mut c_void,

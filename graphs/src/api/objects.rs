@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects of the program that graphs hold, and the memory of graphs.
+//! User objects of graphs, and the memory of graphs.
 
 use std::ffi::c_void;
 
@@ -124,7 +124,7 @@ fn check_device<G: Gpu>(device: CUdevice) -> Result {
     }
 }
 
-/// `cuDeviceGraphMemTrim`: memory that no graph uses is freed with its last user, so there is nothing to trim.
+/// `cuDeviceGraphMemTrim`: memory is freed with its last user, so there is nothing to trim.
 pub unsafe fn cuDeviceGraphMemTrim<G: Gpu, const PT: bool>(device: CUdevice) -> Result {
     G::ready()?;
     check_device::<G>(device)

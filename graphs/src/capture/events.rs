@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The meaning of an event in a capture, and the effects of the end of events, streams and contexts.
+//! Events in a capture, and the effects of the destruction of events, streams and contexts.
 
 use gpgpu_protocol::cuda::*;
 
@@ -11,12 +11,12 @@ use crate::{
     store::{Edge, Edges, Inner},
 };
 
-/// An event is about to be recorded in a stream. `true` if the stream is captured: the event then stands for the
-/// captured nodes, or a node records it if `is_external`.
+/// Must be called before an event is recorded in a stream. Returns `true` if the stream is captured: the event then
+/// represents the captured nodes, or a node records it if `is_external`.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_ILLEGAL_STATE` for an external record outside of a capture; the capture's.
+/// `CUDA_ERROR_ILLEGAL_STATE` for an external record outside a capture; the capture's error.
 pub fn record_event<G: Gpu>(event: u64, stream: &Stream, is_external: bool) -> Result<bool> {
     if !any_event::<G>() {
         return if is_external {
@@ -44,12 +44,12 @@ pub fn record_event<G: Gpu>(event: u64, stream: &Stream, is_external: bool) -> R
     })
 }
 
-/// The event that a launch attribute names, by its handle, and how a wait for the event waits for the launch; `None`
-/// for an attribute that names none.
+/// The handle of a launch attribute's event, and the edge by which a wait for the event waits for the launch; `None`
+/// for an attribute without an event.
 pub fn event_of(attribute: &CUlaunchAttribute) -> Option<(u64, CUgraphEdgeData)> {
     // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
     let [event, flags, ..] = unsafe { attribute.value.words };
-    // Behind the event are its flags, then whether the blocks trigger it by their beginning.
+    // After the event come its flags, and whether the blocks trigger it when they begin.
     let at_start = flags >> 32 != 0;
     match (attribute.id, at_start) {
         (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, false) => {
@@ -65,11 +65,11 @@ pub fn event_of(attribute: &CUlaunchAttribute) -> Option<(u64, CUgraphEdgeData)>
     }
 }
 
-/// A captured launch records an event when it has done as much as the edge says. The event stands for that.
+/// Records an event of a captured launch. The event represents the part of the launch that the edge describes.
 ///
 /// # Errors
 ///
-/// The capture's.
+/// The capture's error.
 pub(super) fn record_part<G: Gpu>(event: u64, stream: &Stream, edge: CUgraphEdgeData) -> Result {
     G::store().with(|inner| {
         let Some(capture) = inner.recording(stream)? else {
@@ -83,15 +83,15 @@ pub(super) fn record_part<G: Gpu>(event: u64, stream: &Stream, edge: CUgraphEdge
     })
 }
 
-/// A stream is about to wait for an event. `true` if that is a part of a capture: of the stream's, or of the event's,
-/// which the stream joins.
+/// Must be called before a stream waits for an event. Returns `true` if the wait is part of a capture: the stream's, or
+/// the event's, which the stream joins.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` if a captured stream would wait for work outside of its capture,
-/// `CUDA_ERROR_STREAM_CAPTURE_MERGE` for another capture's; `CUDA_ERROR_INVALID_VALUE` for an event of a capture that
-/// has ended, and `CUDA_ERROR_ILLEGAL_STATE` for an external wait outside of a capture, both as an H200 showed (driver
-/// 580.159.04).
+/// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` if a captured stream would wait for work outside its capture;
+/// `CUDA_ERROR_STREAM_CAPTURE_MERGE` if it would wait for another capture; `CUDA_ERROR_INVALID_VALUE` for an event of a
+/// capture that has ended, and `CUDA_ERROR_ILLEGAL_STATE` for an external wait outside a capture, both as observed on
+/// an H200 (driver 580.159.04).
 pub fn wait_event<G: Gpu>(stream: &Stream, event: u64, is_external: bool) -> Result<bool> {
     if !any_event::<G>() {
         return if is_external {
@@ -165,7 +165,7 @@ impl<G: Gpu> Inner<G> {
         );
     }
 
-    /// Adds dependencies of a stream's next node, without those that others imply.
+    /// Adds dependencies of a stream's next node, except those that others imply.
     pub(super) fn join(&mut self, stream: u64, more: &[Edge]) {
         let mut all = self.captures.streams[&stream].dependencies.clone();
         for edge in more {
@@ -188,11 +188,11 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// An event is about to be asked about, waited for or compared.
+/// Must be called before an event is queried, waited for or compared.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_CAPTURED_EVENT` if it was recorded in a capture last, which is worth nothing then.
+/// `CUDA_ERROR_CAPTURED_EVENT` if it was last recorded in a capture. The capture becomes invalid.
 pub fn use_event<G: Gpu>(event: u64) -> Result {
     if !any_event::<G>() {
         return Ok(());
@@ -206,15 +206,15 @@ pub fn use_event<G: Gpu>(event: u64) -> Result {
     })
 }
 
-/// An event has ended.
+/// Removes a destroyed event.
 pub fn forget_event<G: Gpu>(event: u64) {
     if any_event::<G>() {
         G::store().with(|inner| inner.captures.events.remove(&event));
     }
 }
 
-/// A stream has ended. If a capture began there, nobody can end it any more. Otherwise the capture goes on, and its end
-/// asks whether the stream's work was joined, as NVIDIA's driver does.
+/// Removes a destroyed stream. If a capture began in it, the capture can no longer be ended. Otherwise the capture
+/// continues, and its end checks whether the stream's work was joined, as NVIDIA's driver does.
 pub fn forget_stream<G: Gpu>(key: u64) {
     if !any::<G>() {
         return;
@@ -237,7 +237,7 @@ pub fn forget_stream<G: Gpu>(key: u64) {
     });
 }
 
-/// A context has ended, with its streams: nothing comes of their captures.
+/// Removes a destroyed context with its streams. Their captures are discarded.
 pub fn forget_context<G: Gpu>(context: u64) {
     if !any::<G>() {
         return;

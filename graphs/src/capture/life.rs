@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Captures: begun, asked about, ended.
+//! Begin, queries and end of captures.
 
 use gpgpu_protocol::cuda::*;
 
@@ -14,8 +14,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_NOT_SUPPORTED` where there are no graphs, `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for the legacy stream,
-/// `CUDA_ERROR_ILLEGAL_STATE` if the stream records already.
+/// `CUDA_ERROR_NOT_SUPPORTED` if graphs are not supported, `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for the legacy
+/// stream, `CUDA_ERROR_ILLEGAL_STATE` if the stream is already captured.
 pub fn begin<G: Gpu>(
     stream: &Stream,
     mode: CUstreamCaptureMode,
@@ -68,7 +68,7 @@ pub fn begin<G: Gpu>(
 }
 
 impl<G: Gpu> Inner<G> {
-    /// Ends a capture, and gives its graph where that is worth something.
+    /// Ends a capture, and returns its graph if the capture is valid.
     pub(super) fn close(&mut self, id: u64) -> Option<u64> {
         let capture = self.captures.open.remove(&id)?;
         self.captures.streams.retain(|_, of| of.capture != id);
@@ -85,14 +85,14 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Ends the capture that began in a stream, and gives the graph.
+/// Ends the capture that began in a stream, and returns the graph.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record. `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED` if it records for a
-/// capture that began in another: that is worth nothing any more, but still to be ended.
-/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` and, in a thread that may not,
-/// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD` end it without a graph.
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream is not captured. `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED` if its capture began
+/// in another stream: the capture becomes invalid, but must still be ended. `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`,
+/// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` and, in a thread that may not end it, `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`
+/// end it without a graph.
 pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
     G::store().with(|inner| {
         if stream.is_legacy {
@@ -142,19 +142,19 @@ pub struct Info {
     pub id: u64,
     /// The graph.
     pub graph: u64,
-    /// The handles of the nodes that the next one waits for, and the edges: good until the next call with the stream.
+    /// The handles of the next node's dependencies, and the edges. They are valid until the next call with the stream.
     pub dependencies: (*const u64, *const CUgraphEdgeData),
-    /// The number.
+    /// The number of dependencies.
     pub count: usize,
     /// Whether one of the edges waits for a part of its node.
     pub is_partial: bool,
 }
 
-/// Returns whether a stream is captured, and for which capture.
+/// Returns whether a stream is captured, and the capture.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for a legacy stream that would wait for one that does.
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for a legacy stream that would wait for a captured stream.
 pub fn info<G: Gpu>(stream: &Stream) -> Result<Info> {
     let nothing = Info {
         status: CU_STREAM_CAPTURE_STATUS_NONE,
@@ -196,7 +196,7 @@ pub fn info<G: Gpu>(stream: &Stream) -> Result<Info> {
     })
 }
 
-/// Into two boxes.
+/// Splits pairs into two boxed slices.
 trait Unzip {
     fn unzip_boxed(self) -> (Box<[u64]>, Box<[CUgraphEdgeData]>);
 }
@@ -212,7 +212,7 @@ impl<I: Iterator<Item = Edge>> Unzip for I {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record; `CUDA_ERROR_INVALID_VALUE` for a node of another graph.
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream is not captured; `CUDA_ERROR_INVALID_VALUE` for a node of another graph.
 pub fn set_dependencies<G: Gpu>(stream: &Stream, edges: &[Edge], adds: bool) -> Result {
     G::store().with(|inner| {
         let capture = inner.recording(stream)?.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Stream capture: the captured streams, the calls that are forbidden meanwhile, and the meaning of events.
+//! Stream capture: the captured streams, the calls that a capture forbids, and the meaning of events.
 //!
-//! Nothing of a capture reaches the GPU. A driver asks here before it gives a stream something to do: [`record_work`]
-//! and its like answer whether that was recorded in place of being done.
+//! No work of a capture reaches the GPU. A driver calls a function of this module before it submits work to a stream:
+//! [`record_work`] and similar functions return whether the work was recorded instead.
 
 mod events;
 mod life;
@@ -41,20 +41,20 @@ pub(crate) struct Capture {
     pub origin: u64,
     thread: u64,
     pub graph: u64,
-    /// The graph was there before.
+    /// Whether the graph existed before the capture.
     is_given: bool,
     pub is_valid: bool,
-    /// The last nodes of streams that have ended meanwhile. The origin has to wait for them all the same.
+    /// The last nodes of streams that were destroyed meanwhile. The origin must still join them.
     left: Vec<u64>,
 }
 
-/// A stream that records.
+/// A captured stream.
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub capture: u64,
     context: u64,
     is_blocking: bool,
-    /// The dependencies of its next node.
+    /// Its next node's dependencies.
     pub dependencies: Edges,
     /// The arrays that `cuStreamGetCaptureInfo` last returned.
     pub shown: (Box<[CUgraphNodeShown]>, Box<[CUgraphEdgeData]>),
@@ -69,17 +69,17 @@ pub(crate) struct Captures {
     serial: u64,
     pub open: Map<Capture>,
     pub streams: Map<Recording>,
-    /// Events that were last recorded in a capture: the capture, and the nodes that they stand for.
+    /// Events that were last recorded in a capture: the capture, and the nodes that they represent.
     events: Map<(u64, Edges)>,
 }
 
 impl Captures {
-    /// Events that were recorded in a capture last.
+    /// The number of events that were last recorded in a capture.
     pub fn marked(&self) -> usize {
         self.events.len()
     }
 
-    /// The streams of a context that record, with their captures.
+    /// The captured streams of a context, with their captures.
     fn of_context(&self, context: u64) -> impl Iterator<Item = (u64, u64)> {
         let streams = self.streams.iter();
         streams
@@ -99,7 +99,7 @@ thread_local! {
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number that no other thread of the process ever has.
+/// A number that is unique to this thread in the process's lifetime.
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     THREAD.with(|number| {
@@ -110,29 +110,29 @@ fn this_thread() -> u64 {
     })
 }
 
-/// Sets the calling thread's mode, and returns the previous one. An unknown mode counts as that of a thread, as in the
+/// Sets the calling thread's mode, and returns the previous one. An unknown mode counts as thread-local, as in the
 /// driver.
 pub fn exchange_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     MODE.replace(mode)
 }
 
-/// Whether anything is captured.
+/// Whether any stream is captured.
 #[inline]
 pub fn any<G: Gpu>() -> bool {
     G::store().captures.load(Ordering::Acquire) != 0
 }
 
-/// Whether a stream is captured, or an event stands for a part of a capture.
+/// Whether a stream is captured, or an event represents a part of a capture.
 #[inline]
 pub fn any_event<G: Gpu>() -> bool {
     any::<G>() || G::store().events.load(Ordering::Acquire) != 0
 }
 
-/// A call that [`is_legacy`] is about to be made.
+/// Must be called before a call for which [`is_legacy`] is true.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` where the legacy stream would wait for a stream that records.
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` if the legacy stream would wait for a captured stream.
 #[inline]
 pub fn guard_legacy<G: Gpu>() -> Result {
     if any::<G>()
@@ -143,18 +143,18 @@ pub fn guard_legacy<G: Gpu>() -> Result {
     Ok(())
 }
 
-/// A potentially unsafe call is about to be made.
+/// Must be called before a potentially unsafe call.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where the thread is not allowed to make it: then the captures that forbid it
-/// are worth nothing.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if the thread may not make the call: the captures that forbid it become
+/// invalid.
 #[inline]
 pub fn guard<G: Gpu>() -> Result {
     if any::<G>() { forbid::<G>() } else { Ok(()) }
 }
 
-/// A stream is about to be asked about or waited for.
+/// Must be called before a stream is queried or waited for.
 ///
 /// # Errors
 ///
@@ -164,7 +164,7 @@ pub fn observe_stream<G: Gpu>(stream: &Stream) -> Result {
     guard::<G>()
 }
 
-/// An event is about to be asked about or waited for.
+/// Must be called before an event is queried or waited for.
 ///
 /// # Errors
 ///
@@ -174,7 +174,7 @@ pub fn observe_event<G: Gpu>(event: u64) -> Result {
     guard::<G>()
 }
 
-/// A context is about to be waited for.
+/// Must be called before a context is waited for.
 ///
 /// # Errors
 ///
@@ -212,7 +212,7 @@ fn forbid<G: Gpu>() -> Result {
 }
 
 impl<G: Gpu> Inner<G> {
-    /// The legacy stream of a context would wait for a captured stream.
+    /// Refuses work in a context's legacy stream, because that stream would wait for a captured stream.
     pub(super) fn legacy(&mut self, context: u64, invalidates: bool) -> Result {
         let streams = self.captures.streams.values();
         let found: Vec<u64> = streams
@@ -230,7 +230,7 @@ impl<G: Gpu> Inner<G> {
         Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
     }
 
-    /// The valid capture that a stream records for; `None` if it does not.
+    /// The valid capture of a stream; `None` if it is not captured.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ impl<G: Gpu> Inner<G> {
         self.append_behind(stream, work, dependencies)
     }
 
-    /// The same for a launch that may begin before the launches before it have ended.
+    /// The same for a launch that may begin before the preceding launches have ended.
     fn append_overlapping(&mut self, stream: &Stream, work: Work) -> Result {
         let mut dependencies = self.captures.streams[&stream.key].dependencies.clone();
         for (of, edge) in &mut dependencies {
@@ -278,7 +278,8 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// A stream is about to receive work. `true` if it is captured, and has recorded the node that `work` returns.
+/// Must be called before a stream gets work. Returns `true` if the stream is captured, and has recorded the node that
+/// `work` returns.
 ///
 /// # Errors
 ///
@@ -287,11 +288,11 @@ pub fn record_work<G: Gpu>(stream: &Stream, work: impl FnOnce() -> Result<Work>)
     record(stream, work, Inner::<G>::append)
 }
 
-/// The memory of an allocation that a stream is about to record.
+/// Allocates the memory of an allocation that a stream is about to record.
 ///
 /// # Errors
 ///
-/// The capture's, or those of `cuMemAlloc`.
+/// The capture's error, or those of `cuMemAlloc`.
 pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
     let (graph, dependencies) = G::store().with(|inner| -> Result<_> {
         let capture = inner.recording(stream)?;
@@ -305,9 +306,9 @@ pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>
     G::store().allocate(graph, &dependencies, stream.context, bytes)
 }
 
-/// As [`record_work`], for a launch with attributes. `work` gets those that its node has; the others say how the launch
-/// waits for those before it, which events stand for a part of it, and whether kernels update the node. Gives the
-/// node's name in kernels, 0 for one that they do not update; `None` if the stream is not captured.
+/// Like [`record_work`], for a launch with attributes. `work` gets the attributes that the node keeps. The others say
+/// how the launch waits for preceding launches, which events represent a part of it, and whether kernels update the
+/// node. Returns the node's name for kernels, 0 if kernels do not update it; `None` if the stream is not captured.
 ///
 /// # Errors
 ///
@@ -341,7 +342,7 @@ pub fn record_launch<G: Gpu>(
             .collect()
     };
     if overlaps || attributes.iter().any(|of| event_of(of).is_some()) {
-        // The answer is known when the graph is laid out.
+        // Query it now, because the answer must be known when the graph is flattened.
         G::has_partial_edges();
     }
     let append = match overlaps {
@@ -381,7 +382,7 @@ fn record<G: Gpu>(
     }
     let work = work()?;
     G::store().with(|inner| {
-        // Another thread may have ended it.
+        // Another thread may have ended the capture.
         inner
             .recording(stream)?
             .ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
@@ -390,20 +391,21 @@ fn record<G: Gpu>(
     Ok(true)
 }
 
-/// Whether a stream records now.
+/// Whether a stream is captured.
 ///
 /// # Errors
 ///
-/// The capture's.
+/// The capture's error.
 pub fn records<G: Gpu>(stream: &Stream) -> Result<bool> {
     Ok(any::<G>() && G::store().with(|inner| inner.recording(stream))?.is_some())
 }
 
-/// A stream is about to be waited for, asked about or given something that no graph can have.
+/// Must be called before a stream is waited for, queried or given work that no graph can contain.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if it records: its capture is worth nothing then. Or the capture's error.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if the stream is captured: its capture becomes invalid. Or the capture's
+/// error.
 pub fn refuse<G: Gpu>(stream: &Stream) -> Result {
     if !any::<G>() {
         return Ok(());
@@ -417,11 +419,11 @@ pub fn refuse<G: Gpu>(stream: &Stream) -> Result {
     })
 }
 
-/// All of a context is about to be waited for.
+/// Must be called before the whole context is waited for.
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if a stream of it records.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of its streams is captured.
 pub fn refuse_context<G: Gpu>(context: u64) -> Result {
     if !any::<G>() {
         return Ok(());

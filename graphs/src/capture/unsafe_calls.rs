@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls that are not allowed in every thread while a stream is captured.
+//! Calls that some threads may not make while a stream is captured.
 
-/// Calls that CUDA calls potentially unsafe while a capture is open: their effect is not in the graph, or they wait for
-/// the GPU. CUDA's documentation counts copies and fills that wait among them, but the driver (580) executes them: they
-/// are only work in the legacy stream.
+/// Calls that CUDA calls potentially unsafe while a capture is open: their effect is not part of the graph, or they
+/// wait for the GPU. CUDA's documentation counts synchronous copies and fills among them, but the driver (580) executes
+/// them: they are only work in the legacy stream.
 const UNSAFE: &[&str] = &[
     "cuMemAlloc",
     "cuMemAllocPitch",
@@ -31,7 +31,7 @@ const fn is_equal(one: &[u8], other: &[u8], length: usize) -> bool {
 /// Whether a function of the driver API, by its symbol, is potentially unsafe in a capture.
 pub const fn is_unsafe(symbol: &str) -> bool {
     let symbol = symbol.as_bytes();
-    // Without its version and its suffix for the thread's own default stream.
+    // Ignore the version and the suffix for the thread's own default stream.
     let mut length = 0;
     while length < symbol.len() && symbol[length] != b'_' {
         length += 1;
@@ -47,10 +47,12 @@ pub const fn is_unsafe(symbol: &str) -> bool {
     false
 }
 
-/// Whether a function of the driver API, by its symbol, is a copy or fill in the legacy stream that names no stream.
+/// Whether a function of the driver API, by its symbol, is a copy or fill in the legacy stream without a stream
+/// argument.
 pub const fn is_legacy(symbol: &str) -> bool {
     let symbol = symbol.as_bytes();
-    // Without its version; a suffix for the thread's own default stream says that it is not in the legacy stream.
+    // Ignore the version. A function with the suffix for the thread's own default stream does not use the legacy
+    // stream.
     let mut length = 0;
     while length < symbol.len() && symbol[length] != b'_' {
         length += 1;

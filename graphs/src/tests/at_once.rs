@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Launches that take one command of the driver's.
+//! Launches that take only one command of the driver.
 
 use std::{ffi::c_void, ptr::null_mut, sync::atomic::Ordering};
 
@@ -16,7 +16,7 @@ fn launch(exec: u64) {
     unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) }.unwrap();
 }
 
-/// The driver has room for commands, until this is dropped.
+/// Makes the driver accept commands without waiting, until this is dropped.
 struct Room;
 
 impl Room {
@@ -32,7 +32,7 @@ impl Drop for Room {
     }
 }
 
-/// The launches that the driver took at once since the last question, and those that it took otherwise.
+/// The launches since the last call: those that the driver took at once, and the others.
 fn taken() -> (u32, u32) {
     (
         AT_ONCE.swap(0, Ordering::Relaxed),
@@ -53,7 +53,7 @@ fn a_plain_graph_is_launched_at_once_where_the_driver_has_room() {
     (0..3).for_each(|_| launch(exec));
     assert_eq!(taken(), (3, 0));
     assert_eq!(WOKEN.load(Ordering::Relaxed), 1, "the driver asked once");
-    // While any stream records, launches take the longer way, which finds the error of a launch into that stream.
+    // While any stream is captured, launches take the slower path, which detects a launch into a captured stream.
     begin(2, GLOBAL);
     launch(exec);
     assert_eq!(taken(), (0, 1));

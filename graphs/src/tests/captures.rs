@@ -38,7 +38,7 @@ fn pitfall_36_a_forbidden_call_ends_the_capture_and_frees_the_stream() {
         Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
     );
     assert_eq!(capture::guard::<Fake>(), Ok(()));
-    // A thread that relaxes is forbidden nothing, nor is anybody by a relaxed capture.
+    // A relaxed thread has no restrictions, and a relaxed capture restricts no other thread.
     begin(1, GLOBAL);
     assert_eq!(capture::exchange_mode(RELAXED), GLOBAL);
     assert_eq!(capture::guard::<Fake>(), Ok(()));
@@ -78,7 +78,7 @@ fn pitfall_38_streams_join_by_events_and_have_to_join_again() {
             }
             Err(code) => assert_eq!((code, joins), (CUDA_ERROR_STREAM_CAPTURE_UNJOINED, false)),
         }
-        // Neither stream records any more; the event is of no use until it is recorded again.
+        // Neither stream is captured any more; the event is unusable until it is recorded again.
         assert_eq!((record(1), record(2)), (Ok(false), Ok(false)));
         assert_eq!(
             capture::use_event::<Fake>(5),
@@ -105,7 +105,7 @@ fn pitfall_38_a_stream_that_ends_leaves_its_work_in_the_capture() {
         );
         assert_eq!(capture::wait_event::<Fake>(&stream(2), 5, false), Ok(true));
     };
-    // The stream's work is joined, is not, or there is none.
+    // The stream's work is joined, is not joined, or does not exist.
     for (works, joins) in [(true, true), (true, false), (false, false)] {
         begin(1, GLOBAL);
         record(1).unwrap();
@@ -134,7 +134,7 @@ fn pitfall_38_a_stream_that_ends_leaves_its_work_in_the_capture() {
         }
         assert!(!capture::any::<Fake>());
     }
-    // The stream in which it began takes it along, and so does a context that ends.
+    // A capture ends with the stream in which it began, and with the context.
     begin(1, GLOBAL);
     fork();
     capture::forget_stream::<Fake>(1);

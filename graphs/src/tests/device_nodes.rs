@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Asks for such a node: its name.
+/// Marks a node as one that kernels update, and returns its name.
 fn mark(node: u64) -> Result<u64> {
     let mut value = CUlaunchAttributeValue {
         words: [1, 0, 0, 0, 0, 0, 0, 0],
@@ -42,14 +42,14 @@ fn a_graph_and_its_child_graphs_have_their_nodes_together() {
     .unwrap();
     let inside = with(|inner| inner.graph(child).unwrap().nodes[0]);
     let own = launch_in(graph);
-    // The driver counts the nodes of one graph.
+    // The fake driver numbers the nodes of each graph.
     assert_eq!((mark(inside), mark(own)), (Ok(0x100), Ok(0x200)));
     assert_eq!((mark(own), mark(inside)), (Ok(0x200), Ok(0x100)));
     assert_eq!(steps(graph).iter().filter(|of| is_updatable(of)).count(), 2);
     let other = with(Inner::create);
     let plain = launch_in(other);
     assert_eq!(mark(plain), Ok(0x100));
-    // Neither the launches nor the child graph's node can go, or be copied.
+    // Neither the launches nor the child graph's node can be destroyed or copied.
     let child_node = with(|inner| inner.graph(child).unwrap().owner).unwrap();
     for node in [own, inside, child_node] {
         assert_eq!(
@@ -66,7 +66,7 @@ fn a_graph_and_its_child_graphs_have_their_nodes_together() {
     });
     assert_eq!(names.collect::<Vec<_>>(), [0x100, 0x200]);
     assert!(!all.iter().any(is_updatable));
-    // Two graphs' nodes of the driver cannot be one executable graph's.
+    // The driver's nodes of two graphs cannot be in one executable graph.
     let joined = with(|inner| inner.add(graph, &[], Work::Child(other)));
     assert_eq!(joined, Err(CUDA_ERROR_NOT_SUPPORTED));
     let whole = with(Inner::create);
@@ -76,7 +76,7 @@ fn a_graph_and_its_child_graphs_have_their_nodes_together() {
     with(|inner| [graph, inner_graph, clone, whole].map(|of| inner.forget_graph(of)));
 }
 
-/// The driver could have to make all of the graph anew, and then it would never be launched again.
+/// The driver might have to rebuild the whole graph, which could then never be launched again.
 #[test]
 fn no_child_graph_beside_such_a_launch_is_changed() {
     let _alone = alone();

@@ -92,7 +92,7 @@ fn pitfall_68_a_graph_with_memory_stays_as_it_was_made() {
     });
     let memory = STORE.allocate(graph, &[], 7, 64).unwrap();
     with(|inner| {
-        // Neither waits for the other.
+        // Neither depends on the other.
         inner.add(graph, &[], Work::Free(memory.clone())).unwrap();
         inner.add(graph, &[], Work::Alloc(memory.clone())).unwrap();
         let edge = [(before, after, Default::default())];
@@ -113,7 +113,7 @@ fn pitfall_68_a_graph_with_memory_stays_as_it_was_made() {
     assert!(!memory.is_live());
     end(exec);
     end(again().unwrap());
-    // Another graph frees what no launch has allocated.
+    // Another graph frees memory that no launch has allocated.
     let other = with(|inner| {
         let other = inner.create();
         inner.add(other, &[], Work::Free(memory.clone())).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs and captures on a driver that does nothing.
+//! Graphs and captures with a driver that does nothing.
 
 mod at_once;
 mod captures;
@@ -30,21 +30,21 @@ use crate::{
     update,
 };
 
-/// A driver with two streams, 1 and 2, neither of which is ordered with the legacy stream, and a third, which is.
+/// A driver with three streams. Streams 1 and 2 are not ordered with the legacy stream, and stream 3 is.
 struct Fake;
 
 static STORE: Store<Fake> = Store::new();
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
-/// Whether the driver takes a launch without a wait; those that it took so; and how often it was woken.
+/// Whether the driver takes a launch without waiting; the number of launches that it took so; the number of wake-ups.
 static HAS_ROOM: AtomicBool = AtomicBool::new(false);
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
 static WOKEN: AtomicU32 = AtomicU32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x1000);
-/// The name that kernels launch a graph by.
+/// The name that kernels use to launch a graph.
 const DEVICE_HANDLE: u64 = 0x7f00_0000_0100;
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-/// Captures forbid other threads things, so the tests come one after the other.
+/// Captures restrict other threads, so the tests run one after the other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()
@@ -179,7 +179,7 @@ fn kernel(function: u64) -> Work {
     )))
 }
 
-/// A launch of one function with a parameter of eight bytes, for so many blocks.
+/// A launch of one function with a parameter of eight bytes and this number of blocks.
 fn kernel_of(value: u64, blocks: u32) -> Step {
     let signature = Signature {
         layout: Arc::new([(0, 8)]),
@@ -201,7 +201,7 @@ fn kernel_of(value: u64, blocks: u32) -> Step {
     }
 }
 
-/// A graph of launches of one function with these values, each of which waits for the one before.
+/// A graph of launches of one function with these values. Each launch depends on the one before.
 fn chain(values: &[u64]) -> u64 {
     with(|inner| {
         let graph = inner.create();
@@ -219,7 +219,7 @@ fn with<T>(body: impl FnOnce(&mut Inner<Fake>) -> T) -> T {
     STORE.with(body)
 }
 
-/// A graph of one node.
+/// A graph with one node.
 fn graph_of(work: Work) -> u64 {
     with(|inner| {
         let graph = inner.create();
@@ -228,7 +228,7 @@ fn graph_of(work: Work) -> u64 {
     })
 }
 
-/// Ends an executable graph.
+/// Destroys an executable graph.
 fn end(exec: u64) {
     with(|inner| {
         let gone = inner.execs.remove(&exec);
@@ -247,7 +247,7 @@ fn record(on: u64) -> Result<bool> {
 const GLOBAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// A function's result at a given address.
+/// The result that a function writes to an address.
 fn answer<T: Copy>(nothing: T, ask: impl FnOnce(*mut T) -> Result) -> T {
     let mut to = nothing;
     ask(&raw mut to).unwrap();

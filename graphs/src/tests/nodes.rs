@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Edges, ids and parameters of nodes, and the ends of graphs.
+//! Edges, ids and parameters of nodes, and the destruction of graphs.
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn pitfall_42_steps_say_how_they_wait_in_one_order() {
         abi::CUgraphEdgeData::default(),
         abi::CUgraphEdgeData::PROGRAMMATIC,
     );
-    /// The steps of three launches, the last of which waits for the others by these edges.
+    /// The steps of three launches, the last of which depends on the others by these edges.
     fn steps_of(edges: [(usize, abi::CUgraphEdgeData); 2]) -> Vec<crate::exec::Step> {
         with(|inner| {
             let graph = inner.create();
@@ -115,7 +115,7 @@ fn pitfall_37_an_edge_that_no_graph_can_be_given_waits_for_all() {
         let dependents = inner.nodes[&launch].dependents.iter();
         let shown: Vec<_> = dependents.map(|(_, edge)| *edge).collect();
         assert_eq!(shown, [edge[0].1]);
-        // A program cannot add it, whatever it makes the node with.
+        // A program cannot add it, whatever the node's type is.
         let refused = inner.add(graph, &edge, Work::Empty);
         assert_eq!(refused, Err(CUDA_ERROR_INVALID_VALUE));
         let (steps, _) = flatten(inner, graph).unwrap();
@@ -163,7 +163,7 @@ fn graphs_and_nodes_have_ids_that_stay() {
     assert_eq!(nodes.map(within), [graph; 3]);
     let above = u64::from(id(graph)) << 32;
     assert_eq!(nodes.map(tools), [above, above | 1, above | 2]);
-    // A removed node's number is not reused, in clones either.
+    // A removed node's number is not reused, not even in clones.
     let (last, clone) = with(|inner| {
         inner.remove_node(nodes[1]).unwrap();
         let last = inner.add(graph, &[], Work::Empty).unwrap();
@@ -178,14 +178,14 @@ fn graphs_and_nodes_have_ids_that_stay() {
     assert_eq!((numbers, number(added)), (vec![0, 2, 3], 4));
     assert_eq!((within(cloned[0]), within(added)), (clone, clone));
     assert_ne!(id(clone), id(graph));
-    // An executable graph has an id of its own.
+    // An executable graph has its own id.
     let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
     // SAFETY: as above.
     let of_exec = answer(0, |to| unsafe {
         api::cuGraphExecGetId::<Fake, false>(exec as _, to)
     });
     assert!(![id(graph), id(other), id(clone), 0].contains(&of_exec));
-    // The ids are those of the print.
+    // The printed ids are the same.
     let text = with(|inner| dot::print(inner, graph)).unwrap();
     let number = id(graph);
     let edge = format!("\"graph_{number}_node_0\" -> \"graph_{number}_node_2\"\n");
@@ -290,7 +290,7 @@ fn a_nodes_parameters_come_back_by_its_type() {
         let given = of(Work::Host(Host(host)));
         assert_eq!(given.type_, abi::kind::HOST);
         assert_eq!(given.of.host.userData, host.userData);
-        // The word behind them is the mode, which is that of blocking.
+        // The word after them is the mode: blocking.
         assert_eq!(given.of.reserved[2], 0);
         let given = of(Work::MemOps(Arc::new(ops)));
         assert_eq!(given.type_, abi::kind::BATCH_MEM_OP);
@@ -331,7 +331,7 @@ fn a_nodes_parameters_come_back_by_its_type() {
             (abi::kind::EMPTY, [0; 29])
         );
     }
-    // The result of a library's call is the host's.
+    // Only the host knows the result of a library's call.
     let (graph, node) = with(|inner| {
         let graph = inner.create();
         (
@@ -405,7 +405,7 @@ fn a_graph_that_kernels_launch_has_the_driver_s_handle_and_only_nodes_of_the_gpu
         instantiate(graph, abi::USE_NODE_PRIORITY),
         Ok(DEVICE_HANDLE)
     );
-    // The driver gives the name again: the context of the first one has ended.
+    // The driver reuses the name, because the first one's context was destroyed.
     let first = with(|inner| inner.exec(DEVICE_HANDLE)).unwrap();
     assert_eq!(instantiate(graph, 0), Ok(DEVICE_HANDLE));
     let second = with(|inner| inner.exec(DEVICE_HANDLE)).unwrap();

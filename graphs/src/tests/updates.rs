@@ -21,13 +21,13 @@ fn an_update_takes_the_differing_content_and_leaves_the_rest() {
     let second = chain(&[1, 5, 3]);
     update::update(&exec, second).unwrap();
     assert_eq!(values(), [1, 5, 3]);
-    // A list that something else holds is not changed under it.
+    // A list with other references is not changed in place.
     assert!(matches!(&before[1].work, Work::Kernel(of) if of.bytes()[0] == 2));
-    // The nodes stay the first graph's.
+    // The nodes are still the first graph's.
     let steps = Arc::clone(&exec.state().steps);
     let nodes = with(|inner| inner.graph(first).unwrap().nodes.clone());
     assert!(steps.iter().map(|step| step.node).eq(nodes));
-    // Another order of the same launches, and fewer of them.
+    // The same launches in another order, and fewer launches.
     let other = chain(&[1, 5, 3]);
     with(|inner| {
         let nodes = inner.graph(other).unwrap().nodes.clone();
@@ -54,7 +54,7 @@ fn an_update_takes_the_differing_content_and_leaves_the_rest() {
     });
 }
 
-/// The program does not wait for the driver's answer to such a change.
+/// The program does not wait for the driver's answer to a change of parameters.
 #[test]
 fn values_of_a_launchs_parameters_alone_are_told_from_other_changes() {
     let before = [kernel_of(1, 1), kernel_of(2, 1)];
@@ -95,7 +95,7 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
         let child = inner.add(graph, &edge(first), Work::Child(clone)).unwrap();
         inner.add(graph, &edge(child), Work::Empty).unwrap();
         let (steps, places) = flatten(inner, graph).unwrap();
-        // The first, the child's start, its two, its end, the last.
+        // The first, the child's start, its two steps, its end, the last.
         let after: Vec<_> = steps.iter().map(|step| step.after.to_vec()).collect();
         assert_eq!(
             after,
@@ -118,9 +118,9 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
     assert_eq!(update::compare_steps(&steps, &changed), None);
     let changes = update::changes(&steps, &changed).unwrap();
     assert_eq!(changes.steps, [0, 3]);
-    // Another function may be refused.
+    // The driver may refuse another function.
     assert!(!changes.are_parameters);
-    // The driver sets a launch's parameters, and not its attributes.
+    // The driver sets a launch's parameters, but not its attributes.
     let Work::Kernel(of) = &other[0].work else {
         panic!("no launch");
     };
@@ -134,7 +134,7 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
     changed[0].work = Work::Kernel(Arc::new(of.with_attributes(vec![value])));
     assert_eq!(update::compare_steps(&steps, &changed), None);
     assert_eq!(update::changes(&steps, &changed), None);
-    // An attribute that is set to nothing is one that is not set.
+    // An attribute with a value of zero is one that is not set.
     changed[0].work = Work::Kernel(Arc::new(of.with_attributes(vec![attribute])));
     assert_eq!(update::changes(&steps, &changed).unwrap().steps, [3]);
     let mut changed = other.clone();

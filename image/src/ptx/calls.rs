@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The kernels of a text that reach a function that it only declares.
+//! The kernels of a text that reach a function that the text only declares.
 //!
-//! A body is taken to call each function that it names: a superset of its calls, except for calls by an address. A body
-//! with such calls reaches all functions that any body and any variable names.
+//! A body is assumed to call each function that it names: a superset of its calls, except for calls through an address.
+//! A body with such calls is assumed to reach all functions that any body or variable names.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::Broken;
 
-/// In place of a name, for a body that calls by an address.
+/// In place of a name, for a body that calls through an address.
 const BY_ADDRESS: [&[u8]; 3] = [b"callprototype", b"calltargets", b"branchtargets"];
 
 /// A function, or a kernel.
@@ -24,8 +24,8 @@ struct Body<'a> {
     calls_by_address: bool,
 }
 
-/// The names of the kernels that may reach a function for which `counts` is true of its name. Functions that the text
-/// has the code of are not asked about.
+/// The names of the kernels that may reach a function for whose name `counts` is true. `counts` is not called for
+/// functions whose code is in the text.
 ///
 /// # Errors
 /// The text is not understood.
@@ -46,7 +46,7 @@ pub fn reaching(text: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u
     let by_address = bodies.iter().filter(|(_, body)| body.calls_by_address);
     let mut by_address: Vec<_> = by_address.map(|(name, _)| *name).collect();
     let mut kernels = Vec::new();
-    // Each name's callers are taken once, so no name goes on twice from here.
+    // Each name's callers are removed when they are visited, so no name is visited twice.
     while let Some(name) = next.pop() {
         next.append(&mut by_address);
         next.extend(callers.remove(name).unwrap_or_default());
@@ -59,11 +59,11 @@ pub fn reaching(text: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u
     Ok(kernels)
 }
 
-/// The functions and kernels of a text. Names outside of bodies are no calls.
+/// The functions and kernels of a text. Names outside bodies are no calls.
 fn bodies(text: &[u8]) -> Result<HashMap<&[u8], Body<'_>>, Broken> {
     let mut tokens = Tokens::new(text);
     let mut bodies: HashMap<&[u8], Body<'_>> = HashMap::new();
-    // The function whose head or body this is.
+    // The function whose header or body is being parsed.
     let (mut current, mut depth) = (None, 0_u32);
     while let Some(token) = tokens.next()? {
         match token {
@@ -111,7 +111,7 @@ fn unbalanced() -> Broken {
     Broken::new("the braces of the text are not balanced")
 }
 
-/// The name of a function, behind its directive and its result.
+/// The name of a function, after its directive and its result.
 fn name<'a>(tokens: &mut Tokens<'a>) -> Result<&'a [u8], Broken> {
     let mut depth = 0_u32;
     while let Some(token) = tokens.next()? {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device memory of PTX text.
 //!
-//! The text is read as far as that needs: where variables are declared, and how many instructions there are that become
-//! much code. It need not be correct. If the driver's compiler would take a text for correct, it has no variable that
-//! was not counted here.
+//! The parser reads only what that needs: the declarations of variables, and the number of instructions that compile to
+//! much code. The text need not be correct. If the driver's compiler would accept the text, the parser has counted all
+//! of its variables.
 
 pub mod calls;
 mod tokens;
@@ -16,18 +16,18 @@ use tokens::{Token, Tokens};
 /// The declarations of a text, in bytes of device memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Declared {
-    /// All `.global` and `.const` variables, those within functions and those of managed memory included.
+    /// All `.global` and `.const` variables, including those within functions and those of managed memory.
     pub variables: u64,
     /// Those of managed memory.
     pub managed: u64,
-    /// An estimate of the code, and of the memory in which kernels find their parameters.
+    /// An estimate of the code, and of the memory for kernels' parameters.
     pub code: u64,
 }
 
-/// Directives of `ptxas` that no manual has: they write and leave out text.
+/// Undocumented directives of `ptxas`: they generate and skip text.
 const PREPROCESSOR: &[&[u8]] = &[b"MACRO", b"IF", b"ELIF", b"ELSE", b"END"];
 
-/// Instructions that become a sequence of others, however short they are written.
+/// Instructions that compile to a long sequence of instructions.
 const LONG: &[&[u8]] = &[
     b"div",
     b"rem",
@@ -48,11 +48,11 @@ const LONG: &[&[u8]] = &[
     b"vmad",
     b"vset",
 ];
-/// The code of such an instruction: a double-precision square root, the longest seen, takes 417 bytes.
+/// The code of such an instruction: the longest one observed, a double-precision square root, takes 417 bytes.
 const LONG_BYTES: u64 = 512;
 /// The code of an unrolled loop. ptxas unrolls up to some 2000 instructions of 16 bytes.
 const LOOP_BYTES: u64 = 32 << 10;
-/// The code of a byte of other text: the shortest 64-bit multiplications take 7.
+/// The code of a byte of other text: the shortest 64-bit multiplications take 7 bytes.
 const TEXT_FACTOR: u64 = 8;
 /// The pages of a kernel's code and of its parameters.
 const KERNEL_BYTES: u64 = 8192;
@@ -60,7 +60,7 @@ const KERNEL_BYTES: u64 = 8192;
 /// Reads a text.
 ///
 /// # Errors
-/// A size is not a number, or a declaration is not understood: only the driver's compiler can tell the memory.
+/// A size is not a number, or a declaration cannot be parsed: only the driver's compiler can determine the memory.
 pub fn declared(text: &[u8]) -> Result<Declared, Broken> {
     let mut reader = Reader::new(text)?;
     if reader.token != Some(Token::Dot(b"version")) {
@@ -80,15 +80,15 @@ struct Reader<'a> {
     declared: Declared,
     /// Whether consecutive words with a leading dot are modifiers of an instruction, or of a parameter.
     is_no_declaration: bool,
-    /// The directive's arguments are names.
+    /// Whether the directive's arguments are names.
     is_in_target: bool,
-    /// The largest alignment that the statement has named.
+    /// The largest alignment in the statement.
     alignment: u64,
-    /// Whether the statement is about managed memory.
+    /// Whether the statement declares managed memory.
     is_managed: bool,
-    /// The labels of the function, as far as it was read.
+    /// The function's labels so far.
     labels: HashSet<&'a [u8]>,
-    /// The part of the text that is variables' initial values.
+    /// The bytes of the text that are initial values of variables.
     values: usize,
 }
 
@@ -98,7 +98,7 @@ struct Variable {
     element: u64,
     alignment: u64,
     count: u64,
-    /// The array is as long as its initial value.
+    /// Whether the array is as long as its initial value.
     is_open: bool,
 }
 
@@ -132,13 +132,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Goes on to the next token.
+    /// Advances to the next token.
     fn advance(&mut self) -> Result<Option<Token<'a>>, Broken> {
         self.token = self.tokens.next()?;
         Ok(self.token)
     }
 
-    /// Goes on past this sign.
+    /// Advances past this sign.
     fn expect(&mut self, sign: u8) -> Result<(), Broken> {
         if self.token != Some(Token::Sign(sign)) {
             return not_understood();
@@ -171,9 +171,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A name, and its qualifiers: modifiers, or the colon behind a label.
+    /// Parses a name and its qualifiers: modifiers, or the colon after a label.
     fn word(&mut self, word: &'a [u8]) -> Result<(), Broken> {
-        // As in `vadd4`.
+        // For example `vadd4`.
         if LONG.contains(
             &word
                 .strip_suffix(b"2")
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
         if self.token == Some(Token::Sign(b':')) {
             self.labels.insert(word);
         }
-        // Behind the names of targets a directive may follow, and behind any other name a modifier alone.
+        // After the names of targets a directive may follow; after any other name only a modifier.
         if !self.is_in_target && matches!(self.token, Some(Token::Dot(_))) {
             self.is_no_declaration = true;
             self.dots()?;
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Words that begin with a dot, one after the other.
+    /// Parses consecutive words that begin with a dot.
     fn dots(&mut self) -> Result<(), Broken> {
         while let Some(Token::Dot(name)) = self.token {
             if PREPROCESSOR.iter().any(|prefix| name.starts_with(prefix)) {
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
                     self.dots()?;
                     return self.parameter();
                 }
-                // These name nothing in device memory, or memory of each thread.
+                // These declare nothing in device memory, or each thread's own memory.
                 b"reg" | b"shared" | b"local" | b"ptr" => self.is_no_declaration = true,
                 b"target" => self.is_in_target = true,
                 b"align" => self.align()?,
@@ -236,7 +236,7 @@ impl<'a> Reader<'a> {
         self.advance().map(drop)
     }
 
-    /// A parameter behind its type: those of kernels are in a bank of constants.
+    /// Parses a parameter after its type: kernels' parameters are in a constant bank.
     fn parameter(&mut self) -> Result<(), Broken> {
         if let Some(Token::Word(_)) = self.token {
             self.advance()?;
@@ -250,9 +250,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A declaration behind its state space: its variables, up to the `;`.
+    /// Parses a declaration after its state space: its variables, up to the `;`.
     fn declaration(&mut self) -> Result<(), Broken> {
-        // Old text names the bank of a constant.
+        // Old text contains the constant's bank.
         if self.token == Some(Token::Sign(b'[')) {
             self.advance()?;
             self.advance()?;
@@ -294,7 +294,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes of an element: between a state space and a name.
+    /// The bytes of an element, from the words between a state space and a name.
     fn element(&mut self) -> Result<u64, Broken> {
         let (mut bytes, mut vector) = (None, 1);
         while let Some(Token::Dot(name)) = self.token {
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `(.managed)` and similar.
+    /// Parses `(.managed)` and similar attributes.
     fn attribute(&mut self) -> Result<(), Broken> {
         self.expect(b'(')?;
         let mut depth = 1;
@@ -331,7 +331,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `[4][5]`, `[]` or `<4>` behind a name.
+    /// Parses `[4][5]`, `[]` or `<4>` after a name.
     fn extents(&mut self, variable: &mut Variable) -> Result<(), Broken> {
         while let Some(Token::Sign(open @ (b'[' | b'<'))) = self.token {
             match self.advance()? {
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips a variable's initial value; returns at least the number of its elements.
+    /// Skips a variable's initial value; returns an upper bound of the number of its elements.
     fn initialiser(&mut self) -> Result<u64, Broken> {
         let (mut depth, mut elements) = (0_u32, 1);
         loop {
@@ -380,12 +380,12 @@ fn integer(word: &[u8]) -> Result<u64, Broken> {
         .map_err(|_| Broken::new("the size of a variable is not a number"))
 }
 
-/// The bytes of a value of a type such as `b32`; 64 for one that is no number, such as a texture's.
+/// The bytes of a value of a type such as `b32`; 64 for a type that is no number, such as a texture.
 fn type_bytes(name: &[u8]) -> u64 {
     let [b'b' | b'u' | b's' | b'f', bits @ ..] = name else {
         return 64;
     };
-    // Two in one, as in `f16x2`.
+    // Two values in one, as in `f16x2`.
     let (bits, both) = match bits.strip_suffix(b"x2") {
         Some(bits) => (bits, 2),
         None => (bits, 1),

@@ -24,7 +24,7 @@ pub struct Tokens<'a> {
     rest: &'a [u8],
 }
 
-/// No character of a name is left out that another version of the compiler may take for one: those beyond ASCII are
+/// Whether a byte can begin a name. Bytes beyond ASCII count, because some version of the compiler may accept them in
 /// names.
 fn begins_name(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$' | b'%') || !byte.is_ascii()
@@ -34,7 +34,7 @@ fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
 }
 
-/// The number of bytes of the name that begins `text`. Its first byte is taken for one of a name.
+/// The number of bytes of the name at the start of `text`. Its first byte counts as a part of it.
 fn name_length(text: &[u8]) -> usize {
     let rest = text.iter().skip(1);
     1 + rest.take_while(|byte| is_in_name(**byte)).count()
@@ -46,7 +46,7 @@ impl<'a> Tokens<'a> {
         Self { rest: text }
     }
 
-    /// The number of bytes of the text that are left.
+    /// The number of bytes of the text that remain.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
@@ -70,7 +70,7 @@ impl<'a> Tokens<'a> {
         Ok(skipped)
     }
 
-    /// The next token; `None` behind the last one.
+    /// The next token; `None` after the last one.
     ///
     /// # Errors
     /// A comment or string has no end that every compiler sees in the same place.
@@ -81,7 +81,7 @@ impl<'a> Tokens<'a> {
             };
             match first {
                 b'/' if self.at(1) == b'/' => {
-                    // The last line may lack its end.
+                    // The last line may have no line end.
                     let end = self.rest.iter().position(|byte| *byte == b'\n');
                     self.take(end.unwrap_or(self.rest.len()));
                 }
@@ -91,13 +91,13 @@ impl<'a> Tokens<'a> {
                 }
                 b'"' => {
                     self.take(1);
-                    // In a string a backslash means nothing to ptxas. Another reader may take it for an escape.
+                    // To ptxas a backslash in a string has no meaning. Another reader may take it for an escape.
                     if self.skip_past(b"\"")?.ends_with(b"\\") {
                         return Err(Broken::new("a string ends in a backslash"));
                     }
                     return Ok(Some(Token::Text));
                 }
-                // The end of a file in DOS is white space to ptxas.
+                // ptxas treats DOS's end-of-file character as white space.
                 0x0b | 0x1a => {
                     self.take(1);
                 }
@@ -106,7 +106,7 @@ impl<'a> Tokens<'a> {
                 }
                 b'.' if self.at(1).is_ascii_alphabetic() || self.at(1) == b'_' => {
                     let mut length = 1 + name_length(&self.rest[1..]);
-                    // As in `.shared::cta`.
+                    // For example `.shared::cta`.
                     while self.rest[length..].starts_with(b"::") {
                         length += 1 + name_length(&self.rest[length + 1..]);
                     }
