@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Building our own parts and laying them out in `target/stage` as they are installed.
+//! Builds our own parts and lays them out in `target/stage` as in an installation.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -49,7 +49,7 @@ const PACKAGES: &[&str] = &[
 /// The runtime libraries that we offer, by the major number in their names.
 pub const RUNTIMES: [&str; 2] = ["12", "13"];
 
-/// A library of the guest that is linked out of a static one, once for each major number in its name.
+/// A library of the guest that is linked from a static one, once for each major number in its name.
 struct Linked {
     /// The static library.
     archive: &'static str,
@@ -155,7 +155,7 @@ const LINKED: &[Linked] = &[
     },
 ];
 
-/// The places of things in a stage: in `target/stage`, and in an unpacked bundle.
+/// The paths in a stage, which is in `target/stage` or in an unpacked bundle.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// The stage's directory.
@@ -207,13 +207,13 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
     Ok(stage)
 }
 
-/// Lays out the files that [`compile`] has made, and returns the stage.
+/// Lays out the files that [`compile`] has built, and returns the stage.
 pub fn lay_out(paths: &Paths) -> Result<Stage> {
     let stage = Stage { dir: paths.stage() };
     let release = paths.cargo_target().join("release");
     install_copies(paths, &release, &stage)?;
     link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
-    // One library with both names, so that a handle of one is the other's too.
+    // One library with both names, so that both accept each other's handles.
     let cublaslt = stage.software_gpu().join("libcublasLt.so.13");
     link_to("libcublas.so.13", &cublaslt)?;
     link_libraries(paths, &release, &stage)?;
@@ -278,7 +278,7 @@ fn install_copies(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     })
 }
 
-/// Links the guest's libraries of [`LINKED`] and the audit library, and makes the names without a number.
+/// Links the guest's libraries of [`LINKED`] and the audit library, and creates the names without a number.
 fn link_libraries(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     let all = LINKED
         .iter()
@@ -286,7 +286,7 @@ fn link_libraries(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     parallel::for_each(all.collect(), |(library, major)| {
         link(paths, release, library, major, stage)
     })?;
-    // NVIDIA's driver and toolkit have these names too, and some programs open no other, or this one first.
+    // NVIDIA's driver and toolkit have these names too. Some programs open only this name, or this one first.
     let newest = |of: &Linked| (of.name, of.majors.last().copied().unwrap_or_default());
     for (name, major) in [("libcuda.so", "1")]
         .into_iter()
@@ -297,7 +297,8 @@ fn link_libraries(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
     link_audit(paths, release, &stage.shims().join("libgpgpu_audit.so"))
 }
 
-/// Fills the directories of the libraries that programs without a back end use. They are links to others of the stage.
+/// Fills the directories of the libraries that programs without a back end use. They contain links to other files of
+/// the stage.
 fn fill_native_directories(stage: &Stage) -> Result<()> {
     let common = [
         "libcudart.so.12",
@@ -350,7 +351,7 @@ pub fn compile(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Links a library out of the static one, as `guest-driver/libcudart/README.md` says.
+/// Links a library from the static one, as described in `guest-driver/libcudart/README.md`.
 fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &Stage) -> Result<()> {
     let name = format!("{}.{major}", library.name);
     let target = stage.shims().join(&name);
@@ -394,7 +395,7 @@ fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &St
     Ok(())
 }
 
-/// Links `libgpgpu_audit.so` out of the static library, without any other.
+/// Links `libgpgpu_audit.so` from the static library alone.
 fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
     let archive = release.join("libgpgpu_audit.a");
     let map = paths
@@ -430,7 +431,7 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Installs a copy without debugging information, unless the one there is of this very file.
+/// Installs a copy without debugging information, unless the existing copy is of this very file.
 fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
     let digest = Inputs::default().text("strip 1").stamp(from)?.digest();
     let name = to.file_name().unwrap_or_default().to_string_lossy();
@@ -441,7 +442,7 @@ fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
     }
     let work = tempfile::tempdir().context("cannot create a scratch directory")?;
     let stripped = work.path().join("stripped");
-    // Symbols stay: the preload finds functions by them, and backtraces name them.
+    // Symbols are kept: the preload finds functions by them, and backtraces need them.
     run_logged(
         Command::new("strip")
             .arg("--strip-debug")
@@ -449,7 +450,7 @@ fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
             .arg(&stripped)
             .arg(from),
         None,
-        // Several run at a time, and a name is in two directories.
+        // Several commands run at a time, and two directories share a name.
         &paths
             .logs()
             .join(format!("strip-{}-{name}.log", directory.to_string_lossy())),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask bundle`: one archive with all that the demo, the benchmarks and the tests of the back end need on
-//! another machine, QEMU and its libraries included.
+//! `cargo xtask bundle`: one archive with everything that the demo, the benchmarks and the tests of the back end need
+//! on another machine, including QEMU and its libraries.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -29,12 +29,12 @@ const NAME: &str = "virtio-gpgpu-bundle";
 const LIMIT: u64 = 60 * 1024 * 1024;
 /// The level of xz: from 6 on it takes longer and gains little.
 const LEVEL: u32 = 6;
-/// The dictionary of xz, in bytes. The guest's libraries are in the initramfs too, 100 MB before; with the level's own
-/// 8 MiB the archive is a fifth larger. An archive of this size is one block, for one thread.
+/// The dictionary of xz, in bytes. The guest's libraries occur again in the initramfs, 100 MB away; with the level's
+/// own 8 MiB the archive is a fifth larger. An archive of this size is one block, for one thread.
 const DICTIONARY: u32 = 128 << 20;
 /// The kernel that the bundle's guest boots.
 const KERNEL: &str = "6.12";
-/// The C library that our binaries may ask for at most.
+/// The newest C library that our binaries may require.
 const GLIBC: (u32, u32) = (2, 34);
 /// The files that QEMU loads to boot a Linux kernel on a machine without screen and network.
 const FIRMWARE: [&str; 5] = [
@@ -110,7 +110,7 @@ fn add_parts(kit: &Kit, paths: &Paths, root: &Path) -> Result<()> {
     host_tests::build(paths, &root.join(host_tests::PART))
 }
 
-/// Writes the version of the C library that the bundle's programs need, and says so if it is newer than [`GLIBC`].
+/// Writes the version of the C library that the bundle's programs need, and warns if it is newer than [`GLIBC`].
 fn note_glibc(root: &Path) -> Result<()> {
     let (major, minor) = newest_glibc(root)?;
     if (major, minor) > GLIBC {
@@ -137,7 +137,7 @@ fn add_guest(paths: &Paths, kernel: &Kernel, guest: &Guest, to: &Path) -> Result
     install(&module, &to.join("virtio_gpgpu.ko"))
 }
 
-/// Packs a directory into an archive, which replaces an earlier one only when it is whole.
+/// Packs a directory into an archive, which replaces an earlier one only when it is complete.
 fn compress(root: &Path, output: &Path) -> Result<()> {
     let fresh = output.with_extension("new");
     let mut options = LzmaOptions::new_preset(LEVEL).context("cannot compress")?;
@@ -152,7 +152,7 @@ fn compress(root: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a part of the stage without our own marks in it.
+/// Copies a part of the stage without our build markers.
 fn copy_stage(from: &Path, to: &Path) -> Result<()> {
     let ours = |name: &str| name.starts_with('.') || name.ends_with(".source");
     for entry in walkdir::WalkDir::new(from) {
@@ -176,8 +176,7 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
     capture(Command::new("strip").arg("-o").arg(to).arg(from)).map(|_| ())
 }
 
-/// QEMU and virtiofsd with their loader, exactly the libraries that they are loaded with, and the firmware of
-/// [`FIRMWARE`].
+/// Adds QEMU and virtiofsd with their loader, exactly the libraries that they load, and the firmware in [`FIRMWARE`].
 fn add_qemu(kernel: &Kernel, to: &Path) -> Result<()> {
     let root = &kernel.root;
     let lib = root.join("usr/lib/x86_64-linux-gnu");
@@ -228,7 +227,7 @@ fn add_qemu(kernel: &Kernel, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The newest version of the C library that any program or library below `root` asks for.
+/// The newest version of the C library that any program or library below `root` requires.
 fn newest_glibc(root: &Path) -> Result<(u32, u32)> {
     let mut newest = (0, 0);
     for entry in walkdir::WalkDir::new(root) {

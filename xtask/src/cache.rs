@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `target/cache`: each entry is a directory that appears whole or not at all, with a stamp that names the recipe it
-//! was made by. A changed recipe makes it again; an interrupted one leaves nothing behind that could be mistaken for
-//! it.
+//! `target/cache`: each entry is a directory that is created atomically, with a stamp that contains its recipe. A
+//! changed recipe rebuilds it; an interrupted build leaves nothing that could be mistaken for an entry.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -57,13 +56,13 @@ impl Cache {
             && fs::read_to_string(self.stamp(name)).is_ok_and(|stamp| stamp == recipe)
     }
 
-    /// Marks an entry that is already in place as made by `recipe`.
+    /// Marks an existing entry as made by `recipe`.
     pub fn adopt(&self, name: &str, recipe: &str) -> Result<()> {
         fs::write(self.stamp(name), recipe)
             .with_context(|| format!("cannot stamp the cache entry {name}"))
     }
 
-    /// Returns the entry `name`, made by `make` in an empty directory unless it exists already as `recipe` describes.
+    /// Returns the entry `name`. If it does not exist with this `recipe`, `make` makes it in an empty directory.
     pub fn entry(
         &self,
         name: &str,
@@ -79,7 +78,7 @@ impl Cache {
             .tempdir_in(&self.root)
             .context("cannot create a directory in target/cache")?;
         make(work.path())?;
-        // Without its stamp a half-replaced entry counts as absent.
+        // Without its stamp a partly replaced entry counts as absent.
         let _ = fs::remove_file(self.stamp(name));
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
@@ -93,7 +92,7 @@ impl Cache {
     }
 }
 
-/// A digest over strings and files, to know whether inputs changed since something was built from them.
+/// A digest of strings and files, which shows whether inputs changed since something was built from them.
 #[derive(Default)]
 pub struct Inputs(Sha256);
 
@@ -114,8 +113,8 @@ impl Inputs {
         Ok(self)
     }
 
-    /// Adds a file's name, size, inode and time of modification, in place of its contents: for large files that are
-    /// written anew when they change, as cargo writes its own.
+    /// Adds a file's name, size, inode and modification time instead of its contents: for large files that are replaced
+    /// when they change, as cargo does.
     pub fn stamp(self, path: &Path) -> Result<Self> {
         let of = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         let (size, inode) = (of.size(), of.ino());

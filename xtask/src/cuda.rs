@@ -13,7 +13,7 @@ use crate::paths::Paths;
 use crate::process::{capture, run_logged};
 use crate::ui::{self, Step};
 
-/// The exact tool-chain that the programs are built with.
+/// The exact tool-chain for building the programs.
 const REQUIREMENT: &str = "cuda-toolkit[nvcc,cudart,crt,nvvm,cccl]==13.0.2";
 const RECIPE: &str = "1 cuda-toolkit[nvcc,cudart,crt,nvvm,cccl]==13.0.2";
 const ENTRY: &str = "cuda";
@@ -35,7 +35,7 @@ impl Cuda {
 /// Fetches the tool-chain unless it exists.
 pub fn ensure(paths: &Paths, cache: &Cache) -> Result<Cuda> {
     let dir = cache.dir(ENTRY);
-    // A directory put there by hand is as good, once its compiler answers with the right release.
+    // A directory that the user has put there is accepted if its compiler reports the right release.
     if !cache.is_done(ENTRY, RECIPE) && find(&dir).is_ok_and(|cuda| check(&cuda).is_ok()) {
         cache.adopt(ENTRY, RECIPE)?;
     }
@@ -68,7 +68,7 @@ fn install(paths: &Paths, dir: &Path) -> Result<()> {
     );
     pip.context("pip could not install nvcc; the machine's pip must reach PyPI or a mirror of it")?;
     let cuda = find(dir)?;
-    // The links that NVIDIA's installers make and the wheels leave out.
+    // Links that NVIDIA's installers create and the wheels lack.
     link("lib", &cuda.home.join("lib64"))?;
     link("libcudart.so.13", &cuda.home.join("lib/libcudart.so"))?;
     check(&cuda)?;
@@ -76,7 +76,7 @@ fn install(paths: &Paths, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A virtual environment in `dir`; Debian keeps the part of Python that makes one in a package of its own.
+/// Makes a virtual environment in `dir`; Debian has the module for that in a separate package.
 fn make_venv(paths: &Paths, dir: &Path, step: &Step) -> Result<()> {
     let log = paths.logs().join("cuda-venv.log");
     let venv = || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Debian packages without installing them: apt with a private state picks and checks them, and their files are
-//! unpacked into a directory below `target/cache`. The machine's own packages and sources stay as they are.
+//! Debian packages without installing them: apt with a private state chooses and verifies them, and their files are
+//! unpacked into a directory below `target/cache`. The machine's own packages and sources are not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub const BUILD_TOOLS: [&str; 12] = [
     "xz-utils",
 ];
 
-/// The address of the Debian mirror that this machine's apt is set up with, in whichever of its formats.
+/// The address of the Debian mirror in this machine's apt configuration, in either of its formats.
 pub fn mirror() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let codename = release
@@ -43,7 +43,7 @@ pub fn mirror() -> Result<String> {
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .unwrap_or("")
         .trim_matches('"');
-    // apt parses its own configuration, one-line and deb822, and hands it out in one form.
+    // apt parses its own configuration, in the one-line and deb822 formats, and prints it in one format.
     let targets = capture(Command::new("apt-get").args([
         "indextargets",
         "--format",
@@ -68,7 +68,7 @@ fn pick_mirror(targets: &str, codename: &str) -> Option<String> {
         .map(|(uri, _)| uri.trim_end_matches('/').to_owned())
 }
 
-/// An apt of our own: private sources, lists, status and archives in one directory.
+/// A private apt: sources, lists, status and archives are in one directory.
 pub struct Apt {
     dir: PathBuf,
     logs: PathBuf,
@@ -156,7 +156,7 @@ impl Apt {
         command
     }
 
-    /// The versions of `package` with the suite each is in, newest first.
+    /// The versions of `package`, each with its suite, newest first.
     pub fn versions(&self, package: &str) -> Result<Vec<(String, String)>> {
         let text = capture(self.command("apt-cache").args(["madison", package]))?;
         Ok(text.lines().filter_map(parse_madison).collect())
@@ -180,7 +180,7 @@ impl Apt {
             .collect())
     }
 
-    /// Downloads `packages` with all that they depend on, preferring `release`, and returns how much that was.
+    /// Downloads `packages` with all their dependencies, preferring `release`, and returns the amount of data.
     pub fn fetch(&self, packages: &[String], release: &str, step: &Step) -> Result<String> {
         let output = run_logged(
             self.command("apt-get")
@@ -223,7 +223,7 @@ impl Apt {
 
     /// Unpacks every archive that was downloaded into `root`. No maintainer script runs.
     pub fn unpack(&self, root: &Path, step: &Step) -> Result<()> {
-        // Debian's merged /usr: packages of Debian 12 still name both places.
+        // Debian has a merged /usr, but packages of Debian 12 still use both paths.
         for dir in ["bin", "sbin", "lib", "lib64"] {
             fs::create_dir_all(root.join("usr").join(dir))?;
             let link = root.join(dir);
@@ -242,7 +242,7 @@ impl Apt {
             unpack_archive(&archive, root, &self.log("unpack"))
                 .with_context(|| format!("cannot unpack {name}"))?;
         }
-        // The set-up that maintainer scripts would have made.
+        // The set-up that maintainer scripts would have done.
         for (link, target) in [("usr/bin/sh", "dash"), ("usr/bin/awk", "gawk")] {
             let link = root.join(link);
             if fs::symlink_metadata(&link).is_err() {
@@ -256,7 +256,7 @@ impl Apt {
     }
 }
 
-/// Unpacks one `.deb` into `root`, following the links that are there already.
+/// Unpacks one `.deb` into `root`, and follows existing links.
 pub fn unpack_archive(archive: &Path, root: &Path, log: &Path) -> Result<()> {
     let script = "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | \
                   tar --extract --directory \"$2\" --keep-directory-symlink --no-same-owner";
@@ -303,15 +303,15 @@ fn keyring_hint(error: anyhow::Error, suites: &[&str]) -> anyhow::Error {
     ))
 }
 
-/// One root with kernels' headers, their compiler and whatever else comes from that Debian release.
+/// A root with kernels' headers, their compiler and other packages of that Debian release.
 pub struct RootSpec {
-    /// Cache entry and Debian release at once: `trixie` or `bookworm`.
+    /// The name of the cache entry and of the Debian release: `trixie` or `bookworm`.
     pub name: &'static str,
-    /// The suites to take packages from, the preferred one last.
+    /// The suites of the packages; the preferred one is last.
     pub suites: &'static [&'static str],
-    /// Packages beside the build tools and the kernel headers.
+    /// Packages besides the build tools and the kernel headers.
     pub extra: &'static [&'static str],
-    /// Whether the kernels themselves are needed, to boot them.
+    /// Whether the kernels themselves are needed in order to boot them.
     pub bootable: bool,
 }
 
@@ -338,11 +338,11 @@ pub const BOOKWORM: RootSpec = RootSpec {
     bootable: true,
 };
 
-/// Counts up when [`make_root`] makes something else of the same packages.
+/// Incremented when [`make_root`] makes something else of the same packages.
 const RECIPE: u32 = 1;
 
 impl RootSpec {
-    /// The recipe that the cache entry is stamped with.
+    /// The recipe in the cache entry's stamp.
     pub fn recipe(&self) -> String {
         format!(
             "{RECIPE} {:?} {:?} {:?} {}",
@@ -421,7 +421,7 @@ pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The packages with kernels whose headers are available and that are not available themselves.
+/// The kernel packages whose headers are available, but which are not available themselves.
 fn missing_kernels(apt: &Apt, root: &Path, headers: &[String]) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for abi in headers
@@ -437,7 +437,7 @@ fn missing_kernels(apt: &Apt, root: &Path, headers: &[String]) -> Result<Vec<Str
         {
             continue;
         }
-        // Newer packaging splits the kernel off into a package that the image package depends on.
+        // Newer packaging has the kernel in a separate package, on which the image package depends.
         let image = format!("linux-image-{abi}");
         let binary = format!("linux-binary-{abi}");
         let depends = apt.depends(&image, None)?;
@@ -464,7 +464,7 @@ mod tests {
             pick_mirror(targets, "bookworm").as_deref(),
             Some("http://c.example/debian")
         );
-        // Sources that name the release by its alias.
+        // Sources that refer to the release by its alias.
         let alias = "http://d.example/debian stable\n";
         assert_eq!(
             pick_mirror(alias, "trixie").as_deref(),

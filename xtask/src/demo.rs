@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask demo`: the programs, run in a VM or without one, and the table of how they went.
+//! `cargo xtask demo`: runs the programs with or without a VM, and prints a table of the results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ struct Results<'a> {
     runs: Vec<&'a [Outcome]>,
 }
 
-/// Builds or finds everything, runs the programs and prints the table; whether all were right.
+/// Builds or finds everything, runs the programs and prints the table. Returns whether all results were right.
 pub fn run(options: &Options) -> Result<bool> {
     let vm = !options.no_vm && !options.native;
     let fallback = tempfile::tempdir()?;
@@ -138,7 +138,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(good)
 }
 
-/// The runs of the programs that `options` asks for, without those that lack NVIDIA's libraries.
+/// The runs of the programs that `options` select, except those for which NVIDIA's libraries are missing.
 fn wanted_runs(options: &Options, kit: &Kit) -> Result<Vec<Run>> {
     let mut runs = Programs::load(&kit.stage.programs())?.runs(options.paper);
     if let Some(only) = &options.only {
@@ -241,7 +241,7 @@ fn on_host(
     Ok(outcomes)
 }
 
-/// Runs the programs in one VM for each of the back end's sockets, and reports the guests' complaints.
+/// Runs the programs in one VM for each of the back end's sockets, and reports the errors of the guests' kernels.
 pub fn in_vms(kit: &Kit, backend: &Backend, runs: &[Run]) -> Result<Vec<Vec<Outcome>>> {
     let specs = backend
         .sockets

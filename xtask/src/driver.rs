@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tests of the guest's kernel driver (`tests/kernel`): a VM of each kernel, whose device does as the tests tell
-//! it.
+//! The tests of the guest's kernel driver (`tests/kernel`): a VM of each kernel, with a device that the tests control.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,14 +20,14 @@ use crate::vm::{self, Qemu, Spec};
 
 const SOURCE: &str = "tests/kernel";
 const DEVICE: &str = "gpgpu-misbehaving-device";
-/// Seconds that one test may take, emulated.
+/// The time limit in seconds of one test, in an emulated guest.
 const LIMIT: u64 = 180;
 /// RAM of the guest, in MiB, and its processors: some tests have threads that run at the same time.
 const MEMORY_MIB: u32 = 1024;
 const CPUS: u32 = 2;
 /// The time limit for the device to listen.
 const DEVICE_START: Duration = Duration::from_secs(30);
-/// Drivers that some kernels have as modules, each after those that it needs.
+/// Drivers that are modules in some kernels, in the order of their dependencies.
 const MODULES: [&str; 6] = [
     "virtio/virtio",
     "virtio/virtio_ring",
@@ -37,9 +36,9 @@ const MODULES: [&str; 6] = [
     "virtio/virtio_pci",
     "block/loop",
 ];
-/// The module that makes functions of the kernel fail, and counts and times them.
+/// The module that injects failures into functions of the kernel, and counts and times calls.
 const PROBES: &str = "gpgpu_probes.ko";
-/// The client that the guest leaves open when it powers off.
+/// The client that is still open when the guest powers off.
 const LEFT_OPEN: &str = "left_open";
 
 /// The device and the guest's program.
@@ -49,7 +48,7 @@ pub struct Programs {
     names: Vec<String>,
 }
 
-/// Builds both.
+/// Builds both programs.
 pub fn build(paths: &Paths) -> Result<Programs> {
     let step = Step::new("tests of the kernel driver");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -144,7 +143,7 @@ pub fn run_alone(options: &Options) -> Result<bool> {
     Ok(good)
 }
 
-/// The kernels that they run on, oldest first.
+/// The kernels on which they run, oldest first.
 pub fn kernels(environment: &Environment) -> Vec<Kernel> {
     let oldest = environment.oldest_kernel.iter();
     oldest.chain(&environment.boot_kernels).cloned().collect()
@@ -157,7 +156,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
     let probes = paths.root.join(SOURCE).join("module");
     let probes = kernel::build_module_in(paths, kernel, &probes, &paths.modules().join("probes"))?;
     let step = Step::new(format!("kernel driver on {}", kernel.abi));
-    // The oldest kernel's root has neither.
+    // The oldest kernel's root has neither tool.
     let tools = environment.boot_kernels.first();
     let tools = tools.context("no guest was set up")?;
     let qemu = Qemu::find(&tools.root)?;
@@ -180,7 +179,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
     let mut device = start_device(&programs.device, &socket, &log)?;
 
     let mut jobs: Vec<Job> = programs.names.iter().map(|name| job(name, name)).collect();
-    // It lives on while the guest powers off.
+    // It is still running while the guest powers off.
     jobs.push(job(
         LEFT_OPEN,
         "driver-tests --open-until-killed >/tmp/open & until grep -q open /tmp/open; do usleep 1000; done",
@@ -233,8 +232,7 @@ fn job(id: &str, command: &str) -> Job {
     }
 }
 
-/// Adds the modules of the kernel's own that the tests need, those that it does not have built in, with the list of
-/// them for init.
+/// Adds the kernel's own modules that the tests need and that are not built in, with a list of them for init.
 fn add_modules(archive: &mut initramfs::Archive, kernel: &Kernel) -> Result<()> {
     let mut list = initramfs::add_drivers(archive, kernel, &MODULES)?;
     list.push_str(&format!("{PROBES}\n"));
@@ -282,7 +280,8 @@ fn judge(name: &str, report: &vm::Report) -> Judged {
     }
 }
 
-/// The guest's last client was open when it powered off, and closed before the device was stopped.
+/// Checks that the guest's last client was open when the guest powered off, and was closed before the device was
+/// stopped.
 fn judge_shutdown(log: &str, report: &vm::Report) -> Judged {
     let opened = report
         .jobs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guests and hosts of different age: an earlier commit's libraries on today's back end, and the other way round.
+//! Tests guests and hosts of different versions: an earlier commit's libraries with today's back end, and the reverse.
 //!
-//! The earlier commit comes out of the repository's own history, and is built once.
+//! The earlier commit is checked out of the repository's own history, and is built once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::process::run_logged;
 use crate::programs::install;
 use crate::ui::Step;
 
-/// A commit with the first table of operations, which compared tables by one digest.
+/// A commit with the first table of operations, which compared tables by a single digest.
 const COMMIT: &str = "63db9e8";
 
 /// The built packages.
 const PACKAGES: [&str; 2] = ["vhost-device-gpgpu", "gpgpu-libcuda"];
 
-/// Two stages that differ from today's in one part each.
+/// Two stages that each differ from today's in one part.
 pub struct Mixed {
     /// An earlier guest's libcuda, with today's back end.
     pub old_guest: Stage,
@@ -30,7 +30,7 @@ pub struct Mixed {
     pub old_host: Stage,
 }
 
-/// Builds the earlier commit's parts unless they are there; `None` if the repository has no history so long.
+/// Builds the earlier commit's parts unless they exist; `None` if the repository lacks that part of the history.
 pub fn build(paths: &Paths, stage: &Stage) -> Result<Option<Mixed>> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -83,7 +83,7 @@ fn cargo(source: &Path, target: &Path, step: &Step, log: &Path) -> Result<()> {
         .args(["build", "--release", "--locked", "--target-dir"])
         .arg(target)
         .current_dir(source)
-        // Without optimisation: its speed is not measured, and compiling takes most of the time.
+        // Without optimisation, because its speed is not measured and compiling takes most of the time.
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
     for package in PACKAGES {
@@ -92,7 +92,7 @@ fn cargo(source: &Path, target: &Path, step: &Step, log: &Path) -> Result<()> {
     run_logged(&mut command, Some(step), log).map(drop)
 }
 
-/// A stage that is today's but for one file.
+/// A stage that differs from today's in one file.
 fn mix(
     stage: &Stage,
     directory: &Path,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask fuzz`: every target of `fuzz/`, on stable Rust with the libFuzzer that comes as a crate.
+//! `cargo xtask fuzz`: runs every target of `fuzz/`, on stable Rust with libFuzzer from a crate.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     ui::Step,
 };
 
-/// The instrumentation by which libFuzzer counts and compares: cargo-fuzz's without a sanitizer.
+/// The instrumentation for libFuzzer's counters and comparisons: cargo-fuzz's without a sanitizer.
 const FLAGS: &[&str] = &[
     "--cfg",
     "fuzzing",
@@ -30,12 +30,12 @@ const FLAGS: &[&str] = &[
     "-Ccodegen-units=1",
 ];
 
-/// Longer inputs find nothing that shorter ones do not, and slow everything down.
+/// Longer inputs find nothing more, and slow everything down.
 const MAX_INPUT_BYTES: u32 = 8192;
-/// The limits of one input: seconds, and megabytes of memory.
+/// The limits for one input: seconds, and megabytes of memory.
 const INPUT_SECONDS: u32 = 10;
 const MEMORY_MB: u32 = 2048;
-/// The committed corpus is kept below this in all.
+/// The maximum total size of the committed corpus.
 const CORPUS_BYTES: u64 = 200_000;
 
 /// The options of `cargo xtask fuzz`.
@@ -60,7 +60,7 @@ struct Outcome {
     find: Option<String>,
 }
 
-/// Runs the targets, and prints how they went; `false` if anything was found.
+/// Runs the targets, and prints the results; returns `false` if anything was found.
 pub fn run(options: &Options) -> Result<bool> {
     let paths = Paths::find()?;
     let fuzz = Fuzz::new(&paths)?;
@@ -140,7 +140,7 @@ impl Fuzz {
 
     fn build(&self) -> Result<()> {
         let step = Step::new("fuzz targets");
-        // With a target of its own the flags are not for build scripts, which no libFuzzer is linked to.
+        // With an explicit target the flags do not apply to build scripts, which are not linked to libFuzzer.
         let mut cargo = Command::new("cargo");
         cargo
             .args(["build", "--release", "--bins", "--target", &self.triple])
@@ -215,7 +215,7 @@ impl Fuzz {
         Ok(outcome)
     }
 
-    /// Makes the committed corpus the smallest that reaches as much as it and the grown one together.
+    /// Replaces the committed corpus by the smallest one with the combined coverage of it and of the grown corpus.
     fn minimise(&self, target: &str) -> Result<()> {
         let step = Step::new(format!("minimise {target}"));
         let (committed, before) = (
@@ -230,7 +230,7 @@ impl Fuzz {
         let mut command = self.command(target);
         command
             .arg("-merge=1")
-            // Coverage counts, not its frequency, which would keep ten times as much.
+            // Only coverage counts, not its frequency, which would keep ten times as much.
             .arg("-use_counters=0")
             .arg(&committed)
             .arg(&before)

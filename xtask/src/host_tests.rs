@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tests of the back end in `tests/`, as programs that need no Rust where they run: in a bundle, for machines with
-//! a GPU.
+//! The tests of the back end in `tests/`, as programs that need no Rust: they are in a bundle, for machines with a GPU.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,7 +22,7 @@ use crate::runner::Gpu;
 use crate::test;
 use crate::ui::Step;
 
-/// The tests that can be carried to another machine, in the order in which they run.
+/// The tests that can run on another machine, in the order in which they run.
 const NAMES: [&str; 13] = [
     "limits",
     "nvml",
@@ -39,7 +38,7 @@ const NAMES: [&str; 13] = [
     "isolation",
     "fairness",
 ];
-/// Their directory in a bundle. They look for the back end in `bin` beside it.
+/// Their directory in a bundle. They expect the back end in `bin` next to it.
 pub const PART: &str = "tests";
 
 /// Builds the guest programs of the tests of isolation and limits into the stage, if their sources changed.
@@ -132,14 +131,14 @@ struct Counts {
     passed: usize,
     failed: usize,
     ignored: usize,
-    /// Of those that passed, how many said that they had nothing to run on.
+    /// The number of passed tests that reported that they had nothing to run on.
     skipped: usize,
-    /// Those that failed, or that had begun when the program was ended.
+    /// The failed tests, including those that were running when the program was stopped.
     names: Vec<String>,
 }
 
-/// Reads the output of libtest or libtest-mimic, from tests that run one after the other; `ended` by itself, or with a
-/// test at work.
+/// Parses the output of libtest or libtest-mimic, from tests that run one after the other. `ended` says whether the
+/// program ended by itself.
 fn count(output: &str, ended: bool) -> Counts {
     let mut counts = Counts::default();
     let mut current = None;
@@ -147,7 +146,7 @@ fn count(output: &str, ended: bool) -> Counts {
         if line.starts_with("skipped: ") || line.contains(" ... skipped: ") {
             counts.skipped += 1;
         }
-        // A test's own output comes between its name and the word on how it went.
+        // A test's own output comes between its name and its result.
         if let Some((name, _)) = line
             .strip_prefix("test ")
             .and_then(|rest| rest.split_once(" ... "))
@@ -169,7 +168,7 @@ fn count(output: &str, ended: bool) -> Counts {
             counts.names.push(name.to_owned());
         }
     }
-    // The closing line knows better, if it came to that.
+    // The closing line is more accurate, if it exists.
     let closing = test::count(output);
     if closing != (0, 0, 0) {
         (counts.passed, counts.failed, counts.ignored) = closing;
@@ -181,12 +180,12 @@ fn count(output: &str, ended: bool) -> Counts {
     counts
 }
 
-/// A program of tests that has run.
+/// A program of tests after its run.
 struct Ran {
     name: String,
     counts: Counts,
     took: Duration,
-    /// The reason why it counts as failed.
+    /// The reason why the run counts as failed.
     complaint: Option<String>,
 }
 
@@ -215,7 +214,7 @@ impl Ran {
         }
     }
 
-    /// The note beside its name.
+    /// The note after its name.
     fn text(&self) -> String {
         let counts = &self.counts;
         let mut text = format!("{} passed, {} failed", counts.passed, counts.failed);
@@ -234,7 +233,7 @@ impl Ran {
     }
 }
 
-/// Runs the tests that `options` select, and prints a table; returns whether all passed.
+/// Runs the tests that `options` select, and prints a table. Returns whether all passed.
 pub fn run(options: &Options) -> Result<bool> {
     let bundle = options.prebuilt.canonicalize();
     let bundle = bundle.context("there is no such bundle")?;
@@ -247,7 +246,7 @@ pub fn run(options: &Options) -> Result<bool> {
     for name in NAMES.into_iter().filter(chosen) {
         match run_one(name, options, &bundle, &logs) {
             Ok(ran) => all.push(ran),
-            // The results until Ctrl-C are worth a table.
+            // After Ctrl-C, print the results so far.
             Err(_) if process::interrupted() => break,
             Err(error) => return Err(error),
         }
@@ -265,7 +264,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
     let log = logs.join(format!("{name}.log"));
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut command = Command::new(bundle.join(PART).join(name));
-    // One at a time: they measure the GPU's memory and time.
+    // One at a time, because they measure the GPU's memory and time.
     command
         .args(["--test-threads=1", "--nocapture"])
         .args(&options.only)
@@ -276,7 +275,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
             "VIRTIO_GPGPU_TEST_LIBRARIES",
             std::env::join_paths(&options.libraries).context("a directory's name has a colon")?,
         )
-        // Into a file: a back end that is left behind keeps no pipe open that a reader waits for.
+        // To a file: with a pipe, a back end that is left behind could keep the reader waiting.
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file);
@@ -284,7 +283,7 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
     let started = Instant::now();
     let mut child = Proc::spawn(&mut command, libc::SIGKILL)?;
     let status = child.wait_for(Duration::from_secs(options.limit))?;
-    // Also processes that it has left behind.
+    // This also ends processes that it has left behind.
     child.stop();
     process::check_interrupted()?;
     let output = fs::read(&log)?;

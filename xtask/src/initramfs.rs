@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The guest's whole system: an initramfs with busybox, the module, our libraries and the programs, whose init runs a
+//! The guest's whole system: an initramfs with busybox, the module, our libraries and the programs. Its init runs a
 //! list of jobs, reports each on the serial console and powers the machine off.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ const INIT: &str = include_str!("init.sh");
 /// The functions of the shell that run jobs in a guest and report them.
 pub const FUNCTIONS: &str = include_str!("jobs.sh");
 
-/// The complaints of a kernel, which [`FUNCTIONS`] lists.
+/// The kernel's error messages, which [`FUNCTIONS`] lists.
 pub fn complaints() -> impl Iterator<Item = &'static str> {
     let list = |line: &'static str| line.strip_prefix("complaints='")?.strip_suffix('\'');
     FUNCTIONS
@@ -40,7 +40,7 @@ enum Content {
     Link(String),
 }
 
-/// A cpio archive in the making; paths are relative to the guest's root.
+/// A cpio archive that is being built; paths are relative to the guest's root.
 #[derive(Default)]
 pub struct Archive {
     entries: BTreeMap<String, (u32, Content)>,
@@ -79,7 +79,7 @@ impl Archive {
         self.put(path, 0o777, Content::Link(target.to_owned()));
     }
 
-    /// Writes the archive; uncompressed, because unpacking costs an emulated guest more than reading does.
+    /// Writes the archive. It is uncompressed, because decompressing costs an emulated guest more than reading does.
     pub fn write(&self, output: &mut impl Write) -> Result<()> {
         for (inode, (path, (mode, content))) in self.entries.iter().enumerate() {
             let entry = Builder::new(path)
@@ -115,7 +115,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes the archive to the file `path`, whole or not at all.
+    /// Writes the archive atomically to the file `path`.
     pub fn save(&self, path: &Path) -> Result<()> {
         let parent = path.parent().context("no directory for the initramfs")?;
         fs::create_dir_all(parent)?;
@@ -129,7 +129,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds all that goes into the archive to `inputs`.
+    /// Adds the archive's content to `inputs`.
     pub fn inputs(&self, mut inputs: Inputs) -> Result<Inputs> {
         for (path, (mode, content)) in &self.entries {
             inputs = inputs.text(&format!("{path} {mode}"));
@@ -143,7 +143,7 @@ impl Archive {
         Ok(inputs)
     }
 
-    /// Adds the libraries that `binaries` are loaded with on this host, where the guest's loader looks for them. Ours
+    /// Adds the libraries that `binaries` load on this host, at the paths where the guest's loader looks for them. Ours
     /// and CUDA's come from elsewhere.
     pub fn libraries_of(&mut self, binaries: &[PathBuf]) -> Result<()> {
         let mut found = BTreeSet::new();
@@ -206,11 +206,11 @@ pub fn base(busybox: &Path) -> Archive {
     archive
 }
 
-/// The list of modules that init loads before ours, one a line.
+/// The list of modules that init loads before ours, one per line.
 pub const FIRST: &str = "lib/modules/first";
 
-/// Adds the modules of these drivers of the kernel's own, such as `block/loop`, that it does not have built in. Returns
-/// their lines in [`FIRST`].
+/// Adds the modules of these kernel drivers, such as `block/loop`, unless they are built in. Returns their lines in
+/// [`FIRST`].
 ///
 /// # Errors
 /// A module cannot be read.
@@ -226,7 +226,7 @@ pub fn add_drivers(archive: &mut Archive, kernel: &Kernel, drivers: &[&str]) -> 
     Ok(list)
 }
 
-/// A guest with everything that is installed in one: module, libraries, wrapper and programs.
+/// A guest with everything that an installation contains: module, libraries, wrapper and programs.
 pub fn full(busybox: &Path, module: &Path, stage: &Stage) -> Result<Archive> {
     let mut archive = base(busybox);
     archive.file("lib/modules/virtio_gpgpu.ko", module);
@@ -262,11 +262,11 @@ pub fn full(busybox: &Path, module: &Path, stage: &Stage) -> Result<Archive> {
 /// One command for the guest to run.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The name in the guest's report; no blanks.
+    /// The name in the guest's report, without spaces.
     pub id: String,
     /// The command line, for a shell.
     pub command: String,
-    /// Seconds after which it is killed.
+    /// The time limit in seconds, after which it is killed.
     pub limit: u64,
 }
 
@@ -281,7 +281,7 @@ pub fn jobs(jobs: &[Job]) -> Archive {
     archive
 }
 
-/// The archive that is appended to a guest's: the guest then takes jobs from its console, and has the files of `extra`.
+/// The archive that is appended to a guest's: the guest then reads jobs from its console, and has the files of `extra`.
 pub fn with_console(mut extra: Archive) -> Archive {
     extra.bytes("etc/gpgpu-jobs", 0o644, "");
     extra.bytes("etc/gpgpu-console", 0o644, "");

@@ -28,7 +28,7 @@ impl Kernel {
         series(&self.abi)
     }
 
-    /// The bootable image; missing for kernels that modules are only built for.
+    /// The bootable image; it does not exist for kernels for which modules are only built.
     pub fn image(&self) -> PathBuf {
         // Newer packages keep it beside the modules.
         let beside = self
@@ -43,8 +43,8 @@ impl Kernel {
         }
     }
 
-    /// The module of one of the kernel's own drivers, such as `block/loop`; none if the kernel has it built in, or not
-    /// at all.
+    /// The module of one of the kernel's own drivers, such as `block/loop`; `None` if the driver is built in, or does
+    /// not exist.
     ///
     /// # Errors
     /// The module cannot be read.
@@ -103,7 +103,7 @@ pub fn build_module(paths: &Paths, kernel: &Kernel, source: &Path) -> Result<Pat
     build_module_in(paths, kernel, source, &paths.modules())
 }
 
-/// The same with the directory below which it is built, for a module that is not the driver.
+/// The same with a separate build directory, for a module that is not the driver.
 pub fn build_module_in(
     paths: &Paths,
     kernel: &Kernel,
@@ -128,7 +128,7 @@ pub fn build_module_in(
         fs::remove_dir_all(&work)?;
     }
     copy_tree(source, &work)?;
-    // A mount namespace of its own: the mounts are gone with the last process in it, however it ends.
+    // In its own mount namespace: the mounts disappear with its last process, however that ends.
     let script = "mount --rbind /dev \"$1/dev\" && mount -t proc proc \"$1/proc\" && mount --bind \"$2\" \"$1/build\" \
                   && exec chroot \"$1\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
                   make -j2 -C \"/usr/src/linux-headers-$3\" M=/build W=1 modules";

@@ -35,7 +35,7 @@ pub struct Guest {
     pub initramfs: PathBuf,
 }
 
-/// The programs with all that runs them.
+/// The programs with everything that they need to run.
 pub struct Kit {
     /// Our parts and the programs.
     pub stage: Stage,
@@ -64,7 +64,7 @@ impl Kit {
         })
     }
 
-    /// Sets up and builds everything; with a VM of the kernel that `kernel` names, if any.
+    /// Sets up and builds everything, with a VM of the kernel `kernel`, if given.
     pub fn build(kernel: Option<&str>) -> Result<(Self, Environment)> {
         let mut parts = vec![Part::Cuda];
         if kernel.is_some() {
@@ -101,7 +101,7 @@ impl Kit {
         Ok((kit, environment))
     }
 
-    /// Makes this kit's VM one that boots `kernel`.
+    /// Makes this kit's VM boot `kernel`.
     pub fn add_vm(&mut self, environment: &Environment, kernel: &Kernel) -> Result<()> {
         let paths = &environment.paths;
         let qemu = Qemu::find(&kernel.root)?;
@@ -145,8 +145,8 @@ impl Kit {
     }
 }
 
-/// Fetches `parts` while cargo compiles: the fetch waits for the network, and cargo for the processor. Still beside
-/// cargo, finds out whether a VM of the kernel that `kernel` names runs under KVM, and builds the test programs.
+/// Fetches `parts` while cargo compiles: fetching waits for the network, and cargo for the processor. While cargo runs,
+/// also finds out whether a VM of the kernel `kernel` runs under KVM, and builds the test programs.
 fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment> {
     let opened = setup::open()?;
     let paths = opened.paths.clone();
@@ -162,7 +162,7 @@ fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment
             programs::build(&paths, environment.cuda()?, &paths.stage())?;
             Ok(environment)
         };
-        // The error is shown at once, and not when cargo is done.
+        // Show the error at once, instead of when cargo is done.
         let environment = beside().inspect_err(|_| process::end_all());
         let compiled = compiling
             .join()
@@ -177,12 +177,12 @@ pub fn probe(paths: &Paths, qemu: &Qemu, kernel: &Path, busybox: &Path) -> Resul
     Accel::probe(qemu, kernel, busybox, &paths.cache().join("kvm-probe"))
 }
 
-/// The static busybox of the root that `kernel` came in.
+/// The static busybox in the kernel's root.
 pub fn busybox(kernel: &Kernel) -> PathBuf {
     kernel.root.join("usr/bin/busybox")
 }
 
-/// Builds the module and the initramfs for `kernel`, those whose inputs changed.
+/// Builds the module and the initramfs for `kernel` if their inputs changed.
 pub fn build_guest(paths: &Paths, kernel: &Kernel, stage: &Stage) -> Result<Guest> {
     let module = kernel::build_module(paths, kernel, &paths.root.join("guest-driver/kernel"))?;
     let image = paths.guest().join(&kernel.abi).join("initramfs");

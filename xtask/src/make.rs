@@ -24,7 +24,7 @@ pub struct MakefileDirectory<'a> {
     pub label: &'a str,
     /// The programs that it makes.
     pub programs: &'a [&'a str],
-    /// Files of the sources that the programs' user needs too.
+    /// Source files that the programs' users need too.
     pub data: &'a [&'a str],
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM under the commands of QEMU's own monitor, while its programs use the GPU: a balloon, a pause, a migration,
-//! which QEMU must refuse, and a reset from outside.
+//! Commands of QEMU's monitor for a VM whose programs use the GPU: a balloon, a pause, a migration, which QEMU must
+//! refuse, and a reset from outside.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
@@ -20,21 +20,21 @@ use crate::runner::Backend;
 use crate::ui::Step;
 use crate::vm::Machine;
 
-/// The time limit of QEMU for a command: a pause waits for the GPU.
+/// The time limit for QEMU to execute a command: a pause waits for the GPU.
 const COMMAND: Duration = Duration::from_secs(60);
-/// The time between two looks at a balloon.
+/// The interval of the queries of a balloon.
 const POLL: Duration = Duration::from_millis(20);
-/// The client that works, of the isolation tests.
+/// The working client, which belongs to the isolation tests.
 const GUEST: &str = "usr/bin/gpgpu-guest";
 /// Seconds that programs work, and that a job may take, emulated.
 const WORK: u64 = 10;
 const LIMIT: u64 = 120;
 /// How often the balloon grows and shrinks.
 const BALLOONS: u32 = 2;
-/// The guest's memory is compared in pieces of so many bytes.
+/// The size of the pieces in which the guest's memory is compared.
 const PIECE: usize = 1 << 20;
 
-/// Boots a VM and gives the commands.
+/// Boots a VM and executes the commands.
 ///
 /// # Errors
 /// The first thing that is not as it should be.
@@ -68,7 +68,7 @@ pub fn run(kit: &Kit, backend: &Backend) -> Result<()> {
     Ok(())
 }
 
-/// Whether the guest's kernel drives a balloon: some packages have the driver apart from the kernel.
+/// Whether the guest's kernel supports a balloon: some distributions have its driver in a separate package.
 fn has_balloon(machine: &mut Machine) -> Result<bool> {
     let job = Job {
         id: "has-balloon".to_owned(),
@@ -79,8 +79,8 @@ fn has_balloon(machine: &mut Machine) -> Result<bool> {
     Ok(machine.finish(&job)?.rc == Some(0))
 }
 
-/// The host takes half of the guest's memory and gives it back, [`BALLOONS`] times, and takes the pages that the guest
-/// frees. A program that copies meanwhile reads its own data.
+/// The host takes half of the guest's memory and returns it, [`BALLOONS`] times, and takes the pages that the guest
+/// frees. A program that copies meanwhile must read its own data.
 fn ballooned(machine: &mut Machine, monitor: &mut Monitor, memory_mib: u32) -> Result<()> {
     let job = Job {
         id: "balloon".to_owned(),
@@ -105,7 +105,8 @@ fn ballooned(machine: &mut Machine, monitor: &mut Monitor, memory_mib: u32) -> R
     Ok(())
 }
 
-/// Programs that work are paused: nothing writes to the guest's memory then, and afterwards they go on.
+/// A VM is paused while its programs work: nothing may write to the guest's memory then, and afterwards the programs
+/// continue.
 fn paused(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
     let job = working("paused");
     begin(machine, &job)?;
@@ -135,7 +136,7 @@ fn paused(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
     Ok(())
 }
 
-/// A VM is reset while its programs work: the next boot's programs have a device as after any boot.
+/// A VM is reset while its programs work. After the next boot the programs must have a working device.
 fn reset(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
     begin(machine, &working("reset"))?;
     monitor.execute("system_reset", json!({}))?;
@@ -160,8 +161,8 @@ fn client(what: &str) -> String {
     format!("gpgpu-run --libdir /{SHIMS} /{GUEST} {what}")
 }
 
-/// A program of kernels, one of long copies and one with a backlog of kernels that write to pinned memory, at the same
-/// time. Each checks its results.
+/// Three programs that run at the same time: one with kernels, one with long copies, and one with a backlog of kernels
+/// that write to pinned memory. Each checks its results.
 fn working(id: &str) -> Job {
     let work = |kind: &str| client(&format!("work {kind}"));
     let (kernels, copies, backlog) = (work(""), work("copies"), work("backlog"));
@@ -175,7 +176,7 @@ fn working(id: &str) -> Job {
     }
 }
 
-/// Begins the job, and returns once the GPU has a backlog.
+/// Starts the job, and returns once the GPU has a backlog.
 fn begin(machine: &mut Machine, job: &Job) -> Result<()> {
     machine.begin(job)?;
     let works = machine.wait_for_output(job, "given")?;
@@ -223,7 +224,7 @@ impl Monitor {
         }
     }
 
-    /// Gives a command and waits for its result. QEMU's refusal is an error with its words.
+    /// Executes a command and waits for its result. If QEMU refuses, the error contains its message.
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let message = json!({ "execute": command, "arguments": arguments });
         writeln!(self.lines.get_mut(), "{message}")?;
@@ -232,7 +233,7 @@ impl Monitor {
             if let Some(error) = said.get("error") {
                 bail!("{}", error["desc"].as_str().unwrap_or("an error"));
             }
-            // All else are events.
+            // Everything else is an event.
             if let Some(result) = said.get("return") {
                 return Ok(result.clone());
             }
@@ -240,7 +241,7 @@ impl Monitor {
     }
 }
 
-/// The memory of a guest, as the process of its QEMU has it open.
+/// The memory of a guest, as its QEMU process has it open.
 struct Memory(File);
 
 impl Memory {

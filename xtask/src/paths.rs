@@ -67,7 +67,7 @@ impl Paths {
 mod tests {
     use super::*;
 
-    /// A file that is copied elsewhere goes without the repository's licences, so each says its own.
+    /// A file may be copied elsewhere without the repository's licences, so each one has its own notice.
     #[test]
     fn every_source_file_names_its_licence() {
         const SOURCES: [&str; 16] = [

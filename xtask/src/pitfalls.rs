@@ -41,7 +41,7 @@ struct Program {
     kind: String,
     #[serde(rename = "where")]
     ways: Vec<String>,
-    /// The numbers of devices that the software GPU has for its tests, one run for each.
+    /// The numbers of the software GPU's devices with which its tests run, once each.
     #[serde(default = "one")]
     devices: Vec<usize>,
     #[serde(default)]
@@ -56,18 +56,18 @@ fn one() -> Vec<usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// The result was right.
     Passed,
-    /// Not as it should be, or without a verdict of its own.
+    /// The result was wrong, or there was no verdict.
     Failed,
-    /// Not possible on this hardware or set-up.
+    /// The test cannot run on this hardware or set-up.
     Skipped,
 }
 
-/// One test and how it went.
+/// One test and its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
-    /// The test's name; of a table, the program's.
+    /// The test's name; for a table, the program's.
     pub name: String,
     /// The verdict.
     pub verdict: Verdict,
@@ -75,7 +75,7 @@ pub struct Judged {
     pub reason: String,
 }
 
-/// All verdicts of one way, and the output of tables and observations.
+/// All verdicts of one way to run the programs, and the output of tables and observations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// The tests.
@@ -179,17 +179,17 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
     directory.build(paths, cuda, stage)
 }
 
-/// The way of commands over a socket.
+/// How commands are sent over a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// By the ring if possible, as users have it.
+    /// By the ring if possible, which is the default.
     Ring,
     /// By the command queue alone.
     Queue,
 }
 
-/// Runs them natively (on NVIDIA's libcuda or the software GPU's), or over the back end's socket: all, or those for so
-/// many devices, which the back end then has.
+/// Runs them natively (on NVIDIA's libcuda or the software GPU's), or over the back end's socket: all of them, or those
+/// for this number of devices, which the back end then has.
 pub fn on_host(
     kit: &Kit,
     gpu: Gpu,

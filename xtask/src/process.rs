@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Child processes that never outlive this program: each in its own process group, ended with its group when the guard
-//! is dropped, on Ctrl-C, and by the kernel if this program is killed.
+//! Child processes that never outlive this program. Each one has its own process group, which ends when the guard is
+//! dropped, on Ctrl-C, and, by the kernel, if this program is killed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// Fails once Ctrl-C has been pressed; for loops that wait without a child to notice it by.
+/// Fails once Ctrl-C has been pressed; for loops that do not wait for a child.
 pub fn check_interrupted() -> Result<()> {
     if interrupted() {
         bail!("interrupted");
@@ -42,7 +42,7 @@ pub fn check_interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Asks all children to end, and starts no more: the work has failed. The waits on them fail.
+/// Asks all children to end, and prevents new ones, because the work has failed. Waits for children then fail.
 pub fn end_all() {
     ENDING.store(true, Ordering::SeqCst);
     signal_all(libc::SIGTERM);
@@ -54,8 +54,8 @@ fn signal_all(signal: i32) {
     }
 }
 
-/// Installs the handler: it asks children to end, the waits on them fail, and the ordinary unwinding then removes the
-/// temporary directories. A second Ctrl-C ends at once.
+/// Installs the handler. It asks children to end and makes waits for them fail; the ordinary unwinding then removes the
+/// temporary directories. A second Ctrl-C ends the program at once.
 pub fn install_interrupt_handler() -> Result<()> {
     ctrlc::set_handler(|| {
         let again = INTERRUPTED.swap(true, Ordering::SeqCst);
@@ -98,7 +98,7 @@ impl Proc {
             })
         };
         let program = command.get_program().to_string_lossy().into_owned();
-        // Checked with the lock: a thread that has set a flag signals the children that are registered by then.
+        // Checked under the lock: a thread that has set a flag signals the children that are registered by then.
         let mut registry = live();
         check_interrupted()?;
         if ENDING.load(Ordering::SeqCst) {
@@ -129,7 +129,7 @@ impl Proc {
         self.child.stderr.take()
     }
 
-    /// The child's process number.
+    /// The child's process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -144,7 +144,7 @@ impl Proc {
         Ok(self.child.wait()?)
     }
 
-    /// Waits until the child ends or `limit` has passed; `None` is the latter.
+    /// Waits until the child ends or `limit` has passed; `None` in the latter case.
     pub fn wait_for(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let end = Instant::now() + limit;
         loop {
@@ -158,14 +158,14 @@ impl Proc {
         }
     }
 
-    /// Asks the child to end, waits a little, then ends it and whatever it left in its group.
+    /// Asks the child to end, waits a short time, then kills it and the rest of its group.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         if let Ok(None) = self.child.try_wait() {
             signal_group(self.group, libc::SIGTERM);
             let _ = self.wait_for(GRACE);
         }
-        // The leader has been reaped or ignores SIGTERM. Members of the group keep its number from being reused; an
-        // empty group makes this a failing no-op.
+        // The leader has been reaped or ignores SIGTERM. Members of the group keep its number from being reused; if the
+        // group is empty, the call fails and does nothing.
         signal_group(self.group, libc::SIGKILL);
         let status = self.child.wait().ok();
         live().remove(&self.group);
@@ -208,8 +208,8 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Runs `command` to its end with all output in the file `log`, the newest line beside the spinner, and returns the
-/// whole output. A failure carries the command's last lines.
+/// Runs `command` to its end. All output goes to the file `log`, and the newest line is shown beside the spinner.
+/// Returns the whole output; a failure includes the command's last lines.
 pub fn run_logged(command: &mut Command, step: Option<&Step>, log: &Path) -> Result<String> {
     let (status, output) = run_status(command, step, log)?;
     if !status.success() {
@@ -225,7 +225,7 @@ pub fn run_logged(command: &mut Command, step: Option<&Step>, log: &Path) -> Res
     Ok(output)
 }
 
-/// Like [`run_logged`], but hands the exit status back instead of failing on it.
+/// Like [`run_logged`], but returns the exit status instead of failing on it.
 pub fn run_status(
     command: &mut Command,
     step: Option<&Step>,
@@ -239,7 +239,7 @@ pub fn run_status(
     })
 }
 
-/// Like [`run_status`], but hands each line to `on_line` as it comes.
+/// Like [`run_status`], but passes each line to `on_line` when it arrives.
 pub fn run_lines(
     command: &mut Command,
     log: &Path,
@@ -256,7 +256,7 @@ pub fn run_lines(
     command.stdout(writer.try_clone().context("cannot duplicate a pipe")?);
     command.stderr(writer);
     let mut child = Proc::spawn(command, libc::SIGKILL)?;
-    // The command still holds the pipe's writing end; without this the loop below would never see its end.
+    // The command still holds the pipe's writing end, which would keep the loop below from seeing its end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut output = String::new();
     let mut reader = BufReader::new(reader);
@@ -276,7 +276,7 @@ pub fn run_lines(
     Ok((status, output))
 }
 
-/// Runs a short command and returns its standard output; a failure carries its standard error.
+/// Runs a short command and returns its standard output; a failure includes its standard error.
 pub fn capture(command: &mut Command) -> Result<String> {
     command
         .stdin(Stdio::null())

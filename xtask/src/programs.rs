@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The test programs: the list in `tests/programs/programs.toml`, and building each in every way that it names.
+//! The test programs: reads the list in `tests/programs/programs.toml`, and builds each program in every way that it
+//! lists.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +24,7 @@ pub const LIST: &str = "programs.toml";
 #[derive(Debug, Deserialize)]
 pub struct Programs {
     gencode: Vec<String>,
-    /// The command that makes `{object}` of a program's source.
+    /// The command that makes `{object}` from a program's source.
     object: Vec<String>,
     kind: BTreeMap<String, Kind>,
     /// The programs in the order of the list.
@@ -42,7 +43,7 @@ pub struct Program {
     pub name: String,
     source: String,
     kernel: Option<String>,
-    /// The program whose output this one must give too.
+    /// The program whose output this one must also give.
     pub same_output_as: Option<String>,
     /// The linkages: `shared`, `static`, `driver`.
     pub kinds: Vec<String>,
@@ -50,7 +51,7 @@ pub struct Program {
     pub quick: Vec<String>,
     /// Arguments for the problem size of the papers.
     pub paper: Vec<String>,
-    /// Whether it uses operations that the earlier parts lack, and runs with none of them.
+    /// Whether it uses operations that the earlier commit's parts lack, so that it does not run with them.
     #[serde(default)]
     pub newer: bool,
 }
@@ -64,9 +65,9 @@ pub struct Run {
     pub kind: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The program whose output it must give, if not only its own.
+    /// The program whose output it must also give, if any.
     pub same_output_as: Option<String>,
-    /// Whether it uses operations that the earlier parts lack.
+    /// Whether it uses operations that the earlier commit's parts lack.
     pub newer: bool,
 }
 
@@ -108,7 +109,7 @@ impl Programs {
     }
 }
 
-/// Builds every program of the list into `stage/programs/KIND/NAME`, those whose inputs changed.
+/// Builds every program of the list into `stage/programs/KIND/NAME` if its inputs changed.
 pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
     let source_dir = paths.root.join("tests/programs");
     let programs = Programs::load(&source_dir)?;
@@ -173,7 +174,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A program's executables that are to be built.
+/// A program's executables that must be built.
 struct Job<'a> {
     program: &'a Program,
     executables: Vec<Executable<'a>>,
@@ -187,7 +188,7 @@ struct Executable<'a> {
     digest: String,
 }
 
-/// The common part of all builds.
+/// The data that all builds share.
 struct Builder<'a> {
     paths: &'a Paths,
     cuda: &'a Cuda,
@@ -228,8 +229,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Runs the commands of the executable's kind and installs the output. The object is made for the first that needs
-    /// it.
+    /// Runs the commands of the executable's kind and installs the output. The first executable that needs the object
+    /// makes it.
     fn link(&self, program: &Program, of: &Executable, object: &Path) -> Result<()> {
         unmark(&of.output);
         let work = tempfile::tempdir().context("cannot create a scratch directory")?;
@@ -286,7 +287,7 @@ impl Builder<'_> {
     }
 }
 
-/// Puts `from` at `to` in one step, so that a program that is running keeps its old file.
+/// Moves `from` to `to` atomically, so that a running program keeps its old file.
 pub fn install(from: &Path, to: &Path) -> Result<()> {
     let parent = to.parent().context("no directory to install into")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;

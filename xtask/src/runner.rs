@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The three ways to run the programs: in a VM, over the socket without one, and natively on a GPU library.
+//! The three ways to run the programs: in a VM, over the socket without a VM, and natively on a GPU library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::process::{self, Proc, describe, run_status, tail};
 use crate::programs::Run;
 use crate::vm::{self, JobReport, Report, Spec};
 
-/// Seconds that one program may take, emulated and on the software GPU.
+/// The time limit in seconds of one program, in an emulated guest and on the software GPU.
 pub const PROGRAM_LIMIT: u64 = 300;
 /// The variable for the number of the software GPU's devices.
 pub const SOFTWARE_DEVICES: &str = "VIRTIO_GPGPU_SOFTWARE_DEVICES";
@@ -35,7 +35,7 @@ pub enum Gpu {
 }
 
 impl Gpu {
-    /// The name that the back end's option takes.
+    /// The name for the back end's option.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -44,7 +44,7 @@ impl Gpu {
         }
     }
 
-    /// The meaning of `auto` on this host.
+    /// Replaces `auto` by its meaning on this host.
     pub fn resolve(self) -> Self {
         match self {
             Self::Auto if Path::new("/dev/nvidiactl").exists() => Self::Cuda,
@@ -61,9 +61,9 @@ pub struct Outcome {
     pub program: String,
     /// The linkage.
     pub linkage: String,
-    /// Whether it ended well and printed a RESULT line that says so.
+    /// Whether it exited successfully and printed a RESULT line that reports success.
     pub ok: bool,
-    /// The error, in a few words; empty if there was none.
+    /// A short description of the error; empty if there was none.
     pub problem: String,
     /// Milliseconds from start to end, in the guest if there is one.
     pub ms: u64,
@@ -73,9 +73,9 @@ pub struct Outcome {
     pub kernel_ms: Option<f64>,
     /// The checksum of its results.
     pub checksum: String,
-    /// The GPU's name, where the program says it.
+    /// The GPU's name, if the program prints it.
     pub device: Option<String>,
-    /// All that it printed.
+    /// Its whole output.
     #[serde(skip)]
     pub output: String,
 }
@@ -142,7 +142,7 @@ impl Backend {
         Self::start_with_libraries(stage, gpu, count, &[], log)
     }
 
-    /// The same, with directories of NVIDIA's libraries; without any, the software GPU has its own stand-ins.
+    /// The same, with directories of NVIDIA's libraries. Without any, the software GPU uses its own stand-ins.
     pub fn start_with_libraries(
         stage: &Stage,
         gpu: Gpu,
@@ -162,7 +162,7 @@ impl Backend {
         })
     }
 
-    /// With one socket, on a software GPU of so many devices.
+    /// With one socket, on a software GPU with this number of devices.
     pub fn start_software(stage: &Stage, devices: usize, log: &Path) -> Result<Self> {
         Self::start_with(stage, Gpu::Software, 1, log, |command, dir| {
             command.arg("--socket-path").arg(dir.join("vm"));
@@ -171,8 +171,8 @@ impl Backend {
         })
     }
 
-    /// As [`Self::start`], where `adapt` says in its command line where to listen: in the directory that it is given,
-    /// at `vm` or at `vm0`, `vm1` …
+    /// Like [`Self::start`], with a command line that `adapt` completes. The back end must listen in the directory that
+    /// `adapt` gets, at `vm` or at `vm0`, `vm1` …
     pub fn start_with(
         stage: &Stage,
         gpu: Gpu,
@@ -192,7 +192,7 @@ impl Backend {
             fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(stage.backend());
         command.args(["--gpu", gpu.name()]);
-        // With `cuda` alone the software GPU is out of the question, and the back end says so.
+        // With `cuda` the software GPU is not used, and the back end reports a missing GPU.
         if !matches!(gpu, Gpu::Cuda) {
             command.arg("--software-gpu").arg(stage.software_gpu());
         }
@@ -232,12 +232,12 @@ impl Backend {
         Ok(backend)
     }
 
-    /// The number of its first process, whose descendants are all the others.
+    /// The process id of its first process, of which all others are descendants.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn alive(&mut self) -> Result<bool> {
         Ok(self.process.try_wait()?.is_none())
     }
@@ -266,7 +266,7 @@ pub fn guest_job(run: &Run) -> Job {
     }
 }
 
-/// Boots one VM for each spec, all at once, and has each run all `runs`.
+/// Boots one VM for each spec, all at once, and runs all `runs` in each.
 pub fn in_vms(specs: &[Spec], runs: &[Run], logs: &Path) -> Result<Vec<(Report, Vec<Outcome>)>> {
     fs::create_dir_all(logs)?;
     let jobs: Vec<Job> = runs.iter().map(guest_job).collect();
@@ -317,10 +317,10 @@ pub fn over_socket(stage: &Stage, socket: &Path, program: &Path) -> Command {
     command
 }
 
-/// The command that runs `program`, linked as `kind` says, directly on NVIDIA's libcuda or on the software GPU's.
+/// The command that runs `program`, with the linkage `kind`, directly on NVIDIA's libcuda or on the software GPU's.
 pub fn natively(stage: &Stage, gpu: Gpu, program: &Path, kind: &str) -> Command {
     let cuda = gpu.resolve() == Gpu::Cuda;
-    // On NVIDIA's driver a program with the static runtime is its own best reference.
+    // On NVIDIA's driver, a program with the static runtime is its own best reference.
     if cuda && !matches!(kind, "shared" | "library") {
         return Command::new(program);
     }
@@ -338,7 +338,7 @@ pub fn natively(stage: &Stage, gpu: Gpu, program: &Path, kind: &str) -> Command 
     command
 }
 
-/// `inner` under the coreutils' `timeout`, which gives it a limit and a number for every way to end.
+/// `inner` under coreutils' `timeout`, which enforces a limit and has a number for every way to end.
 pub fn limited(inner: &Command, seconds: u64) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", &seconds.to_string()]);
@@ -352,7 +352,7 @@ pub fn limited(inner: &Command, seconds: u64) -> Command {
     command
 }
 
-/// Runs one program on this host with the command that `make` gives for its executable.
+/// Runs one program on this host with the command that `make` returns for its executable.
 pub fn on_host(
     stage: &Stage,
     run: &Run,
@@ -374,8 +374,8 @@ pub fn on_host(
     Ok(outcome)
 }
 
-/// Marks as wrong every run whose checksum differs from that of the same program linked another way, of the program
-/// that it must agree with, or of `reference`.
+/// Marks every run as wrong whose checksum differs from that of the same program with another linkage, of the program
+/// with which it must agree, or of `reference`.
 pub fn compare(outcomes: &mut [Outcome], runs: &[Run], reference: Option<&[Outcome]>) {
     let first: Vec<(String, String)> = reference
         .unwrap_or(outcomes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Everything that has to be fetched before anything can be built or booted.
+//! Downloads that are needed before anything can be built or booted.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ pub enum Part {
     Oldest,
 }
 
-/// The downloads, as far as requested.
+/// The requested downloads.
 pub struct Environment {
     /// The repository.
     pub paths: Paths,
@@ -34,7 +34,7 @@ pub struct Environment {
     pub boot_kernels: Vec<Kernel>,
     /// The oldest kernel, which only the driver's own tests boot.
     pub oldest_kernel: Option<Kernel>,
-    /// Held so that no other run changes `target/` underneath.
+    /// Held so that no other run changes `target/` at the same time.
     cache: Cache,
 }
 
@@ -44,12 +44,12 @@ impl Environment {
         &self.cache
     }
 
-    /// nvcc and headers; an error if they were not asked for.
+    /// nvcc and headers; an error if they were not requested.
     pub fn cuda(&self) -> Result<&Cuda> {
         self.cuda.as_ref().context("nvcc was not set up")
     }
 
-    /// The boot kernel that `which` names: `newest`, or a series such as `6.12`.
+    /// The kernel to boot with the name `which`: `newest`, or a series such as `6.12`.
     pub fn kernel(&self, which: &str) -> Result<&Kernel> {
         let found = match which {
             "newest" => self.boot_kernels.last(),
@@ -72,7 +72,7 @@ impl Environment {
     }
 }
 
-/// Programs of the host that builds need, and the Debian package of each.
+/// Programs of the host that builds need, each with its Debian package.
 const HOST_TOOLS: [(&str, &str); 6] = [
     ("g++", "g++"),
     ("gcc", "gcc"),
@@ -126,7 +126,7 @@ pub struct Opened {
     cache: Cache,
 }
 
-/// Finds the host's tools, or installs them, and waits until no other run uses the cache.
+/// Finds or installs the host's tools, and waits until no other run uses the cache.
 pub fn open() -> Result<Opened> {
     let paths = Paths::find()?;
     host_tools(&paths)?;
@@ -134,7 +134,7 @@ pub fn open() -> Result<Opened> {
     Ok(Opened { paths, cache })
 }
 
-/// Sets up `parts`; existing ones stay.
+/// Sets up `parts`; existing ones are kept.
 pub fn run(parts: &[Part]) -> Result<Environment> {
     open()?.fetch(parts)
 }

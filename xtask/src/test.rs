@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask test`: every test there is.
+//! `cargo xtask test`: runs all tests.
 
 use std::process::{Command, ExitCode};
 
@@ -22,7 +22,7 @@ use crate::setup::{self, Environment, Part};
 use crate::ui::{self, Step};
 use crate::{artifacts, setup::host_tools};
 
-/// Counts passed and failed tests, and remembers the latter.
+/// Counts passed and failed tests, and records the failed ones.
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -47,7 +47,7 @@ impl Tally {
         }
     }
 
-    /// Counts one step, and hands its result on if it passed. Ctrl-C ends everything.
+    /// Counts one step, and returns its result if it passed. Ctrl-C ends the run.
     fn step<T>(&mut self, name: &str, result: Result<T>) -> Result<Option<T>> {
         process::check_interrupted()?;
         match result {
@@ -94,7 +94,7 @@ fn cargo(paths: &Paths, args: &[&str]) -> Command {
     command
 }
 
-/// One of the checks of the sources that a single cargo command makes.
+/// One of the source checks that consist of a single cargo command.
 fn check(paths: &Paths, name: &str, args: &[&str]) -> Result<()> {
     let step = Step::new(name);
     let mut command = cargo(paths, args);
@@ -110,7 +110,7 @@ fn check(paths: &Paths, name: &str, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The workspace's own tests, each counted.
+/// Runs the workspace's own tests, each of which counts.
 fn cargo_test(paths: &Paths, tally: &mut Tally) -> Result<()> {
     let step = Step::new("cargo test");
     let mut command = cargo(
@@ -148,7 +148,7 @@ fn cargo_test(paths: &Paths, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Adds up the closing lines of all test programs: how many tests passed, failed and were ignored.
+/// Adds up the closing lines of all test programs: the numbers of passed, failed and ignored tests.
 pub fn count(output: &str) -> (usize, usize, usize) {
     let mut sums = (0, 0, 0);
     for line in output
@@ -169,7 +169,7 @@ pub fn count(output: &str) -> (usize, usize, usize) {
     sums
 }
 
-/// Runs everything, and says how much passed in the last line.
+/// Runs everything, and prints the number of passed tests in the last line.
 pub fn run() -> Result<ExitCode> {
     let mut tally = Tally::default();
     everything(&mut tally)?;
@@ -226,7 +226,7 @@ fn everything(tally: &mut Tally) -> Result<()> {
     if let Err(error) = result {
         tally.step::<()>("cargo test", Err(error))?;
     }
-    // The committed inputs, and some more: enough to see that the targets work and nothing old is back.
+    // The committed inputs, and some more: enough to check that the targets work and that no old failure has come back.
     let fuzzed = fuzz::run(&fuzz::Options {
         seconds: 35,
         ..fuzz::Options::default()
@@ -273,7 +273,7 @@ fn everything(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The guest's kernel driver, on a device that misbehaves.
+/// Tests the guest's kernel driver with a misbehaving device.
 fn kernel_driver(environment: &Environment, tally: &mut Tally) -> Result<()> {
     let built = driver::build(&environment.paths);
     let Some(programs) = tally.step("tests of the kernel driver", built)? else {
@@ -289,7 +289,7 @@ fn kernel_driver(environment: &Environment, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The programs natively, over the socket and in VMs: all must give the same bytes.
+/// Runs the programs natively, over the socket and in VMs: all must give the same bytes.
 fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Result<()> {
     let runs = Programs::load(&kit.stage.programs())?.runs(false);
     let result = demo::natively(kit, Gpu::Software, &[], &runs);
@@ -304,7 +304,7 @@ fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Resu
         tally.programs("socket", &outcomes);
     }
     across_ages(kit, &runs, &reference, tally)?;
-    // The oldest and the newest guest; two VMs at once on the first.
+    // The oldest and the newest guest; the first kernel also with two VMs at once.
     for (index, kernel) in environment.boot_kernels.iter().enumerate() {
         let name = format!("VM on {}", kernel.abi);
         let result = kit.add_vm(environment, kernel);
@@ -331,13 +331,13 @@ fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Resu
     Ok(())
 }
 
-/// The programs on an earlier guest's library and today's back end, and the other way round.
+/// Runs the programs on an earlier guest library with today's back end, and the reverse.
 fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally) -> Result<()> {
     let paths = Paths::find()?;
     let Some(mixed) = tally.step("earlier parts", earlier::build(&paths, &kit.stage))? else {
         return Ok(());
     };
-    // The earlier parts serve no library and no graph.
+    // The earlier parts support no libraries and no graphs.
     let runs: Vec<_> = runs
         .iter()
         .filter(|run| run.kind != "library" && !run.newer)
@@ -373,7 +373,7 @@ fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally
     Ok(())
 }
 
-/// The effect of QEMU's own commands on a VM whose programs work.
+/// Tests the effect of QEMU's own commands on a VM whose programs work.
 fn under_a_monitor(kit: &Kit, tally: &mut Tally) -> Result<()> {
     let log = kit.logs.join("back-end-monitor.log");
     let result = Backend::start(&kit.stage, Gpu::Software, 1, &log)
@@ -381,7 +381,7 @@ fn under_a_monitor(kit: &Kit, tally: &mut Tally) -> Result<()> {
     tally.step("a VM under QEMU's monitor", result).map(drop)
 }
 
-/// The result, unless the back end is gone: whatever clients do, it must not be.
+/// The result, unless the back end has ended: no client may end it.
 fn survived<T>(result: Result<T>, backend: &mut Backend) -> Result<T> {
     let value = result?;
     if !backend.alive()? {

@@ -13,7 +13,7 @@ fn bars() -> Option<&'static MultiProgress> {
         .as_ref()
 }
 
-/// Prints one line to standard error without tearing a spinner apart.
+/// Prints one line to standard error without corrupting a spinner.
 pub fn line(text: impl AsRef<str>) {
     let text = text.as_ref();
     match bars() {
@@ -61,19 +61,19 @@ impl Step {
         }
     }
 
-    /// Shows the newest line of output beside the spinner; nothing where there is no terminal.
+    /// Shows the newest line of output beside the spinner; shows nothing without a terminal.
     pub fn message(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text.trim().to_owned());
         }
     }
 
-    /// Ends the work well, with a word about the result.
+    /// Marks the work as done, with a note on the result.
     pub fn done(mut self, result: impl AsRef<str>) {
         self.finish("ok", result.as_ref());
     }
 
-    /// Ends the work badly, with a word about that.
+    /// Marks the work as failed, with a note on the failure.
     pub fn failed(mut self, result: impl AsRef<str>) {
         self.finish("FAILED", result.as_ref());
     }

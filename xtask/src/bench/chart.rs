@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The chart: how many times as fast as natively each row is, on a logarithmic scale.
+//! The chart: each row's speed relative to the native one, on a logarithmic scale.
 
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Text};
@@ -11,7 +11,7 @@ const LEFT: f64 = 240.0;
 const RIGHT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const ROW: f64 = 18.0;
-/// The end of the scale: a longer bar ends at the edge, and its number gives its length.
+/// The end of the scale. A longer bar ends at the edge, and its number shows its length.
 const LOW: f64 = 0.05;
 const HIGH: f64 = 20.0;
 

@@ -21,12 +21,12 @@ use crate::vm::Machine;
 
 /// RAM of the guest in MiB.
 const MEMORY_MIB: u32 = 2048;
-/// The maximum wait for the back end's work for the previous client before the next run starts anyway.
+/// The longest wait for the back end's work for the previous client. After that the next run starts anyway.
 const SETTLE: Duration = Duration::from_secs(5);
-/// After how many seconds with a context the worker for the next client has started, which comes a second after a
-/// client. Programs that measure a start do not wait for that.
+/// The seconds with a context after which the worker for the next client has started; it starts a second after a
+/// client. Programs that measure a start do not wait for this.
 const STARTED: f64 = 2.5;
-/// The time that an idling process and its worker may take until they sleep.
+/// The time that an idle process and its worker may take before they sleep.
 const DOZE: f64 = 0.5;
 /// The line that `idle` prints when it starts to wait.
 const IDLE_BEGIN: &str = "idle-begin";
@@ -38,7 +38,7 @@ pub struct Said {
     pub measures: BTreeMap<String, f64>,
     /// Facts by name.
     pub facts: BTreeMap<String, String>,
-    /// The checksum of its results, of programs that have one.
+    /// The checksum of its results, if the program prints one.
     pub checksum: String,
 }
 
@@ -68,11 +68,11 @@ impl Said {
     }
 }
 
-/// Everything that runs are made on.
+/// Everything that runs need.
 pub struct Bench<'a> {
     /// Our parts and the programs.
     pub kit: &'a Kit,
-    /// The hardware and the ways of the measurement.
+    /// The GPU and how it is measured.
     pub gpu: Gpu,
     /// Fewer repetitions inside the programs.
     pub quick: bool,
@@ -83,7 +83,7 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// On `kit`, with a back end that runs already.
+    /// With a running back end.
     pub fn new(kit: &'a Kit, gpu: Gpu, quick: bool, backend: Backend) -> Self {
         Self {
             kit,
@@ -95,12 +95,12 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until the worker for the next client is there, beside those of so many clients, and the back end's
+    /// Waits until the worker for the next client exists besides those of this number of clients, and the back end's
     /// processes are idle: a worker that starts would disturb the measurement.
     fn settle(&self, clients: usize) -> Result<()> {
         let end = Instant::now() + SETTLE;
         let mut before = ticks(self.backend.id());
-        // Twice in a row: a driver that comes up also waits now and then.
+        // Twice in a row, because a driver that is initialising also waits from time to time.
         let mut quiet = 0;
         while quiet < 2 && Instant::now() < end {
             process::check_interrupted()?;
@@ -122,11 +122,11 @@ impl<'a> Bench<'a> {
             Source::Idle(_) => "driver",
         };
         let command = runner::natively(&self.kit.stage, self.gpu, &self.executable(suite), kind);
-        // The software GPU's libcuda stands in for NVIDIA's library, whichever way a program is linked.
+        // The software GPU's libcuda replaces NVIDIA's library, however a program is linked.
         self.on_host(suite, &command, "native", false)
     }
 
-    /// Runs it once through us.
+    /// Runs the suite's program once through us.
     pub fn ours(&mut self, suite: &Suite) -> Result<Said> {
         self.settle(0)?;
         match suite.way {
@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The driver's names of itself and the device, natively.
+    /// The driver's name and the device's name, natively.
     pub fn facts(&self) -> Result<BTreeMap<String, String>> {
         let path = programs::dir(&self.kit.stage).join("calls");
         let mut command = runner::limited(
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The argument by which a program waits for the start of the next worker, where that takes long.
+    /// The argument that makes a program wait for the start of the next worker, if that takes long.
     fn settle_argument(&self) -> Option<String> {
         (self.gpu == Gpu::Cuda).then(|| format!("--settle={STARTED}"))
     }
@@ -333,7 +333,7 @@ impl<'a> Bench<'a> {
         Machine::interactive(&spec, extra, &self.kit.logs.join("bench-guest.log"))
     }
 
-    /// Ends the VM, if there is one, and fails if its kernel complained.
+    /// Ends the VM, if there is one, and fails if its kernel reported errors.
     pub fn end(mut self) -> Result<()> {
         if let Some(machine) = self.machine.take() {
             let report = machine.power_off()?;
@@ -409,7 +409,7 @@ pub fn descendants(root: u32) -> Vec<(u32, u64)> {
         }
     }
     let is_ours = |mut id: u32| {
-        // No chain of parents is longer than there are processes.
+        // No chain of parents is longer than the number of processes.
         for _ in 0..parents.len() {
             if id == root {
                 return true;
@@ -428,9 +428,9 @@ pub fn descendants(root: u32) -> Vec<(u32, u64)> {
         .collect()
 }
 
-/// The parent and the used clock ticks out of a line of `/proc/PID/stat`.
+/// The parent and the used clock ticks in a line of `/proc/PID/stat`.
 fn parse_stat(text: &str) -> Option<(u32, u64)> {
-    // The name, in parentheses, may hold blanks and parentheses.
+    // The name, in parentheses, may contain spaces and parentheses.
     let rest = &text[text.rfind(')')? + 1..];
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();

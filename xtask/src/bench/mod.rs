@@ -102,7 +102,8 @@ impl Options {
     }
 }
 
-/// Measures everything that `options` asks for, prints and writes it; whether every row could be measured.
+/// Measures everything that `options` select, prints the results and writes them. Returns whether every row was
+/// measured.
 pub fn run(options: &Options) -> Result<bool> {
     if options.render {
         render(&Paths::find()?)?;
@@ -135,7 +136,7 @@ pub fn run(options: &Options) -> Result<bool> {
     finish(options, &results, paths)
 }
 
-/// Draws the charts of `benches/results`, and writes the pages that show those results.
+/// Draws the charts of `benches/results`, and writes the pages that contain those results.
 fn render(paths: &Paths) -> Result<()> {
     report::draw_charts(paths)?;
     report::PAGE.render(paths)?;
@@ -143,9 +144,9 @@ fn render(paths: &Paths) -> Result<()> {
     frameworks::PAGE.render(paths)
 }
 
-/// Measures the rows that `options` asks for, in a VM too if `kit` has one.
+/// Measures the rows that `options` select, also in a VM if `kit` has one.
 fn measure_rows(options: &Options, kit: &Kit) -> Result<Results> {
-    // Building is not measuring: the limit and the time of the whole run count from here.
+    // The limit and the time of the run start here, so that building is not counted.
     let started = Instant::now();
     let gpu = options.gpu.resolve();
     let scope = Scope {
@@ -194,7 +195,7 @@ fn measure_rows(options: &Options, kit: &Kit) -> Result<Results> {
     Ok(results)
 }
 
-/// The suites of a scope with those of their rows that `options` asks for; an error if no row is left.
+/// The suites of a scope with the rows that `options` select; an error if no row is left.
 fn wanted_suites(scope: Scope, options: &Options) -> Result<Vec<Suite>> {
     let mut suites = scope.suites();
     for suite in &mut suites {
@@ -207,7 +208,7 @@ fn wanted_suites(scope: Scope, options: &Options) -> Result<Vec<Suite>> {
     Ok(suites)
 }
 
-/// Measures the suites one after the other until `end`, and puts their figures and errors into `results`.
+/// Measures the suites one after the other until `end`, and adds their figures and errors to `results`.
 fn measure_suites(
     bench: &mut Bench,
     suites: &[Suite],
@@ -237,7 +238,7 @@ fn measure_suites(
     Ok(())
 }
 
-/// Runs the suite's program on either side in turn, and makes its rows out of the medians.
+/// Runs the suite's program on both sides in turn, and makes its rows from the medians.
 fn measure_suite(
     bench: &mut Bench,
     suite: &Suite,
@@ -248,7 +249,7 @@ fn measure_suite(
     let mut sides: [BTreeMap<String, Vec<f64>>; 2] = Default::default();
     let mut checksum: Option<String> = None;
     for round in 0..suite.rounds {
-        // One round is enough for figures; more make them better, if there is time.
+        // One round is enough for figures; more rounds improve them, if there is time.
         if round > 0 && Instant::now() >= end {
             break;
         }

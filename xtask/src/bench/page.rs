@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Pages of `docs/` that show the results of `benches/results`.
+//! Pages of `docs/` that contain results of `benches/results`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::paths::Paths;
 const BEGIN: &str = "<!-- results: written by `cargo xtask bench --render` -->";
 const END: &str = "<!-- end of results -->";
 
-/// A page with the place for its results between two marks.
+/// A page whose results are between two markers.
 pub struct Page {
     /// Its file, in the repository.
     pub file: &'static str,
-    /// Whether a file of results is one of its own.
+    /// Whether a file of results belongs to the page.
     pub shows: fn(&Path) -> bool,
-    /// The page's text about these files of results, which are in a fixed order.
+    /// The page's text for these files of results, which are in a fixed order.
     pub text: fn(&[PathBuf]) -> Result<String>,
 }
 
 impl Page {
-    /// Writes the page anew if its results have changed, and prints where it is.
+    /// Writes the page if its results have changed, and prints its path.
     pub fn render(&self, paths: &Paths) -> Result<()> {
         let (old, new) = self.old_and_new(paths)?;
         let path = paths.root.join(self.file);
@@ -46,7 +46,7 @@ impl Page {
         results
     }
 
-    /// The page as it is, and as it should be.
+    /// The present page, and the page with the current results.
     fn old_and_new(&self, paths: &Paths) -> Result<(String, String)> {
         let path = paths.root.join(self.file);
         let old =
@@ -61,7 +61,7 @@ impl Page {
         Ok((old, new))
     }
 
-    /// Fails a test if the page does not show the results.
+    /// Fails a test if the page does not contain the results.
     #[cfg(test)]
     pub fn assert_current(&self) {
         let (old, new) = self.old_and_new(&Paths::find().unwrap()).unwrap();

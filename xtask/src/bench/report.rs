@@ -20,7 +20,7 @@ use crate::kit::Kit;
 use crate::paths::Paths;
 use crate::process::capture;
 
-/// The file beside a bundle's programs that says which version they were built from.
+/// A file in a bundle that contains the version from which its programs were built.
 pub const VERSION_FILE: &str = "version";
 
 /// One row of the results.
@@ -34,11 +34,11 @@ pub struct Figure {
     pub native: f64,
     /// The median of the runs through us.
     pub ours: f64,
-    /// `ours` divided by `native`; none where native is nothing.
+    /// `ours` divided by `native`; `None` if `native` is 0.
     pub ratio: Option<f64>,
     /// The goal.
     pub goal: Option<String>,
-    /// Whether it is.
+    /// Whether the goal is met.
     pub met: Option<bool>,
     /// The native runs' figures.
     pub native_runs: Vec<f64>,
@@ -51,7 +51,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The row that these figures make.
+    /// The row with these figures.
     pub fn new(row: &Row, native_runs: Vec<f64>, our_runs: Vec<f64>) -> Self {
         let (native, ours) = (median(&native_runs), median(&our_runs));
         Self {
@@ -118,7 +118,7 @@ pub struct Machine {
     pub cores: usize,
     /// The host's kernel.
     pub kernel: String,
-    /// The VMM; none where no VM was run.
+    /// The VMM; `None` if no VM was run.
     pub qemu: Option<String>,
     /// The accelerator of the guest: kvm or tcg.
     pub accel: Option<String>,
@@ -176,7 +176,7 @@ impl Machine {
         }
     }
 
-    /// A file name for it.
+    /// A name for the machine's files.
     pub fn slug(&self) -> String {
         let words: Vec<String> = self
             .gpu
@@ -192,7 +192,7 @@ impl Machine {
         }
     }
 
-    /// In one sentence.
+    /// One sentence about the machine.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{} (driver {}, CUDA {}), {} cores of {}, Linux {}",
@@ -219,12 +219,12 @@ pub fn version() -> String {
     .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// Everything that one run of the benchmarks found.
+/// All results of one run of the benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Whether few repetitions had to do.
+    /// Whether there were few repetitions.
     pub quick: bool,
     /// The rows.
     pub rows: Vec<Figure>,
@@ -245,7 +245,7 @@ impl Results {
     }
 }
 
-/// A figure with as many digits as it deserves.
+/// A figure with a sensible number of digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -297,7 +297,7 @@ pub fn table(rows: &[Figure]) -> Table {
     table
 }
 
-/// The page with all results but those of many VMs.
+/// The page with all results except those of many VMs.
 pub const PAGE: Page = Page {
     file: "docs/performance.md",
     shows: |path| {
@@ -330,7 +330,7 @@ fn tables(files: &[PathBuf]) -> Result<String> {
     for path in files {
         all.push((path, read(path)?));
     }
-    // GPUs first.
+    // Results of GPUs come first.
     all.sort_by_key(|(_, results)| !results.machine.real);
     let mut text = String::new();
     if !all.iter().any(|(_, results)| results.machine.real) {

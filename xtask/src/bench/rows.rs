@@ -6,18 +6,18 @@ use std::fmt;
 /// A row's goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Ours divided by the native figure is at most this.
+    /// The ratio of ours to the native figure is at most this.
     RatioAtMost(f64),
-    /// Ours divided by the native figure is at least this.
+    /// The ratio of ours to the native figure is at least this.
     RatioAtLeast(f64),
     /// Ours is at most this, in the row's unit.
     AtMost(f64),
-    /// Ours is at most the native figure and this, in the row's unit.
+    /// Ours is at most the sum of the native figure and this, in the row's unit.
     NativeAnd(f64),
 }
 
 impl Goal {
-    /// Whether these medians reach it.
+    /// Whether these medians meet the goal.
     pub fn met(self, native: f64, ours: f64) -> bool {
         match self {
             Self::RatioAtMost(limit) => ours <= limit * native,
@@ -54,7 +54,7 @@ pub struct Row {
     pub goal: Option<Goal>,
 }
 
-/// Over which way a suite is run, beside natively.
+/// How a suite is run, besides natively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Over the back end's socket.
@@ -66,22 +66,22 @@ pub enum Way {
 /// The program of a suite.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// A program of `benches/programs`, which prints its measurements. The word is how it is linked.
+    /// A program of `benches/programs`, which prints its measurements, and how it is linked.
     Bench(&'static str, &'static str),
     /// A program of `tests/programs` with the static runtime, timed as a whole.
     Whole(&'static str, Vec<String>),
-    /// The program that idles, watched from outside; seconds.
+    /// The idle program, which is measured from outside, and its seconds.
     Idle(f64),
 }
 
 /// One program with the rows that its runs fill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
-    /// The name while it runs.
+    /// The name that is shown while it runs.
     pub title: String,
     /// The program.
     pub source: Source,
-    /// How, beside natively.
+    /// How it is run, besides natively.
     pub way: Way,
     /// The number of runs of each side.
     pub rounds: usize,
@@ -102,7 +102,7 @@ pub struct Scope {
     pub long: bool,
     /// With a VM.
     pub vm: bool,
-    /// Whether the VM runs on the processor: whole times in it count then.
+    /// Whether the VM uses KVM: only then do total times in it count.
     pub kvm: bool,
 }
 
@@ -142,7 +142,7 @@ impl Scope {
         if self.quick { most.min(2) } else { most }
     }
 
-    /// A goal that only counts against a GPU.
+    /// A goal that only applies to a GPU.
     fn goal(self, goal: Goal) -> Option<Goal> {
         self.gpu.then_some(goal)
     }
@@ -358,7 +358,8 @@ impl Scope {
             unit: "ms",
             goal,
         };
-        // An emulated guest makes and checks the data many times slower; there, only the time of the CUDA part counts.
+        // An emulated guest creates and checks the data many times slower. There, only the time of the CUDA part
+        // counts.
         let rows = match way {
             Way::Socket => vec![row("", "whole", goal), row("-cuda", "cuda", None)],
             Way::Vm if self.kvm => vec![row("-vm", "whole", goal), row("-cuda-vm", "cuda", None)],
@@ -381,14 +382,14 @@ impl Scope {
         }
     }
 
-    /// Stereo Disparity with so many GB (10^9 bytes) of copies; less on the software GPU.
+    /// Stereo Disparity with this number of gigabytes (10^9 bytes) of copies; less on the software GPU.
     fn stereo(self, gigabytes: f64, way: Way, rounds: usize) -> Suite {
         let (size, copies) = if self.gpu {
             ("paper", gigabytes)
         } else {
             ("small", gigabytes / 50.0)
         };
-        // Two frames: the copies are measured, and an emulated guest takes long to make a frame.
+        // Two frames: the copies are measured, and an emulated guest takes long to create a frame.
         let args = ["--size", size, "--frames", "2", "--copies"].map(str::to_owned);
         let args = args.into_iter().chain([copies.to_string()]).collect();
         let name = format!("stereo-{copies}GB");
@@ -432,7 +433,7 @@ impl Scope {
     }
 }
 
-/// A row of a call that the library answers by itself.
+/// A row for a call that the library answers without the host.
 fn answered(call: &str) -> Row {
     Row {
         name: call.to_owned(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A clean root with a running systemd, as the first process of namespaces of its own: services start and stop there as
-//! on a machine.
+//! A clean root with a running systemd as the first process of its own namespaces. Services start and stop there as on
+//! a machine.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -56,7 +56,7 @@ exec env -i container=other NOTIFY_SOCKET=/srv/notify/socket PATH=/usr/sbin:/usr
 ' </dev/null >/dev/null 2>&1
 "#;
 
-/// Removes our control group with all below it, once the last process in it is gone.
+/// Removes our control group with everything below it, once its last process has ended.
 const REMOVE: &str = r#"
 mount -t cgroup2 none "$1"
 for try in $(seq 50); do
@@ -94,7 +94,7 @@ impl Booted {
         command.stdin(Stdio::null());
         let mut keeper = Proc::spawn(&mut command, libc::SIGKILL)?;
         let end = Instant::now() + LIMIT;
-        // A process that has failed says nothing, so it is looked at now and then.
+        // A failed process sends nothing, so its state is checked periodically.
         socket.set_read_timeout(Some(Duration::from_millis(500)))?;
         let mut message = [0; 4096];
         loop {
@@ -120,9 +120,9 @@ impl Booted {
 
 impl Drop for Booted {
     fn drop(&mut self) {
-        // After Ctrl-C nothing can be started that tells it to go.
+        // After Ctrl-C no command can be started that would stop it.
         if !process::interrupted() {
-            // systemd goes at once, and all other processes of its namespace with it, this command too.
+            // systemd ends at once, and with it all other processes of its namespace, including this command.
             let _ = self
                 .machine
                 .run(&["systemctl", "--force", "--force", "poweroff"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The contents of each package and their places: one description for all formats.
+//! The contents of each package and their paths: one description for all formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ pub const GUEST: &str = "virtio-gpgpu-guest";
 /// The name of the driver's source for DKMS.
 pub const MODULE: &str = "virtio-gpgpu";
 
-/// The source of systemd-sysusers, which makes groups: Debian's packages, and the file that any RPM of it has.
+/// The source of systemd-sysusers, which creates groups: Debian's packages, and the file that every RPM of it contains.
 const DEBIAN_SYSUSERS: &str = "systemd | systemd-standalone-sysusers | systemd-sysusers";
 const RPM_SYSUSERS: &str = "/usr/bin/systemd-sysusers";
 const COMPLETIONS: &str = "usr/share/bash-completion/completions";
 
-/// A package before it is packed: the common part of all formats, and the part of each.
+/// A package before it is packed: the fields that all formats share, and those of each format.
 pub struct Package {
     /// Its name.
     pub name: &'static str,
@@ -38,7 +38,7 @@ pub struct Package {
     pub description: &'static str,
     /// The licence of its files.
     pub licence: Licence,
-    /// The files. Those below `etc` are the administrator's to change.
+    /// The files. Administrators may change those below `etc`.
     pub tree: Tree,
     /// The further fields of a Debian package.
     pub deb: deb::Parts,
@@ -90,7 +90,7 @@ impl Source<'_> {
         self.read(&format!("packaging/{}/{name}", self.name))
     }
 
-    /// Its scripts in a directory of its own ones.
+    /// Its scripts in one of its own directories.
     fn scripts(
         &self,
         directory: &str,
@@ -103,7 +103,7 @@ impl Source<'_> {
         names.iter().copied().map(script).collect()
     }
 
-    /// The licence of our own programs and libraries, which are made of these parts of the workspace.
+    /// The licence of our own programs and libraries, which are built from these parts of the workspace.
     fn licence(&self, parts: &[&str]) -> Result<Licence> {
         Ok(Licence::Rust {
             bsd: String::from_utf8(self.read("LICENSE-BSD-3-Clause")?)?,
@@ -132,7 +132,7 @@ impl Source<'_> {
         paths.sort();
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // The build's own marks.
+            // The build's own marker files.
             if !name.starts_with("lib") || name.ends_with(".source") {
                 continue;
             }
@@ -215,11 +215,11 @@ fn host(from: &Source) -> Result<Package> {
         tree,
         deb: deb::Parts {
             section: "admin",
-            // procps has the unit's kill.
+            // The unit uses kill, which is in procps.
             depends: vec!["procps", DEBIAN_SYSUSERS],
             relations: vec![("Suggests", "libcuda1, qemu-system-x86 (>= 1:10.2)")],
             scripts: from.scripts("", &["postinst", "prerm", "postrm"])?,
-            // needrestart is Debian's.
+            // needrestart exists only in Debian.
             files: vec![(
                 "etc/needrestart/conf.d/vhost-device-gpgpu.conf",
                 from.own("needrestart.conf")?,
@@ -363,11 +363,11 @@ fn guest(from: &Source) -> Result<Package> {
         deb: deb::Parts {
             section: "utils",
             depends: vec![DEBIAN_SYSUSERS],
-            // Without a virtual machine, a container's programs go to the host's socket.
+            // Without a virtual machine, a container's programs connect to the host's socket.
             relations: vec![("Recommends", DKMS)],
             scripts: from.scripts("", &["postinst", "postrm"])?,
             files: vec![],
-            // The administrator may have made the libraries the loader's.
+            // The administrator may have added the libraries to the loader's path.
             triggers: "activate-noawait ldconfig\n",
         },
         rpm: rpm::Parts {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Making a `.deb` of a package: Debian's fields, and `dpkg-deb`.
+//! Makes a `.deb` of a package: Debian's fields, and `dpkg-deb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::process::capture;
 pub struct Parts {
     /// The section of the archive.
     pub section: &'static str,
-    /// Its dependencies beside the libraries that its programs and libraries are linked with.
+    /// Its dependencies besides the libraries that its programs and libraries are linked with.
     pub depends: Vec<&'static str>,
     /// `Recommends`, `Suggests` and so on, in the order in which they are written.
     pub relations: Vec<(&'static str, &'static str)>,
     /// The maintainer scripts, by name.
     pub scripts: Vec<(&'static str, String)>,
-    /// Files that are there for Debian alone.
+    /// Files that exist only in Debian packages.
     pub files: Vec<(&'static str, Vec<u8>)>,
     /// The triggers that it activates.
     pub triggers: &'static str,
@@ -53,7 +53,7 @@ pub fn build(
     )?;
     let files = tree.files()?;
     tree.write("DEBIAN/md5sums", md5sums(tree, &files)?)?;
-    // All that is below /etc is the administrator's to change.
+    // Administrators may change everything below /etc.
     let conffiles: String = files
         .iter()
         .filter(|path| path.starts_with("etc"))
@@ -81,7 +81,7 @@ pub fn build(
     };
     capture(
         Command::new("dpkg-deb")
-            // One thread: the output of several depends on their number.
+            // One thread, because the output of several depends on their number.
             .args(["--root-owner-group", packing, "--threads-max=1", "--build"])
             .arg(tree.path())
             .arg(&file)
@@ -116,7 +116,7 @@ fn control(
     text
 }
 
-/// The licence of all files, in the form that Debian reads by machine.
+/// The licence of all files, in Debian's machine-readable format.
 fn copyright(licence: &Licence, doc: &str) -> String {
     let short = match licence {
         Licence::Rust { .. } => "Apache-2.0 or BSD-3-clause",
@@ -162,7 +162,7 @@ fn md5sums(tree: &Tree, files: &[PathBuf]) -> Result<String> {
     )
 }
 
-/// KiB as Debian counts them: files rounded up, and one for each link.
+/// The size in KiB as Debian counts it: files are rounded up, and each link counts as one.
 fn installed_size(tree: &Tree, files: &[PathBuf]) -> Result<u64> {
     let mut size = 0;
     for path in files {

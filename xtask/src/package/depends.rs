@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The libraries that a package's programs and libraries are linked with: for Debian each needed library's package, in
-//! the version that has the symbols, as dpkg-shlibdeps finds them; for RPM the libraries and versions themselves, as
+//! The libraries that a package's programs and libraries are linked with. For Debian, each needed library's package, in
+//! the version that has the symbols, as dpkg-shlibdeps finds them; for RPM, the libraries and versions themselves, as
 //! its elfdeps finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ struct Needs {
     libraries: BTreeSet<String>,
     /// The versions of symbols that it must have, as (library, version).
     versions: BTreeSet<(String, String)>,
-    /// Whether symbols are found by the newer of the loader's two kinds of tables alone.
+    /// Whether symbols can only be found in the newer of the loader's two kinds of tables.
     has_new_tables_alone: bool,
 }
 
@@ -92,7 +92,8 @@ pub fn debian(root: &Path) -> Result<Vec<String>> {
     Ok(packages.into_iter().map(relation).collect())
 }
 
-/// The same as RPM's own tools write it, without the names of packages: each library, and each version of its symbols.
+/// The same in the format of RPM's own tools, without the names of packages: each library, and each version of its
+/// symbols.
 pub fn rpm(root: &Path) -> Result<Vec<String>> {
     let needs = all(root)?;
     Ok(automatic(&needs))
@@ -120,11 +121,11 @@ fn relation((package, version): (&str, Version)) -> String {
     }
 }
 
-/// Reads readelf's output for a file.
+/// Parses readelf's output for a file.
 fn read(text: &str) -> Needs {
     let mut needs = Needs::default();
     let (mut has_old, mut has_new) = (false, false);
-    // The library whose versions follow, and whether they are those that the file needs, not those that it has.
+    // The library of the following versions, and whether the file needs these versions or defines them.
     let (mut library, mut is_needed) = (String::new(), false);
     for line in text.lines() {
         if line.contains("(NEEDED)") {
@@ -146,7 +147,7 @@ fn read(text: &str) -> Needs {
         if let Some((_, rest)) = line.split_once("File: ") {
             library = first_word(rest);
         }
-        // The loader does without a version that is only used weakly.
+        // The loader does not require a version that is only used weakly.
         let version = line.split_once("Name: ").map(|(_, rest)| rest);
         if let Some(version) = version.filter(|_| !line.contains("WEAK")) {
             needs

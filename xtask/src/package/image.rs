@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Images of containers: the host's service, and the guest's part for containers that use it through its socket. Each
-//! is a minimal Debian with our package installed, and holds nothing of NVIDIA's: the driver comes from the host when a
-//! container starts.
+//! Container images: the host's service, and the guest's part for containers that use the service through its socket.
+//! Each is a minimal Debian with our package installed, and contains nothing from NVIDIA: the driver comes from the
+//! host when a container starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ rm -rf /usr/share/man/* /usr/share/info/* /usr/share/locale/*
 find /var/cache /var/log -mindepth 1 -delete
 ";
 
-/// Writes the files of a machine to standard output, the same for the same files.
+/// Writes the files of a machine to standard output, reproducibly.
 const PACK: [&str; 9] = [
     "tar",
     "--create",
@@ -94,7 +94,7 @@ fn service() -> Value {
     json!({
         "Entrypoint": ["/usr/bin/vhost-device-gpgpu"],
         "Cmd": ["--gpu", "auto", "--socket-path", SOCKET],
-        // The driver's parts that the container toolkit adds if it is asked by these variables and not by CDI.
+        // The parts of the driver that the container toolkit adds if these variables, and not CDI, select them.
         "Env": ["PATH=/usr/bin:/bin", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"],
         "Volumes": {SOCKETS: {}},
         "StopSignal": "SIGTERM",
@@ -122,7 +122,7 @@ fn labels(title: &str) -> Value {
     })
 }
 
-/// The time of the release, as RFC 3339 has it.
+/// The time of the release in RFC 3339's format.
 fn created(release: &Release) -> Result<String> {
     let date = format!("--date=@{}", release.epoch);
     let said = capture(Command::new("date").args(["--utc", &date, "+%Y-%m-%dT%H:%M:%SZ"]))?;
@@ -142,7 +142,7 @@ fn layer(
         "dpkg --install {PACKAGES}/{name}_*.deb && test -z \"$(dpkg --audit)\""
     ))?;
     machine.shell(PRUNE)?;
-    // The directory of the sockets, before there is a volume.
+    // The directory of the sockets, for containers without a volume there.
     machine.run(&["mkdir", "-p", SOCKETS])?;
     let file = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let time = format!("--mtime=@{}", release.epoch);

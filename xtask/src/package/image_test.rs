@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The images at work, without a container runtime: their layers are unpacked into roots, and their entry points run
-//! there with the namespaces and the capabilities that a runtime would give them.
+//! Tests the images without a container runtime: their layers are unpacked into roots, and their entry points run there
+//! with the namespaces and the capabilities that a runtime would give them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,8 +17,8 @@ use crate::kit::Kit;
 use crate::process::{Proc, capture};
 use crate::ui::Step;
 
-/// Starts words in a root, with directories of this machine at other places in it, with the capabilities of `$2` alone.
-/// The network and all processes are its own, and nothing but the directories can be written to.
+/// Starts a command in a root, with directories of this machine mounted in it, and with only the capabilities of `$2`.
+/// It has its own network and process namespaces, and can write only to the directories.
 const RUN: &str = r#"
 set -e
 root=$1
@@ -63,7 +63,7 @@ impl Container {
         let root = tempfile::tempdir().context("cannot create a temporary directory")?;
         let config = oci::unpack(image, root.path())?;
         let pairs = directories.iter().map(|(from, to)| {
-            // The root cannot be written to any more when they are mounted.
+            // The root is read-only when they are mounted.
             fs::create_dir_all(root.path().join(to.trim_start_matches('/')))?;
             Ok(format!("{}:{to}", from.display()))
         });
@@ -76,7 +76,7 @@ impl Container {
         })
     }
 
-    /// Capabilities as `setpriv` reads them.
+    /// Capabilities in the format of `setpriv`.
     fn list(names: &[&str]) -> String {
         let given = names
             .iter()
@@ -92,7 +92,7 @@ impl Container {
             .collect()
     }
 
-    /// The image's entry point, with `arguments` in place of its own if there are any.
+    /// The image's entry point, with `arguments` in place of the image's own if there are any.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         command.args([
@@ -142,7 +142,7 @@ pub fn run(kit: &Kit, images: &[PathBuf]) -> Result<()> {
         };
         said += &format!("{}\n", line?);
     }
-    // Its log is read on, so that it never waits for a reader.
+    // Its log is read continuously, so that it never waits for a reader.
     let log = kit.logs.join("image-service.log");
     let reader = std::thread::spawn(move || {
         for line in lines.map_while(std::result::Result::ok) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host's package on a Debian 13 whose libvirt manages the VM: its service serves a domain of the package's
+//! The host's package on a Debian 13 whose libvirt manages the VM. The service serves a domain from the package's
 //! example, under libvirt's own daemon and QEMU.
 
 use std::fs;
@@ -20,16 +20,15 @@ use crate::setup::Environment;
 use crate::ui::Step;
 use crate::vm;
 
-/// The domain, and where the example that defines it is.
+/// The domain, and the path of the example that defines it.
 const DOMAIN: &str = "gpgpu";
 const EXAMPLE: &str = "/usr/share/doc/vhost-device-gpgpu/examples/libvirt-domain.xml";
 /// The directory of the guest's disk, its kernel and its initramfs in the host's root.
 const DISK: &str = "/srv/disk";
-/// The image that the example has.
+/// The image in the example.
 const IMAGE: &str = "/var/lib/libvirt/images/gpgpu.qcow2";
 
-/// The differences from the example: no KVM is needed, and the kernel comes from outside of the disk, which has no boot
-/// loader.
+/// The differences from the example: KVM is not needed, and the kernel is not on the disk, which has no boot loader.
 const CHANGES: [(&str, &str); 3] = [
     ("<domain type='kvm'", "<domain type='qemu'"),
     ("<cpu mode='host-passthrough'/>", "<cpu mode='maximum'/>"),
@@ -42,7 +41,7 @@ const CHANGES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Joins the standard input and output with a terminal, until the terminal's other end closes.
+/// Connects the standard input and output with a terminal, until the terminal's other end closes.
 const CONSOLE: &str = r#"
 exec 3<>"$1" 4<&0
 stty raw -echo <&3
@@ -59,7 +58,7 @@ const LOGS: &str = "cat /var/log/libvirt/qemu/gpgpu.log; \
 /// The number of runs of a program while the VM is paused and refuses to be saved.
 const TIMES: u32 = 20;
 
-/// Leads a domain through its life on a host with the packages `made`.
+/// Tests the life cycle of a domain on a host with the packages `made`.
 pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()> {
     ensure!(
         booted::is_possible(),
@@ -91,10 +90,10 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
         logs: &kit.logs,
     };
     let led = host.lead(made, &expected, &step);
-    // The other log has the last command alone.
+    // The other log only has the last command.
     let log = kit.logs.join("libvirt-host.log");
     if led.is_err() {
-        // Gone with the root, otherwise.
+        // Otherwise the logs would be lost with the root.
         let said = host.machine.shell(LOGS).unwrap_or_default();
         fs::write(&log, said).with_context(|| format!("cannot write {}", log.display()))?;
     }
@@ -168,7 +167,7 @@ impl Host<'_> {
         Ok(self.machine.run(&all)?.trim().to_owned())
     }
 
-    /// Defines the domain of the example, with the guest's disk below the image that it has.
+    /// Defines the example's domain, with the guest's disk in place of its image.
     fn define(&self) -> Result<()> {
         let example = self.machine.run(&["cat", EXAMPLE])?;
         let domain = adapted(&example)?;
@@ -179,15 +178,15 @@ impl Host<'_> {
         let words: Vec<&str> = create.into_iter().chain([image.as_str(), IMAGE]).collect();
         self.machine.run(&words)?;
         self.virsh(&["define", "--validate", "/srv/domain.xml"])?;
-        // Debian defines it, and leaves it to the administrator.
+        // Debian defines the network, but does not start it.
         self.virsh(&["net-start", "default"])
             .context("the network of the example")
             .map(drop)
     }
 
-    /// Starts the domain and waits until its guest, whose console goes to this log, is up.
+    /// Starts the domain and waits until its guest has started. The guest's console is written to this log.
     fn start(&self, log: &str) -> Result<Guest> {
-        // No output of the guest is lost before a reader connects.
+        // It starts paused, so that no output of the guest is lost before a reader connects.
         self.virsh(&["start", "--paused", DOMAIN])?;
         let terminal = self.virsh(&["ttyconsole", DOMAIN])?;
         let words = ["sh", "-c", CONSOLE, "sh", &terminal];
@@ -204,7 +203,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// libvirt refuses to write the VM's state to a file, and the VM goes on.
+    /// libvirt refuses to write the VM's state to a file, and the VM continues.
     fn refuses_to_save(&self) -> Result<()> {
         let memory = "/var/tmp/memory,snapshot=external";
         let snapshot = ["snapshot-create-as", DOMAIN, "one", "--memspec", memory];
@@ -226,7 +225,7 @@ impl Host<'_> {
     }
 }
 
-/// The example with the changes. Each must have its place there.
+/// The example with the changes. Each of them must apply.
 fn adapted(example: &str) -> Result<String> {
     let mut domain = example.to_owned();
     for (from, to) in CHANGES {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The crates that are linked into a package's programs and libraries, and the licences that have to go with them.
+//! The crates that are linked into a package's programs and libraries, and the licences that must accompany them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,11 +24,11 @@ struct Crate {
     version: String,
     license: Option<String>,
     manifest_path: PathBuf,
-    /// Its origin; none for the workspace's own.
+    /// Its origin; `None` for crates of the workspace.
     source: Option<String>,
 }
 
-/// The list of the crates that `parts` of the workspace are made of, and the text of each of their licences once.
+/// The list of the crates in `parts` of the workspace, and each of their licences' texts once.
 pub fn of(paths: &Paths, parts: &[&str]) -> Result<String> {
     let cargo = || {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The life of the packages in a clean Debian: installed, used, upgraded under a running service, removed and purged.
+//! The life cycle of the packages in a clean Debian: installed, used, upgraded under a running service, removed and
+//! purged.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,19 +16,18 @@ use crate::kit::Kit;
 use crate::process::Proc;
 use crate::ui::Step;
 
-/// The version that is upgraded.
+/// The version from which the test upgrades.
 pub const EARLIER: &str = "0.0.1";
 
 const PACKAGES: [&str; 3] = [HOST, DKMS, GUEST];
 const SOCKET: &str = "/run/gpgpu/vm.sock";
 /// The directory of the programs in the root.
 pub const PROGRAMS: &str = "/srv/programs";
-/// The directory of the packages of the earlier version there.
+/// The directory in the root of the earlier version's packages.
 pub const EARLIER_PACKAGES: &str = "/srv/earlier";
-/// The directory of those that were made.
+/// The directory in the root of the new packages.
 pub const NEW_PACKAGES: &str = "/srv/new";
-/// The links that an administrator makes to install the libraries as the guest's own: for the loader, and for login
-/// shells.
+/// The links by which an administrator installs the libraries as the guest's own: for the loader, and for login shells.
 pub const LOADER_LINK: &str = "/etc/ld.so.conf.d/000-virtio-gpgpu.conf";
 pub const PROFILE_LINK: &str = "/etc/profile.d/virtio-gpgpu.sh";
 /// The options of the service.
@@ -35,7 +35,7 @@ pub const OPTIONS: &str = "/etc/default/vhost-device-gpgpu";
 /// The program that runs.
 pub const PROGRAM: &str = "vector-addition";
 
-/// Leads the packages `made`, and before them `earlier`, through their life in the root `clean`.
+/// Tests the life cycle of the packages `made`, and before them `earlier`, in the root `clean`.
 pub fn run(
     kit: &Kit,
     clean: &Path,
@@ -60,7 +60,7 @@ pub fn run(
     Ok(())
 }
 
-/// The directory that packages are in.
+/// The directory that contains these packages.
 pub fn parent(files: &[PathBuf]) -> Result<&Path> {
     let first = files.first().and_then(|file| file.parent());
     first.context("no packages")
@@ -72,7 +72,7 @@ pub fn in_directory(files: &[PathBuf], at: &str) -> Vec<String> {
     names.map(|name| format!("{at}/{name}")).collect()
 }
 
-/// A machine, and how far the life of the packages on it is.
+/// A machine, and the state of the packages' life cycle on it.
 pub struct Life<'a> {
     /// The machine.
     pub machine: Machine,
@@ -83,7 +83,7 @@ pub struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    /// At its beginning.
+    /// In its initial state.
     pub fn new(machine: Machine, step: &'a Step, log: PathBuf) -> Self {
         Self { machine, step, log }
     }
@@ -145,7 +145,7 @@ impl<'a> Life<'a> {
         ensure!(!complaints.contains("gpgpu"), "ldconfig says {complaints}");
 
         self.step.message("purge");
-        // Files that systemd and the driver leave of a service that ran.
+        // Files of a service that ran, which systemd and the driver leave behind.
         machine.shell(
             "mkdir -p /var/cache/private/virtio-gpgpu/vm && ln -s private/virtio-gpgpu /var/cache/virtio-gpgpu",
         )?;
@@ -173,11 +173,11 @@ impl<'a> Life<'a> {
 
     fn install(&self, files: &[String]) -> Result<()> {
         let names: Vec<&str> = files.iter().map(String::as_str).collect();
-        // An administrator's change of a file that the packages have not changed asks for nothing.
+        // An administrator's change of a file that the packages have not changed causes no question.
         self.dpkg("--install", &names)
     }
 
-    /// The packages are there in this version, whole, and the driver is built.
+    /// Checks that the packages are completely installed in this version, and that the driver is built.
     fn installed(&self, version: &str) -> Result<()> {
         let machine = &self.machine;
         for package in PACKAGES {
@@ -213,7 +213,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// The packages' files are right.
+    /// Checks the packages' files.
     pub fn checks(&self) -> Result<()> {
         let machine = &self.machine;
         machine.run(&["vhost-device-gpgpu", "--version"])?;
@@ -251,7 +251,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Runs programs by the wrapper, which must give the same result; returns the result.
+    /// Runs programs with the wrapper, which must give the same result; returns the result.
     pub fn uses(&self) -> Result<String> {
         let shared = self.result(&["gpgpu-run"], "shared")?;
         let linked = self.result(&["gpgpu-run"], "static")?;
@@ -262,7 +262,7 @@ impl<'a> Life<'a> {
         Ok(shared)
     }
 
-    /// Runs the program that is linked so, after these words; returns the checksum of its result.
+    /// Runs the program with this linkage, with `words` before its command; returns the checksum of its result.
     fn result(&self, words: &[&str], linked: &str) -> Result<String> {
         let connection = format!("VIRTIO_GPGPU=unix:{SOCKET}");
         let program = format!("{PROGRAMS}/{linked}/{PROGRAM}");
@@ -277,14 +277,13 @@ impl<'a> Life<'a> {
         Ok(sum.context("no checksum")?.to_owned())
     }
 
-    /// The service that was started before the upgrade goes on with nothing of the file that has taken the place of its
-    /// own.
+    /// The service that was started before the upgrade continues without the file that has replaced its own.
     pub fn serves_without_its_file(&self, right: &str) -> Result<()> {
         let machine = &self.machine;
         machine.shell(
             "mv /usr/bin/vhost-device-gpgpu /tmp/new && ln -s false /usr/bin/vhost-device-gpgpu",
         )?;
-        // The first has the worker that was ready before; the others have those that were started since.
+        // The first one gets the worker that was ready before; the others get workers that were started since.
         for _ in 0..3 {
             ensure!(
                 self.result(&["gpgpu-run"], "shared")? == right,
@@ -296,7 +295,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Programs need no wrapper where the administrator wants it so.
+    /// Programs need no wrapper if the administrator chooses so.
     pub fn opted_in(&self, right: &str) -> Result<()> {
         let machine = &self.machine;
         ensure!(
@@ -352,7 +351,7 @@ pub fn version_of(files: &[PathBuf]) -> Result<String> {
         .context("a package without a version")
 }
 
-/// The installed back end, on the software GPU that was installed with it.
+/// The installed back end, with the installed software GPU.
 pub struct Service {
     process: Proc,
     reader: std::thread::JoinHandle<()>,
@@ -382,7 +381,7 @@ impl Service {
                 break;
             }
         }
-        // Its log is read on, so that it never waits for a reader.
+        // Its log is read continuously, so that it never waits for a reader.
         let log = log.to_path_buf();
         let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -393,7 +392,7 @@ impl Service {
         Ok(Self { process, reader })
     }
 
-    /// Ends it, which it must do well.
+    /// Stops it, and checks that it ends successfully.
     pub fn stop(mut self) -> Result<()> {
         ensure!(
             self.process.try_wait()?.is_none(),

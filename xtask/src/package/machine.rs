@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A writable clean root. Changes are in memory, in a mount namespace of its own, and end with the last process in it,
+//! A writable clean root. Changes are in memory, in its own mount namespace, and disappear with the last process in it,
 //! however that ends.
 
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Proc, run_logged};
 
-/// Makes the root of a clean one, a directory to work in, and pairs of directories of this machine and places in the
-/// root, and goes there.
+/// Makes a root from a clean one, and enters it. The arguments are the clean root, a working directory, and pairs of
+/// directories of this machine and mount points in the root.
 pub const PREPARE: &str = r#"
 set -e
 clean=$1
@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
 done
 "#;
 
-/// After that: keeps it until its standard input ends.
+/// Runs after [`PREPARE`]: keeps the root until the standard input ends.
 const KEEP: &str = r#"
 pivot_root . mnt/host
 umount -l /mnt/host
@@ -52,16 +52,16 @@ const SYSTEM: [&str; 11] = [
     "/var/cache/ldconfig",
     "/var/lib/dpkg",
     "/var/lib/rpm",
-    // The key that DKMS makes itself for all modules that it will build.
+    // The key that DKMS creates for all modules that it builds.
     "/var/lib/dkms/mok.",
     "/var/log",
-    // The directories of deb-systemd-helper's notes on all services.
+    // The directories of deb-systemd-helper's records of all services.
     "/var/lib/systemd/deb-systemd-helper-enabled",
     "/etc/systemd/system/multi-user.target.wants",
 ];
 
-/// A line of the shell that prints, in order, the paths of all files and directories of a root, and the lines of its
-/// users and groups, without the system's own, and without those that begin as one of `others`.
+/// A shell command that prints, in order, the paths of all files and directories of a root, and the lines of its users
+/// and groups. It leaves out the system's own, and those that begin with one of `others`.
 pub fn state(others: &[&str]) -> String {
     let mut line = "{ find / -xdev; cat /etc/passwd /etc/group /etc/gshadow; } | \
                     grep -v -e '^/usr/lib/modules/.*/modules\\.'"
@@ -77,14 +77,14 @@ pub struct Machine {
     keeper: Proc,
     /// A process in it.
     target: u32,
-    /// Whether it has processes of its own.
+    /// Whether it has its own process namespace.
     has_processes: bool,
     log: PathBuf,
     work: tempfile::TempDir,
 }
 
 impl Machine {
-    /// Makes one of the root `clean`, with directories of this machine at other places in it.
+    /// Makes a root from `clean`, with directories of this machine mounted in it.
     pub fn start(clean: &Path, directories: &[(&Path, &str)], log: &Path) -> Result<Self> {
         let work = tempfile::tempdir().context("cannot create a temporary directory")?;
         let mut command = Command::new("unshare");
@@ -105,7 +105,7 @@ impl Machine {
         Ok(Self::of(keeper, target, false, log, work))
     }
 
-    /// The one that `keeper` keeps and `target` is in, with its changes in the directory `work`.
+    /// The root that `keeper` keeps and that contains the process `target`, with its changes in the directory `work`.
     pub fn of(
         keeper: Proc,
         target: u32,
@@ -160,7 +160,7 @@ impl Machine {
         self.run(&["sh", "-e", "-c", script])
     }
 
-    /// Whether there is something at a path.
+    /// Whether a path exists.
     pub fn has(&self, path: &str) -> Result<bool> {
         let answer = self.shell(&format!(
             "if [ -e '{path}' ] || [ -L '{path}' ]; then echo yes; else echo no; fi"

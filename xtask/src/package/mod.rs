@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask package`: Debian packages and RPMs for the host and for guests, and a test of their whole life.
+//! `cargo xtask package`: makes Debian packages and RPMs for the host and for guests, and tests their whole life cycle.
 
 mod booted;
 mod contents;
@@ -37,9 +37,9 @@ use release::Release;
 /// The compression of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// As packages are handed out.
+    /// For published packages.
     Small,
-    /// For those that are only tried.
+    /// For trials.
     None,
 }
 
@@ -101,7 +101,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The releases to test in: `usual` if none is named.
+    /// The releases to test in; `usual` if none is given.
     fn releases<'a>(&'a self, usual: &'a [root::Debian]) -> &'a [root::Debian] {
         match self.on.is_empty() {
             true => usual,
@@ -254,7 +254,7 @@ fn images(
     Ok(())
 }
 
-/// Makes all packages in the directory `output`, which has nothing else of ours afterwards.
+/// Makes all packages in the directory `output`, and removes all other packages of ours from it.
 fn build(
     paths: &Paths,
     stage: &Stage,
@@ -286,7 +286,7 @@ fn build(
     })
 }
 
-/// Fails unless the files are byte by byte the same.
+/// Fails unless the files are identical.
 fn compare(made: &[PathBuf], again: &[PathBuf]) -> Result<()> {
     for (one, other) in made.iter().zip(again) {
         anyhow::ensure!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Writing an image of one layer as an archive in the OCI's layout (image-spec 1.0), which podman, buildah, skopeo and
+//! Writes an image of one layer as an archive in the OCI's layout (image-spec 1.0), which podman, buildah, skopeo and
 //! docker load.
 
 use std::fs;
@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 pub struct Image<'a> {
     /// Its name and tag.
     pub name: String,
-    /// Seconds since 1970 that it says it was made.
+    /// Its creation time, in seconds since 1970.
     pub epoch: u64,
-    /// The same as RFC 3339 has it.
+    /// The same in RFC 3339's format.
     pub created: String,
     /// The program that a runtime starts and its environment: `config` of the image's configuration.
     pub config: Value,
@@ -30,7 +30,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Something that others name by its sum.
+/// An object that others refer to by its digest.
 struct Blob {
     kind: &'static str,
     digest: String,
@@ -62,7 +62,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 impl Image<'_> {
-    /// Writes it to `file`, the same for the same image.
+    /// Writes it to `file`, reproducibly.
     pub fn write(&self, file: &Path) -> Result<()> {
         let plain = fs::read(self.layer)
             .with_context(|| format!("cannot read {}", self.layer.display()))?;
@@ -86,7 +86,7 @@ impl Image<'_> {
         });
         let manifest = Blob::json(MANIFEST, &manifest)?;
         let mut named = manifest.descriptor();
-        // The first is the specification's; docker reads the second.
+        // The first one is in the specification; docker reads the second one.
         named["annotations"] = json!({
             "org.opencontainers.image.ref.name": self.name,
             "io.containerd.image.name": self.name,
@@ -115,7 +115,7 @@ impl Image<'_> {
     }
 }
 
-/// A file as gzip packs it, without name and time.
+/// A file compressed by gzip, without name and time.
 fn compressed(file: &Path) -> Result<Vec<u8>> {
     let output = Command::new("gzip")
         .args(["-6", "--no-name", "--stdout"])
@@ -127,8 +127,8 @@ fn compressed(file: &Path) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Unpacks an archive in this layout: the configuration of its only image, whose layers' files go into `root`. Every
-/// sum is checked.
+/// Unpacks an archive in this layout: returns the configuration of its only image, and unpacks the layers' files into
+/// `root`. Verifies every digest.
 pub fn unpack(file: &Path, root: &Path) -> Result<Value> {
     let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
     tar::Archive::new(fs::File::open(file)?).unpack(directory.path())?;
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(config["config"]["Entrypoint"][0], "/bin/it");
         assert_eq!(fs::read(root.join("bin/it")).unwrap(), b"it");
 
-        // A byte of the layer that is another one.
+        // Change one byte of the layer.
         let mut bytes = fs::read(&one).unwrap();
         let at = bytes
             .windows(2)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The common part of all packages of a build: version, maintainer and time.
+//! The data that all packages of a build share: version, maintainer and time.
 
 use std::fs;
 use std::process::Command;
@@ -10,19 +10,19 @@ use serde::Deserialize;
 use crate::paths::Paths;
 use crate::process::capture;
 
-/// The maintainer of the packages if the workspace names none.
+/// The maintainer of the packages if the workspace has none.
 const MAINTAINER: &str = "The virtio-gpgpu authors <virtio-gpgpu@localhost>";
 
 /// A build.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// As Debian writes it.
+    /// The version in Debian's format.
     pub version: String,
     /// Name and address.
     pub maintainer: String,
-    /// Seconds since 1970: `SOURCE_DATE_EPOCH`, or when the last commit was made.
+    /// Seconds since 1970: `SOURCE_DATE_EPOCH`, or the time of the last commit.
     pub epoch: u64,
-    /// The same as a changelog writes it.
+    /// The same in a changelog's format.
     pub date: String,
     /// The last commit.
     pub commit: String,
@@ -46,7 +46,7 @@ struct Package {
 }
 
 impl Release {
-    /// Reads the workspace's manifest and asks git for the last commit.
+    /// Reads the workspace's manifest and queries git for the last commit.
     pub fn find(paths: &Paths) -> Result<Self> {
         let manifest = paths.root.join("Cargo.toml");
         let text = fs::read_to_string(&manifest)
@@ -100,7 +100,7 @@ impl Release {
     }
 }
 
-/// Cargo's version as Debian writes it: a pre-release sorts before its release.
+/// Cargo's version in Debian's format: a pre-release sorts before its release.
 fn debian_version(version: &str) -> String {
     version.replacen('-', "~", 1)
 }

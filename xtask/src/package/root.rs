@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Clean Debian roots: unlike those with the kernels' headers, their packages are installed, by their own dpkg and with
-//! their maintainer scripts, as on a machine.
+//! Clean Debian roots. Unlike in the roots with kernels' headers, packages are installed there by their own dpkg and
+//! with their maintainer scripts, as on a machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ impl Debian {
     }
 }
 
-/// The packages of a machine on which ours are installed, beside Debian's essential ones: our dependencies, the headers
-/// of a kernel to build the driver for, the libraries of the test programs, and RPM.
+/// The packages of a machine on which ours are installed, besides Debian's essential ones: our dependencies, the
+/// headers of a kernel to build the driver for, the libraries of the test programs, and RPM.
 const PACKAGES: [&str; 9] = [
     "?essential",
     "systemd",
@@ -47,8 +47,8 @@ const PACKAGES: [&str; 9] = [
     "rpm",
 ];
 
-/// The packages of a container image, beside Debian's essential ones: our dependencies, no systemd, and those that a
-/// root needs to be entered as a machine.
+/// The packages of a container image, besides Debian's essential ones: our dependencies, no systemd, and those that are
+/// needed to run commands in the root.
 const IN_IMAGE: [&str; 4] = [
     "?essential",
     "procps",
@@ -56,7 +56,7 @@ const IN_IMAGE: [&str; 4] = [
     "mount",
 ];
 
-/// The packages on the disk of a guest, beside Debian's essential ones: those that boot and administer it, our
+/// The packages on the disk of a guest, besides Debian's essential ones: those that boot and administer it, our
 /// dependencies, the libraries of the test programs, and Python.
 const IN_GUEST: [&str; 18] = [
     "?essential",
@@ -79,7 +79,7 @@ const IN_GUEST: [&str; 18] = [
     "python3",
 ];
 
-/// The packages of a host whose VMs libvirt manages, beside Debian's essential ones: libvirt, a QEMU that is new
+/// The packages of a host whose VMs libvirt manages, besides Debian's essential ones: libvirt, a QEMU that is new
 /// enough, and our dependencies.
 const WITH_LIBVIRT: [&str; 12] = [
     "?essential",
@@ -96,10 +96,10 @@ const WITH_LIBVIRT: [&str; 12] = [
     "qemu-utils/trixie-backports",
 ];
 
-/// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
+/// The packages that other maintainer scripts require, in the order in which they are installed.
 const FIRST: [&str; 2] = ["base-passwd", "base-files"];
 
-/// Counts up when something else becomes of the same packages.
+/// Incremented when something else is made of the same packages.
 const RECIPE: u32 = 1;
 
 /// Installs the archives of `/archives` in this root, those of the first argument before all others.
@@ -125,7 +125,7 @@ pub const CLEAN: Of = Of {
     size: "about 100 MB",
 };
 
-/// The root with which images of containers begin.
+/// The base of container images.
 pub const IMAGE: Of = Of {
     name: "image",
     packages: &IN_IMAGE,
@@ -153,13 +153,13 @@ pub const LIBVIRT: Of = Of {
 pub struct Of {
     name: &'static str,
     packages: &'static [&'static str],
-    /// The same in words, and how much it is.
+    /// A description with the download size.
     what: &'static str,
     size: &'static str,
 }
 
 impl Of {
-    /// The root of a release, made if it is not there.
+    /// The root of a release, which is made if it does not exist.
     pub fn ensure(&self, paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
         let suite = debian.suite();
         let recipe = format!("{RECIPE} {:?} {FIRST:?} {INSTALL}", self.packages);
@@ -182,14 +182,14 @@ fn make(paths: &Paths, suite: &str, root: &Path, of: &Of) -> Result<()> {
     let name = format!("{}-{suite}", of.name);
     let backports = format!("{suite}-backports");
     let mut suites = vec![suite];
-    // Only if a release is requested: by default the packages are the release's.
+    // This must be requested: by default packages come from the release.
     if of.packages.iter().any(|one| one.ends_with(&backports)) {
         suites.push(&backports);
     }
     let apt = Apt::new(paths, private.path(), &name, &suites, &step)?;
     let packages: Vec<String> = of.packages.iter().map(|&one| one.to_owned()).collect();
     let size = apt.fetch(&packages, suite, &step)?;
-    // Before dpkg can run in there, all files have to be there: it and the scripts need each other.
+    // All files must exist before dpkg can run there, because dpkg and the scripts need each other.
     for dir in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir_all(root.join("usr").join(dir))?;
         std::os::unix::fs::symlink(format!("usr/{dir}"), root.join(dir))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Making an `.rpm` of a package: RPM's fields. All systems that have RPM have systemd with its triggers, by which
-//! files in its directories make groups, reload units and apply rules; so no script does that here.
+//! Makes an `.rpm` of a package: RPM's fields. All systems with RPM have systemd with its triggers: files in its
+//! directories create groups, reload units and apply rules. So no script does that here.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,22 +16,22 @@ use super::contents::{Licence, Package};
 use super::depends;
 use super::release::Release;
 
-/// The release of a version: each is packed once.
+/// The release of a version, which is packed only once.
 pub const RELEASE: &str = "1";
-/// The file with the text of the kernel's licence on the machine that builds.
+/// The file with the text of the kernel's licence on the build machine.
 const GPL: &str = "/usr/share/common-licenses/GPL-2";
-/// As xz takes it by default.
+/// The default level of xz.
 const LEVEL: u32 = 6;
 
 /// The fields that only an RPM has.
 pub struct Parts {
-    /// Its requirements beside the libraries of its programs and libraries: `NAME` or `NAME >= VERSION`.
+    /// Its requirements besides the libraries of its programs and libraries: `NAME` or `NAME >= VERSION`.
     pub requires: Vec<&'static str>,
     /// Recommended packages.
     pub recommends: Vec<&'static str>,
     /// Suggested packages.
     pub suggests: Vec<&'static str>,
-    /// The scripts, by RPM's names. Their first argument is how many of the package there are afterwards.
+    /// The scripts, by RPM's names. Their first argument is the number of installed versions of the package afterwards.
     pub scripts: Vec<(&'static str, String)>,
 }
 
@@ -85,7 +85,7 @@ pub fn build(
     Ok(file)
 }
 
-/// A package with nothing in it yet, the same whenever and wherever it is built.
+/// An empty package, reproducible at any time and place.
 pub fn start(
     name: &str,
     release: &Release,
@@ -129,7 +129,7 @@ pub fn add_script(builder: &mut PackageBuilder, name: &str, script: &str) -> Res
     Ok(())
 }
 
-/// A dependency as it is written: `NAME`, or `NAME >= VERSION`.
+/// Parses a dependency: `NAME`, or `NAME >= VERSION`.
 pub fn dependency(text: &str) -> Dependency {
     match text.split_once(" >= ") {
         Some((name, version)) => Dependency::greater_eq(name, version),
@@ -166,7 +166,7 @@ fn files(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
     Ok(())
 }
 
-/// Whether a directory is ours alone.
+/// Whether a directory belongs only to us.
 fn is_own(path: &Path) -> bool {
     let mut parts = path.components();
     parts.any(|part| part.as_os_str().to_string_lossy().contains("gpgpu"))
@@ -180,7 +180,7 @@ fn licence(licence: &Licence) -> &'static str {
     }
 }
 
-/// Adds the texts of the licences, for RPM knows no common ones.
+/// Adds the texts of the licences, because RPM has no common ones.
 fn licences(builder: &mut PackageBuilder, package: &Package) -> Result<()> {
     let directory = format!("/usr/share/licenses/{}", package.name);
     builder.with_dir_entry(FileOptions::dir(&directory).permissions(0o755))?;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(dependency("systemd").to_string(), "systemd");
     }
 
-    /// A script's calls of tools, which all succeed and print a line, with the number of remaining instances.
+    /// The calls of tools in a script, with this number of remaining versions. Each tool succeeds and prints a line.
     fn calls(script: &str, left: u32) -> String {
         let root = Paths::find().unwrap().root;
         let tools = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The life of the RPMs, as far as a Debian machine allows: Debian's `rpm` installs, upgrades and erases them in a
-//! clean root, beside an RPM that stands for a distribution.
+//! The life cycle of the RPMs, as far as a Debian machine allows. Debian's `rpm` installs, upgrades and erases them in
+//! a clean root, together with an RPM that stands for a distribution.
 
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,13 @@ use crate::kit::Kit;
 use crate::ui::{self, Step};
 
 const PACKAGES: [&str; 3] = [HOST, DKMS, GUEST];
-/// The place of the RPM that stands for a distribution.
+/// The path of the RPM that stands for a distribution.
 const DISTRIBUTION: &str = "/srv/distribution";
 /// Debian's own rpm warns about this use. The other options are its defaults for root.
 const RPM: [&str; 2] = ["rpm", "--dbpath=/var/lib/rpm"];
 
-/// Leads the RPMs `made`, and before them `earlier`, through their life in the root `clean`, beside the RPM `stand_in`.
+/// Tests the life cycle of the RPMs `made`, and before them `earlier`, in the root `clean`, together with the RPM
+/// `stand_in`.
 pub fn run(
     kit: &Kit,
     clean: &Path,
@@ -137,7 +138,7 @@ fn lead(life: &Life, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     )?;
     let words: Vec<&str> = ["-e"].into_iter().chain(PACKAGES).collect();
     rpm(machine, &words)?;
-    // The administrator's files are kept, as RPM keeps them.
+    // RPM keeps the administrator's files in its own way.
     let kept = format!("{OPTIONS}.rpmsave");
     machine.run(&["grep", "--quiet", "An administrator", &kept])?;
     machine.run(&["rm", "-r", &kept, "/etc/virtio-gpgpu"])?;
@@ -155,7 +156,7 @@ fn lead(life: &Life, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// RPM's reading of one of our files is right.
+/// Checks how RPM reads one of our files.
 fn described(machine: &Machine, file: &str, version: &str) -> Result<()> {
     let ask = |what: &str| rpm(machine, &["-qp", what, file]);
     let info = ask("--info")?;
@@ -205,7 +206,7 @@ fn described(machine: &Machine, file: &str, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The packages are there in this version, whole, and the driver is built.
+/// Checks that the packages are completely installed in this version, and that the driver is built.
 fn installed(machine: &Machine, version: &str) -> Result<()> {
     for package in PACKAGES {
         let there = rpm(machine, &["-q", "--queryformat=%{VERSION}", package])?;

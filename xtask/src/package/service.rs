@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The host's package where systemd runs: the service starts with its installation, confines its processes, starts
-//! again after a crash, reloads its policy, and no upgrade ends it.
+//! Tests the host's package under systemd: the service starts when it is installed, confines its processes, starts
+//! again after a crash, and reloads its policy, and no upgrade stops it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::ui::{self, Step};
 
 const OPTIONS: &str = "GPGPU_OPTIONS='--config /etc/virtio-gpgpu/policy.toml --metrics unix:/run/virtio-gpgpu/metrics.sock'";
 
-/// Succeeds once all processes of the service are confined: a new one needs a moment. There are at least the
+/// Succeeds once all processes of the service are confined, which takes a new process a moment. There are at least the
 /// supervisor, a spare device process and a warm worker.
 const CONFINED: &str = r#"
 main=$(systemctl show --property=MainPID --value vhost-device-gpgpu)
@@ -46,7 +46,7 @@ for process in $(cat $group); do grep -E '^(Name|Cap|NoNew|Seccomp)' /proc/$proc
 exit 1
 "#;
 
-/// Leads the service through installation, upgrade, change of its options and purge in the root `clean`.
+/// Tests installation, upgrade, change of the options and purge of the service in the root `clean`.
 pub fn run(
     kit: &Kit,
     clean: &Path,
@@ -98,14 +98,14 @@ pub fn run(
     Ok(())
 }
 
-/// The service where systemd runs.
+/// The service under systemd.
 pub struct Running<'a> {
     /// The machine that runs it.
     pub machine: &'a Machine,
 }
 
 impl Running<'_> {
-    /// Its installation starts it, and it works; gives the number of its process.
+    /// The installation starts it, and it works; returns its process id.
     fn starts_with_its_installation(&self, packages: &[String]) -> Result<u32> {
         self.install(packages)?;
         self.listens_at("/run/gpgpu/vm.sock")?;
@@ -122,15 +122,15 @@ impl Running<'_> {
             self.process()? == process,
             "the upgrade has restarted the service"
         );
-        // More than one, so that one has a worker which was started since.
+        // Several, so that one of them gets a worker that was started since.
         for _ in 0..2 {
             self.computes("/run/gpgpu/vm.sock")?;
         }
         Ok(())
     }
 
-    /// Each process of the unit has a list of system calls and no capabilities, and none has the machine's network.
-    /// Each but the supervisor has namespaces of its own.
+    /// Each process of the unit has a system call filter and no capabilities, and none has access to the machine's
+    /// network. Each except the supervisor has its own namespaces.
     fn confines_its_processes(&self) -> Result<()> {
         self.machine.shell(CONFINED).map(drop)
     }
@@ -151,7 +151,7 @@ impl Running<'_> {
         self.computes("/run/gpgpu/vm.sock")
     }
 
-    /// A restart takes the policy and the options of its files.
+    /// A restart applies the policy and the options in its files.
     fn takes_other_options(&self) -> Result<()> {
         self.machine.shell(&format!(
             "cp /usr/share/doc/{HOST}/examples/policy.toml /etc/virtio-gpgpu && echo \"{OPTIONS}\" >>/etc/default/{HOST}"
@@ -161,8 +161,8 @@ impl Running<'_> {
         self.computes("/run/virtio-gpgpu/ci.sock")
     }
 
-    /// A reload changes the limits of a VM, or names the line with an error and changes nothing, and does not restart
-    /// the service.
+    /// A reload changes the limits of a VM. If the file has an error, it reports the line and changes nothing. It never
+    /// restarts the service.
     fn reloads_its_policy(&self) -> Result<()> {
         let process = self.process()?;
         for (from, to, answer) in [
@@ -200,7 +200,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// A purge stops it, and removes all files of the packages.
+    /// A purge stops it, and removes all of the packages' files.
     fn leaves_nothing_after_its_purge(&self) -> Result<()> {
         self.machine.run(&["dpkg", "--purge", HOST, GUEST])?;
         let active = self.state("is-active")?;
@@ -219,13 +219,13 @@ impl Running<'_> {
         self.machine.run(&words)
     }
 
-    /// The answer of `systemctl is-active`, or of another query.
+    /// The output of `systemctl is-active`, or of another query.
     pub fn state(&self, question: &str) -> Result<String> {
         let script = format!("systemctl {question} {HOST} || true");
         Ok(self.machine.shell(&script)?.trim().to_owned())
     }
 
-    /// The number of its first process, which runs.
+    /// The id of its first process, which must be running.
     pub fn process(&self) -> Result<u32> {
         let number =
             self.machine
@@ -235,7 +235,7 @@ impl Running<'_> {
         Ok(number)
     }
 
-    /// Waits until its log says so.
+    /// Waits until its log reports that it listens at `socket`.
     pub fn listens_at(&self, socket: &str) -> Result<()> {
         self.logs(&format!("Listening at {socket}"))
     }

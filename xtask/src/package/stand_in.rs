@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! An RPM for the tests, in place of those of a distribution: on a Debian machine no RPM provides the requirements of
-//! ours. It provides this list, so that RPM itself refuses packages of ours with other requirements; it has Fedora's
-//! triggers of the same directories; and it owns the directories that are a distribution's.
+//! An RPM for the tests that replaces those of a distribution: on a Debian machine no RPM provides our packages'
+//! requirements. It provides a list of permitted requirements, so that RPM itself refuses packages with others. It has
+//! Fedora's triggers for the same directories, and it owns the directories that belong to a distribution.
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,8 @@ const PROVIDED: &[(&str, Option<&str>)] = &[
     ("libgcc_s.so.1()(64bit)", None),
 ];
 
-/// The libraries whose symbols have versions, the names of the versions, and the newest permitted one of each: those of
-/// Debian 12, on which releases are built, and so of its time.
+/// The libraries with versioned symbols, the names of the versions, and the newest permitted version of each. They are
+/// those of Debian 12, on which releases are built, or of its time.
 const VERSIONED: &[(&str, &str, &[u32])] = &[
     ("libc.so.6", "GLIBC_2.", &[36]),
     ("libm.so.6", "GLIBC_2.", &[36]),
@@ -46,7 +46,7 @@ const VERSIONED: &[(&str, &str, &[u32])] = &[
     ("libgcc_s.so.1", "GCC_4.", &[8]),
 ];
 
-/// The versions with a third number, of the C library and of the compiler's.
+/// The versions of the C library and the compiler's library that have a third number.
 const THIRD: &[&str] = &[
     "libc.so.6(GLIBC_2.2.5)(64bit)",
     "libc.so.6(GLIBC_2.3.2)(64bit)",
@@ -61,7 +61,7 @@ const THIRD: &[&str] = &[
     "libgcc_s.so.1(GCC_4.2.0)(64bit)",
 ];
 
-/// Directories that are a distribution's, and that a Debian machine does not have.
+/// Directories that belong to a distribution and do not exist on a Debian machine.
 const DIRECTORIES: &[&str] = &["/usr/share/licenses"];
 
 /// Fedora's triggers: the watched directory, and the action after a transaction that has changed something there.

@@ -14,7 +14,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// An empty one.
+    /// An empty tree.
     pub fn new() -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
         set_mode(dir.path(), 0o755)?;
@@ -26,8 +26,8 @@ impl Tree {
         self.dir.path()
     }
 
-    /// The same files once more, to which others can be added. Existing files must not be written to: both trees share
-    /// them.
+    /// A copy of the tree, to which other files can be added. Existing files must not be written to, because both trees
+    /// share them.
     pub fn copy(&self) -> Result<Self> {
         let copy = Self::new()?;
         for entry in walkdir::WalkDir::new(self.path())
@@ -39,7 +39,7 @@ impl Tree {
             let to = copy.path().join(path);
             match entry.file_type().is_dir() {
                 true => copy.directory(&path.to_string_lossy())?,
-                // A link of a link is one to the same place.
+                // A hard link of a symbolic link points to the same place.
                 false => fs::hard_link(entry.path(), &to)
                     .with_context(|| format!("cannot create {}", to.display()))?,
             }
@@ -47,7 +47,7 @@ impl Tree {
         Ok(copy)
     }
 
-    /// Makes a directory with all above it, whatever the umask.
+    /// Makes a directory and its parents, whatever the umask is.
     pub fn directory(&self, at: &str) -> Result<()> {
         let mut path = self.path().to_path_buf();
         for part in Path::new(at) {
@@ -61,7 +61,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A path in it, whose directory exists.
+    /// A path in the tree, whose directory is made.
     fn place(&self, at: &str) -> Result<PathBuf> {
         if let Some((directory, _)) = at.rsplit_once('/') {
             self.directory(directory)?;
@@ -75,17 +75,17 @@ impl Tree {
         set_mode(&place, mode)
     }
 
-    /// A file that is read.
+    /// Adds a file with read permission.
     pub fn write(&self, at: &str, contents: impl AsRef<[u8]>) -> Result<()> {
         self.write_as(at, contents.as_ref(), 0o644)
     }
 
-    /// A file that is run.
+    /// Adds an executable file.
     pub fn program(&self, at: &str, contents: impl AsRef<[u8]>) -> Result<()> {
         self.write_as(at, contents.as_ref(), 0o755)
     }
 
-    /// A file that is read, compressed without name and time.
+    /// Adds a file with read permission, compressed without name and time.
     pub fn compressed(&self, at: &str, contents: impl AsRef<[u8]>) -> Result<()> {
         let plain = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
         fs::write(plain.path(), contents)?;
@@ -99,13 +99,13 @@ impl Tree {
         self.write(at, output.stdout)
     }
 
-    /// A link.
+    /// Adds a symbolic link.
     pub fn link(&self, target: &Path, at: &str) -> Result<()> {
         let place = self.place(at)?;
         symlink(target, &place).with_context(|| format!("cannot create {}", place.display()))
     }
 
-    /// All its files and links but those of the packager, by their paths in the root, in order.
+    /// All its files and links except the packager's, by their paths in the root, in order.
     pub fn files(&self) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for entry in walkdir::WalkDir::new(self.path()).sort_by_file_name() {

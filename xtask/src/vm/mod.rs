@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Booting a guest under QEMU and reading its reports on the serial console.
+//! Boots a guest under QEMU and reads its reports on the serial console.
 
 mod qemu;
 mod report;
@@ -21,15 +21,15 @@ pub use qemu::{Accel, Qemu};
 pub use report::{JobReport, Report};
 pub use share::SharedDirectory;
 
-/// virtiofsd, in a Debian root.
+/// The path of virtiofsd in a Debian root.
 pub const VIRTIOFSD: &str = "usr/libexec/virtiofsd";
-/// The tag by which a guest mounts the directory that its host shares.
+/// The tag with which a guest mounts the directory that its host shares.
 pub const SHARE_TAG: &str = "host";
 /// The extra time for boot and shutdown, with several emulated guests on two cores.
 pub const BOOT: Duration = Duration::from_secs(180);
 
-/// Kernel parameters for a guest whose root is on a disk: more kernel messages come to the console, because those of a
-/// shutdown are nowhere else, and a panic ends nothing, so that its text is the last.
+/// Kernel parameters for a guest whose root is on a disk. More kernel messages are printed on the console, because
+/// those of a shutdown appear nowhere else. A panic does not reboot, so that its text comes last.
 const DISK_WORDS: &str = " root=/dev/vda rw loglevel=5 panic=0 systemd.show_status=false TERM=dumb";
 
 /// One guest to boot.
@@ -42,33 +42,33 @@ pub struct Spec<'a> {
     pub kernel: &'a Path,
     /// Its initramfs, without jobs.
     pub initramfs: &'a Path,
-    /// The raw image of a disk that has the guest's root; without one the initramfs is all. Its guest takes jobs on the
-    /// console, and boots again after a reset.
+    /// The raw image of a disk with the guest's root; without one, the initramfs is the root. Such a guest takes jobs
+    /// on the console, and boots again after a reset.
     pub disk: Option<&'a Path>,
     /// The back end's socket; without one the guest has no GPU.
     pub socket: Option<&'a Path>,
     /// The socket of a [`SharedDirectory`].
     pub share: Option<&'a Path>,
-    /// The socket at which its QEMU takes commands (QMP). Such a guest has a balloon, and boots again after a reset;
-    /// without it, QEMU ends then.
+    /// The socket at which its QEMU takes commands (QMP). With it the guest has a balloon, and boots again after a
+    /// reset; without it, QEMU ends on a reset.
     pub monitor: Option<&'a Path>,
     /// RAM in MiB.
     pub memory_mib: u32,
     /// Virtual processors.
     pub cpus: u32,
-    /// Whether it suspends to memory: QEMU's entry for PVH leaves no way back from that.
+    /// Whether it suspends to memory: a guest that was started at QEMU's PVH entry cannot resume.
     pub suspends: bool,
 }
 
-/// Boots the guest, has it run `jobs` and returns its report once it has powered off. `log` receives the console.
+/// Boots the guest, runs `jobs` in it, and returns its report once it has powered off. `log` receives the console.
 pub fn boot(spec: &Spec, jobs: &[Job], log: Option<&Path>) -> Result<Report> {
     let mut machine = Machine::start(spec, Some(&initramfs::jobs(jobs)), log)?;
     machine.read_until(limit_of(jobs), |_| false)?;
     machine.end()
 }
 
-/// Boots a guest without jobs: whether it reaches its end. It has so much time for its first line, and then for the
-/// rest.
+/// Boots a guest without jobs. Returns whether it reaches its end. `first` is the time limit for its first line, and
+/// `rest` for the rest.
 ///
 /// # Errors
 /// It has not ended in time.
@@ -80,7 +80,7 @@ pub fn boots_soon(spec: &Spec, first: Duration, rest: Duration) -> Result<bool> 
     Ok(machine.end()?.finished)
 }
 
-/// The same as [`boot`] with `extra`, which has the jobs and further files.
+/// Like [`boot`], with `extra`, which contains the jobs and further files.
 pub fn boot_with(
     spec: &Spec,
     extra: &initramfs::Archive,
@@ -96,7 +96,7 @@ fn limit_of(jobs: &[Job]) -> Duration {
     BOOT + Duration::from_secs(jobs.iter().map(|job| job.limit).sum())
 }
 
-/// A guest that runs.
+/// A running guest.
 pub struct Machine {
     qemu: Proc,
     lines: mpsc::Receiver<(bool, String)>,
@@ -104,13 +104,13 @@ pub struct Machine {
     report: Report,
     complaints: String,
     log: Option<fs::File>,
-    /// The console from which the guest reads jobs, if it takes any.
+    /// The console from which the guest reads jobs, if it does.
     console: Option<std::process::ChildStdin>,
     _work: Option<tempfile::TempDir>,
 }
 
 impl Machine {
-    /// Boots a guest that runs jobs as `Machine::run` gives them to it, and waits until it takes them.
+    /// Boots a guest that runs the jobs that `Machine::run` sends, and waits until it accepts jobs.
     pub fn interactive(spec: &Spec, extra: initramfs::Archive, log: &Path) -> Result<Self> {
         let extra = initramfs::with_console(extra);
         let mut machine = Self::start(spec, Some(&extra), Some(log))?;
@@ -124,14 +124,14 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Boots a guest from its disk, and waits until it takes jobs.
+    /// Boots a guest from its disk, and waits until it accepts jobs.
     pub fn of_disk(spec: &Spec, log: &Path) -> Result<Self> {
         let mut machine = Self::start(spec, None, Some(log))?;
         machine.boots(1)?;
         Ok(machine)
     }
 
-    /// Waits until an interactive guest has booted so often and takes jobs.
+    /// Waits until an interactive guest has booted `times` times and accepts jobs.
     pub fn boots(&mut self, times: u32) -> Result<()> {
         let is_up = |report: &Report| report.boots == times && report.takes_jobs;
         if !self.read_until(BOOT, is_up)? {
@@ -145,7 +145,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The guest's output until now.
+    /// The guest's output so far.
     pub fn report(&self) -> &Report {
         &self.report
     }
@@ -158,7 +158,7 @@ impl Machine {
             initramfs::concatenate(spec.initramfs, last, &initrd)?;
         }
         let unpacked = work.path().join("vmlinux");
-        // A guest with a disk boots as users boot theirs.
+        // A guest with a disk boots in the same way as users' guests.
         let may_unpack = spec.accel == Accel::Tcg && spec.disk.is_none() && !spec.suspends;
         let kernel = match may_unpack && unpacked::unpack(spec.kernel, &unpacked)? {
             true => &unpacked,
@@ -207,12 +207,12 @@ impl Machine {
         })
     }
 
-    /// The number of QEMU's process.
+    /// The process id of QEMU.
     pub fn id(&self) -> u32 {
         self.qemu.id()
     }
 
-    /// Reads the guest's output until `until` holds, and returns true then; false once the guest has ended.
+    /// Reads the guest's output until `until` is true, and then returns true; returns false once the guest has ended.
     pub fn read_until(&mut self, limit: Duration, until: impl Fn(&Report) -> bool) -> Result<bool> {
         let end = Instant::now() + limit;
         loop {
@@ -248,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// Gives an interactive guest a job, without waiting for anything.
+    /// Sends a job to an interactive guest, and does not wait.
     pub fn begin(&mut self, job: &Job) -> Result<()> {
         let console = self.console.as_mut().context("QEMU has no input")?;
         writeln!(console, "{}\t{}\t{}", job.id, job.limit, job.command)
@@ -256,7 +256,7 @@ impl Machine {
             .context("the guest takes no more jobs")
     }
 
-    /// Waits for an interactive guest's report on the job that was begun last.
+    /// Waits for an interactive guest's report on the last job.
     pub fn finish(&mut self, job: &Job) -> Result<JobReport> {
         let done = |report: &Report| {
             report
@@ -264,7 +264,7 @@ impl Machine {
                 .last()
                 .is_some_and(|last| last.id == job.id && last.rc.is_some())
         };
-        // The guest ends a job at its limit; the rest is time for an emulated guest to report it.
+        // The guest stops a job at its limit; the additional time is for an emulated guest's report.
         self.read_until(Duration::from_secs(job.limit + 30), done)?;
         process::check_interrupted()?;
         match self.report.jobs.last() {
@@ -277,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// Waits until the job that was begun last has printed a line with `text`; false if it ended without.
+    /// Waits until the last job has printed a line with `text`. Returns false if it ended without one.
     pub fn wait_for_output(&mut self, job: &Job, text: &str) -> Result<bool> {
         let printed = |report: &Report| {
             report
@@ -295,7 +295,7 @@ impl Machine {
     /// Tells an interactive guest to power off and waits until it has.
     pub fn power_off(mut self) -> Result<Report> {
         if let Some(mut console) = self.console.take() {
-            // A guest that is gone already says so through its status.
+            // If the guest has already ended, its status shows it.
             let _ = writeln!(console, "end");
             self.console = Some(console);
         }
@@ -316,7 +316,7 @@ impl Machine {
     }
 }
 
-/// The command line of a guest's QEMU, with its console as standard input and output.
+/// The command line of a guest's QEMU, with the console as standard input and output.
 fn command_of(spec: &Spec, kernel: &Path, initrd: &Path) -> Command {
     let size = spec.memory_mib;
     let mut command = spec.qemu.command();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The QEMU that runs guests, and its accelerator.
+//! The QEMU for guests, and its accelerator.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,8 +15,7 @@ use crate::process::{self, capture};
 
 /// The first release whose generic vhost-user device can be created.
 const MINIMUM: (u32, u32) = (10, 2);
-/// The time limit for a guest that runs under KVM to print its first line in the probe. One that does not run prints
-/// none.
+/// The time limit for the first line of a guest under KVM in the probe. A guest that cannot run prints none.
 const KVM_QUIET: Duration = Duration::from_secs(5);
 /// The time limit for it to reach its init after that.
 const KVM_PROBE: Duration = Duration::from_secs(15);
@@ -25,7 +24,7 @@ const KVM_PROBE: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct Qemu {
     command: Vec<OsString>,
-    /// The directory of its modules, if not the one that it was built for.
+    /// The directory of its modules, if it is not the built-in one.
     modules: Option<PathBuf>,
     /// The command that runs virtiofsd.
     pub(super) virtiofsd: Vec<OsString>,
@@ -34,7 +33,7 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// The machine's own QEMU if it is new enough, else the one unpacked in `root`.
+    /// The machine's own QEMU if it is new enough, otherwise the one unpacked in `root`.
     pub fn find(root: &Path) -> Result<Self> {
         let virtiofsd = vec![Path::new("/").join(VIRTIOFSD).into()];
         match Self::check(vec!["qemu-system-x86_64".into()], virtiofsd, None) {
@@ -43,7 +42,7 @@ impl Qemu {
         }
     }
 
-    /// The QEMU of an unpacked Debian root, run by that root's own loader on its own libraries.
+    /// The QEMU of an unpacked Debian root, which runs with that root's own loader and libraries.
     pub fn in_root(root: &Path) -> Result<Self> {
         let lib = root.join("usr/lib/x86_64-linux-gnu");
         let run = |program: &str| -> Vec<OsString> {
@@ -90,7 +89,7 @@ impl Qemu {
         Ok(qemu)
     }
 
-    /// A command line that has nothing but QEMU.
+    /// A command line with only QEMU itself.
     pub(super) fn command(&self) -> Command {
         let mut words = self.command.iter();
         let mut command = Command::new(words.next().map_or_else(OsString::new, OsString::clone));
@@ -110,9 +109,9 @@ fn parse_version(text: &str) -> (u32, u32) {
 /// The accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
-    /// The processor.
+    /// KVM, on the host's processor.
     Kvm,
-    /// QEMU's translator: right, and 5 to 20 times slower.
+    /// QEMU's translator, which is correct, and 5 to 20 times slower.
     Tcg,
 }
 
@@ -125,8 +124,8 @@ impl Accel {
         }
     }
 
-    /// Finds out which works, by booting `kernel`: a `/dev/kvm` that opens proves nothing. The answer is kept in
-    /// `memory` for as long as the host runs.
+    /// Finds out which accelerator works, by booting `kernel`: that `/dev/kvm` can be opened proves nothing. The answer
+    /// is kept in `memory` while the host is running.
     pub fn probe(qemu: &Qemu, kernel: &Path, busybox: &Path, memory: &Path) -> Result<Self> {
         if fs::OpenOptions::new()
             .read(true)

@@ -6,28 +6,28 @@
 pub struct JobReport {
     /// The job's name.
     pub id: String,
-    /// Its exit status as a shell gives it; `None` if the guest ended before the job did.
+    /// Its exit status as a shell reports it; `None` if the guest ended before the job did.
     pub rc: Option<i32>,
-    /// Milliseconds that it took in the guest.
+    /// Its duration in the guest, in milliseconds.
     pub ms: u64,
-    /// All that it printed.
+    /// Its whole output.
     pub output: String,
 }
 
 /// A guest's reports.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The kernel that it runs.
+    /// The release of its kernel.
     pub kernel: String,
-    /// The number of times that its init began.
+    /// The number of times that its init has started.
     pub boots: u32,
     /// The status of loading the module; `None` if there was none.
     pub module_rc: Option<i32>,
     /// Its jobs, in order.
     pub jobs: Vec<JobReport>,
-    /// Complaints from the guest's kernel log.
+    /// Errors in the guest's kernel log.
     pub kernel_complaints: Vec<String>,
-    /// Whether it waits for jobs on its console.
+    /// Whether it is waiting for jobs on its console.
     pub takes_jobs: bool,
     /// Whether it ran all jobs and powered off.
     pub finished: bool,
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes in one line of the console.
+    /// Processes one line of the console.
     pub(super) fn line(&mut self, line: &str) {
         self.console.push_str(line);
         self.console.push('\n');

@@ -15,7 +15,7 @@ use crate::process::Proc;
 /// The time limit for virtiofsd to listen.
 const SHARE_START: Duration = Duration::from_secs(10);
 
-/// A directory of the host that a guest can mount, and only read; shared for as long as this lives.
+/// A directory of the host that a guest can mount read-only. It is shared as long as this exists.
 pub struct SharedDirectory {
     _virtiofsd: Proc,
     dir: tempfile::TempDir,
@@ -36,7 +36,7 @@ impl SharedDirectory {
                     .arg(dir.path().join("share"))
                     .arg("--shared-dir")
                     .arg(directory)
-                    // The host's root is mounted as it is, and nothing is written.
+                    // The host's root is mounted unchanged, and nothing is written to it.
                     .args(["--readonly", "--sandbox", "none", "--cache", "always"])
                     .stdout(log.try_clone()?)
                     .stderr(log),

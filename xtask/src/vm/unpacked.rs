@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A kernel without its compression. An emulated guest takes two to three seconds to decompress its kernel, which is a
-//! third of its boot. QEMU starts an unpacked one at its entry for PVH.
+//! Decompresses a kernel. An emulated guest takes two to three seconds to decompress its kernel, which is a third of
+//! its boot. QEMU starts a decompressed kernel at its PVH entry.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,8 +14,8 @@ use ruzstd::decoding::StreamingDecoder;
 const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The start of an ELF file.
 const ELF: [u8; 4] = *b"\x7fELF";
-/// The type and the name of the ELF note that gives the entry for PVH (`XEN_ELFNOTE_PHYS32_ENTRY`). In the file, two
-/// lengths come before them.
+/// The type and the name of the ELF note with the PVH entry (`XEN_ELFNOTE_PHYS32_ENTRY`). In the file, two lengths
+/// precede them.
 const ENTRY: [u8; 8] = *b"\x12\0\0\0Xen\0";
 
 /// The compressed kernel in a boot image, by its header (Linux, `Documentation/arch/x86/boot.rst`).
@@ -31,8 +31,8 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(start..end).filter(|_| is_image)
 }
 
-/// Writes the kernel of the boot image `image` to the file `to`, unpacked, if QEMU can start it so; whether it can. The
-/// kernel has to be compressed with Zstandard, and to have an entry for PVH.
+/// Writes the decompressed kernel of the boot image `image` to the file `to`, if QEMU can start it. Returns whether it
+/// can: the kernel must be compressed with Zstandard, and have a PVH entry.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ mod tests {
         };
         let pack = |kernel: &[u8]| {
             let mut packed = compress_to_vec(kernel, CompressionLevel::Fastest);
-            // Linux appends the size of what is packed.
+            // Linux appends the size of the compressed data.
             packed.extend_from_slice(&(kernel.len() as u32).to_le_bytes());
             image(&packed)
         };
@@ -98,7 +98,7 @@ mod tests {
         let mut other = pack(&kernel);
         other[0x24f] = 0xff;
         assert_eq!(unpacked(&other), None);
-        // A frame that breaks off.
+        // A truncated frame.
         let whole = compress_to_vec(&*kernel, CompressionLevel::Fastest);
         fs::write(&from, image(&whole[..whole.len() / 2])).unwrap();
         assert!(unpack(&from, &to).is_err());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Programs in a virtual machine, for correctness: there are hosts on which guests are emulated, so their times say
-//! nothing.
+//! Programs in a virtual machine. They only test correctness: some hosts emulate guests, so the times have no meaning.
 
 use anyhow::{Context, Result, bail};
 
@@ -9,7 +8,7 @@ use crate::initramfs::Job;
 use crate::process::tail;
 use crate::vm::{self, SHARE_TAG, SharedDirectory};
 
-/// The programs, by words of their names.
+/// The programs, identified by words of their names.
 const PROGRAMS: [&str; 2] = ["transformer flash", "lstm"];
 /// RAM of the guest in MiB, and its processors.
 const MEMORY_MIB: u32 = 12 << 10;
@@ -18,8 +17,8 @@ const CPUS: u32 = 8;
 const SECONDS: u64 = 240;
 const ALL_SECONDS: u64 = 420;
 
-/// The commands that turn the guest's root into one that runs the host's Python: the host's root, shared read-only,
-/// with the guest's own devices, and with the installation in the guest at `/mnt`.
+/// The commands that change the guest's root to the host's root, which is shared read-only and contains the host's
+/// Python. The guest's own devices are used, and the installation in the guest is at `/mnt`.
 const ROOT: &str = "mkdir /host && mount -t virtiofs {tag} /host -o ro && for d in dev proc sys; do mount --rbind /$d /host/$d; done \
                     && mount -t tmpfs tmpfs /host/tmp && mount --bind / /host/mnt && cp -r /frameworks /host/tmp/";
 
@@ -27,7 +26,7 @@ const ROOT: &str = "mkdir /host && mount -t virtiofs {tag} /host -o ro && for d 
 ///
 /// # Errors
 ///
-/// There is no VM, or it ends before them.
+/// There is no VM, or it ends before the programs do.
 pub fn measure(bench: &Bench<'_>) -> Result<Vec<Program>> {
     let native: Vec<Line<Vec<f64>>> = bench.lines(Way::Native, "models.py", &PROGRAMS)?;
     let (qemu, ..) = bench.kit.vm.as_ref().context("no VM was prepared")?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
+//! `cargo xtask bench --frameworks`: installed PyTorch and CuPy, natively and through us.
 //!
-//! Six parts: rows of calls and steps, alternately; programs that must give the native numbers; some of them in a VM;
-//! two VMs that train at once; vLLM, which serves a model; and PyTorch's own database of operators, of which each
-//! combination that passes natively should give the same.
+//! There are six parts: rows of calls and steps, measured alternately; programs that must give the native numbers; some
+//! of them in a VM; two VMs that train at once; vLLM, which serves a model; and PyTorch's own database of operators, in
+//! which each combination that passes natively should give the same result.
 
 mod in_vm;
 mod operators;
@@ -35,13 +35,13 @@ pub use results::{PAGE, is_frameworks};
 use results::{Program, Results};
 use shares::WEIGHTS;
 
-/// The part that boots a VM. It takes minutes, so that it is asked for by its name alone.
+/// The part that boots a VM. It takes minutes, so it runs only if it is named.
 pub const VM: &str = "vm";
 
-/// The part with vLLM. It takes minutes as well, and vLLM is rarely installed beside the rest.
+/// The part with vLLM. It also takes minutes, and vLLM is rarely installed with the rest.
 const SERVING: &str = "serving";
 
-/// The goals of rows, ours divided by native, by the beginnings of their names.
+/// The goals of rows, as the ratio of ours to native, by the prefixes of their names.
 const GOALS: [(&str, f64); 22] = [
     ("cublasGemmEx, 64", 0.05),
     ("cublasLtMatmul, 64", 0.05),
@@ -67,20 +67,20 @@ const GOALS: [(&str, f64); 22] = [
     ("vLLM: 32 prompts", 1.01),
 ];
 
-/// The libraries that workers open before a program asks.
+/// The libraries that workers open before a program needs them.
 const AHEAD: &str = "cublas,cublaslt,cudnn,cufft,cusolver,cusparse";
 
 /// The time limit of the calls in C++, in seconds.
 const CALLS_LIMIT: u64 = 60;
 
-/// The time that is kept for the operators.
+/// The time that is reserved for the operators.
 const OPERATORS: Duration = Duration::from_secs(170);
 
 /// The number of times that the rows are measured each way.
 const ROUNDS: usize = 3;
 
-/// Programs' numbers are the native ones if they differ by less, relative to them: libraries may add up in another
-/// order.
+/// A program's numbers count as the native ones if their relative difference is smaller than this: libraries may sum in
+/// another order.
 const TOLERANCE: f64 = 1e-2;
 
 /// A line of `rows.py` or `models.py`.
@@ -104,7 +104,7 @@ type Rounds = [Vec<f64>; 2];
 /// The names of rows, with their figures.
 type Rows = Vec<(String, Rounds)>;
 
-/// A way to the GPU.
+/// How a program reaches the GPU.
 #[derive(Clone, Copy)]
 enum Way {
     Native,
@@ -130,7 +130,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Starts a back end with a VM for each of [`WEIGHTS`]. Nothing is begun after `end`.
+    /// Starts a back end with a VM for each of [`WEIGHTS`]. No measurement begins after `end`.
     fn start(options: &Options, kit: &'a Kit, paths: Option<&Paths>, end: Instant) -> Result<Self> {
         let python = options.python.clone().context("--python names no Python")?;
         let directories = match options.libraries.is_empty() {
@@ -164,7 +164,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// A script's output. One that runs out of time, or dies, has printed lines before.
+    /// A script's output. A script that exceeds its time or dies may have printed lines before.
     fn run(&self, way: Way, script: &str, arguments: &[&str]) -> Result<String> {
         self.run_part(way, "all", script, arguments)
     }
@@ -189,7 +189,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The command that runs a script until the time limit, and its errors into a file.
+    /// The command that runs a script with a time limit, and writes its errors to a file.
     fn command(
         &self,
         python: &Command,
@@ -254,7 +254,7 @@ impl<'a> Bench<'a> {
         serde_json::from_str(said.trim()).context("PyTorch does not report its version")
     }
 
-    /// The cost of small calls of the libraries to a program in C++.
+    /// The cost of the libraries' small calls for a program in C++.
     fn calls(&self, way: Way, options: &Options) -> Result<Vec<Line<f64>>> {
         let program = programs::dir(&self.kit.stage).join("library-calls");
         let mut command = match way {
@@ -265,7 +265,7 @@ impl<'a> Bench<'a> {
             }
             Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &program),
         };
-        // Until the worker for the next client has loaded its libraries.
+        // This waits until the worker for the next client has loaded its libraries.
         command.arg("--settle=5");
         if options.quick {
             command.arg("--quick");
@@ -283,7 +283,8 @@ impl<'a> Bench<'a> {
         lines.collect()
     }
 
-    /// Measures the rows alternately, and again while there is time; some time is kept for the parts after them.
+    /// Measures the rows alternately, and repeats that while there is time; some time is reserved for the following
+    /// parts.
     fn rows(
         &self,
         options: &Options,
@@ -299,7 +300,7 @@ impl<'a> Bench<'a> {
         let began = Instant::now();
         for round in 0..rounds {
             let spent = began.elapsed();
-            // Another round must fit into the rest of the time.
+            // Another round must fit into the remaining time.
             let left = self.end.saturating_duration_since(Instant::now());
             if round > 0 && spent / round as u32 + kept > left {
                 break;
@@ -346,7 +347,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The rows that were measured both ways, with their goals. All of them took so long.
+/// The rows that were measured both ways, with their goals. `took` is the time of all of them.
 fn rows_of(figures: Rows, took: Duration) -> Vec<Figure> {
     let both = figures
         .into_iter()
@@ -372,13 +373,13 @@ fn rows_of(figures: Rows, took: Duration) -> Vec<Figure> {
     .collect()
 }
 
-/// The figure of the least disturbed round: the load of other VMs on the machine's processors only adds time, for seconds at a
-/// time.
+/// The figure of the least disturbed round: other VMs' load on the machine's processors only adds time, for seconds at
+/// a time.
 fn least(runs: &[f64]) -> f64 {
     runs.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Each program's numbers beside the native ones.
+/// Compares each program's numbers with the native ones.
 fn compare(native: Vec<Line<Vec<f64>>>, ours: &[Line<Vec<f64>>]) -> Vec<Program> {
     let compare = |native: Line<Vec<f64>>| {
         let ours = ours.iter().find(|line| line.name == native.name);
@@ -412,7 +413,7 @@ fn verdict(native: &[f64], ours: &[f64]) -> &'static str {
     }
 }
 
-/// The directories of NVIDIA's libraries beside a Python's PyTorch.
+/// The directories of NVIDIA's libraries that belong to a Python's PyTorch.
 fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     const ASK: &str = "import glob, os, torch\n\
          print('\\n'.join(sorted(glob.glob(os.path.join(os.path.dirname(torch.__file__), '..', 'nvidia', '*', 'lib')) + \
@@ -422,7 +423,7 @@ fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     Ok(directories.collect())
 }
 
-/// A policy with a VM for each of [`WEIGHTS`], which all have the libraries in these directories.
+/// A policy with a VM for each of [`WEIGHTS`]; all VMs have the libraries in these directories.
 fn policy_of(dir: &Path, directories: &[PathBuf]) -> Result<String> {
     let ahead: Vec<&str> = AHEAD.split(',').collect();
     let mut text = format!(
@@ -441,8 +442,8 @@ fn policy_of(dir: &Path, directories: &[PathBuf]) -> Result<String> {
     Ok(text)
 }
 
-/// Measures everything that `options` asks for, prints and writes it; whether all of it could be measured and gives the
-/// native results.
+/// Measures everything that `options` select, prints the results and writes them. Returns whether everything was
+/// measured and gives the native results.
 pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> {
     let started = Instant::now();
     let end = started + Duration::from_secs(options.limit);
@@ -478,7 +479,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     Ok(results.errors.is_empty() && programs.clone().all(right))
 }
 
-/// Measures the parts that `options` asks for, one after the other. A part that fails becomes an error of the results.
+/// Measures the parts that `options` select, one after the other. A failing part becomes an error of the results.
 fn measure_parts(bench: &Bench, options: &Options, results: &mut Results) -> Result<()> {
     let wants = |part| options.parts.is_empty() || options.parts.iter().any(|of| of == part);
     let mut note = |step: Step, part: &str, outcome: Result<String>| -> Result<()> {
@@ -492,7 +493,7 @@ fn measure_parts(bench: &Bench, options: &Options, results: &mut Results) -> Res
         }
         Ok(())
     };
-    // The errors of single rows come after those of parts.
+    // The errors of single rows follow those of parts.
     let mut errors = Vec::new();
     if wants("programs") {
         let step = Step::new("programs");

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bench, Way};
 
-/// The most processes that share the database's operators, each way.
+/// The most processes among which the database's operators are divided, each way.
 const MOST_PARTS: usize = 6;
 
 /// The comparison of the database of operators.
@@ -26,14 +26,14 @@ pub struct Operators {
     others: BTreeMap<String, String>,
 }
 
-/// Runs the database both ways, each in several processes at once, until the time is up.
+/// Runs the database both ways, each in several processes at once, until the time has expired.
 ///
 /// # Errors
 ///
 /// There is nothing to compare.
 pub fn compare(bench: &Bench<'_>) -> Result<Operators> {
     let left = bench.end.saturating_duration_since(Instant::now());
-    // A minute is for the processes' start, and for comparing.
+    // A minute is reserved for the processes' start, and for the comparison.
     let seconds = left.as_secs().saturating_sub(60);
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     let parts = (processors / 2).clamp(1, MOST_PARTS);
@@ -81,7 +81,7 @@ fn run(
 }
 
 impl Operators {
-    /// The number of combinations that give the same, in words.
+    /// A text with the number of combinations that give the same result.
     pub fn text(&self) -> String {
         let left = match self.left {
             0 => String::new(),
@@ -93,12 +93,12 @@ impl Operators {
         )
     }
 
-    /// The others, and why.
+    /// The other combinations, with the reasons.
     pub fn others(&self) -> &BTreeMap<String, String> {
         &self.others
     }
 
-    /// The same for a page.
+    /// The same as a section of a page.
     pub fn page(&self) -> String {
         let mut text = format!("\nPyTorch's database of operators: {}.\n", self.text());
         if !self.others.is_empty() {

@@ -19,7 +19,7 @@ use crate::bench::page::Page;
 use crate::bench::report::{Figure, Machine};
 use crate::paths::Paths;
 
-/// The end of the results' file name.
+/// The suffix of the results' file name.
 const SUFFIX: &str = "-frameworks.json";
 
 /// Whether a file of results is one of frameworks.
@@ -31,13 +31,13 @@ pub fn is_frameworks(path: &Path) -> bool {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     pub(super) name: String,
-    /// `same`, `close` (within 1 %), or why not.
+    /// `same`, `close` (within 1 %), or the difference.
     pub(super) verdict: String,
     pub(super) native: Vec<f64>,
     pub(super) ours: Vec<f64>,
 }
 
-/// All that one run found.
+/// All results of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub(super) machine: Machine,
@@ -45,13 +45,13 @@ pub struct Results {
     pub(super) versions: BTreeMap<String, String>,
     pub(super) rows: Vec<Figure>,
     pub(super) programs: Vec<Program>,
-    /// The same in a VM.
+    /// The programs in a VM.
     #[serde(default)]
     pub(super) in_vm: Vec<Program>,
     #[serde(default)]
     pub(super) shares: Vec<Share>,
     pub(super) operators: Option<Operators>,
-    /// The service's processes at the end, when a worker waits with its libraries open.
+    /// The service's processes at the end, while a worker with opened libraries is waiting.
     pub(super) roles: Vec<Role>,
     pub(super) errors: Vec<String>,
     pub(super) seconds: f64,
@@ -88,7 +88,7 @@ impl Results {
         text
     }
 
-    /// Writes the file, where one is asked for, and the page.
+    /// Writes the file, if one is requested, and the page.
     pub fn write(&self, options: &Options, paths: Option<&Paths>) -> Result<()> {
         let whole = options.only.is_empty() && options.parts.is_empty() && !options.quick;
         let directory = match (&options.results, paths) {

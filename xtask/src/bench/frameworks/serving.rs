@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! vLLM serves a language model, natively and through us in turn.
+//! vLLM, which serves a language model natively and through us in turn.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,17 +19,17 @@ const SCRIPT: &str = "serving.py";
 /// The number of times that each way is measured.
 const ROUNDS: usize = 6;
 
-/// The time that a server has to end by itself.
+/// The time for a server to end by itself.
 const END: Duration = Duration::from_secs(20);
 
-/// The answer of a round.
+/// The result of a round.
 #[derive(Deserialize)]
 struct Round {
     figures: Vec<(String, f64)>,
     tokens: Vec<f64>,
 }
 
-/// A process with a model, which works when it is asked to.
+/// A process with a model, which works on request.
 struct Server {
     way: Way,
     log: PathBuf,
@@ -58,7 +58,7 @@ impl Server {
         })
     }
 
-    /// The next answer, among the lines of the libraries' own.
+    /// The next answer; the libraries print other lines in between.
     fn answer(&mut self) -> Result<Round> {
         for line in self.answers.by_ref() {
             if let Ok(round) = serde_json::from_str(&line?) {
@@ -87,8 +87,8 @@ impl Server {
     }
 }
 
-/// Starts a server each way, and asks them in turn. The figures of all rounds, each row's natively and through us, and
-/// the tokens.
+/// Starts a server each way, and queries them in turn. Returns the figures of all rounds, natively and through us for
+/// each row, and the tokens.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Two VMs that train at once, with unlike weights.
+//! Two VMs that train at once with different weights.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Bench;
 
-/// The VMs' weights. Each trains for so many times as many steps, so that both need as long.
+/// The VMs' weights. A VM trains a number of steps proportional to its weight, so that both need the same time.
 pub const WEIGHTS: [u32; 2] = [1, 3];
 
 /// The steps of the VM with weight 1.
@@ -26,12 +26,12 @@ struct Trained {
 pub struct Share {
     weight: u32,
     steps: usize,
-    /// The time that it took alone, and beside the other.
+    /// The time that it took alone, and together with the other.
     alone_seconds: f64,
     seconds: f64,
     /// The share of the GPU's time while both trained, from its steps and the time of one alone.
     share: f64,
-    /// Whether the model has the same weights, bit by bit, as after training alone.
+    /// Whether the model's weights are bit-identical to those after training alone.
     is_same: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Share {
 ///
 /// # Errors
 ///
-/// A program does not end well.
+/// A program fails.
 pub fn measure(bench: &Bench<'_>) -> Result<Vec<Share>> {
     let mut alone = Vec::new();
     for (vm, weight) in WEIGHTS.into_iter().enumerate() {
@@ -85,7 +85,7 @@ fn shares(alone: &[Trained], together: &[Trained]) -> Vec<Share> {
     let last = |of: &Trained| of.done.last().copied().unwrap_or(0.0);
     let begin = together.iter().map(first).fold(0.0, f64::max);
     let end = together.iter().map(last).fold(f64::INFINITY, f64::min);
-    // The GPU's time of the steps that were done while both trained.
+    // The GPU time of the steps during which both trained.
     let time = |(alone, together): (&Trained, &Trained)| {
         let within = together.done.iter().filter(|at| (begin..=end).contains(at));
         let each = seconds(alone) / (alone.done.len() - 1).max(1) as f64;
@@ -139,7 +139,7 @@ mod tests {
         let steps = |begin: f64, each: f64, count: u32| {
             (0..=count).map(|at| begin + each * f64::from(at)).collect()
         };
-        // Alone a step takes a second. Beside each other the first has a quarter until the second is done.
+        // A step takes a second alone. Together, the first VM gets a quarter of the GPU until the second is done.
         let alone = [
             trained("a", steps(0.0, 1.0, 10)),
             trained("b", steps(0.0, 1.0, 30)),

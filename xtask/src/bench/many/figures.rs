@@ -2,12 +2,12 @@
 //! Figures computed from the loads' output: shares, windows, fairness. Times are in microseconds of the monotonic
 //! clock.
 
-/// The amount of work done by each time, in the order of time.
+/// The amount of work done, by time, in ascending order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series(pub Vec<(f64, f64)>);
 
 impl Series {
-    /// The amount done at `time`: on the line between the two looks around it, and flat beyond the ends.
+    /// The amount done at `time`: interpolated between the two neighbouring samples, and constant beyond the ends.
     pub fn at(&self, time: f64) -> f64 {
         let after = self.0.partition_point(|(t, _)| *t < time);
         match (
@@ -31,7 +31,7 @@ pub fn sum_between(series: &[Series], from: f64, to: f64) -> f64 {
     series.iter().map(|one| one.between(from, to)).sum()
 }
 
-/// Jain's index of fairness: 1 if all have the same, 1/n if one has all. It is fair if none has anything.
+/// Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 1 if nobody has anything.
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
@@ -41,8 +41,8 @@ pub fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// The least Jain's index of `share`'s result for each of `count`, over every window of `length`, a new one each step,
-/// between two times. If no window fits, of the whole time.
+/// The least Jain's index of `share`'s results for `count` participants, over all windows of `length` between two
+/// times, which start a step apart. If no window fits, the index for the whole time.
 pub fn least_jain(
     count: usize,
     (from, to): (f64, f64),
@@ -76,7 +76,7 @@ pub fn weight_error(shares: &[f64], weights: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The value in the middle.
+/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_worst_window_counts() {
-        // One that works all the time and one that stops in the middle.
+        // One load that works all the time, and one that stops half-way.
         let steady = Series(vec![(0.0, 0.0), (10.0, 10.0)]);
         let stops = Series(vec![(0.0, 0.0), (5.0, 5.0), (10.0, 5.0)]);
         let all = [steady, stops];

@@ -14,22 +14,22 @@ use serde::Deserialize;
 use super::figures::Series;
 use crate::process::{self, Proc, describe, tail};
 
-/// The time limit for all of them to be ready: many drivers come up at once.
+/// The time limit for all of them to be ready, because many drivers initialise at once.
 const READY: Duration = Duration::from_secs(90);
-/// From the moment when all are ready to their start.
+/// The time from the moment when all are ready to their start.
 const LEAD: Duration = Duration::from_millis(100);
-/// The extra time that they may take to finish their queued work.
+/// The additional time in which they may finish their queued work.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// A load: the work of one process of a VM.
+/// The work of one process of a VM.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The arguments for the program `load`, without those for the time.
+    /// The arguments for the program `load`, without those for the duration.
     pub arguments: Vec<String>,
 }
 
 impl Load {
-    /// Out of the words of a command line.
+    /// From the words of a command line.
     pub fn new(words: &str) -> Self {
         Self {
             arguments: words.split_whitespace().map(str::to_owned).collect(),
@@ -40,9 +40,10 @@ impl Load {
 /// The output of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// Units done by when.
+    /// The units done, by time.
     pub done: Series,
-    /// Microseconds from giving work to knowing that it is done: the median, the 99th percentile and the longest.
+    /// The microseconds from submitting work to learning that it is complete: the median, the 99th percentile and the
+    /// longest.
     pub waits: [f64; 3],
 }
 
@@ -68,12 +69,12 @@ enum Line {
     },
 }
 
-/// The output of all processes of a run, with the time over which they all worked.
+/// The output of all processes of a run, with the time during which all of them worked.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
-    /// One for each process, in the order in which they were given.
+    /// One for each process, in the given order.
     pub said: Vec<Said>,
-    /// From when to when, in microseconds of the monotonic clock; without the time in which they come up to speed.
+    /// Start and end, in microseconds of the monotonic clock; without the time for warming up.
     pub span: (f64, f64),
 }
 
@@ -94,7 +95,7 @@ struct Processes<'a> {
     log: PathBuf,
 }
 
-/// Runs all commands at once for `seconds` and calls `meanwhile` in the middle of it.
+/// Runs all commands at once for `seconds`, and calls `meanwhile` half-way.
 pub fn run(
     commands: Vec<Command>,
     seconds: f64,
@@ -118,7 +119,7 @@ pub fn run(
 }
 
 impl<'a> Processes<'a> {
-    /// Starts the processes, each of which waits for its standard input when it is ready.
+    /// Starts the processes. Each one waits for its standard input when it is ready.
     fn spawn(commands: Vec<Command>, seconds: f64, logs: &Path, name: &'a str) -> Result<Self> {
         fs::create_dir_all(logs)?;
         let log = logs.join(format!("many-{name}.log"));
@@ -154,7 +155,7 @@ impl<'a> Processes<'a> {
         Ok(processes)
     }
 
-    /// Waits until all have said that they are ready.
+    /// Waits until all have reported that they are ready.
     fn wait_until_ready(&self) -> Result<()> {
         let mut waiting = self.all.len();
         let end = Instant::now() + READY;
@@ -177,7 +178,7 @@ impl<'a> Processes<'a> {
         Ok(())
     }
 
-    /// Gives all the time at which they start: [`LEAD`] from now.
+    /// Sends all the time at which they start: [`LEAD`] from now.
     fn start(&mut self) -> Result<()> {
         let start = SystemTime::now() + LEAD;
         let start = start.duration_since(UNIX_EPOCH)?.as_millis();
@@ -187,7 +188,7 @@ impl<'a> Processes<'a> {
         Ok(())
     }
 
-    /// The output of each after its start. All must end by themselves, and well.
+    /// The output of each after its start. All must end by themselves, and successfully.
     fn output(&mut self, seconds: f64) -> Result<Vec<Said>> {
         let mut said = vec![Said::default(); self.all.len()];
         let mut running = self.all.len();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bench --many`: many VMs on one GPU. The same loads run as processes of this machine ("native"), through
-//! the service with the driver left to share the GPU out ("driver"), and through the service as it is by default
+//! the service with the driver's own scheduling ("driver"), and through the service with its default scheduling
 //! ("scheduled").
 
 mod figures;
@@ -38,12 +38,12 @@ pub use service::{Role, Usage};
 /// The interval of the queries of the service's page.
 const SCRAPE: Duration = Duration::from_millis(100);
 
-/// The scheduler: the driver, or the service.
+/// Who schedules: the driver, or the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// The driver, between processes of this machine without us.
+    /// The driver, among processes of this machine without us.
     Native,
-    /// The driver, between our workers.
+    /// The driver, among our workers.
     Driver,
     /// Our scheduler.
     Scheduled,
@@ -63,14 +63,14 @@ impl Side {
     }
 }
 
-/// The work of one VM: so many processes with the same load.
+/// The work of one VM: a number of processes with the same load.
 #[derive(Clone, Debug)]
 pub struct Vm {
     /// A name for the tables.
     pub name: &'static str,
     /// The work of each process.
     pub load: Load,
-    /// The load that gives the GPU time of a unit, if this one leaves gaps even when it is alone.
+    /// The load that measures the GPU time of a unit, if this load leaves gaps even when it runs alone.
     pub reference: Option<Load>,
     /// The number of processes.
     pub processes: usize,
@@ -83,32 +83,32 @@ pub struct Shown {
     pub done: Vec<Vec<Series>>,
     /// For each VM the waits of its first process: median, 99th percentile and longest, in microseconds.
     pub waits: Vec<[f64; 3]>,
-    /// The time that counts.
+    /// The measured time span.
     pub span: (f64, f64),
-    /// For each VM the GPU time that the service measured, in microseconds; empty where it says nothing.
+    /// For each VM the GPU time that the service measured, in microseconds; empty if the service does not report it.
     pub accounts: Vec<Series>,
 }
 
 impl Shown {
-    /// Units a second of one VM, over the whole time.
+    /// Units per second of one VM, over the whole time.
     pub fn rate(&self, vm: usize) -> f64 {
         let (from, to) = self.span;
         figures::sum_between(&self.done[vm], from, to) / ((to - from) * 1e-6)
     }
 
-    /// Units a second of one VM, over the last seconds.
+    /// Units per second of one VM, over the last seconds.
     pub fn last_rate(&self, vm: usize, seconds: f64) -> f64 {
         let to = self.span.1;
         figures::sum_between(&self.done[vm], to - seconds * 1e6, to) / seconds
     }
 }
 
-/// Everything that runs are made with.
+/// Everything that runs need.
 pub struct Stand<'a> {
     stage: &'a Stage,
     logs: &'a Path,
     gpu: Gpu,
-    /// Shorter runs, for trying it out.
+    /// Shorter runs, for trials.
     pub quick: bool,
     /// Whether on an NVIDIA GPU.
     pub real: bool,
@@ -120,7 +120,7 @@ pub struct Stand<'a> {
 }
 
 impl Stand<'_> {
-    /// The sides that there are.
+    /// The available sides.
     pub fn sides(&self) -> impl Iterator<Item = Side> {
         let scheduler = self.features.scheduler;
         let native = self.native;
@@ -132,7 +132,7 @@ impl Stand<'_> {
         Side::ALL.into_iter().filter(there)
     }
 
-    /// The side that a VM meets by default.
+    /// The side that a VM gets by default.
     pub fn ours(&self) -> Side {
         if self.features.scheduler {
             Side::Scheduled
@@ -161,7 +161,7 @@ impl Stand<'_> {
         Ok(command)
     }
 
-    /// Iterations of the kernel that take a millisecond on a GPU that is filled and rests otherwise.
+    /// The kernel's iterations in a millisecond on a fully used GPU without other work.
     fn calibrate(&self) -> Result<f64> {
         let load = Load::new("--calibrate --kernel-us 1000");
         let mut command = self.command(Side::Native, 0, &load)?;
@@ -173,7 +173,7 @@ impl Stand<'_> {
         said["iterations"].as_f64().context("no iterations")
     }
 
-    /// Runs VMs together on one side, the first of them at the socket `first`, and calls `meanwhile` half-way.
+    /// Runs VMs together on one side, with the first VM at the socket `first`, and calls `meanwhile` half-way.
     pub fn run(
         &self,
         side: Side,
@@ -225,8 +225,8 @@ impl Stand<'_> {
     }
 }
 
-/// The GPU time that the service measures for `count` VMs from `first` on, until it is over; nothing if it says
-/// nothing.
+/// The GPU time that the service measures for `count` VMs from `first` on, until `over` is set; empty if the service
+/// does not report it.
 fn accounts(socket: &Path, first: usize, count: usize, over: &AtomicBool) -> Vec<Series> {
     let mut all = vec![Series::default(); count];
     while !over.load(Ordering::Relaxed) {
@@ -247,7 +247,7 @@ fn accounts(socket: &Path, first: usize, count: usize, over: &AtomicBool) -> Vec
     all
 }
 
-/// Microseconds of the monotonic clock, the one that the loads look at.
+/// Microseconds of the monotonic clock, which the loads use.
 fn monotonic() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -258,7 +258,7 @@ fn monotonic() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 * 1e-3
 }
 
-/// Measures, prints and writes it; whether everything could be measured.
+/// Measures, prints and writes the results. Returns whether everything was measured.
 pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> {
     let started = Instant::now();
     let end = started + Duration::from_secs(options.limit);

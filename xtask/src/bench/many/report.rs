@@ -15,7 +15,7 @@ use super::{Side, Vm};
 use crate::bench::page::Page;
 use crate::bench::report::{Machine, number};
 
-/// The end of the names of such results, beside those of single programs.
+/// The suffix of these results' file names, next to those of single programs.
 pub const SUFFIX: &str = "-many.json";
 
 /// Whether a file of results is one of these.
@@ -39,11 +39,11 @@ pub struct Row {
     pub name: String,
     /// Its unit; empty for ratios.
     pub unit: String,
-    /// By the side's name.
+    /// The values, by the side's name.
     pub values: BTreeMap<String, f64>,
     /// The goal of the scheduled side.
     pub goal: Option<String>,
-    /// Whether it does.
+    /// Whether the goal is met.
     pub met: Option<bool>,
 }
 
@@ -83,27 +83,27 @@ impl Row {
     }
 }
 
-/// One of the VMs with unlike loads.
+/// One of the VMs with different loads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VmRow {
     /// The work.
     pub name: String,
-    /// The number of processes that do that.
+    /// The number of processes that do this work.
     pub processes: usize,
     /// The command line of each of them.
     pub arguments: Vec<String>,
-    /// Units of work a second, alone on the machine without us.
+    /// Units of work per second, alone on the machine without us.
     pub alone_native: f64,
-    /// Units of work a second, alone through us.
+    /// Units of work per second, alone through us.
     pub alone_ours: f64,
-    /// Its work beside the others, relative to its work alone, by the side's name.
+    /// Its work in parallel with the others, relative to its work alone, by the side's name.
     pub parts: BTreeMap<String, f64>,
-    /// The part of the time that the GPU worked for it, as the service has it; by the side's name.
+    /// The share of the time in which the GPU worked for it, as measured by the service; by the side's name.
     pub accounted: BTreeMap<String, f64>,
 }
 
 impl VmRow {
-    /// Of a VM that was not measured yet.
+    /// A VM that was not measured yet.
     pub fn new(vm: &Vm) -> Self {
         Self {
             name: vm.name.to_owned(),
@@ -136,16 +136,16 @@ impl VmRow {
     }
 }
 
-/// Everything that one run found.
+/// All results of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Whether short runs had to do.
+    /// Whether the runs were short.
     pub quick: bool,
     /// The figures.
     pub rows: Vec<Row>,
-    /// The VMs with unlike loads.
+    /// The VMs with different loads.
     pub vms: Vec<VmRow>,
     /// The use of the service's processes with many VMs, by role.
     pub roles: Vec<Role>,
@@ -155,7 +155,7 @@ pub struct Results {
     pub seconds: f64,
 }
 
-/// A table before it is drawn: a caption, heads, and rows.
+/// A table before it is formatted: a caption, column titles, and rows.
 type Plain = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
 
 impl Results {
@@ -237,7 +237,7 @@ impl Results {
     }
 }
 
-/// A part, with the digits that matter close to 1.
+/// Formats a share, with the digits that matter close to 1.
 fn fine(value: Option<&f64>) -> String {
     value.map_or_else(String::new, |value| {
         if (0.01..1.5).contains(value) {

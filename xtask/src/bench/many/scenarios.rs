@@ -12,23 +12,24 @@ use super::{Shown, Side, Stand, Vm, VmRow};
 /// The length of a window in which the VMs' shares are compared, and the step to the next one, in microseconds.
 const WINDOW: f64 = 2e6;
 const STEP: f64 = 100e3;
-/// The connected VMs of the crowd, and the working ones among them.
+/// The number of connected VMs in the crowd, and of working ones among them.
 const CROWD: usize = 64;
 const ACTIVE: usize = 16;
-/// The socket of the first VM that has another weight than the rest.
+/// The socket of the first VM with another weight than the rest.
 const WEIGHTED: usize = 8;
 const WEIGHTS: [u32; 3] = [100, 200, 400];
-/// The weight of the last VM but one: nearly all. The last VM has nearly none, and may not overrun for long.
+/// The weight of the last VM but one: nearly the whole GPU. The last VM gets nearly nothing, and may not overrun for
+/// long.
 const HEAVY: u32 = 10_000;
 const OVERRUN_LIMIT: &str = "500ms";
 /// The processes of that VM with an endless kernel.
 const ENDLESS: usize = 16;
-/// The turns of the side with a scheduler and of the side without.
+/// The number of turns of the side with a scheduler and of the side without.
 const PAIRS: usize = 8;
 
 /// One part of the measurement.
 pub struct Scenario {
-    /// For the option that chooses.
+    /// The name for the option that selects scenarios.
     pub name: &'static str,
     /// The name for the user while it runs.
     pub title: &'static str,
@@ -36,7 +37,7 @@ pub struct Scenario {
     pub run: fn(&mut Measured) -> Result<()>,
 }
 
-/// All of them. The work of one VM alone comes first: the others compare with it.
+/// All scenarios. The work of one VM alone comes first, because the others are compared with it.
 pub const ALL: [Scenario; 7] = [
     Scenario {
         name: "alone",
@@ -75,7 +76,7 @@ pub const ALL: [Scenario; 7] = [
     },
 ];
 
-/// The terms of the service's VMs.
+/// The policy of the service's VMs.
 pub fn terms(real: bool) -> Vec<Terms> {
     let mut all = vec![
         Terms::weight(100);
@@ -99,18 +100,18 @@ pub fn terms(real: bool) -> Vec<Terms> {
 /// The measurements so far.
 pub struct Measured<'a> {
     stand: &'a Stand<'a>,
-    /// Iterations of the kernel in a millisecond.
+    /// The kernel's iterations in a millisecond.
     iterations: f64,
     /// The rows so far.
     pub rows: Vec<Row>,
-    /// The VMs with unlike loads.
+    /// The VMs with different loads.
     pub vms: Vec<VmRow>,
     /// The use of the service's processes with many VMs.
     pub roles: Vec<Role>,
 }
 
 impl<'a> Measured<'a> {
-    /// Without any row.
+    /// Without rows.
     pub fn new(stand: &'a Stand<'a>, iterations: f64) -> Self {
         Self {
             stand,
@@ -121,7 +122,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// A VM, `kernel_us` long kernels of which fill the GPU; `more` is the rest of its command line.
+    /// A VM whose kernels take `kernel_us` and fill the GPU; `more` is the rest of its command line.
     fn vm(&self, name: &'static str, processes: usize, kernel_us: f64, more: &str) -> Vm {
         let iterations = (self.iterations * kernel_us / 1000.0).round().max(1.0);
         let mut words = format!("--kernel-us {kernel_us} --iterations {iterations} {more}");
@@ -136,7 +137,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// The eight VMs with unlike loads. Each could keep the GPU busy by itself.
+    /// The eight VMs with different loads. Each could keep the GPU busy by itself.
     fn unlike(&self) -> Vec<Vm> {
         let (large, small) = if self.stand.real {
             (16 << 20, 4 << 20)
@@ -158,7 +159,7 @@ impl<'a> Measured<'a> {
         let mut waiting = self.vm("1 ms kernels, each waited for", 1, 1000.0, "--load sync");
         let ahead = self.vm("", 1, 1000.0, "--load kernels --depth 8");
         waiting.reference = Some(ahead.load.clone());
-        // Alone, its processes hinder each other: the driver changes between them.
+        // Even alone, its processes compete: the driver switches between them.
         let mut several = self.vm(
             "eight processes, 1 ms kernels",
             8,
@@ -202,7 +203,7 @@ impl<'a> Measured<'a> {
     }
 
     fn row(&mut self, name: &str, unit: &'static str, values: &[(Side, f64)], goal: Option<Judge>) {
-        // Only a GPU that is shared can show how it is shared.
+        // Goals need a shared GPU.
         let goal = goal.filter(|_| self.stand.real);
         self.rows.push(Row::new(name, unit, values, goal));
     }
@@ -216,7 +217,7 @@ fn part(shown: &Shown, alone: &[f64], vm: usize, from: f64, to: f64) -> f64 {
     sum_between(&shown.done[vm], from, to) / ((to - from) * 1e-6) / alone[vm]
 }
 
-/// Writes the VMs' parts of each window to a file, to show the least fair one.
+/// Writes the VMs' shares in each window to a file, which shows the least fair one.
 fn note_windows(stand: &Stand<'_>, side: Side, shown: &Shown, alone: &[f64]) -> Result<()> {
     let (from, to) = shown.span;
     let windows = (0..).map(|number| from + f64::from(number) * STEP);
@@ -424,7 +425,7 @@ fn wait(measured: &mut Measured) -> Result<()> {
     vms.extend((0..7).map(|_| measured.vm("5 ms kernels", 1, 5000.0, "--load kernels --depth 4")));
     let mut values: [Vec<(Side, f64)>; 4] = Default::default();
     for side in stand.sides() {
-        // It comes when the others have begun.
+        // It starts when the others have begun.
         let (alone, beside) = (measured.seconds(1.0), measured.seconds(5.0));
         let shown = stand.run(side, (&vms[..1], 0), 1.0 + alone, "wait-alone", || Ok(()))?;
         let one = shown.last_rate(0, alone);
@@ -452,7 +453,7 @@ fn wait(measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Endless kernels begin while no other VM wants the GPU; half a second later a VM with nearly all the weight comes.
+/// Endless kernels begin while no other VM needs the GPU. Half a second later, a VM with nearly all the weight starts.
 fn overrun(measured: &mut Measured) -> Result<()> {
     let stand = measured.stand;
     let first = terms(stand.real).len() - 2;
@@ -505,7 +506,7 @@ fn overhead(measured: &mut Measured) -> Result<()> {
     for (number, (name, vm)) in loads.into_iter().enumerate() {
         let mut rates: [Vec<f64>; 2] = Default::default();
         for pair in 0..if stand.quick { 4 } else { PAIRS } {
-            // Each is first as often as second.
+            // Each side comes first equally often.
             let mut turns: Vec<_> = sides.into_iter().zip(&mut rates).collect();
             if pair % 2 == 1 {
                 turns.reverse();
@@ -548,7 +549,7 @@ fn crowd(measured: &mut Measured) -> Result<()> {
         || Ok(()),
     )?;
     let idle = measured.vm("idle", 1, 1.0, "--load idle");
-    // The weighted VMs are among those that idle.
+    // The weighted VMs are among the idle ones.
     let mut vms = vec![idle; crowd];
     let rest = (0..crowd).filter(|number| !(WEIGHTED..WEIGHTED + WEIGHTS.len()).contains(number));
     let active: Vec<usize> = rest.take(active).collect();

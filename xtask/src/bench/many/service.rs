@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The service under many VMs: its start, its report on them, and the use of its processes.
+//! The service with many VMs: its start, its metrics, and the resources that its processes use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,19 +14,19 @@ use crate::bench::measure::{descendants, role};
 use crate::process::capture;
 use crate::runner::{Backend, Gpu};
 
-/// The back end's features, by its help.
+/// The back end's features, found in its help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// It schedules the GPU, unless it is told not to.
+    /// Whether it schedules the GPU by default.
     pub scheduler: bool,
-    /// It reads a policy.
+    /// Whether it reads a policy.
     pub policy: bool,
-    /// It reports the use of its VMs.
+    /// Whether it has metrics.
     pub metrics: bool,
 }
 
 impl Features {
-    /// Of the back end in this stage.
+    /// The features of this stage's back end.
     pub fn of(stage: &Stage) -> Result<Self> {
         let help = capture(Command::new(stage.backend()).arg("--help"))?;
         Ok(Self::read(&help))
@@ -47,12 +47,12 @@ impl Features {
 pub struct Terms {
     /// Its weight.
     pub weight: u32,
-    /// The longest time that its work may stay on the GPU after its turn; the service's own default if nothing is said.
+    /// The longest time that its work may stay on the GPU after its turn; `None` for the service's default.
     pub overrun_limit: Option<&'static str>,
 }
 
 impl Terms {
-    /// A weight, and nothing else.
+    /// A weight alone.
     pub const fn weight(weight: u32) -> Self {
         Self {
             weight,
@@ -65,12 +65,12 @@ impl Terms {
 pub struct Service {
     /// Its processes and sockets.
     pub backend: Backend,
-    /// The address of that report.
+    /// The address of the metrics.
     pub metrics: Option<PathBuf>,
 }
 
 impl Service {
-    /// Starts one for VMs on these terms; with `scheduled` unset, the driver shares the GPU out.
+    /// Starts a back end for VMs with these terms; with `scheduled` unset, the driver schedules the GPU.
     pub fn start(
         stage: &Stage,
         gpu: Gpu,
@@ -127,9 +127,9 @@ pub struct Role {
     pub role: String,
     /// The number of processes.
     pub processes: usize,
-    /// Their resident memory, each by itself, in MiB; shared memory counts in each.
+    /// The sum of their resident memory, in MiB; shared memory counts for each process.
     pub rss_mib: f64,
-    /// Their part of resident memory, in MiB; shared memory is divided between its users.
+    /// The sum of their proportional memory, in MiB; shared memory is divided between its users.
     pub pss_mib: f64,
     /// Percent of one processor, in user and kernel mode.
     pub cpu_percent: f64,
@@ -141,14 +141,14 @@ struct Process {
     ticks: u64,
 }
 
-/// The processor time that every process of the service has used, at one moment.
+/// The processor time that every process of the service has used so far.
 pub struct Usage {
     processes: BTreeMap<u32, Process>,
     at: std::time::Instant,
 }
 
 impl Usage {
-    /// Now, of `root` and its descendants.
+    /// The present usage of `root` and its descendants.
     pub fn now(root: u32) -> Self {
         let all = descendants(root);
         let processes = all
@@ -164,7 +164,7 @@ impl Usage {
         }
     }
 
-    /// The use of each role from `before` until this moment, and its memory now.
+    /// The usage of each role from `before` until now, and its present memory.
     pub fn since(&self, before: &Self) -> Vec<Role> {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
         let mut roles: BTreeMap<&str, Role> = BTreeMap::new();
@@ -190,7 +190,7 @@ impl Usage {
     }
 }
 
-/// The seconds of GPU time that each VM has had, from the service's report.
+/// The seconds of GPU time of each VM, from the service's metrics.
 pub fn gpu_seconds(text: &str) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for line in text.lines() {
@@ -210,7 +210,7 @@ pub fn gpu_seconds(text: &str) -> BTreeMap<String, f64> {
     all
 }
 
-/// The service's report now, over its socket.
+/// The service's present metrics, read from its socket.
 pub fn scrape(socket: &Path) -> Result<String> {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket)

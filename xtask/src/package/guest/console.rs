@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! An administrator's commands in a guest that takes jobs on its console, and their results for users.
+//! An administrator's commands in a guest that takes jobs on its console, and checks of their effects for users.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -18,17 +18,17 @@ const USED: &str = "gpgpu-smi --query-gpu memory.used --format csv,noheader";
 /// The directory of the programs in the guest.
 const PROGRAMS: &str = "/srv/programs";
 
-/// Seconds that a command may take that is done at once on a machine that is not emulated.
+/// The time limit in seconds of a command that takes no time on a machine that is not emulated.
 const SHORT: u64 = 120;
 
-/// The way by which a program is started.
+/// How a program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By `gpgpu-run`.
     Wrapper,
-    /// As it is.
+    /// Directly.
     Plain,
-    /// As it is, from a login shell.
+    /// Directly, from a login shell.
     Login,
 }
 
@@ -45,7 +45,7 @@ impl Way {
 
 /// The programs, and their checksums.
 pub struct Expected {
-    /// All of them.
+    /// The runs of all programs.
     pub runs: Vec<Run>,
     right: Vec<Outcome>,
 }
@@ -61,13 +61,13 @@ impl Expected {
         Ok(Self { runs, right })
     }
 
-    /// The first program that is linked so.
+    /// The first program with this linkage.
     pub fn one(&self, kind: &str) -> Result<Run> {
         let found = self.runs.iter().find(|run| run.kind == kind);
         found.cloned().with_context(|| format!("no {kind} program"))
     }
 
-    /// The first program of each way to link.
+    /// The first program of each linkage.
     pub fn of_each_kind(&self) -> Vec<Run> {
         let mut few: Vec<Run> = Vec::new();
         for run in &self.runs {
@@ -87,7 +87,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// The one that is in `machine`, once its systemd has started all that it has to.
+    /// The guest in `machine`, once its systemd has started everything.
     pub fn of(machine: Machine) -> Result<Self> {
         let mut guest = Self { machine, jobs: 0 };
         guest.is_up()?;
@@ -103,7 +103,7 @@ impl Guest {
         }
     }
 
-    /// Runs a line of the shell as root for so many seconds at most; returns its report.
+    /// Runs a shell command as root with a time limit in seconds; returns its report.
     fn job(&mut self, limit: u64, command: &str) -> Result<JobReport> {
         let job = self.next(limit, command);
         let done = self.machine.begin(&job);
@@ -111,7 +111,7 @@ impl Guest {
             .with_context(|| format!("in the guest: {command}"))
     }
 
-    /// Runs a line of the shell as root, and returns its output.
+    /// Runs a shell command as root, and returns its output.
     pub fn run_for(&mut self, limit: u64, command: &str) -> Result<String> {
         let report = self.job(limit, command)?;
         match report.rc {
@@ -128,19 +128,19 @@ impl Guest {
         }
     }
 
-    /// The same of a command that is done soon.
+    /// The same for a short command.
     pub fn run(&mut self, command: &str) -> Result<String> {
         self.run_for(SHORT, command)
     }
 
-    /// Runs a line of the shell that must print nothing; `what` is the error if it does.
+    /// Runs a shell command that must print nothing; `what` is the error if it does.
     pub fn nothing(&mut self, command: &str, what: &str) -> Result<()> {
         let printed = self.run(command)?;
         ensure!(printed.is_empty(), "{what}:\n{printed}");
         Ok(())
     }
 
-    /// Waits until systemd has started all that it has to, and nothing has failed.
+    /// Waits until systemd has started everything, and checks that nothing has failed.
     pub fn is_up(&mut self) -> Result<()> {
         let state = self.run("systemctl is-system-running --wait || true")?;
         if state != "running" {
@@ -150,11 +150,11 @@ impl Guest {
         Ok(())
     }
 
-    /// Boots it again, as an administrator does.
+    /// Reboots it, as an administrator does.
     pub fn reboot(&mut self) -> Result<()> {
         let boots = self.machine.report().boots;
         self.say_complaints()?;
-        // The kernel's warnings of the shutdown are nowhere else. The job may end before it can say so.
+        // The kernel's warnings during the shutdown appear nowhere else. The job may end before it can report.
         let line = "dmesg --console-level warn; systemctl --no-block reboot";
         let job = self.next(SHORT, line);
         self.machine.begin(&job)?;
@@ -162,12 +162,12 @@ impl Guest {
         self.is_up()
     }
 
-    /// Has the kernel's complaints of this boot reported.
+    /// Makes the guest report its kernel's errors of this boot.
     fn say_complaints(&mut self) -> Result<()> {
         self.run(". /etc/gpgpu-functions; say_complaints").map(drop)
     }
 
-    /// Powers it off. It has done well if its kernel has complained about nothing, not even in the end.
+    /// Powers it off. Fails if its kernel has reported errors, including during the shutdown.
     pub fn power_off(self) -> Result<()> {
         let report = self.machine.power_off()?;
         ensure!(
@@ -183,7 +183,7 @@ impl Guest {
         }
     }
 
-    /// The device belongs to the group, and no other user may use it.
+    /// Checks that the device belongs to the group, and that no other user can use it.
     pub fn is_for_members(&mut self, expected: &Expected) -> Result<()> {
         self.run("udevadm settle")?;
         let owners = self.run("stat --format='%A %U %G' /dev/virtio-gpgpu*")?;
@@ -217,7 +217,7 @@ impl Guest {
         }
     }
 
-    /// Begins to run a program so many times, and returns once it has had its first result.
+    /// Starts a program that runs `times` times, and returns after its first result.
     pub fn begin(&mut self, run: &Run, times: u32) -> Result<Work> {
         let one = command(MEMBER, Way::Wrapper, run);
         let line = format!("for i in $(seq {times}); do {one} || exit; done");
@@ -231,7 +231,7 @@ impl Guest {
         Ok(Work { job, times })
     }
 
-    /// Waits until all these runs have given a right result.
+    /// Waits until all these runs have given the right result.
     pub fn finish(&mut self, work: &Work) -> Result<()> {
         let report = self.machine.finish(&work.job)?;
         let right = report.output.matches("status=ok").count();
@@ -249,7 +249,7 @@ impl Guest {
         self.run(USED)
     }
 
-    /// Begins to run a program with a problem of the size of the papers, and returns once it has memory on the GPU.
+    /// Starts a program with a problem of the papers' size, and returns once it has memory on the GPU.
     pub fn holds_memory(&mut self, run: &Run) -> Result<()> {
         let idle = self.memory_in_use()?;
         let mut large = run.clone();
@@ -268,7 +268,7 @@ impl Guest {
         Ok(())
     }
 
-    /// A program does not run in this way.
+    /// Checks that a program fails when it is started in this way.
     pub fn fails(&mut self, way: Way, run: &Run) -> Result<()> {
         self.does_not_run(MEMBER, way, run).map(drop)
     }
@@ -300,8 +300,8 @@ fn command(user: &str, way: Way, run: &Run) -> String {
     way.command(user, &program)
 }
 
-/// Whether a line of the console is a complaint of the kernel. The kernel's lines have a time in brackets. A running
-/// guest also reports the complaints in its kernel's log.
+/// Whether a line of the console is an error of the kernel. The kernel's lines have a time in brackets. A running guest
+/// also reports the errors in its kernel's log.
 fn is_complaint(line: &str) -> bool {
     let has_time = line.split('[').any(|part| {
         let time = part.split("] ").next().unwrap_or_default().trim();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The disk of a guest: a clean Debian root with systemd and a kernel, in which a service runs the jobs that come over
-//! the serial console.
+//! The disk of a guest: a clean Debian root with systemd and a kernel, in which a service runs the jobs from the serial
+//! console.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 use crate::initramfs::FUNCTIONS;
 use crate::package::machine::Machine;
 
-/// The size of the file system; the file has holes where nothing is written.
+/// The size of the file system; the file is sparse.
 const SIZE: &str = "4G";
 
-/// The beginning of the names of the directories of disks.
+/// The prefix of the names of disks' directories.
 const PREFIX: &str = "disk-";
 
 /// The mount point of this machine's directories while the disk is made.
@@ -24,7 +24,7 @@ pub const FILES: &str = "/run/files";
 pub const MEMBER: &str = "alice";
 pub const OUTSIDER: &str = "bob";
 
-/// The service on the serial console in place of a login: the jobs, as root, from the end of the boot on. A shutdown
+/// The service on the serial console in place of a login. It runs jobs as root, after the boot has ended. A shutdown
 /// need not wait for it.
 const UNIT: &str = "\
 [Unit]
@@ -60,8 +60,8 @@ dmesg --console-level warn
 systemctl --no-block poweroff
 ";
 
-/// Turns the root into that of a machine, and writes it to a disk of a size. Files for this step only are below `/run`,
-/// which is no part of the root.
+/// Turns the root into that of a machine, and writes it to a disk of a given size. Files for this step only are below
+/// `/run`, which is not part of the root.
 const MAKE: &str = r#"
 cd /
 rm -f usr/sbin/policy-rc.d
@@ -87,8 +87,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes one of the root `clean`, in a temporary directory below `parent`, with directories of this machine under
-    /// other names in `/srv`. `adapt` changes the root before; it finds the directories in `/run/files`.
+    /// Makes a disk from the root `clean`, in a temporary directory below `parent`, with directories of this machine
+    /// under other names in `/srv`. `adapt` changes the root first; it finds the directories in `/run/files`.
     pub fn make(
         clean: &Path,
         files: &[(&Path, &str)],
@@ -98,7 +98,7 @@ impl Disk {
     ) -> Result<Self> {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
-        // Those of a killed run: of the runs in progress, only one has the cache.
+        // Remove the disks of a killed run: only one of the present runs has the cache.
         for entry in fs::read_dir(parent)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PREFIX) {
                 fs::remove_dir_all(entry.path())?;
@@ -114,7 +114,7 @@ impl Disk {
             .collect();
         let mut directories = vec![(dir.path(), "/run/made")];
         directories.extend(places.iter().map(|(from, to)| (*from, to.as_str())));
-        // Another user has to find the disk: QEMU's under libvirt.
+        // Another user needs access to the disk: QEMU's under libvirt.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let machine = Machine::start(clean, &directories, log)?;
         for user in [MEMBER, OUTSIDER] {
@@ -144,12 +144,12 @@ impl Disk {
         self.dir.path().join("disk")
     }
 
-    /// The kernel that is on it.
+    /// The kernel on the disk.
     pub fn kernel(&self) -> PathBuf {
         self.dir.path().join("vmlinuz")
     }
 
-    /// The initramfs that is on it.
+    /// The initramfs on the disk.
     pub fn initramfs(&self) -> PathBuf {
         self.dir.path().join("initrd")
     }

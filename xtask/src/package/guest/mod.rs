@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest's packages in a Debian guest under QEMU, whose device is served by the staged back end on the software
-//! GPU: the steps of an administrator and of users there, from the first installation to the purge.
+//! GPU. The test executes the steps of an administrator and of users, from the first installation to the purge.
 
 pub mod console;
 pub mod disk;
@@ -24,10 +24,10 @@ use disk::{Disk, MEMBER};
 const MEMORY_MIB: u32 = 2048;
 const CPUS: u32 = 2;
 
-/// Seconds in which packages may be installed or removed: the driver is built by an emulated compiler.
+/// The time limit in seconds to install or remove packages: an emulated compiler builds the driver.
 const INSTALL: u64 = 900;
 
-/// Seconds in which PyTorch may be imported, by two processes one after the other, and compute.
+/// The time limit in seconds for PyTorch to be imported, by two processes one after the other, and to compute.
 const PYTORCH: u64 = 900;
 
 /// The guest's mount point of the shared directory of Python packages.
@@ -39,7 +39,7 @@ const MAKE_LOG: &str = "/var/lib/dkms/virtio-gpgpu/*/build/make.log";
 /// The list of the guest's files from before the packages.
 const BEFORE: &str = "/root/before";
 
-/// Files that a running system changes, in addition to the packages' own.
+/// Files that a running system changes, besides the packages' own.
 const SYSTEM: [&str; 14] = [
     "/etc/passwd-",
     "/etc/subgid-",
@@ -57,8 +57,8 @@ const SYSTEM: [&str; 14] = [
     "/var/spool/",
 ];
 
-/// Leads the packages `made`, and before them `earlier`, through their life in a guest of this Debian. `pytorch` is a
-/// directory of Python packages with PyTorch, which a user runs there if it is given.
+/// Tests the life cycle of the packages `made`, and before them `earlier`, in a guest of this Debian. `pytorch`, if
+/// given, is a directory of Python packages with PyTorch, which a user runs there.
 pub fn run(
     kit: &Kit,
     environment: &Environment,
@@ -151,7 +151,7 @@ fn boot(
     Guest::of(Machine::of_disk(&spec, console)?)
 }
 
-/// A guest, and how far the life of the packages in it is.
+/// A guest, and the state of the packages' life cycle in it.
 struct Life<'a> {
     guest: Guest,
     step: &'a Step,
@@ -210,12 +210,13 @@ impl Life<'_> {
 
     fn install(&mut self, files: &[PathBuf], at: &str) -> Result<()> {
         let names = Self::packages(files, at).join(" ");
-        // The compiler's complaints are nowhere else.
+        // The compiler's errors appear nowhere else.
         let line = format!("apt-get -qq install {names} || {{ tail -n 15 {MAKE_LOG}; exit 1; }}");
         self.guest.run_for(INSTALL, &line).map(drop)
     }
 
-    /// The packages are there in this version, whole, and the driver is built for the kernel that runs.
+    /// Checks that the packages are completely installed in this version, and that the driver is built for the running
+    /// kernel.
     fn installed(&mut self, version: &str) -> Result<()> {
         let guest = &mut self.guest;
         let state = guest.run(&format!(
@@ -230,7 +231,7 @@ impl Life<'_> {
             &format!("dpkg --verify {DKMS} {GUEST}"),
             "dpkg finds changed files",
         )?;
-        // Debian 12's has its own script complain of a broken pipe.
+        // Debian 12's script reports a broken pipe.
         let built = guest.run(&format!("dkms status -m {MODULE} 2>/dev/null"))?;
         let kernel = guest.run("uname -r")?;
         ensure!(
@@ -245,13 +246,13 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// The module that DKMS has built, as a file.
+    /// The file of the module that DKMS has built.
     fn built(&mut self) -> Result<String> {
         self.guest
             .run("stat --format='%i %y' $(modinfo --filename virtio_gpgpu)")
     }
 
-    /// Programs need no wrapper once the administrator has linked two files.
+    /// Programs need no wrapper after the administrator has linked two files.
     fn opts_in(&mut self) -> Result<()> {
         let (shared, linked) = (self.expected.one("shared")?, self.expected.one("static")?);
         self.guest.fails(Way::Plain, &shared)?;
@@ -266,7 +267,7 @@ impl Life<'_> {
         self.guest.computes(Way::Login, &[linked], &self.expected)
     }
 
-    /// Programs of each kind run by the wrapper, and some without.
+    /// Programs of each kind run with the wrapper, and some without.
     fn uses(&mut self) -> Result<()> {
         let (shared, linked) = (self.expected.one("shared")?, self.expected.one("static")?);
         let few = self.expected.of_each_kind();
@@ -275,7 +276,7 @@ impl Life<'_> {
         self.guest.computes(Way::Login, &[linked], &self.expected)
     }
 
-    /// A stock PyTorch computes for a member, by the wrapper and without it.
+    /// A stock PyTorch computes for a member of the group, with and without the wrapper.
     fn runs_pytorch(&mut self) -> Result<()> {
         let guest = &mut self.guest;
         guest.run(&format!("mount -t virtiofs -o ro {SHARE_TAG} {SHARED}"))?;
@@ -288,7 +289,7 @@ impl Life<'_> {
         guest.run(&format!("umount {SHARED}")).map(drop)
     }
 
-    /// Nothing is left in the end.
+    /// The purge leaves nothing.
     fn removes(&mut self, state: &str) -> Result<()> {
         let guest = &mut self.guest;
         guest.run_for(INSTALL, &format!("apt-get -qq remove {DKMS} {GUEST}"))?;
