@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The cost of encoding and decoding a launch, without its transport.
+//! The cost of encoding and decoding a launch, without transport.
 
-// The macros of criterion make public functions without a word on them.
+// criterion's macros generate public functions without documentation.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The ring's two ends: the cost of appending and of taking a record of a launch's size.
+//! The ring's two ends: the cost of appending and of taking a record with the size of a launch.
 
-// The macros of criterion make public functions without a word on them.
+// criterion's macros generate public functions without documentation.
 #![allow(missing_docs)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

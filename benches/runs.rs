@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! From a chain's pages to runs for a mover: 16 MiB in pages of 4 KiB, in order and shuffled.
+//! The cost of converting a chain's pages to runs for a mover: 16 MiB in pages of 4 KiB, in order and shuffled.
 
-// The macros of criterion make public functions without a word on them.
+// criterion's macros generate public functions without documentation.
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -24,7 +24,7 @@ fn runs(criterion: &mut Criterion) {
     let memory = memory();
     let mut group = criterion.benchmark_group("runs of 16 MiB");
     group.throughput(Throughput::Bytes(PAGE * PAGES));
-    // Multiplying by an odd number shuffles the pages and keeps each once.
+    // Multiplication by an odd number is a permutation of the pages.
     for (name, step, expected) in [("in order", 1, 1), ("shuffled", 1_000_003, PAGES)] {
         let mut segments = Segments::default();
         for page in 0..PAGES {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The device as VMMs and drivers see it: the supervisor and its device processes are the real ones,
-//! the workers a program that calls no CUDA.
+//! The device as VMMs and drivers see it. The supervisor and its device processes are the real ones; the workers are a
+//! program that calls no CUDA.
 
 #[path = "device/clients.rs"]
 mod clients;
 #[path = "device/connections.rs"]
 mod connections;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the mover.
+// Some of it is only for the mover's tests.
 #[allow(dead_code)]
 mod guest;
 #[path = "device/host.rs"]
@@ -23,7 +23,7 @@ mod rings;
 #[path = "device/service.rs"]
 mod service;
 #[path = "common/tracer.rs"]
-// Some of it is for the tests of statements.
+// Some of it is only for the tests of statements.
 #[allow(dead_code)]
 mod tracer_process;
 #[path = "device/warm.rs"]
@@ -33,7 +33,7 @@ mod worker;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 
-/// Not a test of its own: the program of workers.
+/// Not a test: the workers' program.
 #[test]
 fn fake_worker() {
     if let Ok(mode) = std::env::var(worker::MODE) {
@@ -41,7 +41,7 @@ fn fake_worker() {
     }
 }
 
-/// Not a test of its own: a supervisor that can be killed.
+/// Not a test: a supervisor that can be killed.
 #[test]
 fn service() {
     if let Ok(directory) = std::env::var(service::DIRECTORY) {
@@ -49,7 +49,7 @@ fn service() {
     }
 }
 
-/// Not a test of its own: a process that holds another one.
+/// Not a test: a process that stops another one at its exit.
 #[test]
 fn tracer() {
     if let Ok(held) = std::env::var(tracer_process::HELD) {

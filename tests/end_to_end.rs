@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The back end, a worker, the software GPU and the guest's libcuda together, when something dies.
+//! The back end, a worker, the software GPU and the guest's libcuda together, when one of the processes dies.
 //!
 //! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
 //! the tests are skipped, with a message.
@@ -22,7 +22,7 @@ mod common;
 
 use common::LIMIT;
 
-/// Programs as `cargo xtask build` has staged them.
+/// Programs that `cargo xtask build` has staged.
 struct Stage(PathBuf);
 
 impl Stage {
@@ -84,7 +84,7 @@ impl BackEnd {
         self.dir.path().join("vm")
     }
 
-    /// The first line from now on that holds `text`.
+    /// The first line from now on that contains `text`.
     fn wait_for(&self, text: &str) -> String {
         loop {
             let line = self
@@ -97,7 +97,7 @@ impl BackEnd {
         }
     }
 
-    /// Waits until lines with all of `texts` were logged, in whatever order.
+    /// Waits until lines with all of `texts` were logged, in any order.
     fn wait_for_all(&self, texts: &[&str]) {
         let mut missing = texts.to_vec();
         while !missing.is_empty() {
@@ -124,7 +124,7 @@ impl Drop for BackEnd {
     }
 }
 
-/// Waits until a worker carries out a command that may block: it has a thread for that then.
+/// Waits until a worker executes a command that may block: it has an additional thread then.
 fn wait_until_busy(worker: Pid) {
     let end = Instant::now() + LIMIT;
     let waits = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -171,7 +171,7 @@ fn pitfall_33_a_worker_killed_in_mid_work_costs_its_own_client_and_no_other() {
         output.status
     );
 
-    // The same VM's next process has a worker of its own.
+    // The same VM's next process has its own worker.
     let next = stage
         .program("vector-addition-driver", &back_end.socket(), &[])
         .output()
@@ -228,7 +228,7 @@ fn pitfall_83_a_peer_that_never_answers_does_not_hang_the_program() {
     let Some(stage) = Stage::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mute");
-    // Accepts into its backlog and says nothing.
+    // It accepts connections into its backlog and sends nothing.
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let output = stage
         .program("vector-addition-driver", &path, &[])
@@ -259,7 +259,7 @@ fn a_call_that_may_block_uses_the_ring_if_there_is_one() {
     }
 }
 
-/// The software GPU says that its kernels reach pageable memory, as with HMM or ATS.
+/// The software GPU claims that its kernels can access pageable memory, as with HMM or ATS.
 #[test]
 fn a_host_whose_gpu_reaches_pageable_memory_serves_only_with_the_option() {
     let Some(stage) = Stage::find() else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The shares of VMs in a GPU: the service, its policy and its metrics are the real ones, and so is the guest's
-//! library, over sockets; the GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a GPU.
+//! The VMs' shares of a GPU. The service, its policy and its metrics are the real ones, and so is the guest's library,
+//! over sockets. The GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a real one.
 //!
 //! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
 //! the tests are skipped, with a message. The tests compare shares by the GPU time that the service measures, not by
@@ -18,7 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// Not a test of its own: the program of the VMs' processes.
+/// Not a test: the program of the VMs' processes.
 #[test]
 fn client_of_a_vm() {
     if std::env::var_os(client::LIBRARY).is_some() {
@@ -33,7 +33,7 @@ fn sized(host: &Host, vm: usize, order: &str) -> Client {
     client
 }
 
-/// Starts clients that work until they are told to stop, and waits until all of them work.
+/// Starts clients that work until they are told to stop, and waits until all of them are working.
 fn go_on(clients: &mut [&mut Client]) {
     clients.iter_mut().for_each(|client| client.tell("go"));
     for client in clients {
@@ -41,7 +41,7 @@ fn go_on(clients: &mut [&mut Client]) {
     }
 }
 
-/// Ends clients; each has checked that its kernels have all run, once.
+/// Ends clients. Each has checked that all its kernels have run exactly once.
 fn end(clients: impl IntoIterator<Item = Client>) {
     for client in clients {
         let status = client.end();
@@ -54,7 +54,7 @@ fn pitfall_75_gpu_time_goes_by_weight_whatever_the_kernels_length() {
     let Some(host) = Host::new(&["weight = 100", "weight = 200"]) else {
         return;
     };
-    // By the number of kernels or of turns, the first would get far less, or far more.
+    // If kernels or turns counted, the first would get far less, or far more.
     let mut short = sized(&host, 0, "loop 500");
     let mut long = sized(&host, 1, "loop 8000");
     go_on(&mut [&mut short, &mut long]);
@@ -95,7 +95,7 @@ fn a_vm_with_several_processes_gets_no_more_than_one_with_one() {
     end(clients);
 }
 
-/// A launch of the graph waits for its turn at both GPUs. Meanwhile it may not have more of either than its share.
+/// A launch of the graph waits for its turn on both GPUs. Meanwhile it must not get more than its share of either.
 #[test]
 fn a_graph_over_two_gpus_takes_no_more_than_its_share_of_either() {
     let vms = ["", "gpus = [0]", "gpus = [1]"];
@@ -133,7 +133,7 @@ fn time_that_one_vm_leaves_goes_to_another() {
     let Some(host) = Host::new(&["weight = 1", "weight = 10000"]) else {
         return;
     };
-    // The fastest of three: a busy machine may hold one up.
+    // The fastest of three, because a busy machine may delay one.
     let burst = || {
         let took = [(); 3].map(|()| {
             let mut one = sized(&host, 0, "burst 100 2000");
@@ -143,7 +143,7 @@ fn time_that_one_vm_leaves_goes_to_another() {
         took.into_iter().fold(f64::INFINITY, f64::min)
     };
     let alone = burst();
-    // With a context, done with its work, and with all the weight: that would leave a ten thousandth.
+    // It has a context, has finished its work, and has nearly all the weight, which would leave a ten thousandth.
     let idle = sized(&host, 1, "burst 10 2000");
     let beside = burst();
     assert!(beside < 20.0 * alone, "{beside} us beside {alone}");
@@ -196,7 +196,7 @@ fn ends_with_its_worker(what: &str) {
     let endless = host.client(0, what);
     let code: u32 = endless.wait_for("code").parse().unwrap();
     assert_ne!(code, 0, "{what} has ended well");
-    // The neighbour goes on, and so does a new process of the VM.
+    // The neighbour continues, and so does a new process of the VM.
     let shares = host.shares(0.5);
     assert!(shares[1] > 0.25, "{shares:?}");
     let mut next = sized(&host, 0, "burst 20 1000");
@@ -217,7 +217,7 @@ fn pitfall_77_a_process_that_dies_with_the_lease_blocks_no_other() {
         go_on(&mut [&mut victim]);
         victim.process.kill().unwrap();
     }
-    // And a worker, which dies as if the host had run out of memory.
+    // Also a worker that dies as if the host had run out of memory.
     let mut victim = sized(&host, 0, "loop 3000");
     go_on(&mut [&mut victim]);
     let log = host.log();

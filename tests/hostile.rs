@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Hostile guests: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another
-//! VM of the same host computes all the while, and the memory and the log of every process of the host stay within
-//! bounds.
+//! Hostile guests: at the virtqueues, in the ring that they share with their worker, and through the API itself.
+//! Another VM of the same host computes all the time, and the memory and the log of every process of the host stay
+//! within bounds.
 //!
 //! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the
-//! directory that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. If there is none, these
-//! tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+//! directory that `VIRTIO_GPGPU_STAGE` names, or the one that was built with this program. If there is none, these
+//! tests print that they have nothing to run on. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 #[path = "hostile/attack.rs"]
 mod attack;
@@ -19,7 +19,7 @@ mod descriptors;
 #[path = "hostile/gates.rs"]
 mod gates;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the device.
+// Some of it is only for the device's tests.
 #[allow(dead_code)]
 mod guest;
 #[path = "common/hosts/neighbour.rs"]
@@ -66,13 +66,13 @@ fn vmm() -> Vmm {
     }
 }
 
-/// The log lines that a VM may have caused since then: some at once from each of its sources, and then few in each
+/// The most log lines that a VM can have caused since then: a burst from each of its sources, and then a few per
 /// second, with a line that counts the dropped ones.
 fn most_lines(since: Instant) -> usize {
     72 + 4 * since.elapsed().as_secs() as usize
 }
 
-/// Requests that mean nothing, as fast as they can be made: each is answered, few are logged, nothing stays behind.
+/// Invalid requests, as fast as they can be made: each is answered, few are logged, and nothing stays behind.
 #[test]
 fn pitfall_81_floods_of_nonsense_cost_a_few_lines() {
     let Some(host) = Host::start() else { return };
@@ -85,13 +85,13 @@ fn pitfall_81_floods_of_nonsense_cost_a_few_lines() {
     let mut random = Random(1);
     for round in 0..4000 {
         guest.forget_buffers(mark);
-        // Any bytes at all, then requests whose every field is wild.
+        // Arbitrary bytes, then requests with arbitrary fields.
         let length = random.below(120) as usize;
         let mut bytes = random.bytes(length);
         if round % 2 == 0 && length >= 8 {
             bytes[..4].copy_from_slice(&(random.below(6) as u32).to_le_bytes());
             bytes[4..8].copy_from_slice(&id.to_le_bytes());
-            // Not the client that is still needed.
+            // Keep the client that is still needed.
             if bytes[0] == 2 {
                 bytes[4] ^= 0x80;
             }
@@ -115,7 +115,7 @@ fn pitfall_81_floods_of_nonsense_cost_a_few_lines() {
         let head = guest.post_sizes(&header, readable, writable);
         guest.wait(COMMAND_QUEUE, head);
     }
-    // Chains that loop or do not exist, and an available ring that is ahead of itself.
+    // Chains that loop or do not exist, and an available index that is too far ahead.
     for round in 0..200u16 {
         guest.forget_buffers(mark);
         let at = guest.alloc(64);
@@ -136,7 +136,8 @@ fn pitfall_81_floods_of_nonsense_cost_a_few_lines() {
     neighbour.finish();
 }
 
-/// A VM that connects again and again, and talks nonsense each time: its lines are the VM's, however often it connects.
+/// A VM that connects again and again, and sends invalid messages each time: the limit of lines is the VM's, however
+/// often it connects.
 #[test]
 fn connecting_again_does_not_bring_more_lines() {
     let Some(host) = Host::start() else { return };
@@ -159,8 +160,8 @@ fn connecting_again_does_not_bring_more_lines() {
     neighbour.finish();
 }
 
-/// Every operation with handles that are stale, of another kind, or never were, and with sizes and addresses at every
-/// edge.
+/// Every operation with handles that are stale, of another kind, or never existed, and with sizes and addresses at
+/// every edge.
 #[test]
 fn pitfall_63_wild_handles_and_sizes_find_nothing() {
     let Some(host) = Host::start() else { return };
@@ -176,20 +177,20 @@ fn pitfall_63_wild_handles_and_sizes_find_nothing() {
             let bytes = random.command(&pool);
             let (status, _, _) = client.raw(&bytes, 4096, &[], 0);
             if status == status::CLIENT_DEAD {
-                // A kernel's or a driver's fault, which costs the guest's own process: natively too.
+                // A fault of a kernel or of the driver, which costs the guest's own process, as natively.
                 died += 1;
                 break;
             }
         }
         client.close();
     }
-    // The software GPU is ours: nothing that a guest says ends it.
+    // No request of a guest may end the software GPU.
     assert!(on_gpu() || died == 0, "{died} workers died");
     assert!(host.lines() - lines < 64, "{} lines", host.lines() - lines);
     neighbour.finish();
 }
 
-/// A guest goes on writing to its ring while its worker reads it.
+/// A guest continues to write to its ring while its worker reads it.
 #[test]
 fn pitfall_81_a_ring_that_is_rewritten_costs_its_own_client() {
     let Some(host) = Host::start() else { return };
@@ -221,7 +222,7 @@ fn pitfall_81_a_ring_that_is_rewritten_costs_its_own_client() {
         for step in 0..3000u64 {
             let at = ring + COMMAND_OFFSET as u64 + random.below(4096);
             match random.below(if round < 4 { 3 } else { 5 }) {
-                // A record, most of the time a good one.
+                // A record, usually a valid one.
                 0 | 1 => {
                     let place = ring + COMMAND_OFFSET as u64 + tail % (256 << 10);
                     let bytes = 16 + good.len() as u64;
@@ -243,7 +244,7 @@ fn pitfall_81_a_ring_that_is_rewritten_costs_its_own_client() {
                 .store(tail, index, std::sync::atomic::Ordering::SeqCst)
                 .unwrap();
         }
-        // The worker may have given up on the ring by now, and with it on its client.
+        // The worker may have given up the ring by now, and with it its client.
         let (status, _, _) = client.raw(&command(&request::gpgpuRingWake {}, 0), 16, &[], 0);
         assert!(
             [status::OK, status::CLIENT_DEAD].contains(&status),
@@ -256,7 +257,7 @@ fn pitfall_81_a_ring_that_is_rewritten_costs_its_own_client() {
     neighbour.finish();
 }
 
-/// Clients that come and go all the time: no process, descriptor or memory stays behind.
+/// Clients that are opened and closed all the time: no process, descriptor or memory stays behind.
 #[test]
 fn opening_and_closing_all_the_time_leaves_nothing_behind() {
     let Some(host) = Host::start() else { return };
@@ -272,7 +273,7 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
     for _ in 0..4 {
         guest.forget_buffers(mark);
         let opens: Vec<u16> = (0..10).map(|_| guest.post_open()).collect();
-        // All of them first: a chain that was given back has its number given to the next.
+        // Open all of them first: the number of a returned chain is reused.
         let ids: Vec<u32> = opens
             .into_iter()
             .map(|open| {
@@ -285,7 +286,7 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
             assert_eq!(guest.close(id), status::OK);
         }
     }
-    // The neighbour's own is left.
+    // Only the neighbour's own worker is left.
     host.wait_for_workers(workers);
     host.wait_for_files(files);
     let lines = host.lines() - lines;
@@ -298,8 +299,8 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
     neighbour.finish();
 }
 
-/// A thread of a guest ends objects that other threads of it use. The driver gets no ended object, no thread waits for
-/// ever, and the client lives.
+/// A thread of a guest destroys objects that its other threads use. The driver gets no destroyed object, no thread
+/// waits forever, and the client survives.
 #[test]
 #[allow(non_snake_case)]
 fn pitfall_63_a_thread_can_destroy_objects_that_another_uses() {
@@ -310,7 +311,7 @@ fn pitfall_63_a_thread_can_destroy_objects_that_another_uses() {
     let context = client.context();
     let mark = client.guest().alloc(0);
     let gate = client.block(context);
-    // Each waits for the legacy stream, on a thread of its own.
+    // Each waits for the legacy stream, in its own thread.
     let (hStream, hEvent) = (object_id::<Stream>(7), object_id::<Event>(7));
     let make = request::cuStreamCreate {
         phStream: hStream,
@@ -329,7 +330,7 @@ fn pitfall_63_a_thread_can_destroy_objects_that_another_uses() {
     ];
     let waits = waits.map(|wait| client.post(&wait, 16));
     let kept = client.guest().alloc(0);
-    // Neither is waited for.
+    // Neither answer is waited for.
     let destroy = |client: &mut Client<'_>| {
         let stream = command(&request::cuStreamDestroy_v2 { hStream }, context);
         let event = command(&request::cuEventDestroy_v2 { hEvent }, context);
@@ -346,7 +347,7 @@ fn pitfall_63_a_thread_can_destroy_objects_that_another_uses() {
         let used = client.guest().wait(COMMAND_QUEUE, head);
         assert_eq!(used.status(), status::OK);
     }
-    // The same in any order, many times over.
+    // The same in random order, many times.
     for round in 0..if on_gpu() { 50 } else { 300 } {
         client.guest().forget_buffers(mark);
         let ctx = object_id::<Context>(100 + round);
@@ -401,7 +402,7 @@ fn pitfall_63_a_thread_can_destroy_objects_that_another_uses() {
     neighbour.finish();
 }
 
-/// A context is destroyed under a thread that waits for endless work. CUDA does not define the result for that thread;
+/// A context is destroyed while a thread waits for endless work in it. CUDA does not define the result for that thread;
 /// here it costs only the client, after some seconds.
 #[test]
 fn pitfall_63_a_context_destroyed_under_a_waiting_thread_costs_its_client() {
@@ -425,14 +426,14 @@ fn pitfall_63_a_context_destroyed_under_a_waiting_thread_costs_its_client() {
         assert_eq!(used.status(), status::CLIENT_DEAD);
     }
     client.close();
-    // The VM goes on.
+    // The VM continues.
     let mut next = Client::open(&mut guest);
     next.context();
     next.close();
     neighbour.finish();
 }
 
-/// A function that was reached by way of a library's module is gone with the library.
+/// A function from a library's module is destroyed with the library.
 #[test]
 fn pitfall_63_functions_of_a_librarys_module_end_with_the_library() {
     let Some(host) = Host::start() else { return };

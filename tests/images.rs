@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The charges of images against a VM's memory limit: every form of image, by every way into a context.
 //!
-//! A guest that speaks to its worker as no library would makes the requests, so only the host's own counting applies.
-//! `cargo xtask test` names the directory with the software GPU in `VIRTIO_GPGPU_STAGE`. Without it the tests are
-//! skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU, and compare charges with the driver's
-//! use.
+//! The requests are made by a guest that sends its worker commands that no library sends, so only the host's own
+//! accounting applies. `cargo xtask test` names the directory with the software GPU in `VIRTIO_GPGPU_STAGE`. Without it
+//! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU, and compare charges with
+//! the driver's use.
 
 mod common;
-// Some of it is for the tests of hostile guests.
+// Some of it is only for the tests of hostile guests.
 #[allow(dead_code)]
 #[path = "common/client.rs"]
 mod client;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the device.
+// Some of it is only for the device's tests.
 #[allow(dead_code)]
 mod guest;
-// Some of it is for the tests of isolation.
+// Some of it is only for the tests of isolation.
 #[path = "images/forms.rs"]
 mod forms;
 #[allow(dead_code)]
@@ -37,10 +37,10 @@ use host::{BackEnd, Options, on_gpu};
 
 const MIB: u64 = 1 << 20;
 
-/// The memory of most images' variable.
+/// The size of the variable in most images.
 const VARIABLE: u64 = 64 * MIB;
 
-/// The unit in which a VM is charged, and in which the driver makes room.
+/// The unit of charges, and of the driver's allocations.
 const STEP: u64 = 2 * MIB;
 
 /// The memory of a context on the software GPU, in MiB.
@@ -62,7 +62,7 @@ fn start() -> Option<BackEnd> {
         config: Some(&(vm(0) + &vm(1))),
         prepare: &|command| {
             command
-                // The next warm worker would take device memory while a test measures it.
+                // The next warm worker would use device memory while a test measures it.
                 .args(["--warm-workers", "0"])
                 .env("VIRTIO_GPGPU_SOFTWARE_CONTEXT", CONTEXT.to_string())
                 .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", "2");
@@ -75,7 +75,7 @@ fn boot(back_end: &BackEnd) -> Guest {
     Guest::boot(&back_end.socket(0), Vmm::qemu())
 }
 
-/// A kernel, and a variable that is larger than all else of the image.
+/// An image with a kernel, and a variable that is larger than the rest of the image.
 fn image() -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible.global.align 8 .b8 big[{VARIABLE}];\n\
@@ -83,7 +83,7 @@ fn image() -> String {
     )
 }
 
-/// The free memory of a client of the limited VM on the device of a context, in bytes.
+/// The free memory on a context's device for a client of the limited VM, in bytes.
 fn free(client: &mut Client<'_>, context: u64) -> u64 {
     let info = request::cuMemGetInfo_v2 {
         free: true,
@@ -141,7 +141,7 @@ fn one_thread(stream: u64) -> LaunchConfig {
     }
 }
 
-/// The ways in which the driver places a library in the current context.
+/// The ways in which the driver loads a library into the current context.
 const WAYS: &[&str] = &["global", "module", "function", "occupancy", "launch"];
 
 /// Uses a library, and a kernel of it, in a context.
@@ -193,7 +193,7 @@ fn place(
     }
 }
 
-/// The charge of an image beside its variable.
+/// Whether this is the charge of an image besides its variable.
 fn is_one_image(bytes: u64) -> bool {
     (VARIABLE..VARIABLE + 4 * MIB).contains(&bytes)
 }
@@ -210,7 +210,7 @@ fn a_library_counts_in_each_context_from_its_first_use_there() {
     let kernel = get_kernel(&mut client, library, 1, first);
     assert!(is_one_image(before - free(&mut client, first)));
     for (way, serial) in WAYS.iter().zip(10..) {
-        // In the first context it is already.
+        // It is already in the first context.
         assert_eq!(
             place(&mut client, way, (library, kernel), first, 2 * serial),
             0
@@ -221,7 +221,7 @@ fn a_library_counts_in_each_context_from_its_first_use_there() {
         let with_context = free(&mut client, other);
         for _ in 0..2 {
             let code = place(&mut client, way, (library, kernel), other, 2 * serial + 1);
-            // An object of this number is there the second time.
+            // The second time, an object with this number already exists.
             assert!(
                 code == CUDA_SUCCESS || code == CUDA_ERROR_INVALID_VALUE,
                 "{way}: {code}"
@@ -229,7 +229,7 @@ fn a_library_counts_in_each_context_from_its_first_use_there() {
             let taken = with_context - free(&mut client, other);
             assert!(is_one_image(taken), "{way}: {taken}");
         }
-        // It is given back with the context.
+        // It is returned with the context.
         let destroy = request::cuCtxDestroy_v2 { ctx: other };
         client.works(&destroy, 0, &[], 0);
         assert!(is_one_image(before - free(&mut client, first)), "{way}");
@@ -250,7 +250,7 @@ fn a_library_that_has_no_room_in_a_context_is_not_placed_there() {
     let kernel = get_kernel(&mut client, library, 1, first);
     let other = object_id::<Context>(2);
     assert_eq!(create_context(&mut client, other, 0), CUDA_SUCCESS);
-    // That takes functions alone, as in CUDA, so it is no way into a context.
+    // That only takes functions, as in CUDA, so it does not load the library into a context.
     let load = request::cuFuncLoad { function: kernel };
     let code = client.call(&load, other, &[], 0).0;
     assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
@@ -262,7 +262,7 @@ fn a_library_that_has_no_room_in_a_context_is_not_placed_there() {
         assert_eq!(code, CUDA_ERROR_OUT_OF_MEMORY, "{way}");
         assert_eq!(free(&mut client, other), left, "{way}");
     }
-    // A stream of that context is no way around it.
+    // A stream of that context does not circumvent the limit.
     let stream = object_id::<Stream>(3);
     let create = request::cuStreamCreate {
         phStream: stream,
@@ -276,7 +276,7 @@ fn a_library_that_has_no_room_in_a_context_is_not_placed_there() {
     };
     let code = client.call(&launch, first, &[], 0).0;
     assert_ne!(code, CUDA_SUCCESS);
-    // Nor is another library, and a refused one leaves nothing behind.
+    // Nor does another library, and a refused one leaves nothing behind.
     let (_, code) = load_library(&mut client, 9, other);
     assert_eq!(code, CUDA_ERROR_OUT_OF_MEMORY);
     let free_memory = request::cuMemFree_v2 { dptr: rest };
@@ -299,7 +299,7 @@ fn a_library_counts_on_the_gpu_whose_context_it_is_placed_in() {
         return;
     }
     let before = [first, second].map(|context| free(&mut client, context));
-    // Loaded in no context, it is in none.
+    // A library that was loaded without a context is in none.
     let (library, code) = load_library(&mut client, 1, 0);
     assert_eq!(code, CUDA_SUCCESS);
     let taken = |client: &mut Client<'_>| {
@@ -366,10 +366,10 @@ fn no_form_of_an_image_takes_more_than_it_is_charged() {
         };
         (module, client.call(&load, context, image, 0).0)
     };
-    // The memory that the driver takes once for all images.
+    // The memory that the driver allocates once for all images.
     let (_, code) = load(&mut client, 1, image().as_bytes());
     assert_eq!(code, CUDA_SUCCESS);
-    // Large enough to be seen beside all else that the driver does.
+    // Large enough to be noticed among the driver's other allocations.
     let size = if on_gpu() { VARIABLE } else { 8 * MIB };
     let (mut worst, mut loaded) = (0, 0);
     for (form, serial) in forms::generate(1, size).iter().zip(2..) {

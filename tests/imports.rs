@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The guest's libraries have each name that stock frameworks want of them, in the version that they ask for: a module
-//! with one name less does not load. The names are in `tests/imports`, and `list.py` there makes the lists. The
+//! The guest's libraries export each name that stock frameworks import from them, with the required version: a module
+//! does not load if one name is missing. The names are in `tests/imports`, and `list.py` there makes the lists. The
 //! libraries also load quickly.
 //!
-//! The libraries are in the directory that `VIRTIO_GPGPU_STAGE` names. Without it, the test has nothing to look at.
+//! The libraries are in the directory that `VIRTIO_GPGPU_STAGE` names. Without it, the tests are skipped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +17,11 @@ use object::{
     read::elf::{FileHeader, SectionHeader, Sym},
 };
 
-/// A function of CUDA 13.1's driver that is not here. NVIDIA's static runtime in CuPy's modules looks for it, and does
-/// without.
+/// A function of CUDA 13.1's driver that libcuda does not have. NVIDIA's static runtime in CuPy's modules looks it up,
+/// and works without it.
 const NEWER: &str = "cuDevSmResourceSplit";
 
-/// Names, each with its version if it has one.
+/// Names, each with its version, if any.
 type Names = BTreeSet<(String, Option<String>)>;
 
 /// The directory of the guest's libraries, if there is one.
@@ -78,7 +78,7 @@ fn wanted(list: &str) -> BTreeMap<String, Names> {
     wanted
 }
 
-/// The wanted names that a library of these names lacks. Names without a version may be of any.
+/// The wanted names that a library with these exports lacks. A name without a version may have any.
 fn missing(wanted: &Names, exported: &Names) -> Vec<String> {
     let plain: BTreeSet<_> = exported.iter().map(|(name, _)| name).collect();
     let is_there = |name: &&(String, Option<String>)| match name {
@@ -123,8 +123,8 @@ fn each_name_that_a_framework_imports_is_there() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A program may know a library by the name that linkers use. It gets the newest of our versions, and no genuine one
-/// that the guest has elsewhere.
+/// A program may load a library by the linker's name for it. It gets our newest version, and never a genuine one that
+/// the guest has elsewhere.
 #[test]
 fn each_library_has_its_name_without_a_version() {
     let Some(directory) = libraries() else { return };
@@ -146,7 +146,7 @@ fn each_library_has_its_name_without_a_version() {
     }
 }
 
-/// The loader writes each relocated address in each process that loads a library, into memory of that process alone.
+/// The loader writes each relocated address in each process that loads a library, into that process's private memory.
 /// With the descriptions of all operations each library had 64,000.
 #[test]
 fn the_loader_relocates_few_addresses_of_a_library() {
@@ -155,7 +155,7 @@ fn the_loader_relocates_few_addresses_of_a_library() {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().display().to_string();
-        // An empty file beside each library is the build's mark.
+        // An empty file beside each library is the build's marker.
         if !name.contains(".so.") || name.starts_with('.') || name.ends_with(".source") {
             continue;
         }

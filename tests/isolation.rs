@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Faults of one VM while another works: the back end as installed, guest programs in two VMs, and processes that die.
+//! Faults of one VM while another works: the installed back end, guest programs in two VMs, and processes that die.
 //!
 //! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
 //! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU. Each fault's row of the
@@ -13,11 +13,11 @@ mod exhaustion;
 #[path = "isolation/gpu.rs"]
 mod gpu;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the device.
+// Some of it is only for the device's tests.
 #[allow(dead_code)]
 mod guest;
 #[path = "common/hosts/installed.rs"]
-// Some of it is for the tests of memory limits.
+// Some of it is only for the tests of memory limits.
 #[allow(dead_code)]
 mod host;
 #[path = "isolation/tenants.rs"]
@@ -32,10 +32,10 @@ use nix::sys::signal::{Signal, kill};
 use bystander::{Bystander, Fault};
 use host::{BackEnd, on_gpu};
 
-/// `CUDA_ERROR_EXTERNAL_DEVICE`: the result of each call of a client whose worker is gone.
+/// `CUDA_ERROR_EXTERNAL_DEVICE`: the result of each call of a client whose worker has ended.
 const WORKER_GONE: &str = "911";
 
-/// Runs `act` between two looks at a bystander; it says when the one that did wrong had ended.
+/// Runs `act` between two checks of a bystander; `act` reports when the faulty process has ended.
 fn contained(
     back_end: &BackEnd,
     bystander: &Bystander,
@@ -64,7 +64,7 @@ fn pitfall_30_a_failed_kernel_costs_its_own_process() {
                 .find(|line| line.starts_with("codes"))
                 .expect(&said);
             let codes: Vec<&str> = line.split(' ').skip(1).collect();
-            // Sticky: whatever comes after says the same.
+            // The error is sticky: every later call returns it.
             assert_eq!(codes, ["0", code, code, code], "{kind}");
         });
     }
@@ -171,7 +171,7 @@ fn pitfall_62_a_process_killed_in_any_phase_leaves_nothing() {
                 for time in 0..times {
                     let victim = back_end.guest(0, &["phase", phase]);
                     victim.wait_for("at ");
-                    // At another moment each time: a step of the other VM is as good a clock as any.
+                    // At another moment each time; the other VM's steps serve as a clock.
                     bystander.steps(time);
                     victim.kill();
                     fault.ended();
@@ -196,7 +196,7 @@ fn pitfall_62_a_mover_killed_under_load_costs_no_data() {
         other.wait_for("step");
         let mut killed = None;
         for _ in 0..3 {
-            // Not the one before, which may still be ending.
+            // The previous one may still be ending.
             let mover = host::wait_for("a mover", || {
                 let movers = back_end.children().remove("mover-process")?;
                 movers.into_iter().find(|mover| Some(*mover) != killed)
@@ -264,7 +264,7 @@ fn pitfall_66_a_program_without_use_for_a_gpu_is_left_alone() {
     };
     let linked = back_end.staged("isolation/no-cuda");
     assert_eq!(run(&mut back_end.command(0, &linked)), "done");
-    // With our library preloaded, and with all that gpgpu-run puts before a program.
+    // With our library preloaded, and with the whole environment that gpgpu-run sets.
     let shell = "echo $(echo done)";
     let preload = back_end.staged("lib/virtio-gpgpu/libcuda.so.1");
     let mut preloaded = back_end.command(0, "/bin/sh".as_ref());
@@ -277,7 +277,7 @@ fn pitfall_66_a_program_without_use_for_a_gpu_is_left_alone() {
         let mut wrapped = back_end.command(0, &wrapper);
         assert_eq!(run(wrapped.arg(&linked)), "done");
     }
-    // None of them has opened a connection; a program that uses the GPU has.
+    // None of them has opened a connection; a program that uses the GPU does.
     back_end.works(0);
     let connected = |lines: Vec<String>| {
         lines

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest
-//! that use this project's libraries of NVIDIA's names.
+//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and guest programs that
+//! use this project's libraries with NVIDIA's names.
 //!
-//! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with
+//! This program is both sides: a test starts the service and, with `gpgpu-run`, this program again as the guest's, with
 //! its part in an environment variable. `VIRTIO_GPGPU_STAGE` names the directory of the programs; on a GPU
 //! `VIRTIO_GPGPU_TEST_LIBRARIES` names the directories of NVIDIA's own libraries. Without them the tests are skipped,
 //! with a message.
 
 mod common;
-// Some of it is for the tests of isolation.
+// Some of it is only for the tests of isolation.
 #[path = "libraries/calls.rs"]
 mod calls;
 #[path = "libraries/captures.rs"]
@@ -51,13 +51,13 @@ use std::{
 
 use host::{BackEnd, Guest, Options, on_gpu, stage, wait_for};
 
-/// The variable with the part of this program as a guest's.
+/// The variable with the guest program's part.
 const PART: &str = "VIRTIO_GPGPU_TEST_PART";
 const MIB: u64 = 1 << 20;
 /// The charge of a handle.
 const HANDLE: u64 = 96 * MIB;
 
-/// Not a test of its own: the program of a guest.
+/// Not a test: the guest program.
 #[test]
 fn guest() {
     match std::env::var(PART).as_deref() {
@@ -126,12 +126,13 @@ fn libraries() -> Option<String> {
     Some(fs::canonicalize(directory).unwrap().display().to_string())
 }
 
-/// The limit of a VM, in MiB: on a GPU with room for a context, as its size is measured while other tests use the GPU.
+/// The limit of a VM, in MiB. On a GPU it includes room for a context, because the context's size is measured while
+/// other tests use the GPU.
 fn limit(on_software_gpu: u64) -> u64 {
     if on_gpu() { 16 << 10 } else { on_software_gpu }
 }
 
-/// A policy with these directories, whose VMs have so many MiB.
+/// A policy with these directories and with this limit for each VM, in MiB.
 fn policy(libraries: &str, limit: u64) -> String {
     let directories: Vec<_> = libraries.split(':').collect();
     let vm = |number| {
@@ -142,7 +143,7 @@ fn policy(libraries: &str, limit: u64) -> String {
     format!("[libraries]\nfolders = {directories:?}\n{}{}", vm(0), vm(1))
 }
 
-/// A back end whose libraries are in these directories.
+/// A back end with libraries in these directories.
 fn start(libraries: &str) -> Option<BackEnd> {
     let directories = libraries
         .split(':')
@@ -163,7 +164,7 @@ fn command(back_end: &BackEnd, vm: usize, part: &str) -> Command {
     command
 }
 
-/// Runs a part that succeeds.
+/// Runs a part, which must succeed.
 fn run(back_end: &BackEnd, part: &str) {
     let (status, said) = Guest::spawn(command(back_end, 0, part)).end();
     let has_run = status.success() && said.contains("1 passed");
@@ -177,19 +178,19 @@ fn runs(part: &str) {
     run(&back_end, part);
 }
 
-/// By a wrapper of another project.
+/// With another project's wrapper.
 #[test]
 fn programs_of_cudarc_give_the_native_results() {
     runs("wrapper");
 }
 
-/// Descriptors of cuBLASLt travel with the products that use them.
+/// A request carries cuBLASLt's descriptors with the product that uses them.
 #[test]
 fn products_of_descriptors_are_as_they_say() {
     runs("descriptors");
 }
 
-/// The host keeps the description of a product that a program computes again.
+/// The host keeps the description of a repeated product.
 #[test]
 fn products_that_come_again_are_those_of_their_own_descriptors() {
     runs("plans");
@@ -338,7 +339,7 @@ fn the_memory_of_jpegs_counts_and_ends_with_its_context() {
     run(&back_end, "jpegs limit");
 }
 
-/// A posted call that failed on the GPU is reported when the process synchronises, and costs only this process.
+/// A posted call that fails on the GPU is reported when the process synchronises, and costs only this process.
 #[test]
 fn a_fault_of_a_posted_call_costs_its_process_alone() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
@@ -348,7 +349,7 @@ fn a_fault_of_a_posted_call_costs_its_process_alone() {
     run(&back_end, "order");
 }
 
-/// A user of the guest learns which libraries there are, and how new.
+/// A guest's user can list the libraries and their versions.
 #[test]
 fn the_wrapper_lists_the_libraries_of_the_host() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
@@ -385,7 +386,7 @@ fn without_a_library_its_calls_fail_and_all_else_works() {
     }
 }
 
-/// The first VM's charge, by the metrics' page at a socket.
+/// The first VM's charge, from the metrics at a socket.
 fn charged(socket: &Path) -> u64 {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -422,7 +423,7 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     assert_eq!(charged(&socket), before + HANDLE);
     assert!(guest.ask("destroy").contains("destroyed"));
     assert_eq!(charged(&socket), before);
-    // Nor does a process leave objects behind that it did not destroy.
+    // A process also leaves no objects behind that it did not destroy.
     assert!(guest.ask("make").contains("made"));
     let (status, said) = guest.end();
     assert!(status.success(), "{status}: {said}");
@@ -474,7 +475,7 @@ fn random_numbers_and_tables_reach_the_program() {
     let Some(back_end) = start(&libraries) else {
         return;
     };
-    // Under a name that no library of the guest's has.
+    // Under a name that no guest library has.
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("libhosts.so");
     let mut files = libraries

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory limits, as programs in VMs meet them.
+//! Memory limits from the point of view of programs in VMs.
 //!
 //! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
 //! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 mod common;
-// Some of it is for the tests of isolation.
+// Some of it is only for the tests of isolation.
 #[allow(dead_code)]
 #[path = "common/hosts/installed.rs"]
 mod host;
@@ -18,12 +18,12 @@ const MIB: u64 = 1 << 20;
 const OUT_OF_MEMORY: u64 = 2;
 const NOT_SUPPORTED: u64 = 801;
 
-/// The memory of a context on the software GPU, in MiB: whole units of the limits and half a unit.
+/// The memory of a context on the software GPU, in MiB: a whole number of the limits' units and half a unit.
 const CONTEXT: u64 = 31;
 /// Its charge.
 const CONTEXT_CHARGE: u64 = 32;
 
-/// A back end whose VM 0 has a limit of so many MiB, and VM 1 of as many others.
+/// A policy whose VMs 0 and 1 have these limits, in MiB.
 fn policy(limits: [u64; 2]) -> String {
     let vm = |number: usize| {
         let limit = limits[number];
@@ -73,14 +73,14 @@ impl Program {
             .collect()
     }
 
-    /// Free and all bytes.
+    /// The free and the total bytes.
     fn info(&mut self) -> (u64, u64) {
         let answer = self.ask("info");
         assert_eq!(answer[3], 0, "{answer:?}");
         (answer[0], answer[1])
     }
 
-    /// `fill`: how many pieces it got.
+    /// `fill`; returns the number of pieces that it got.
     fn fill(&mut self, threads: usize, bytes: u64) -> u64 {
         let answer = self.ask(&format!("fill {threads} {bytes}"));
         assert_eq!(answer[1], OUT_OF_MEMORY, "{answer:?}");
@@ -96,7 +96,7 @@ impl Program {
     }
 }
 
-/// The limit that the tests give a VM: room for some contexts and some more, in MiB.
+/// The limit that the tests set for a VM, in MiB: room for some contexts and some more.
 fn limit() -> u64 {
     if on_gpu() { 6144 } else { 512 }
 }
@@ -147,7 +147,7 @@ fn pitfall_70_threads_and_processes_get_all_of_the_limit_and_no_more() {
         });
         let all: u64 = counts.iter().sum::<u64>() * piece;
         assert!(all <= free, "{all} of {free}");
-        // Memory that was refused while another held it for a moment is available once all are done.
+        // Memory that was refused while another process held it for a moment is available once all are done.
         let more: u64 = programs
             .iter_mut()
             .map(|program| program.fill(1, piece))
@@ -172,10 +172,10 @@ fn pitfall_68_cached_memory_is_free_for_every_process() {
     let mut programs: Vec<_> = (0..4).map(|_| Program::start(&back_end, 0)).collect();
     let (free, _) = programs[0].info();
     for round in 0..8 {
-        // Each is kept for the same process's next allocation.
+        // Each freed piece is kept for the same process's next allocation.
         for program in &mut programs {
             program.succeeds(&format!("alloc {}", 40 * MIB));
-            // Less than this the guest's own library keeps.
+            // The guest's own library keeps smaller allocations.
             program.succeeds(&format!("alloc {}", 2 * MIB));
             program.succeeds("free");
         }
@@ -207,7 +207,7 @@ fn pitfall_68_memory_of_pools_counts_until_it_is_freed_in_a_streams_order() {
     let (free, _) = one.info();
     let all = free / (2 * MIB) * (2 * MIB);
     for round in 0..6 {
-        // Whether a pool keeps its memory or not, it is available to processes that lack memory.
+        // Whether or not a pool keeps its memory, the memory is available to processes that need it.
         let threshold = if round < 3 { 0 } else { u64::MAX };
         one.succeeds(&format!("threshold {threshold}"));
         one.succeeds(&format!("async {}", all - 64 * MIB));
@@ -233,7 +233,7 @@ fn pitfall_68_memory_of_pools_counts_until_it_is_freed_in_a_streams_order() {
         other.succeeds("freeasync");
         wait_for("what was freed", || (one.info().0 == free).then_some(()));
     }
-    // Nor does anything stay of a process that was killed.
+    // A killed process leaves no memory behind either.
     one.succeeds(&format!("async {}", all / 2));
     one.succeeds("freeasync");
     one.succeeds(&format!("async {}", all / 4));
@@ -245,7 +245,7 @@ fn pitfall_68_memory_of_pools_counts_until_it_is_freed_in_a_streams_order() {
     other.succeeds(&format!("async {all}"));
 }
 
-/// The most memory that any process of a back end has had, in bytes, but for the supervisor.
+/// The highest memory use of any process of a back end in bytes, except the supervisor.
 fn peak(back_end: &BackEnd) -> u64 {
     let children = back_end.children().into_values().flatten();
     let peaks = children.filter_map(|pid| {
@@ -265,7 +265,7 @@ fn pitfall_73_a_flood_of_copies_takes_a_bounded_part_of_the_hosts_memory() {
     let mut program = Program::start(&back_end, 0);
     program.succeeds("flood 1 1048576");
     let before = peak(&back_end);
-    // 2 GiB behind a stream that does not move until all threads are at it.
+    // 2 GiB behind a stream that is blocked until all threads have submitted work.
     program.succeeds("flood 64 33554432");
     let more = peak(&back_end) - before;
     assert!(more < 256 * MIB, "{} MiB more", more / MIB);
@@ -287,7 +287,7 @@ fn pitfall_71_memory_of_a_killed_process_is_free_for_the_next() {
         victim.succeeds(&format!("alloc {}", 256 * MIB));
         let mut witness = Program::start(&back_end, 0);
         assert!(witness.info().0 <= fresh.0 - 256 * MIB);
-        // Another VM's limit is its own.
+        // Another VM has its own limit.
         assert_eq!(other.info(), apart);
         victim.0.kill();
         wait_for("what was held", || (witness.info() == fresh).then_some(()));
@@ -310,7 +310,7 @@ fn pitfall_69_contexts_count() {
     }
     assert!(contexts >= 2);
     program.has_no_room("context");
-    // Nor for another process's.
+    // Nor is there room for another process's.
     let refused = Program::try_start(&back_end, 0);
     assert_eq!(refused.0.wait_for("open"), "open 2");
     for _ in 0..contexts {
@@ -338,13 +338,13 @@ fn pitfall_69_green_contexts_count() {
     assert!(greens >= 2);
     program.has_no_room("green");
     other.has_no_room("green");
-    // Memory in the primary context beside them counts as before.
+    // Memory in the primary context counts as before.
     program.has_no_room(&format!("alloc {}", left + 2 * MIB));
     for _ in 0..greens {
         program.succeeds("ungreen");
     }
     assert_eq!(program.info(), (free, total));
-    // A process that is gone leaves nothing.
+    // A process that has ended leaves nothing.
     other.succeeds("green");
     other.0.kill();
     wait_for("what it had", || (program.info().0 > free).then_some(()));
@@ -380,7 +380,7 @@ fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
     assert_eq!(one.info().0, left + small);
     other.succeeds(&format!("map {small}"));
     one.has_no_room(&format!("map {small}"));
-    // Another VM's memory is its own, and a process's memory ends with it.
+    // Another VM has its own memory, and a process's memory is freed when it ends.
     let mut stranger = Program::start(&back_end, 1);
     stranger.succeeds(&format!("map {large}"));
     one.0.kill();
@@ -396,19 +396,19 @@ fn executable_graphs_count_by_the_most_that_there_were() {
         return;
     };
     let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
-    // The word that the fills go to.
+    // The word that the fills write to.
     one.succeeds("graphs 0 1");
     let (free, others) = (one.info().0, other.info().0);
     one.succeeds("graphs 200 20");
     let left = one.info().0;
     assert!(free - left >= 200 * (112 << 10), "{}", free - left);
     assert_eq!(others - other.info().0, free - left);
-    // The driver keeps a graph's memory for the next one.
+    // The driver keeps a graph's memory for the next graph.
     one.succeeds("ungraph");
     assert_eq!(one.info().0, left);
     one.succeeds("graphs 200 20");
     assert_eq!(one.info().0, left);
-    // Without free memory there is room for no more of them.
+    // Without free memory, there is no room for more of them.
     other.0.ask("fill 1 2097152");
     one.has_no_room("graphs 200 20");
     one.0.kill();
@@ -418,7 +418,7 @@ fn executable_graphs_count_by_the_most_that_there_were() {
     other.succeeds("graphs 20 20");
 }
 
-/// Those for which the program does not wait, too: it does wait where there may be no room.
+/// Also graphs for which the program does not usually wait: it does wait if there may be no room.
 #[test]
 fn graphs_like_an_earlier_one_are_refused_at_once_without_room() {
     let Some(back_end) = start([limit(), limit()]) else {
@@ -459,7 +459,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         let answer = program.0.ask(&format!("way {way} {too_much}"));
         let code = answer.trim_start_matches("way ");
         let refused = [OUT_OF_MEMORY, NOT_SUPPORTED].map(|code| code.to_string());
-        // An opened address is no handle, and imported memory no allocation: CUDA_ERROR_INVALID_VALUE and
+        // An opened address is no handle, and imported memory is no allocation: CUDA_ERROR_INVALID_VALUE and
         // CUDA_ERROR_UNKNOWN, as with NVIDIA's driver.
         let is_none = [("ipc", "1"), ("import", "999")].contains(&(way, code));
         assert!(
@@ -468,7 +468,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         );
         assert_eq!(program.info().0, free, "{way}");
     }
-    // An array counts until it ends, in whole pieces of 2 MiB.
+    // An array counts until it is destroyed, in whole pieces of 2 MiB.
     program.succeeds(&format!("array {}", 64 * MIB));
     let left = program.info().0;
     assert!(
@@ -520,7 +520,7 @@ fn pitfall_71_a_limit_below_the_usage_stops_only_new_allocations() {
         (program.info() == (0, lower * MIB)).then_some(())
     });
     program.has_no_room(&format!("alloc {}", 128 * MIB));
-    // The existing memory stays.
+    // Existing memory is kept.
     program.succeeds("free");
     wait_for("what was freed", || {
         (program.info().0 == 64 * MIB).then_some(())

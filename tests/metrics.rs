@@ -75,7 +75,7 @@ impl Service {
         self.directory.path().join(name)
     }
 
-    /// The first line from now on whose message holds `text`.
+    /// The first line from now on whose message contains `text`.
     fn wait_for(&self, text: &str) -> Value {
         loop {
             let line = self.lines.recv_timeout(LIMIT);
@@ -86,7 +86,7 @@ impl Service {
         }
     }
 
-    /// A staged program as the VM has it run.
+    /// A command that runs a staged program in the VM.
     fn program(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.stage.join("bin/gpgpu-run"));
         command.arg(self.stage.join(name)).args(arguments).env(
@@ -106,7 +106,7 @@ impl Service {
         output
     }
 
-    /// A page: its head, and its body.
+    /// A page: its header and its body.
     fn get(&self, request: &str) -> (String, String) {
         let mut stream = UnixStream::connect(self.path("metrics")).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -176,7 +176,7 @@ fn copied(direction: &str) -> String {
     format!("virtio_gpgpu_copied_bytes_total{{direction=\"{direction}\"}}")
 }
 
-/// Everything that counts, and must never go back.
+/// All counters, which must never decrease.
 fn totals(metrics: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64)> {
     let totals = metrics.iter().filter(|(name, _)| name.contains("_total{"));
     totals.map(|(name, value)| (name, *value))
@@ -195,7 +195,7 @@ fn the_work_of_a_program_stays_counted_after_its_end() {
     service.wait_until(&ends("closed"), |ended| ended == 1.0);
     let first = service.metrics();
     assert!(first[LAUNCHES] >= 1.0, "{first:?}");
-    // Two vectors of 4-byte values in, one out.
+    // Two vectors of 4-byte values are sent, and one is returned.
     assert!(
         first[&copied("to_device")] >= 2.0 * 4.0 * 4096.0,
         "{first:?}"
@@ -208,7 +208,7 @@ fn the_work_of_a_program_stays_counted_after_its_end() {
     assert_eq!(first["virtio_gpgpu_queued_commands{}"], 0.0);
     assert_eq!(first["virtio_gpgpu_pinned_bytes{}"], 0.0);
 
-    // The same again counts as much again.
+    // The same again increases them by the same amounts.
     service.add_vectors();
     service.wait_until(&ends("closed"), |ended| ended == 2.0);
     let second = service.metrics();
@@ -221,7 +221,7 @@ fn the_work_of_a_program_stays_counted_after_its_end() {
 fn a_killed_worker_is_counted_with_its_reason_and_its_counts_stay() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
-    // Kernels until its standard input ends: the worker dies while they run.
+    // It runs kernels until its standard input ends: the worker dies while they run.
     let mut victim = service
         .program("isolation/guest", &["work"])
         .stdin(Stdio::piped())
@@ -264,8 +264,8 @@ fn a_killed_worker_is_counted_with_its_reason_and_its_counts_stay() {
     );
 
     let before = service.metrics();
-    // `wait` closes the standard input, at which the program would end by itself: it stays open until the program has
-    // seen that its worker is dead.
+    // `wait` closes the standard input, at which the program would end by itself. So the input stays open until the
+    // program has noticed that its worker is dead.
     let input = victim.stdin.take();
     kill(worker, Signal::SIGKILL).unwrap();
     assert!(!victim.wait().unwrap().success());
@@ -310,7 +310,7 @@ fn a_socket_is_open_to_owner_and_group_and_ends_with_the_service() {
     let (head, _) = service.get("what is this\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
 
-    // Silent connections do not keep others out for ever: at their time limit, the next is served.
+    // Silent connections do not keep others out forever: when their time limit expires, the next one is served.
     let silent: Vec<UnixStream> = (0..32)
         .map(|_| UnixStream::connect(&path).unwrap())
         .collect();

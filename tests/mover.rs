@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the software
-//! GPU; the workers have device memory there and take commands.
+//! Large data through a mover: the supervisor, the device processes and the mover are the real ones, on the software
+//! GPU. The workers have device memory there and execute commands.
 //!
-//! The software GPU is the one in the directory that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
-//! program. If there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
-//! run on a GPU.
+//! The software GPU is the one in the directory that `VIRTIO_GPGPU_STAGE` names, or the one that was built with this
+//! program. If there is none, these tests print that they have nothing to run on. With `VIRTIO_GPGPU_TEST_GPU=cuda`
+//! they run on a GPU.
 
 mod common;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the device.
+// Some of it is only for the device's tests.
 #[allow(dead_code)]
 mod guest;
 #[path = "common/hosts/movers.rs"]
-// Some of it is for the tests of writes to a guest's memory.
+// Some of it is only for the tests of writes to a guest's memory.
 #[allow(dead_code)]
 mod host;
 #[path = "mover/worker.rs"]
@@ -41,7 +41,7 @@ use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, FREE
 const MIB: usize = 1 << 20;
 const GPU_BYTES: u64 = 16 << 20;
 
-/// Not a test of its own: the program of workers.
+/// Not a test: the workers' program.
 #[test]
 fn fake_worker() {
     if std::env::var_os(worker::MODE).is_some() {
@@ -49,7 +49,7 @@ fn fake_worker() {
     }
 }
 
-/// A host whose workers take commands.
+/// A host whose workers execute commands.
 fn start() -> Option<Host> {
     let own = std::env::current_exe().unwrap();
     let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];
@@ -77,7 +77,7 @@ fn stop_mover(host: &Host) -> Stopped {
     Stopped(mover)
 }
 
-/// A mover that does nothing for now.
+/// A mover that is stopped until this is dropped.
 struct Stopped(Pid);
 
 impl Drop for Stopped {
@@ -98,7 +98,7 @@ fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A guest with one client, whose worker has exported memory number 1, and that has seen the mover at work.
+/// A guest with one client. Its worker has exported memory number 1, and the mover has moved data for it.
 struct Session {
     guest: Guest,
     client: u32,
@@ -114,7 +114,7 @@ impl Session {
         this
     }
 
-    /// Waits until data is moved; device memory at `offset` is overwritten.
+    /// Waits until the mover moves data; overwrites device memory at `offset`.
     fn wait_for_mover(&mut self, offset: u64) {
         let at = self.guest.alloc(MIB);
         let rest = self.guest.alloc(0);
@@ -130,7 +130,7 @@ impl Session {
             .post_buffers(self.client, &stream(numbers), 16, buffers, to_guest)
     }
 
-    /// Waits for the end of a command: its status and its answer.
+    /// Waits for the end of a command; returns its status and its answer.
     fn end(&mut self, head: u16) -> (u32, String) {
         let used = self.guest.wait(COMMAND_QUEUE, head);
         let (status, answer, _) = used.split(16);
@@ -161,8 +161,8 @@ impl Session {
         all
     }
 
-    /// Copies from these buffers into device memory and from there into others, and compares. The answers
-    /// are `expected`.
+    /// Copies from these buffers into device memory and from there into others, and compares them. The answers must be
+    /// `expected`.
     fn round_trip(&mut self, from: &[(u64, u32)], to: &[(u64, u32)], offset: u64, expected: &str) {
         let bytes: usize = from.iter().map(|&(_, len)| len as usize).sum();
         let data = pattern(bytes, offset as usize);
@@ -179,7 +179,7 @@ impl Session {
     }
 }
 
-/// Buffers of `each` bytes, `gap` bytes apart, in an order that no copy would have by chance.
+/// Buffers of `each` bytes, `gap` bytes apart, in an order that no copy would produce by chance.
 fn scattered(start: u64, count: u64, each: u32, gap: u64) -> Vec<(u64, u32)> {
     (0..count)
         .map(|at| (at * 7 + 3) % count)
@@ -198,25 +198,25 @@ fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
     let most_of = |at| vec![(at, most as u32)];
     session.round_trip(&most_of(a), &most_of(b), 0, "moved");
     session.round_trip(&most_of(a), &most_of(b), GPU_BYTES - most, "moved");
-    // Pages, as a guest's memory lies after a while; and not at the start of one.
+    // Scattered pages, as in a guest's memory after some time; they do not start at a page.
     let pages = |at| scattered(at, 512, 4096, 4096);
     session.round_trip(&pages(a), &pages(b), 4096, "moved");
     let mut cut = pages(a);
     (cut[0].0, cut[0].1) = (cut[0].0 + 16, 4080);
     cut.push((a + 8 * MIB as u64 - 16, 16));
     session.round_trip(&cut, &pages(b), 4096, "moved");
-    // No two addresses aligned alike.
+    // No two addresses have the same alignment.
     let odd = |at| scattered(at, 97, 4099, 2);
     session.round_trip(&odd(a + 1), &odd(b + 6), 3, "moved");
     session.round_trip(&odd(a), &[(b, 97 * 4099)], 4, "moved");
-    // Long runs and short ones in one command.
+    // Long and short runs in one command.
     let mixed = [
         (a + 8, 700_001),
         (a + MIB as u64, 5),
         (a + 2 * MIB as u64, 300_000),
     ];
     session.round_trip(&mixed, &[(b, 1_000_006)], 1 << 20, "moved");
-    // The bytes around it do not change.
+    // The surrounding bytes do not change.
     session.guest.write(b, &vec![0xee; 2 * MIB]);
     let data = (status::OK, "moved".to_owned());
     let middle = [(b + 4099, 300_001)];
@@ -225,7 +225,7 @@ fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
     assert!(around.iter().all(|&byte| byte == 0xee));
 }
 
-/// It can fail on a GPU only: the software GPU keeps no page that the host has taken.
+/// This can only fail on a GPU: the software GPU keeps no page that the host has taken.
 #[test]
 fn pitfall_90_a_balloon_costs_no_data() {
     let Some(host) = start() else { return };
@@ -236,7 +236,7 @@ fn pitfall_90_a_balloon_costs_no_data() {
     session.round_trip(&whole(a), &whole(b), 0, "moved");
     for (at, bytes) in [(a, 4 * MIB), (b + 4096, 4096), (b + MIB as u64, 2 * MIB)] {
         session.guest.give_back_pages(at, bytes);
-        // Another time, other data.
+        // Different data each time.
         session.round_trip(&whole(a), &whole(b), at % 64 + bytes as u64, "moved");
     }
 }
@@ -252,10 +252,10 @@ fn small_and_immovable_data_is_staged() {
     let large = [(a, MIB as u32)];
     let staged = (status::OK, "staged 1".to_owned());
     assert_eq!(session.run(&[COPY_STAGED, 1, 0], &large, false), staged);
-    // A handle that is no device memory's cannot be imported.
+    // A handle that is no device memory cannot be imported.
     session.small(&[EXPORT_RUBBISH, 7, GPU_BYTES]);
     assert_eq!(session.run(&[COPY, 7, 0], &large, false), staged);
-    // Of a stream of two commands, the first is not carried out again.
+    // The first command of a stream of two is not executed again.
     let mut both = stream(&[COPY, 1, 0]);
     both.extend(stream(&[CARRIED_OUT, 1, 0, 40]));
     let head = session
@@ -265,7 +265,7 @@ fn small_and_immovable_data_is_staged() {
     session.round_trip(&[(a, MIB as u32)], &[(b, MIB as u32)], 0, "moved");
 }
 
-/// Exceeding a worker's limits ends its client, and costs no other.
+/// A worker that exceeds its limits ends its client, and affects no other.
 #[test]
 fn pitfall_81_a_worker_can_name_only_its_own_exports() {
     let Some(host) = start() else { return };
@@ -289,7 +289,7 @@ fn pitfall_81_a_worker_can_name_only_its_own_exports() {
     }
 }
 
-/// GPGPU-DEV-23: the device touches only the guest's memory.
+/// GPGPU-DEV-23: the device accesses only the guest's memory.
 #[test]
 fn pitfall_81_buffers_outside_the_guests_memory_are_not_moved() {
     let Some(host) = start() else { return };
@@ -318,7 +318,7 @@ fn a_mover_killed_in_mid_copy_costs_no_data() {
     let parts = |at: u64| (0..4).map(move |part| [(at + part * MIB as u64, MIB as u32)]);
     for to_guest in [false, true] {
         let at = if to_guest { b } else { a };
-        // Stopped, it has these moves and does not answer.
+        // The stopped mover has these moves and does not answer.
         let stopped = stop_mover(&host);
         let heads: Vec<u16> = parts(at)
             .enumerate()
@@ -331,7 +331,7 @@ fn a_mover_killed_in_mid_copy_costs_no_data() {
         for head in heads {
             assert_eq!(session.end(head), (status::OK, "staged 1".into()));
         }
-        // It is available again after a while.
+        // It is available again after some time.
         session.wait_for_mover(8 << 20);
     }
     assert!(session.read(&[(b, 4 * MIB as u32)]) == data);
@@ -344,7 +344,7 @@ fn is_closed(guest: &Guest) -> bool {
     recv(guest.frontend.as_raw_fd(), &mut [0], flags) == Ok(0)
 }
 
-/// A VMM that finds its connection closed may connect to another back end, and its guest goes on in the same memory.
+/// A VMM whose connection is closed may connect to another back end, and its guest continues in the same memory.
 #[test]
 fn pitfall_88_a_crash_is_not_told_while_a_mover_copies() {
     let Some(host) = start() else { return };
@@ -354,7 +354,7 @@ fn pitfall_88_a_crash_is_not_told_while_a_mover_copies() {
         let maps = fs::read_to_string(format!("/proc/{device}/maps"));
         maps.is_ok_and(|maps| maps.contains("memfd:guest"))
     };
-    // Another one waits for a connection.
+    // The other one waits for a connection.
     let device = host.processes("device-process").into_iter().find(serves);
     let device = device.expect("no device process");
     let stopped = stop_mover(&host);
@@ -368,7 +368,7 @@ fn pitfall_88_a_crash_is_not_told_while_a_mover_copies() {
             kill(process, None).is_err().then_some(())
         });
     }
-    // The supervisor has handled it when it serves another VM.
+    // The supervisor has handled it once it serves another VM.
     boot(&host, 1);
     assert!(!is_closed(&session.guest));
     drop(stopped);
@@ -377,7 +377,7 @@ fn pitfall_88_a_crash_is_not_told_while_a_mover_copies() {
     });
 }
 
-/// The guest may use its pages for something else once a chain has come back, or its client is closed.
+/// The guest may reuse its pages once a chain is returned, or its client is closed.
 #[test]
 fn pitfall_88_pages_are_the_movers_until_it_is_done() {
     let Some(host) = start() else { return };
@@ -389,7 +389,7 @@ fn pitfall_88_pages_are_the_movers_until_it_is_done() {
     assert_eq!(session.small(&[COPY_STAGED, 9, 0]), "staged 1");
     let close = Guest::close_request(session.client);
     let close = session.guest.post_control(close.as_bytes());
-    // The device goes on meanwhile, with this client's worker gone.
+    // The device continues meanwhile, and this client's worker has ended.
     let second = session.guest.open();
     let mut other = Session {
         guest: session.guest,
@@ -403,7 +403,7 @@ fn pitfall_88_pages_are_the_movers_until_it_is_done() {
     assert_eq!(other.guest.used_index(COMMAND_QUEUE), came_back + 1);
 }
 
-/// A VM that is stopped is not written to.
+/// Nothing is written to a stopped VM's memory.
 #[test]
 fn a_stopped_ring_has_nothing_under_way() {
     let Some(host) = start() else { return };
@@ -419,14 +419,14 @@ fn a_stopped_ring_has_nothing_under_way() {
     let base = session.guest.stop_ring(COMMAND_QUEUE);
     let at_stop = session.read(&[(b, MIB as u32)]);
     go_on.join().unwrap();
-    // The mover serves others, and writes no more here.
+    // The mover serves others, and writes nothing more here.
     let mut other = Session::new(&host, 1);
     let (c, d) = (other.guest.alloc(MIB), other.guest.alloc(MIB));
     other.round_trip(&[(c, MIB as u32)], &[(d, MIB as u32)], 0, "moved");
     assert!(session.read(&[(b, MIB as u32)]) == at_stop);
     session.guest.start_ring(COMMAND_QUEUE, base);
     session.guest.kick(COMMAND_QUEUE);
-    // The move was over at the stop or, if it had not begun, the data goes by the staging area now.
+    // The move was complete at the stop or, if it had not begun, the data goes through the staging area now.
     let expected = if at_stop == data { "moved" } else { "staged 1" };
     assert_eq!(session.end(head), (status::OK, expected.into()));
     assert!(session.read(&[(b, MIB as u32)]) == data);
@@ -457,7 +457,7 @@ fn pitfall_62_returned_device_memory_is_not_kept() {
     wait_for("the end of the import", || {
         (imports() == before).then_some(())
     });
-    // A worker that dies gives back all of it, and so does a VM.
+    // A dead worker's memory is completely returned, and so is a VM's.
     session.guest.close(session.client);
     wait_for("the end of the import", || (imports() == 0).then_some(()));
     let second = Session::new(&host, 1);
@@ -466,7 +466,7 @@ fn pitfall_62_returned_device_memory_is_not_kept() {
     wait_for("the end of the import", || (imports() == 0).then_some(()));
 }
 
-/// A GPU reports its free memory itself; the software GPU knows one process alone.
+/// A GPU reports its free memory itself; the software GPU only knows the calling process's.
 fn is_free_again(session: &mut Session) {
     const BYTES: u64 = 1 << 30;
     let free = |session: &mut Session| session.small(&[FREE]).parse::<u64>().unwrap();
@@ -486,7 +486,7 @@ fn is_free_again(session: &mut Session) {
     });
 }
 
-/// A guest's kernels run in its worker: they must not reach memory that the mover has registered.
+/// A guest's kernels run in its worker, and must not access memory that the mover has registered.
 #[test]
 fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
     let Some(host) = start() else { return };
@@ -501,7 +501,7 @@ fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
     assert_eq!(session.small(&[PEEK, 0]), "code 0");
     // CUDA_ERROR_ILLEGAL_ADDRESS
     assert_eq!(session.small(&[PEEK, start]), "code 700");
-    // The mover and other clients go on.
+    // The mover and other clients continue.
     let mut other = Session::new(&host, 1);
     let (a, b) = (other.guest.alloc(MIB), other.guest.alloc(MIB));
     other.round_trip(&[(a, MIB as u32)], &[(b, MIB as u32)], 0, "moved");

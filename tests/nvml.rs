@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! NVML, as programs in VMs meet it: it tells of the VM that they are in, and of no other.
+//! NVML from the point of view of programs in VMs: it reports on the program's own VM, and on no other.
 //!
 //! `cargo xtask test` builds the programs of these tests and names their directory in `VIRTIO_GPGPU_STAGE`. Without it
 //! the tests are skipped, with a message. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
 mod common;
-// Some of it is for the tests of isolation.
+// Some of it is only for the tests of isolation.
 #[allow(dead_code)]
 #[path = "common/hosts/installed.rs"]
 mod host;
@@ -50,7 +50,7 @@ impl Program {
         this
     }
 
-    /// A monitor, ready to be asked.
+    /// A monitor that is ready for queries.
     fn monitor(back_end: &BackEnd, vm: usize) -> Self {
         let mut this = Self::start(back_end, vm, "nvml");
         assert_eq!(this.ask("init"), [0]);
@@ -66,7 +66,7 @@ impl Program {
             .collect()
     }
 
-    /// All and used bytes, as both versions of NVML's function say.
+    /// The total and the used bytes, from both versions of NVML's function.
     fn memory(&mut self) -> (u64, u64) {
         let answer = self.ask("memory");
         assert_eq!(answer[0], 0, "{answer:?}");
@@ -75,13 +75,13 @@ impl Program {
         (answer[1], answer[3])
     }
 
-    /// All and used bytes, as CUDA says.
+    /// The total and the used bytes, from CUDA.
     fn info(&mut self) -> (u64, u64) {
         let answer = self.ask("info");
         (answer[1], answer[1] - answer[0])
     }
 
-    /// Bytes by process.
+    /// The bytes in use, by process.
     fn processes(&mut self) -> Vec<(u64, u64)> {
         let answer = self.ask("processes");
         assert_eq!(answer[0], 0, "{answer:?}");
@@ -100,7 +100,7 @@ fn memory_is_cudas_and_the_total_is_the_limit() {
         return;
     };
     let mut monitor = Program::monitor(&back_end, 0);
-    // No process has a context, the querying one included.
+    // No process has a context, including the querying one.
     assert_eq!(monitor.memory(), (limit() * MIB, 0));
     assert_eq!(monitor.processes(), []);
     let mut program = Program::start(&back_end, 0, "limits");
@@ -111,17 +111,17 @@ fn memory_is_cudas_and_the_total_is_the_limit() {
     let after = program.info();
     assert_eq!(after.1, before.1 + 64 * MIB);
     assert_eq!(monitor.memory(), after);
-    // To ask changes nothing.
+    // The query changes nothing.
     assert_eq!(program.info(), after);
     let pid = u64::from(program.0.pid());
     assert_eq!(monitor.processes(), [(pid, after.1)]);
-    // The other VM sees its own limit, and nothing of this.
+    // The other VM sees its own limit, and none of this.
     let mut other = Program::monitor(&back_end, 1);
     assert_eq!(other.memory(), (2 * limit() * MIB, 0));
     assert_eq!(other.processes(), []);
-    // Freed memory, and the memory of a process that is gone, is not in use.
+    // Freed memory, and the memory of a process that has ended, is not in use.
     assert_eq!(program.ask("free"), [0]);
-    // Only a later call of the same process waits for a free of idle memory.
+    // Only a later call of the same process waits for idle memory to be freed.
     let freed = program.info();
     assert_eq!(freed, before);
     assert_eq!(monitor.memory(), freed);
@@ -174,17 +174,17 @@ fn starts_are_counted_and_wrong_calls_refused() {
     assert_eq!(edges, "edges 2 2 7 2 7 2 2 2 25 2 0 2 6 2 6 kept");
     let refused = program.ask("refused");
     let mut expected = [NOT_SUPPORTED; 10];
-    // A list of fields is answered, and each says so of itself.
+    // A list of fields is answered, and each unsupported field reports this.
     expected[6] = 0;
     assert_eq!(refused, expected);
     assert_eq!(program.ask("shutdown"), [0]);
     assert_eq!(program.ask("count")[0], UNINITIALIZED);
-    // And it can be started again.
+    // NVML can be initialised again.
     assert_eq!(program.ask("init"), [0]);
     assert_eq!(program.memory().1, 0);
 }
 
-/// A connection costs the host a process, and a program that has CUDA has one already.
+/// A connection costs the host a process, and a program that uses CUDA already has one.
 #[test]
 fn a_process_with_cuda_uses_its_own_connection() {
     let Some(back_end) = start([None, None]) else {
@@ -198,7 +198,7 @@ fn a_process_with_cuda_uses_its_own_connection() {
     assert!(used >= CONTEXT * MIB, "{used}");
     let pid = u64::from(program.0.pid());
     assert_eq!(program.processes(), [(pid, used)]);
-    // The next line in the log shows that no other was pending.
+    // The next line in the log shows that no other line was pending.
     let mut other = Program::start(&back_end, 1, "nvml");
     assert_eq!(other.ask("cuda"), [0, 0]);
     back_end.worker(1, from);
@@ -207,9 +207,9 @@ fn a_process_with_cuda_uses_its_own_connection() {
         .iter()
         .filter(|line| line.contains(" opened (worker "));
     assert_eq!(opened.count(), 2, "one worker for each program");
-    // A child of a fork cannot use its parent's.
+    // A forked child cannot use its parent's connection.
     assert_eq!(program.ask("forked")[..4], program.ask("memory")[..4]);
-    // One that asked before it had CUDA changes over.
+    // A process that made queries before it used CUDA switches to the new connection.
     let from = back_end.log.count();
     let mut late = Program::start(&back_end, 1, "nvml");
     assert_eq!(late.ask("init"), [0]);
@@ -276,16 +276,16 @@ impl Sensors {
         Self(values)
     }
 
-    /// Whether all values are withheld, and none leaks beside its code.
+    /// Whether all values are refused, and none is leaked besides its code.
     fn are_refused(&self) -> bool {
         self.0.iter().all(|value| *value == (NOT_SUPPORTED, 0))
     }
 
-    /// Those of the software GPU with a number, or of a real one.
+    /// Checks the sensors of the software GPU with a number, or of a real one.
     fn check(&self, gpu: u64) {
         let values: Vec<u64> = self.0.iter().map(|value| value.1).collect();
         if on_gpu() {
-            // Not every GPU has every sensor.
+            // Some GPUs lack some sensors.
             let told = self.0.iter().filter(|value| value.0 == 0).count();
             assert!(told > 15, "{:?}", self.0);
             assert!((5..120).contains(&values[0]), "temperature {}", values[0]);
@@ -310,7 +310,7 @@ impl Sensors {
     }
 }
 
-/// Two VMs on GPUs of their own, of which the software GPU has three.
+/// Two VMs, each with its own GPU; the software GPU has three devices.
 fn sensing(may: [bool; 2]) -> String {
     let vm = |number: usize| {
         let gpu = if on_gpu() { 0 } else { number + 1 };
@@ -360,7 +360,7 @@ fn a_vm_reads_the_sensors_of_its_own_gpu_if_it_may() {
     let wrong = monitor.ask("wrong");
     assert_eq!(wrong, [2, 2, 2, 2, 25, 2, 2, 2, 3, 2, 2, 3, 2, 3, 0, 3]);
     assert!(Sensors::of(&mut other, 0).are_refused());
-    // To ask is not to use the GPU.
+    // The query does not count as use of the GPU.
     assert_eq!(monitor.processes(), []);
 }
 

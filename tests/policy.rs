@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A policy while the back end runs: the GPUs that a VM sees, their order, and changes by SIGHUP.
+//! A policy while the back end is running: the GPUs that a VM sees, their order, and changes by SIGHUP.
 //!
-//! The guests are processes of this test program, with the guest's libcuda of the directory that `VIRTIO_GPGPU_STAGE`
-//! names; without it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
+//! The guests are processes of this test program. They use the guest's libcuda in the directory that
+//! `VIRTIO_GPGPU_STAGE` names; without it, the tests print that there is nothing to run. The GPUs are the software
+//! GPU's.
 
 use std::{
     fs,
@@ -25,7 +26,7 @@ mod guest;
 
 use common::{LIMIT, stage};
 
-/// Not a test of its own: the program of guests.
+/// Not a test: the guests' program.
 #[test]
 fn guest_program() {
     if let Some(library) = std::env::var_os(guest::LIBRARY) {
@@ -50,7 +51,7 @@ impl Speaker {
         Self { process, lines }
     }
 
-    /// The first line from now on that holds `text`.
+    /// The first line from now on that contains `text`.
     fn wait_for(&self, text: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(LIMIT);
@@ -77,7 +78,7 @@ struct BackEnd {
 }
 
 impl BackEnd {
-    /// With a file, in which `$DIR` stands for the directory of the sockets.
+    /// With a policy, in which `$DIR` stands for the directory of the sockets.
     fn start(stage: &Path, policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("policy.toml");
@@ -98,7 +99,7 @@ impl BackEnd {
         back_end
     }
 
-    /// Changes the file and says so.
+    /// Changes the policy's file and signals the back end.
     fn change(&self, policy: &str) {
         let text = fill(policy, self.dir.path());
         fs::write(self.dir.path().join("policy.toml"), text).unwrap();
@@ -109,7 +110,7 @@ impl BackEnd {
         self.guest_with(socket, &[])
     }
 
-    /// With more in its environment.
+    /// With additional environment variables.
     fn guest_with(&self, socket: &str, variables: &[(&str, &str)]) -> Guest {
         let socket = self.dir.path().join(socket);
         Guest::start(&self.stage, &socket, variables)
@@ -118,7 +119,7 @@ impl BackEnd {
 
 impl Drop for BackEnd {
     fn drop(&mut self) {
-        // In order, so that it ends its processes.
+        // Stops it in order, so that it ends its processes.
         let _ = kill(Pid::from_raw(self.log.process.id() as i32), Signal::SIGTERM);
         let _ = self.log.process.wait();
     }
@@ -138,7 +139,7 @@ fn command(stage: &Path) -> Command {
     command
 }
 
-/// A process that uses CUDA, and takes commands.
+/// A process that uses CUDA, and executes commands.
 struct Guest {
     output: Speaker,
     input: ChildStdin,
@@ -170,7 +171,7 @@ impl Guest {
         answer.to_owned()
     }
 
-    /// Ends it, and waits until its worker is gone.
+    /// Ends it, and waits until its worker has ended.
     fn end(self, back_end: &BackEnd) {
         drop(self);
         back_end.log.wait_for(") closed");
@@ -196,7 +197,7 @@ fn clients_of_a_vm_number_the_gpus_alike_and_another_vm_has_another_first() {
         assert_eq!(guest.ask("work 1"), "device 1, value 42");
         assert_eq!(guest.ask("work 2"), CUDA_ERROR_INVALID_DEVICE.to_string());
     }
-    // The order holds as long as one of them exists, whatever the others do.
+    // The order is kept as long as one of them exists, whatever the others do.
     first.end(&back_end);
     let mut third = back_end.guest("vm");
     assert_eq!(third.ask("devices"), "0 1");
@@ -204,14 +205,14 @@ fn clients_of_a_vm_number_the_gpus_alike_and_another_vm_has_another_first() {
     assert_eq!(beside.ask("devices"), "1 0");
 }
 
-/// A device that a program sees is the same on the host, whatever its number; one that it does not see is none.
+/// A device that a program sees is the same on the host, whatever its number is; a device that it does not see does not
+/// exist for it.
 #[test]
 fn a_program_sees_the_devices_that_it_asks_for() {
     let Some(stage) = stage() else { return };
     let policy = "[[vm]]\nsocket = '$DIR/vm'\n[[vm]]\nsocket = '$DIR/one'\ngpus = [1]\n";
     let back_end = BackEnd::start(&stage, policy);
-    // The VM's order of the GPUs stays for as long as it has a client, so the first one has to be there before the
-    // others.
+    // The VM's order of the GPUs is kept as long as it has a client, so the first client must exist before the others.
     let mut first = back_end.guest("vm");
     assert_eq!(first.ask("devices"), "0 1");
     for (visible, devices) in [("1", "1"), ("1,0", "1 0"), ("0", "0"), ("0,7,1", "0")] {
@@ -241,7 +242,7 @@ fn a_vm_with_one_gpu_sees_that_one_alone() {
     assert_eq!(one.ask("devices"), "1");
     assert_eq!(one.ask("work 0"), "device 0, value 42");
     assert_eq!(one.ask("work 1"), CUDA_ERROR_INVALID_DEVICE.to_string());
-    // Its limit holds there, and for no other VM.
+    // Its limit applies there, and to no other VM.
     assert_eq!(one.ask("allocate 200"), OK.to_string());
     assert_eq!(one.ask("allocate 200"), NO_MEMORY.to_string());
     let mut two = back_end.guest("two");
@@ -258,7 +259,7 @@ fn sighup_changes_limits_and_interrupts_no_program() {
     let mut guest = back_end.guest("vm");
     assert_eq!(guest.ask("allocate 200"), OK.to_string());
 
-    // Less than the current use: existing memory stays, and there is no more.
+    // Less than the present use: existing memory is kept, and no more can be allocated.
     back_end.change(&policy("memory = '64MiB'\nweight = 7\nmax-clients = 1\n"));
     let said = back_end.log.wait_for("VM \"a\": memory");
     assert!(said.contains("512.0 MiB \u{2192} 64.0 MiB"), "{said}");
@@ -296,7 +297,7 @@ fn sighup_changes_limits_and_interrupts_no_program() {
     assert_eq!(next.ask("devices"), "0");
 }
 
-/// The directories are those of processes that start from now on; the waiting worker is replaced.
+/// The new directories apply to processes that start from now on; the waiting worker is replaced.
 #[test]
 fn sighup_changes_the_directories_of_libraries() {
     let Some(stage) = stage() else { return };
@@ -316,7 +317,7 @@ fn sighup_changes_the_directories_of_libraries() {
     let mut after = back_end.guest("vm");
     assert_eq!(after.ask("work 0"), "device 0, value 42");
     assert_eq!(before.ask("work 0"), "device 0, value 42");
-    // None that is not there.
+    // A directory that does not exist is refused.
     back_end.change(&format!("{vm}[libraries]\nfolders = ['$DIR/nowhere']\n"));
     let said = back_end.log.wait_for("The policy is unchanged");
     assert!(said.contains("policy.toml:4: directory "), "{said}");
@@ -354,7 +355,7 @@ fn a_configuration_can_be_checked_without_a_start() {
         "it is more than there is: {log}"
     );
     assert!(!dir.path().join("vm").exists());
-    // The software GPU's own directory has a stand-in for each.
+    // The software GPU's own directory contains all stand-ins.
     assert!(
         said.contains("software-gpu/libcublas.so.13, version 13\n")
             && said.contains("software-gpu/libcusparseLt.so.0, version 0\n"),

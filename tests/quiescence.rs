@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Nothing writes to a guest's memory once a reset, a stop, a pause or the end of a connection is over, whatever was
-//! under way.
+//! Nothing writes to a guest's memory after a reset, a stop, a pause or the end of a connection is complete, whatever
+//! was pending.
 //!
 //! The supervisor, the device processes, the mover and the workers are the real ones, on the software GPU
-//! (`VIRTIO_GPGPU_STAGE`, as for `tests/mover.rs`); the VMM and the guest's driver are played here. Processes of the
-//! guest have as much under way as they may, and in each round another part of it was answered when the VMM asks. As
-//! soon as it is answered it fills the guest's memory with a pattern. Then whatever could still write ends: workers,
-//! and the mover's turns. No byte may have changed.
+//! (`VIRTIO_GPGPU_STAGE`, as for `tests/mover.rs`); the VMM and the guest's driver are simulated. Processes of the
+//! guest have as much pending as they may, and in each round another part of it is complete when the VMM sends its
+//! request. As soon as the request is answered, the VMM fills the guest's memory with a pattern. Then everything that
+//! could still write is ended: workers, and the mover's turns. No byte may have changed.
 //!
 //! Memory that a paused VM's device may read (commands that it has taken, and their data) is not filled, but must not
-//! change: the VM continues, and its processes find their data right.
+//! change: the VM continues, and its processes find the right data.
 
 #[path = "quiescence/callbacks.rs"]
 mod callbacks;
 #[path = "common/client.rs"]
-// Some of it is for the tests of hostile guests.
+// Some of it is only for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
 mod common;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the device.
+// Some of it is only for the device's tests.
 #[allow(dead_code)]
 mod guest;
 #[path = "common/hosts/movers.rs"]
@@ -55,12 +55,12 @@ use host::{Host, wait_for};
 use load::{LOAD_BYTES, Load, Writes};
 use memory::{Whole, maps};
 
-/// The number of times that each of them happens.
+/// The number of repetitions of each event.
 const ROUNDS: u64 = 100;
 const MIB: u64 = 1 << 20;
-/// A driver and its processes have one half of the guest's memory, and those after a reset the other.
+/// A driver and its processes use one half of the guest's memory, and those after a reset the other half.
 const HALF: u64 = 17 * MIB;
-/// The offset in a half of the processes' buffers.
+/// The offset of the processes' buffers in a half.
 const BUFFERS: u64 = 4 * MIB;
 const _: () = assert!(BUFFERS + LOAD_BYTES <= HALF);
 
@@ -82,7 +82,7 @@ fn cloud_hypervisor() -> Vmm {
     }
 }
 
-/// A VM beside the one that the test is about.
+/// A VM next to the tested one.
 struct Neighbour {
     guest: Guest,
     client: u32,
@@ -126,8 +126,8 @@ impl Neighbour {
         this
     }
 
-    /// Has the mover copy as much in both directions as another VM may have in flight. VMs take turns there by bytes,
-    /// so earlier copies of another VM are over.
+    /// Makes the mover copy as much in both directions as another VM may have in flight. VMs take turns there by bytes,
+    /// so earlier copies of another VM are complete then.
     fn copy(&mut self) {
         let out = request::gpgpuCopyOut {
             src: self.device,
@@ -167,7 +167,7 @@ impl Neighbour {
 struct Scene {
     neighbour: Neighbour,
     host: Host,
-    /// Whether a mover was seen to have the guest's memory.
+    /// Whether a mover was seen with the guest's memory mapped.
     moved: bool,
 }
 
@@ -186,7 +186,7 @@ impl Scene {
         self.host.socket(0)
     }
 
-    /// The workers of the VM that the test is about.
+    /// The workers of the tested VM.
     fn workers(&mut self, guest: &Guest) -> Vec<Pid> {
         self.moved |= maps(self.host.mover(), &guest.memory);
         let mut workers = self.host.processes("worker-process");
@@ -194,7 +194,7 @@ impl Scene {
         workers
     }
 
-    /// Waits until nothing writes any more that ever did, and checks memory that was filled.
+    /// Waits until nothing that ever wrote to the memory can write any more, and checks the filled memory.
     fn check(&mut self, what: &str, round: u64, ended: &[Pid], whole: &Whole) {
         wait_for("the end of workers", || {
             (!ended.iter().any(is_there)).then_some(())
@@ -204,7 +204,7 @@ impl Scene {
         assert!(changed.is_empty(), "{what}, round {round}: {changed:x?}");
     }
 
-    /// The same where the connection is closed: the mover lets go of the memory.
+    /// The same if the connection is closed: the mover unmaps the memory.
     fn check_unmapped(
         &mut self,
         what: &str,
@@ -232,28 +232,28 @@ fn is_there(&pid: &Pid) -> bool {
     kill(pid, None).is_ok()
 }
 
-/// As soon as the VMM is answered: fills memory, and makes sure that the workers had ended before.
+/// Called as soon as the VMM is answered: fills memory, and checks that the workers had ended before.
 fn fill(what: &str, round: u64, workers: &[Pid], whole: &Whole) {
     let left = workers.iter().filter(|pid| is_there(pid)).count();
     whole.fill(round);
     assert_eq!(left, 0, "workers after {what}, round {round}");
 }
 
-/// Waits until the supervisor has seen the end of a device process.
+/// Waits until the supervisor has noticed the end of a device process.
 fn wait_for_end(device: Pid) {
     wait_for("the end of the device process", || {
         (!is_there(&device)).then_some(())
     });
 }
 
-/// The memory that the device writes to most, of a load that has its buffers from here on.
+/// The memory that the device writes to most, for a load with buffers at this address.
 fn busiest(load: &Load, at: u64) -> Vec<Range<u64>> {
     let mut busiest = load.pinned();
     busiest.push(at..at + LOAD_BYTES);
     busiest
 }
 
-/// A driver, with all that its processes have under way.
+/// Starts a driver, with everything that its processes have pending.
 fn work(guest: &mut Guest, half: u64, round: u64) -> (Load, Whole) {
     let mut load = Load::open(guest, half + BUFFERS, Writes::WithoutEnd);
     let whole = Whole::new(&guest.memory, &busiest(&load, half + BUFFERS));
@@ -270,7 +270,7 @@ fn pitfall_88_after_a_reset() {
     let mut guest = Guest::boot(&scene.socket(), qemu());
     for round in 0..ROUNDS {
         if round > 0 {
-            // All that is done for the new driver is done in the other half of memory.
+            // Everything that the new driver does uses the other half of memory.
             guest.move_driver(round % 2 * HALF);
             guest.reset_driver();
         }
@@ -283,8 +283,8 @@ fn pitfall_88_after_a_reset() {
     assert!(scene.moved);
 }
 
-/// QEMU tells of the reset of a device by nothing but stopped rings. The driver has closed its clients before, whether
-/// or not it was answered. GPGPU-DEV-65.
+/// QEMU reports the reset of a device only by stopping rings. The driver has closed its clients before, whether or not
+/// it was answered. GPGPU-DEV-65.
 #[test]
 fn pitfall_88_after_a_reboot() {
     let Some(mut scene) = Scene::new() else {
@@ -299,7 +299,7 @@ fn pitfall_88_after_a_reboot() {
         }
         let (load, whole) = work(&mut guest, round % 2 * HALF, round);
         let workers = scene.workers(&guest);
-        // Those that do not end by themselves are killed after half a second.
+        // Workers that do not end by themselves are killed after half a second.
         let stuck = match round % 20 {
             7 => &workers[..],
             _ => &[],
@@ -312,7 +312,7 @@ fn pitfall_88_after_a_reboot() {
             guest.post_control(close.as_bytes())
         });
         let closes: Vec<u16> = closes.collect();
-        // Once this is answered the device has taken all earlier chains.
+        // Once this is answered, the device has taken all earlier chains.
         assert_eq!(guest.close(u32::MAX), status::NO_CLIENT);
         if round % 2 == 0 {
             for close in closes {
@@ -323,7 +323,7 @@ fn pitfall_88_after_a_reboot() {
         guest.stop_rings();
         fill("a reboot", round, &workers, &whole);
         for &worker in stuck {
-            // It is gone.
+            // The worker has ended.
             let _ = kill(worker, Signal::SIGCONT);
         }
         scene.check("a reboot", round, &workers, &whole);
@@ -331,14 +331,14 @@ fn pitfall_88_after_a_reboot() {
     assert!(scene.moved);
 }
 
-/// The way by which a VMM pauses a VM.
+/// How a VMM pauses a VM.
 #[derive(Clone, Copy, PartialEq)]
 enum Pause {
     Qemu,
     CloudHypervisor,
 }
 
-/// Pauses a VM again and again, which goes on each time and finds its work done.
+/// Pauses a VM repeatedly; it must continue each time and find its work done.
 fn pauses(how: Pause, writes: Writes) {
     let Some(mut scene) = Scene::new() else {
         return;
@@ -396,7 +396,8 @@ fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
     pauses(Pause::CloudHypervisor, Writes::Finite);
 }
 
-/// An endless kernel ends with its process, because it is unknown whether the guest continues. Others continue.
+/// An endless kernel is ended with its process, because it is unknown whether the guest continues. Other processes
+/// continue.
 #[test]
 fn pitfall_88_a_pause_ends_a_client_that_does_not_come_to_rest() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(5));
@@ -431,7 +432,7 @@ fn pitfall_88_a_pause_ends_a_client_that_does_not_come_to_rest() {
     assert_eq!(ask(&mut guest, other), status::OK);
 }
 
-/// A VMM that ends gets no answer: the end of the device process counts.
+/// A VMM that disconnects gets no answer, so the end of the device process counts.
 #[test]
 fn pitfall_88_after_the_end_of_a_connection() {
     let Some(mut scene) = Scene::new() else {
@@ -455,7 +456,7 @@ fn pitfall_88_after_the_end_of_a_connection() {
 }
 
 /// Cloud Hypervisor saves the memory of a paused VM. Then that VM continues, or the saved memory becomes another VM
-/// with a fresh device: its driver resets it, and all later requests work.
+/// with a fresh device: its driver resets the device, and all later requests work.
 #[test]
 fn pitfall_88_after_a_snapshot() {
     let Some(mut scene) = Scene::new() else {
@@ -477,7 +478,7 @@ fn pitfall_88_after_a_snapshot() {
             load.finish(&mut guest, round);
             continue;
         }
-        // The VMM that has saved it goes away, at some time.
+        // The VMM that has saved it disconnects at some time.
         let old = guest.memory.clone();
         let device = scene.device(&old);
         guest.restore(&scene.socket(), |memory| whole.put_back(memory));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The permissions that remain to a process in a role's sandbox.
+//! The permissions that a process has in a role's sandbox.
 //!
-//! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made
-//! outside of a sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
+//! Each attempt runs in a separate process of this program, which enters the sandbox and makes the attempt. Each
+//! attempt is also made outside a sandbox, where it must succeed: an attempt that always fails would prove nothing.
 
 #[path = "sandbox/back_end.rs"]
 mod back_end;
@@ -28,11 +28,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{sys::signal::kill, unistd::Uid};
 use vhost_device_gpgpu::sandbox::{self, Role, Sandbox, Seccomp, Settings};
 
-/// The arguments of a process that makes attempts: role, stage, sandbox, lists, attempt.
+/// The variable with the arguments of a process that makes attempts: role, stage, sandbox, lists, attempt.
 const INSIDE: &str = "SANDBOX_TEST_INSIDE";
 /// The same, for a process that detaches a directory.
 const DETACH: &str = "detach";
-/// A user and group that nothing belongs to.
+/// A user and group that own nothing.
 const USER: u32 = 54321;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(what) => return inside(&what),
         Err(_) => {}
     }
-    // Before there are threads: a file that another thread's child still holds for writing cannot be executed.
+    // Before there are threads: a file that another thread's child still has open for writing cannot be executed.
     let copy = tempfile::tempdir().and_then(|directory| {
         fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))?;
         let program = directory.path().join("sandbox");
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// This program where any user can execute it.
+/// A copy of this program that any user can execute.
 static COPY: OnceLock<PathBuf> = OnceLock::new();
 
 fn copy() -> &'static Path {
@@ -106,20 +106,20 @@ fn copy() -> &'static Path {
 
 // The attempts, each with its end inside a sandbox.
 
-/// The end of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Done,
-    /// An error of the system.
+    /// An error from the system.
     Refused,
-    /// The end of the process, by SIGSYS.
+    /// The process was killed by SIGSYS.
     Killed,
 }
 
 type Attempt = fn() -> io::Result<()>;
 
-/// Permitted to a process with a driver in it: libraries are loaded at their first use, and a list of system calls does
-/// not distinguish a library from memory that is a file, whatever its seals.
+/// This is permitted in a process with a driver: libraries are loaded at their first use, and a system call filter does
+/// not distinguish a library from memory that is a file, whatever its seals are.
 const MAP_WRITTEN: &str = "map-what-was-written-as-code";
 
 /// Every attempt, with its name.
@@ -134,12 +134,12 @@ const ATTEMPTS: [(&str, Attempt); 19] = [
         File::open(format!("/proc/{parent}/status")).map(drop)
     }),
     ("write", || {
-        // Wherever that is.
+        // Wherever the root is.
         File::create("/file-of-a-test").map(drop)?;
         fs::remove_file("/file-of-a-test")
     }),
     ("read-by-a-way-out", || {
-        // The standard input is a directory of the host's.
+        // The standard input is a directory of the host.
         // SAFETY: the string lives across the call.
         let fd = unsafe { libc::openat(0, c"../../../../../etc/passwd".as_ptr(), libc::O_RDONLY) };
         result(fd.into()).map(drop)
@@ -186,7 +186,7 @@ const ATTEMPTS: [(&str, Attempt); 19] = [
             iov_base: (&raw mut byte).cast(),
             iov_len: 1,
         };
-        // The same program without address randomisation would do; any address that exists there does.
+        // Any address that exists there suffices.
         let there = libc::iovec {
             iov_base: parents_memory()? as *mut _,
             iov_len: 1,
@@ -232,7 +232,7 @@ const ATTEMPTS: [(&str, Attempt); 19] = [
         }
     }),
     ("write-to-its-own-code", || {
-        // The driver may write to files of its threads, for their names.
+        // The driver may write to files of its own threads, for their names.
         let thread = nix::unistd::gettid();
         let memory = format!("/proc/self/task/{thread}/mem");
         File::options().write(true).open(memory).map(drop)
@@ -243,7 +243,7 @@ const ATTEMPTS: [(&str, Attempt); 19] = [
     }),
 ];
 
-/// An address in the parent's memory, as it has told.
+/// An address in the parent's memory, which the parent has printed.
 fn parents_memory() -> io::Result<usize> {
     let told = std::env::var("SANDBOX_TEST_MEMORY").ok();
     told.and_then(|address| address.parse().ok())
@@ -257,7 +257,7 @@ fn result(value: i64) -> io::Result<i64> {
     Ok(value)
 }
 
-/// Enters a sandbox and makes an attempt; the exit status says how it ended.
+/// Enters a sandbox and makes an attempt; the exit status is the result.
 fn inside(what: &str) -> ExitCode {
     let words: Vec<&str> = what.split(' ').collect();
     let [role, stage, sandbox, seccomp, attempt] = words[..] else {
@@ -298,7 +298,7 @@ fn inside(what: &str) -> ExitCode {
     }
 }
 
-/// A process that makes an attempt, ready to be started.
+/// A command for a process that makes an attempt.
 fn attempt(program: &Path, role: &str, stage: &str, settings: Settings, name: &str) -> Command {
     let [sandbox, seccomp] = settings.to_arguments();
     let value = |argument: &str| argument.split_once('=').map(|(_, value)| value.to_owned());
@@ -324,7 +324,7 @@ fn end(output: &Output) -> Result<End, Failed> {
     }
 }
 
-/// Makes all attempts, with a listener that could be connected to.
+/// Makes all attempts, with a listener to which a connection would be possible.
 fn make(
     program: &Path,
     user: Option<u32>,
@@ -353,7 +353,7 @@ fn own() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// All attempts but these fail, in whatever way.
+/// Checks that all attempts except these fail, in any way.
 fn kept_in(ends: &[(&str, End)], but: &[&str]) -> Result<(), Failed> {
     for (name, end) in ends {
         let may = but.contains(name);
@@ -364,7 +364,7 @@ fn kept_in(ends: &[(&str, End)], but: &[&str]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// These end the process.
+/// Checks that these attempts kill the process.
 fn killed(ends: &[(&str, End)], names: &[&str]) -> Result<(), Failed> {
     for name in names {
         if !ends.contains(&(name, End::Killed)) {
@@ -426,12 +426,12 @@ fn a_device_process_is_kept_in() -> Result<(), Failed> {
 }
 
 fn a_worker_is_kept_in_before_it_serves_too() -> Result<(), Failed> {
-    // It may start itself anew, and the driver makes a socket.
+    // It may execute itself again, and the driver makes a socket.
     let ends = make(copy(), None, "worker", "start", ALL)?;
     kept_in(&ends, &["execute", "make-a-socket", MAP_WRITTEN])
 }
 
-/// Attempts that one of the two does not stop, the other does.
+/// The attempts that one of the two layers does not stop are stopped by the other.
 fn each_layer_holds_by_itself() -> Result<(), Failed> {
     let namespaces = Settings {
         seccomp: Seccomp::None,
@@ -472,7 +472,7 @@ fn each_layer_holds_by_itself() -> Result<(), Failed> {
     killed(&make(copy(), None, "worker", "serve", lists)?, &NEVER)
 }
 
-/// Whether signals are kept in.
+/// Whether signals are restricted.
 fn has_landlock() -> bool {
     const VERSION: u32 = 1;
     // SAFETY: with this flag the call takes no pointer.
@@ -491,7 +491,7 @@ fn an_unprivileged_user_has_the_same() -> Result<(), Failed> {
     kept_in(&make(copy(), Some(USER), "device", "start", ALL)?, &[])
 }
 
-/// The supervisor passes such a directory to a worker: `..` from there must not be the host's.
+/// The supervisor passes such a directory to a worker: `..` from there must not lead to the host's root.
 fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
     let around = tempfile::tempdir()?;
     fs::set_permissions(around.path(), PermissionsExt::from_mode(0o755))?;
@@ -499,7 +499,7 @@ fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
     let directory = around.path().join("directory");
     fs::create_dir(&directory)?;
     fs::write(directory.join("own"), "")?;
-    // Whatever the umask is.
+    // Independently of the umask.
     for (path, mode) in [
         ("outside", 0o644),
         ("directory", 0o755),
@@ -525,7 +525,7 @@ fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The task of such a process: it detaches its directory, and looks around from there.
+/// The main function of such a process: it detaches its directory, and explores from there.
 fn detach() -> ExitCode {
     let opens = |directory: i32, path: &CStr| {
         // SAFETY: the string lives across the call. The descriptor stays until the process ends.

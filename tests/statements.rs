@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The specification's statements about commands, against a real worker: each test names its statements.
+//! The specification's statements about commands, tested with a real worker: each test names its statements.
 //!
 //! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`,
 //! on a GPU.
 
 #[path = "common/client.rs"]
-// Some of it is for the tests of hostile guests.
+// Some of it is only for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
 mod common;
@@ -45,7 +45,7 @@ const MIB: u64 = 1 << 20;
 /// The guest address of the ring.
 const RING: u64 = 32 * MIB;
 const TAIL: u64 = 128;
-/// The offset of a slot's answer in the slot.
+/// The offset of an answer in its slot.
 const ANSWER: u64 = 128;
 fn vmm() -> Vmm {
     Vmm {
@@ -54,9 +54,8 @@ fn vmm() -> Vmm {
     }
 }
 
-/// Data for the guest is written whether an answer is wanted or not: by way of the staging area, and of the mover if
-/// there is one. An error without an answer is kept, and `out` does not change. GPGPU-DEV-30, GPGPU-DEV-36,
-/// GPGPU-DEV-62.
+/// Data for the guest is written whether or not an answer is requested, by the staging area and, if there is one, by
+/// the mover. An error without an answer is kept, and `out` does not change. GPGPU-DEV-30, GPGPU-DEV-36, GPGPU-DEV-62.
 #[test]
 fn data_comes_without_an_answer() {
     let Some(host) = Host::start() else { return };
@@ -88,7 +87,7 @@ fn data_comes_without_an_answer() {
         assert_eq!((used.status(), used.len), (status::OK, 8));
         let (code, _) = client.call(&request::cuCtxSynchronize {}, context, &[], 0);
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{bytes} bytes");
-        // It was reported once.
+        // It is reported only once.
         client.works(&request::cuCtxSynchronize {}, context, &[], 0);
 
         // An answer for which there is no room.
@@ -100,7 +99,7 @@ fn data_comes_without_an_answer() {
 
 macro_rules! elsewhere {
     ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
-        /// The operations that do not travel by a ring, or by a wide one.
+        /// The operations that a ring, or a wide ring, does not accept.
         fn elsewhere(is_wide: bool) -> Vec<(u16, &'static str)> {
             let all = [$(<request::$name as Request>::OPERATION),*];
             let rings = |of: &Operation| if is_wide { of.rings_wide } else { of.rings };
@@ -130,7 +129,7 @@ impl<'a, 'b> RawRing<'a, 'b> {
         }
     }
 
-    /// Has a stream executed, and returns its result.
+    /// Executes a stream, and returns its result.
     fn result(&mut self, stream: &[u8]) -> CUresult {
         self.sequence += 1;
         let bytes = 16 + stream.len() as u64;
@@ -170,8 +169,8 @@ impl<'a, 'b> RawRing<'a, 'b> {
     }
 }
 
-/// A record of an operation that does not travel by the ring is an error, and does nothing: a success says that a
-/// command was carried out. The records behind it are carried out. GPGPU-DEV-63, GPGPU-DEV-73.
+/// A record with an operation that the ring does not accept is an error, and does nothing: a success means that a
+/// command was executed. The records after it are executed. GPGPU-DEV-63, GPGPU-DEV-73.
 #[test]
 fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
     let Some(host) = Host::start() else { return };
@@ -183,7 +182,7 @@ fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
     let query = command(&request::cuStreamQuery { hStream: 0 }, context);
     assert_eq!(ring.result(&query), CUDA_SUCCESS);
     let whole = [
-        // With data beside the stream: there is none in a record.
+        // With data besides the stream, which a record cannot have.
         command(
             &request::gpgpuCopyOut {
                 src: address,
@@ -200,7 +199,7 @@ fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
             context,
         ),
         command(&request::gpgpuImageWrite { image: 1, bytes: 0 }, context),
-        // That may block.
+        // Commands that may block.
         command(&request::cuMemFree_v2 { dptr: address }, context),
         command(
             &request::cuMemsetD8_v2 {
@@ -210,7 +209,7 @@ fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
             },
             context,
         ),
-        // About the client itself, and with an answer without a limit.
+        // Commands that concern the client itself, and commands with an answer of unlimited length.
         command(&request::gpgpuHello { hello: true }, context),
         command(&request::gpgpuRingAfter { position: 0 }, context),
         command(
@@ -223,7 +222,7 @@ fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
     ];
     for stream in &whole {
         assert_eq!(ring.result(stream), CUDA_ERROR_INVALID_VALUE, "{stream:x?}");
-        // Nor behind another command, or before one.
+        // The same after another command, or before one.
         let first = [&query[..], stream].concat();
         assert_eq!(ring.result(&first), CUDA_ERROR_INVALID_VALUE, "{stream:x?}");
         let last = [stream, &query[..]].concat();
@@ -235,7 +234,7 @@ fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
         let code = ring.result(&raw_command(op, context, &[]));
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}");
     }
-    // A wide ring takes commands that may block, and no others of these.
+    // A wide ring accepts commands that may block, and none of the others.
     ring.client.widen_ring();
     for (op, name) in elsewhere(true) {
         let code = ring.result(&raw_command(op, context, &[]));
@@ -255,7 +254,7 @@ fn a_record_that_may_not_travel_by_the_ring_is_an_error() {
         hStream: 0,
     };
     assert_eq!(ring.client.works(&copy, context, &[], 64).1, [9; 64]);
-    // The memory still exists, and commands that do travel by the ring work.
+    // The memory still exists, and commands that the ring accepts work.
     let write = request::gpgpuWrite {
         dst: address,
         hStream: 0,
@@ -286,7 +285,7 @@ fn the_memory_of_a_ring_is_not_unregistered() {
     client.close();
 }
 
-/// Not a test of its own: the program of [`Tracer`].
+/// Not a test: the program of [`Tracer`].
 #[test]
 fn tracer() {
     if let Ok(held) = std::env::var(tracer::HELD) {
@@ -294,16 +293,16 @@ fn tracer() {
     }
 }
 
-/// A VMM's requests before its guest has its memory back.
+/// A VMM's request before its guest gets its memory back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Reset,
-    /// Of a driver that closes its client and then resets the device, of which the VMM says nothing else.
+    /// The driver closes its client and then resets the device, which the VMM reports only by stopping a ring.
     StopOfARing,
 }
 
-/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it
-/// hangs: until then it writes to the guest's registered memory. The log names it. Other VMs continue. GPGPU-DEV-8,
+/// A reset, and the stop of a ring after a client was closed, are answered once the worker has ended, and not while it
+/// hangs: until then it may write to the guest's registered memory. The log names it. Other VMs continue. GPGPU-DEV-8,
 /// GPGPU-DEV-65.
 #[test]
 fn a_worker_that_cannot_be_ended_keeps_a_reset_from_being_answered() {
@@ -355,12 +354,12 @@ fn a_worker_that_cannot_be_ended_keeps_a_reset_from_being_answered() {
 fn ask(guest: &mut Guest, client: u32, what: Asks) {
     if what == Asks::Reset {
         guest.frontend.reset_device().unwrap();
-        // The request has no answer of its own, but the next one has.
+        // The request has no answer, but the next one has.
         guest.frontend.get_queue_num().unwrap();
         return;
     }
     guest.post_control(Guest::close_request(client).as_bytes());
-    // Its commands are answered as it is ended, before its worker is gone.
+    // Its commands are answered when it is killed, before its worker has ended.
     while guest
         .command(client, &command(&request::gpgpuRingWake {}, 0), 16, &[], 0)
         .0

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Compromised workers and device processes: they send each other and the supervisor any message that their channels
-//! carry, and misuse all that they share. Only their own VM is affected: the supervisor schedules, accepts, starts and
-//! stops, holds no more descriptors than before and uses little of the processor, and a program of another VM
+//! Compromised workers and device processes. They send each other and the supervisor arbitrary messages through their
+//! channels, and misuse everything that they share. Only their own VM is affected: the supervisor schedules, accepts,
+//! starts and stops, has no more descriptors than before and uses little processor time, and a program of another VM
 //! continues.
 //!
-//! The supervisor is the real one, in a process of its own. Its device processes and workers are this program, which
-//! runs the real device process where it is not to be a taken-over one.
+//! The supervisor is the real one, in a separate process. Its device processes and workers are this program, which runs
+//! the real device process unless that is to be compromised.
 
 mod common;
 #[path = "taken_over/device.rs"]
 mod device;
 #[path = "common/guest/mod.rs"]
-// Some of it is for the tests of the device.
+// Some of it is only for the device's tests.
 #[allow(dead_code)]
 mod guest;
 #[path = "taken_over/host.rs"]
@@ -30,7 +30,7 @@ use gpgpu_protocol::layout::status;
 use guest::{Guest, Vmm};
 use host::Host;
 
-/// Not a test of its own: the program of the processes.
+/// Not a test: the program of the processes.
 #[test]
 fn role() {
     host::run_role();
@@ -47,7 +47,7 @@ fn vmm() -> Vmm {
 struct Neighbour {
     guest: Guest,
     client: u32,
-    /// Buffers from here on are the next step's.
+    /// Buffers from this address on are for the next step.
     mark: u64,
 }
 
@@ -75,7 +75,7 @@ impl Neighbour {
         }
     }
 
-    /// All functions of the host for a VM still work, and it stops when it is told to.
+    /// Checks that all functions of the host for a VM still work, and stops the host.
     fn finish(mut self, mut host: Host) {
         self.works(20);
         let mut guest = Guest::boot(&host.socket(1), vmm());
@@ -86,7 +86,7 @@ impl Neighbour {
     }
 }
 
-/// Waits until the process with a connection is gone, or has finished its attack.
+/// Waits until the process with a connection has ended, or has finished its attack.
 fn wait_for_attack(host: &Host, mut connection: UnixStream) {
     connection
         .set_read_timeout(Some(Duration::from_millis(20)))
@@ -140,7 +140,7 @@ fn a_worker_that_talks_nonsense_costs_its_own_client() {
     neighbour.finish(host);
 }
 
-/// The doorbell is one object with the supervisor's, and so is its blocking mode.
+/// The worker shares the doorbell with the supervisor, including its blocking mode.
 #[test]
 fn a_doorbell_that_its_worker_reads_delays_no_other() {
     let host = Host::start("worker");
@@ -169,14 +169,14 @@ fn a_doorbell_that_is_rung_for_ever_delays_no_other() {
     let (cpu, began) = (host.cpu(), Instant::now());
     neighbour.works(60);
     let (used, passed) = (host.cpu() - cpu, began.elapsed());
-    // A burst, and then a part of the time that a loop without a bound takes.
+    // A burst, and a part of the time that an unbounded loop would take.
     let most = Duration::from_secs(1) + passed / 2;
     assert!(used < most, "{used:?} of {passed:?}");
     drop(guest);
     neighbour.finish(host);
 }
 
-/// Workers of a VM meet by the supervisor, which takes no descriptors of them.
+/// Workers of a VM meet through the supervisor, which accepts no descriptors from them.
 #[test]
 fn descriptors_that_a_worker_sends_for_others_are_closed() {
     let host = Host::start("worker");
@@ -257,7 +257,7 @@ fn a_device_process_that_never_stops_talking_is_ended() {
     neighbour.finish(host);
 }
 
-/// It shares the supervisor's standard error with no process that a guest can reach.
+/// The supervisor's standard error is shared with no process that a guest can reach.
 #[test]
 fn a_device_process_cannot_stop_the_log() {
     let host = Host::start("log");
@@ -267,7 +267,7 @@ fn a_device_process_cannot_stop_the_log() {
     neighbour.finish(host);
 }
 
-/// More connections than a socket may have wait, whatever the device processes of the others do.
+/// Connections beyond a socket's limit wait, whatever the other connections' device processes do.
 #[test]
 fn a_device_process_has_one_connection() {
     let host = Host::start("greedy");
@@ -334,7 +334,7 @@ fn a_worker_learns_of_the_sensors_of_its_own_gpus_alone_and_only_if_its_vm_may()
         answer[1]
     };
     assert_eq!(sense(&mut guest, client), 0, "its VM may not");
-    // Of all GPUs it has asked for, the one that its VM has.
+    // It has asked for all GPUs; it gets only the one that its VM has.
     assert_eq!(sense(&mut neighbour.guest, neighbour.client), 1);
     assert_eq!(sense(&mut guest, client), 0, "another VM has asked");
     drop(guest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The control queue: clients that come and go, memory that is registered, rings that make no sense, and workers that
-//! say anything.
+//! The control queue: clients that open and close, memory that is registered, invalid rings, and workers that send
+//! arbitrary messages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Module images as the software GPU gets them: fatbins with compressed entries, cubins, text. The memory charged
-//! against a VM's limit is never less than the software GPU's, and the search for kernels that print ends.
+//! Module images as the software GPU receives them: fatbins with compressed entries, cubins, text. The memory charged
+//! against a VM's limit must never be less than the software GPU's, and the search for kernels that print must end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

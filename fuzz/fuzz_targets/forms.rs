@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The byte strings of libraries' requests that a worker takes apart: products and plans of cuBLASLt and questions
-//! about them, cuDNN's variant packs and values, selections and scalars of cuSPARSELt, and batches of nvJPEG.
+//! The byte strings in libraries' requests that a worker decodes: products, plans and queries of cuBLASLt, cuDNN's
+//! variant packs and values, selections and scalars of cuSPARSELt, and batches of nvJPEG.
 //!
-//! Whatever can be read says the same when it is written and read once more.
+//! Everything that can be decoded must be the same after it is encoded and decoded again.
 #![no_main]
 
 use gpgpu_protocol::{
@@ -24,7 +24,7 @@ use gpgpu_protocol::{
 use libfuzzer_sys::fuzz_target;
 use virtio_gpgpu_fuzz::input::Input;
 
-/// A descriptor as a guest has it.
+/// A descriptor in the guest's form.
 fn packed(class: Class, of: &Descriptor) -> Vec<u8> {
     let mut packed = class.defaults().to_vec();
     for (number, value) in of.set() {
@@ -33,7 +33,7 @@ fn packed(class: Class, of: &Descriptor) -> Vec<u8> {
     packed
 }
 
-/// Those of a product: the operation's, its emulation's, and the layouts'.
+/// A product's descriptors: the operation's, its emulation's, and the layouts.
 struct Packed {
     operation: Vec<u8>,
     emulation: Option<Vec<u8>>,
@@ -82,7 +82,7 @@ fn plan(bytes: &[u8]) -> Option<Vec<u8>> {
     }))
 }
 
-/// Behind a word that stands for the plan's pointer mode.
+/// The first word stands for the plan's pointer mode.
 fn operands(bytes: &[u8]) -> Option<Vec<u8>> {
     let mode = Reader::new(bytes).word().ok()?;
     let of = Operands::get(&bytes[8..], mode).ok()?;

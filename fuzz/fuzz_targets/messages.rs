@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The messages between the processes: those of a compromised worker to its device process, and those that each of the
-//! others gets from a compromised sender. A dropped message leaves no descriptor open.
+//! The messages between the processes: those from a compromised worker to its device process, and those that each of
+//! the other processes gets from a compromised sender. A dropped message must leave no descriptor open.
 #![no_main]
 
 use std::{
@@ -20,9 +20,9 @@ use virtio_gpgpu_fuzz::{
     input::Input,
 };
 
-/// Messages of one input.
+/// The most messages of one input.
 const MOST: usize = 16;
-/// Bytes of the file that goes with messages.
+/// The size of the file that is sent with messages.
 const FILE_BYTES: u64 = 4096;
 
 /// The payload of messages: the list of runs, for messages with such a list.
@@ -36,7 +36,7 @@ fn file() -> &'static File {
     })
 }
 
-/// The number of files that go with a message; before some of them, the list of runs is written anew.
+/// The number of files for a message; before some messages, the list of runs is written anew.
 fn files(input: &mut Input<'_>) -> usize {
     match input.u8() {
         few @ 0..=127 => usize::from(few % 8),
@@ -65,7 +65,7 @@ fuzz_target!(|bytes: &[u8]| {
         let message = input.bytes(length);
         send_raw(ours.as_fd(), message, &vec![list.as_raw_fd(); files]);
     }
-    // All waiters see the end.
+    // All waiters notice the end.
     drop(ours);
     receive(to, theirs);
     assert_eq!(lowest_free_descriptor(), before, "a descriptor is kept");

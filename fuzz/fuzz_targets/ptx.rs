@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use software_gpu::{exec::LoadedModule, image};
 
 fuzz_target!(|text: &str| {
-    // As a driver reads it.
+    // A driver reads up to the first NUL.
     let text = text.split('\0').next().unwrap_or_default();
     drop(gpgpu_image::prints::Prints::of(text.as_bytes(), &[90]));
     let Ok(module) = image::parse(text, 90) else {
@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
     if let Ok(counted) = gpgpu_image::size::device_bytes(text.as_bytes(), 90) {
         assert!(counted >= bytes, "{counted} bytes are counted of {bytes}");
     }
-    // A device has no room for more, and a worker none for more zeros.
+    // A device has no more room, and the worker cannot afford more zeros.
     if bytes > 1 << 20 {
         return;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The worker's end of the ring, while the guest goes on writing to it.
+//! The worker's end of the ring, while the guest continues to write to it.
 //!
-//! The region lies between guard pages. An input is the guest's writes before the worker looks, and the writes that a
-//! thread of the guest repeats meanwhile.
+//! The region lies between guard pages. An input contains the guest's writes before the worker reads, and the writes
+//! that a thread of the guest repeats meanwhile.
 #![no_main]
 
 use std::{
@@ -23,9 +23,9 @@ use virtio_gpgpu_fuzz::input::Input;
 use zerocopy::IntoBytes;
 
 const PAGE: usize = 4096;
-/// The offset of the tail, the driver's position of append.
+/// The offset of the tail, where the driver appends.
 const TAIL: usize = 128;
-/// Records that are read at most: the other thread could append for ever.
+/// The most records that are read: the other thread could append forever.
 const MOST: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl Region {
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input::new(bytes);
     let region = Region::get();
-    // The start of both, so that wrapping around is met too.
+    // Both start here, so that wrapping around occurs too.
     let start = input.number().wrapping_mul(8);
     let tail = start.wrapping_add(input.number());
     let writes: Vec<(usize, u64)> = (0..input.u8() % 16)
@@ -115,7 +115,7 @@ fuzz_target!(|bytes: &[u8]| {
                 Ok(Some(record)) => {
                     assert!((16..=MAX_RECORD_BYTES).contains(&(record.bytes as usize)));
                     assert_eq!(commands.len() * 8 + 16, record.bytes as usize);
-                    // Filler may have come before it.
+                    // Filler may have preceded it.
                     assert!(consumer.head().wrapping_sub(head) >= u64::from(record.bytes));
                     head = consumer.head();
                     let _ = read_again(commands.as_bytes(), false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The requests of a guest's library to its worker, by the command queue or the ring, and the answers.
 //!
-//! Whatever can be read at all is written as something that reads the same.
+//! Everything that can be decoded must be encoded as something that decodes to the same.
 #![no_main]
 
 use gpgpu_protocol::layout::StreamCommand;

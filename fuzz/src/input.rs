@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! An input, read from its start. A missing rest is zeros, so every input is valid.
+//! An input, which is read from its start. A missing rest counts as zeros, so every input is valid.
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Clone)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -23,14 +23,14 @@ impl<'a> Input<'a> {
         self.rest.len()
     }
 
-    /// At most `count` bytes.
+    /// Up to `count` bytes.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;
         taken
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -62,7 +62,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.fixed())
     }
 
-    /// A number that is mostly small, and sometimes at an edge: one byte for the former.
+    /// A number that is usually small, and sometimes at an edge: a small one takes one byte.
     pub fn number(&mut self) -> u64 {
         match self.u8() {
             255 => self.u64(),

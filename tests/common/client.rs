@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A client of a guest that speaks to its worker as the library does, or as no library would.
+//! A client of a guest that sends its worker the library's commands, or others.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::guest::{Guest, Used};
 
-/// A request as it travels.
+/// An encoded request.
 pub fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.put(request);
@@ -31,8 +31,9 @@ pub fn raw_command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
-/// `busy` computes for so many turns; `endless` does so for ever; `deep` has more local memory than a thread has by
-/// default; `scribble` writes to 64 KiB from byte 64 on until the third word is not 0, and adds 1 to the first then.
+/// `busy` computes for a number of turns; `endless` never ends; `deep` has more local memory than a thread has by
+/// default; `scribble` writes to 64 KiB from byte 64 on until the third word is nonzero, and then adds 1 to the first
+/// word.
 pub const KERNELS: &str = "
 .version 6.4
 .target sm_70
@@ -108,7 +109,7 @@ again:
 }
 \0";
 
-/// A launch of one thread of a function of [`KERNELS`].
+/// A launch of one thread of one of [`KERNELS`].
 pub fn launch(func: u64, stream: u64, to: u64, turns: u32) -> request::cuLaunchKernelEx {
     let one = LaunchConfig {
         grid_x: 1,
@@ -131,11 +132,11 @@ pub fn launch(func: u64, stream: u64, to: u64, turns: u32) -> request::cuLaunchK
 /// A function's result, and data.
 type Said<R> = (<R as Request>::Reply, Vec<u8>);
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Client<'a> {
     guest: &'a mut Guest,
     id: u32,
-    /// Buffers from here on are the next command's.
+    /// Buffers from this address on are for the next command.
     mark: u64,
 }
 
@@ -147,12 +148,12 @@ impl<'a> Client<'a> {
         Self { guest, id, mark }
     }
 
-    /// Its number.
+    /// Its id.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The VM that it is in.
+    /// Its VM.
     pub fn guest(&mut self) -> &mut Guest {
         self.guest
     }
@@ -163,17 +164,17 @@ impl<'a> Client<'a> {
         assert_eq!(self.guest.close(self.id), status::OK);
     }
 
-    /// Gives the buffers of all commands on to later ones: none may be under way.
+    /// Frees the buffers of all commands: none may be pending.
     pub fn forget(&mut self) {
         self.guest.forget_buffers(self.mark);
     }
 
-    /// Waits for a command that was posted: the device's status.
+    /// Waits for a posted command; returns the device's status.
     pub fn wait(&mut self, head: u16) -> u32 {
         self.guest.wait(COMMAND_QUEUE, head).status()
     }
 
-    /// Sends a stream: the device's status, the answer and data.
+    /// Sends a stream; returns the device's status, the answer and the data.
     pub fn raw(
         &mut self,
         stream: &[u8],
@@ -186,8 +187,8 @@ impl<'a> Client<'a> {
         self.guest.wait(COMMAND_QUEUE, head).split(answer)
     }
 
-    /// The same without data of the guest's: the chain as it was given back.
-    // Not every program of tests has a use for it.
+    /// The same without data from the guest; returns the completed chain.
+    // Some test programs do not use it.
     #[allow(dead_code)]
     pub fn used(&mut self, stream: &[u8], answer: u32, out: u64) -> Used {
         self.guest.forget_buffers(self.mark);
@@ -195,7 +196,7 @@ impl<'a> Client<'a> {
         self.guest.wait(COMMAND_QUEUE, head)
     }
 
-    /// Sends a stream without waiting for its answer, in buffers that stay.
+    /// Sends a stream without waiting for its answer. Its buffers stay allocated.
     pub fn post(&mut self, stream: &[u8], answer: u32) -> u16 {
         self.guest.post(self.id, stream, answer, &[], 0)
     }
@@ -210,7 +211,7 @@ impl<'a> Client<'a> {
         self.guest.post(self.id, stream, answer, input, 0)
     }
 
-    /// Calls a function: its code, and its results.
+    /// Calls a function; returns its code and its results.
     pub fn call<R: Request>(
         &mut self,
         request: &R,
@@ -229,7 +230,7 @@ impl<'a> Client<'a> {
         (code, reply)
     }
 
-    /// Calls a function that works.
+    /// Calls a function that must succeed.
     pub fn works<R: Request>(
         &mut self,
         request: &R,
@@ -241,7 +242,7 @@ impl<'a> Client<'a> {
         reply.unwrap_or_else(|| panic!("{}: error {code}", R::NAME))
     }
 
-    /// The primary context of device 0, retained.
+    /// Retains the primary context of device 0.
     pub fn context(&mut self) -> u64 {
         let id = object_id::<Context>(1);
         let retain = request::cuDevicePrimaryCtxRetain { pctx: id, dev: 0 };
@@ -258,7 +259,7 @@ impl<'a> Client<'a> {
         self.works(&alloc, context, &[], 0).0.dptr
     }
 
-    /// A context of its own.
+    /// Makes a context.
     pub fn create_context(&mut self, serial: u64, dev: i32) -> u64 {
         let id = object_id::<Context>(serial);
         let make = request::cuCtxCreate_v2 {
@@ -270,7 +271,7 @@ impl<'a> Client<'a> {
         id
     }
 
-    /// A stream that the legacy stream does not wait for.
+    /// A non-blocking stream.
     pub fn stream(&mut self, serial: u64, context: u64) -> u64 {
         let id = object_id::<Stream>(serial);
         let make = request::cuStreamCreate {
@@ -281,8 +282,8 @@ impl<'a> Client<'a> {
         id
     }
 
-    /// A module of [`KERNELS`], and a function of it of this name under the same serial number; `asked` is the context
-    /// in which it is asked for.
+    /// Loads [`KERNELS`] as a module, and gets the function `name` with the same serial number; `asked` is the context
+    /// of that query.
     pub fn function(&mut self, serial: u64, name: &str, context: u64, asked: u64) -> u64 {
         let (module, function) = (object_id::<Module>(serial), object_id::<Function>(serial));
         let load = request::cuModuleLoadDataEx {
@@ -323,7 +324,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ids and numbers for invalid operations: present ones, past ones, and invented ones.
+    /// Ids and numbers for invalid operations: existing, former and invented ones.
     pub fn handles(&mut self) -> Vec<u64> {
         let context = self.context();
         let address = self.alloc(4096, context);
@@ -353,8 +354,7 @@ impl<'a> Client<'a> {
         pool
     }
 
-    /// Registers memory of the guest, at an address of the same number in the client, and has the worker serve a ring
-    /// in it.
+    /// Registers memory of the guest, at the same address in the client, and makes the worker serve a ring in it.
     pub fn share_ring(&mut self, at: u64, bytes: u64) {
         let address = (1 << 44) + at;
         let bytes = bytes.next_multiple_of(4096);
@@ -367,10 +367,10 @@ impl<'a> Client<'a> {
         assert_eq!(again, CUDA_ERROR_INVALID_VALUE, "a client has one ring");
     }
 
-    /// Has the ring take all that it can.
+    /// Makes the ring accept all operations that it can.
     pub fn widen_ring(&mut self) {
         self.works(&request::gpgpuRingWide {}, 0, &[], 0);
-        // No answer is kept for a slot that has asked nothing, or that there is not.
+        // No answer is kept for a slot without a request, or for one that does not exist.
         for slot in [0, 63, 64, u32::MAX] {
             let fetch = request::gpgpuRingAnswer {
                 slot,
@@ -382,7 +382,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Blocks the legacy stream, until it is unblocked.
+    /// Blocks the legacy stream until [`Self::unblock`].
     pub fn block(&mut self, context: u64) -> u64 {
         let callback = 77;
         let wait = request::cuLaunchHostFunc {
@@ -390,7 +390,7 @@ impl<'a> Client<'a> {
             callback,
         };
         self.works(&wait, context, &[], 0);
-        // Now it runs.
+        // The callback runs now.
         let next = request::gpgpuNextCallback {
             callback: true,
             status: true,

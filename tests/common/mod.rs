@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The common part of the tests: the back end under test, its GPU, the stage, and waits.
+//! The common part of the tests: the back end under test, its GPU, the stage, and functions that wait.
 
-// Each test uses a part of it.
+// Each test uses only a part of it.
 #![allow(dead_code)]
 
 use std::{
@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A watchdog for events that never come: long enough for the slowest machine.
+/// A time limit for events that never happen: long enough for the slowest machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The back end of the bundle whose `tests` directory this program lies in, or the one that cargo built with it.
+/// The back end of the bundle whose `tests` directory contains this program, or the one that cargo built with it.
 pub fn program() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let bundle = own.parent().and_then(Path::parent).unwrap();
@@ -26,7 +26,7 @@ pub fn on_gpu() -> bool {
     std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
 }
 
-/// The directory with the guest's programs and libraries. Without it, the test is skipped.
+/// The directory with the guest's programs and libraries. Without it, tests are skipped.
 pub fn stage() -> Option<PathBuf> {
     let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
     if stage.is_none() {
@@ -35,7 +35,7 @@ pub fn stage() -> Option<PathBuf> {
     stage
 }
 
-/// Waits until `look` finds something.
+/// Waits until `look` returns a value.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {

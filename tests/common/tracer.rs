@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process that holds another one in its last moment: killed, but with its memory mapped and its files open, as one
-//! of which a thread hangs in a driver.
+//! A process that stops another one just before its exit: killed, but with its memory mapped and its files open, like a
+//! process with a thread that hangs in a driver.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,12 +13,12 @@ use libc::{
     PTRACE_SEIZE, SIGTRAP, WIFSTOPPED, WSTOPSIG, c_void, pid_t,
 };
 
-/// The variable that says whom to hold, and where it writes when it is let go.
+/// The variable with the process to stop, and the address to which it writes when it is released.
 pub const HELD: &str = "TRACED_PROCESS";
-/// Its output.
+/// The value that it writes.
 pub const LAST_WORD: u64 = 0x6c61_7374_2077_6f72;
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Tracer {
     process: Child,
     input: ChildStdin,
@@ -26,8 +26,8 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Waits for the end of a process, to hold it there; it writes to the address at last, unless that is 0. `None` if
-    /// this host lets no process trace another.
+    /// Waits for the exit of a process, to stop it there; on its release it writes to the address, unless that is 0.
+    /// `None` if this host lets no process trace another.
     pub fn new(process: u32, address: u64) -> Option<Self> {
         let mut tracer = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "tracer", "--nocapture", "--quiet"])
@@ -59,12 +59,12 @@ impl Tracer {
         }
     }
 
-    /// Waits until the process is in its last moment.
+    /// Waits until the process has been stopped at its exit.
     pub fn holds(&mut self) {
         self.hears(&["held"]);
     }
 
-    /// Has it write, and lets it end.
+    /// Makes it write, and lets it exit.
     pub fn let_go(mut self) {
         self.input.write_all(b"x").unwrap();
         assert!(self.process.wait().unwrap().success());
@@ -80,7 +80,7 @@ fn ptrace(request: u32, process: pid_t, address: u64, data: u64) -> bool {
     unsafe { libc::ptrace(request, process, address, data) == 0 }
 }
 
-/// The task of the process.
+/// The main function of the process.
 pub fn run(held: &str) {
     let mut numbers = held.split(' ').map(|number| number.parse::<u64>().unwrap());
     let (process, address) = (numbers.next().unwrap() as pid_t, numbers.next().unwrap());
@@ -97,7 +97,7 @@ pub fn run(held: &str) {
         if status >> 8 == SIGTRAP | PTRACE_EVENT_EXIT << 8 {
             break;
         }
-        // A signal of its own.
+        // An ordinary signal.
         let signal = if status >> 16 == 0 {
             WSTOPSIG(status)
         } else {

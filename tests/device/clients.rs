@@ -53,8 +53,7 @@ fn a_worker_that_dies_costs_its_client_alone() {
     echoes(&mut guest, third);
 }
 
-/// An event waits for a buffer, and buffers that are too small come back.
-/// GPGPU-DEV-42, GPGPU-DEV-43.
+/// An event waits for a buffer, and buffers that are too small are returned. GPGPU-DEV-42, GPGPU-DEV-43.
 #[test]
 fn events_wait_for_buffers() {
     let host = Host::new("normal");
@@ -77,8 +76,7 @@ fn events_wait_for_buffers() {
     assert_eq!(guest.event(buffers[1]).client.get(), clients[2]);
 }
 
-/// Once a `CLOSE` is answered, the worker is gone and every command has been given back.
-/// GPGPU-DEV-21, GPGPU-DEV-22.
+/// Once a `CLOSE` is answered, the worker has ended and every command was returned. GPGPU-DEV-21, GPGPU-DEV-22.
 #[test]
 fn pitfall_88_close_is_answered_once_the_worker_is_gone() {
     for mode in ["normal", "stubborn"] {
@@ -90,7 +88,7 @@ fn pitfall_88_close_is_answered_once_the_worker_is_gone() {
         let held: Vec<u16> = (0..3)
             .map(|_| guest.post(client, &[HOLD], 8, b"data", 4))
             .collect();
-        // The queues are not ordered among each other: the commands have to be there first.
+        // The order between queues is undefined, so the commands must have arrived first.
         assert_eq!(pid_of(&mut guest, client), pid);
         assert_eq!(guest.close(client), status::OK);
         assert!(!exists(pid), "{mode}");
@@ -103,8 +101,7 @@ fn pitfall_88_close_is_answered_once_the_worker_is_gone() {
     }
 }
 
-/// Memory that is being registered as the client dies is the guest's again only when the worker is
-/// gone.
+/// Memory that is being registered when the client dies belongs to the guest again only after the worker has ended.
 /// GPGPU-DEV-44.
 #[test]
 fn pitfall_88_a_registration_outlives_a_dying_worker() {
@@ -130,25 +127,25 @@ fn pitfall_88_a_registration_outlives_a_dying_worker() {
     assert_eq!(guest.wait(CONTROL_QUEUE, close).status(), status::OK);
 }
 
-/// More data than the staging area holds: the rest waits, in order, and other clients do not.
+/// More data than the staging area can hold: the rest waits, in order, and other clients do not.
 #[test]
 fn pitfall_82_full_staging_keeps_the_order() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     guest.indirect = true;
     let (first, second) = (guest.open(), guest.open());
-    // Each holds two blocks of sixteen.
+    // Each needs two of sixteen blocks.
     let mut heads: Vec<u16> = (0..24u8)
         .map(|number| guest.post(first, &[HOLD, number], 8, &[number; 5000], 5000))
         .collect();
     echoes(&mut guest, second);
     guest.forget_order(COMMAND_QUEUE);
-    // They come free two by two: this is behind all of them, and needs a block of its own.
+    // Blocks become free in pairs: this command comes after all of them, and needs its own block.
     for _ in 0..3 {
         heads.push(guest.post(first, &[ECHO, 99], 8, &[99; 5000], 5000));
     }
     let small = guest.post(first, &[RELEASE], 8, &[], 0);
-    // A command without data waits behind those with data, so the worker gets its order in another way.
+    // A command without data waits behind those with data, so the worker must get its order in another way.
     let pid = pid_of_worker(&host, first);
     kill(pid, Signal::SIGKILL).unwrap();
     let order = guest.wait_order(COMMAND_QUEUE, heads.len() + 1);
@@ -163,7 +160,7 @@ fn pitfall_82_full_staging_keeps_the_order() {
             status::CLIENT_DEAD
         );
     }
-    // And one whose worker goes on: many more blocks than there are, all carried out in order.
+    // The same with a worker that continues: many more blocks than exist, all of which are executed in order.
     let heads: Vec<u16> = (0..40u8)
         .map(|number| guest.post(second, &[ECHO, number], 8, &[number; 9000], 9000))
         .collect();
@@ -178,7 +175,7 @@ fn pitfall_82_full_staging_keeps_the_order() {
     }
 }
 
-/// A worker that does not read fills its channel, and no other client waits for that.
+/// A worker that does not read fills its channel, and no other client is delayed.
 #[test]
 fn pitfall_82_a_full_channel_holds_up_its_own_client_alone() {
     let host = Host::new("normal");
@@ -198,7 +195,7 @@ fn pitfall_82_a_full_channel_holds_up_its_own_client_alone() {
     echoes(&mut guest, second);
 }
 
-/// A worker's refusal is passed on, and data that it did not make leaves the guest's as it was.
+/// A worker's error is passed on, and data that the worker did not produce leaves the guest's buffer unchanged.
 /// GPGPU-DEV-13, GPGPU-DEV-29, GPGPU-DEV-30.
 #[test]
 fn memory_that_a_failed_command_did_not_write_stays() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Connections of VMMs and guest libraries: accepted, and turned away.
+//! Connections of VMMs and guest libraries that are accepted or refused.
 
 use gpgpu_protocol::{
     api,
@@ -42,8 +42,7 @@ fn a_vm_of_qemu() {
     assert_eq!(guest.close(client), status::OK);
 }
 
-/// Cloud Hypervisor reads pieces, adds memory region by region, and connects again.
-/// GPGPU-DEV-6, GPGPU-DEV-7.
+/// Cloud Hypervisor reads parts of it, adds memory region by region, and connects again. GPGPU-DEV-6, GPGPU-DEV-7.
 #[test]
 fn a_vm_of_cloud_hypervisor() {
     let host = Host::new("normal");
@@ -62,7 +61,7 @@ fn a_vm_of_cloud_hypervisor() {
             }
             assert_eq!(guest.config(offset, size), expected);
         }
-        // Writes do nothing, and end nothing.
+        // Writes are ignored, and do not end the connection.
         let flags = vhost::vhost_user::message::VhostUserConfigFlags::WRITABLE;
         guest.frontend.set_config(4, flags, &[0xff; 4]).unwrap();
         assert_eq!(guest.config(4, 4), VERSION.to_le_bytes());
@@ -70,7 +69,7 @@ fn a_vm_of_cloud_hypervisor() {
         let client = guest.open();
         guest.indirect = true;
         echoes(&mut guest, client);
-        // A buffer that crosses from one region into the next, and one above 4 GiB.
+        // A buffer that spans two regions, and one above 4 GiB.
         let seam = (32u64 << 20) - 4096;
         let runs = [(seam, 8192), (1 << 32, 4096)];
         let region = guest
@@ -89,11 +88,11 @@ fn a_vm_of_cloud_hypervisor() {
             .read_slice(&mut bytes, GuestAddress(seam))
             .unwrap();
         assert_eq!(&bytes, &b"registry".map(|byte| byte + 1));
-        // The guest goes away with its client open.
+        // The guest disappears while its client is open.
     }
 }
 
-/// A guest library without a VM is its own front end: each connection is a device of its own.
+/// A guest library without a VM is its own front end: each connection is a separate device.
 #[test]
 fn several_connections_to_one_socket() {
     let host = Host::new("normal");
@@ -124,8 +123,7 @@ fn connections_over_the_limit_wait() {
     second.join().unwrap();
 }
 
-/// A mismatched library decodes wrong bytes silently, unless it is turned away.
-/// GPGPU-DEV-18.
+/// A library of another version would misinterpret bytes silently, so it is refused. GPGPU-DEV-18.
 #[test]
 fn pitfall_83_another_version_is_turned_away() {
     let host = Host::new("normal");
@@ -143,7 +141,7 @@ fn pitfall_83_another_version_is_turned_away() {
     guest.open();
 }
 
-/// A worker that finds no GPU, or dies as it starts, is an answer and not a wait.
+/// If a worker finds no GPU, or dies when it starts, the client gets an error and does not wait.
 #[test]
 fn pitfall_83_no_gpu_is_an_answer() {
     for (mode, expected) in [("no-gpu", status::NO_GPU), ("crash", status::NO_RESOURCES)] {
@@ -156,7 +154,7 @@ fn pitfall_83_no_gpu_is_an_answer() {
     }
 }
 
-/// A worker that says nothing holds up its own client alone.
+/// A silent worker delays only its own client.
 #[test]
 fn pitfall_83_a_silent_worker_delays_no_other() {
     let host = Host::new("mute");
@@ -171,8 +169,9 @@ fn pitfall_83_a_silent_worker_delays_no_other() {
     );
 }
 
-/// The configuration space has the number of clients that the VM may have, and one more is refused as such. A limit
-/// above a connection's own is shown as the connection's. GPGPU-DEV-61, GPGPU-DEV-19.
+/// The configuration space contains the number of clients that the VM may have, and an additional client gets the
+/// corresponding error. If the limit is above a connection's own, the connection's is shown. GPGPU-DEV-61,
+/// GPGPU-DEV-19.
 #[test]
 fn the_limit_of_clients_is_shown_and_answered() {
     let host = Host::with_policy("normal", 8, 0, |vm| vm.max_clients = 3);
@@ -186,7 +185,7 @@ fn the_limit_of_clients_is_shown_and_answered() {
         (refused.status.get(), refused.client.get()),
         (status::LIMIT, 0)
     );
-    // Those of another connection of the VM count.
+    // Clients of the VM's other connections count too.
     let mut other = host.boot(Vmm::qemu());
     let open = other.post_open();
     assert_eq!(other.wait(CONTROL_QUEUE, open).status(), status::LIMIT);

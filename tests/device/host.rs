@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The supervisor with its device processes in the tests' own process, and workers that call no CUDA.
+//! The supervisor with its device processes in the test's own process, and workers that call no CUDA.
 
 use std::{
     os::{
@@ -27,7 +27,7 @@ use super::{
     worker::{self, ECHO, PID},
 };
 
-/// A supervisor in a thread; it ends when this is dropped.
+/// A supervisor in a thread; it stops when this is dropped.
 pub struct Host {
     directory: tempfile::TempDir,
     stop: Option<OwnedFd>,
@@ -81,7 +81,7 @@ impl Host {
         Guest::boot(&self.socket(0), vmm)
     }
 
-    /// Ends all, and waits for it.
+    /// Stops everything, and waits for the end.
     pub fn stop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -96,7 +96,7 @@ impl Drop for Host {
     }
 }
 
-/// A supervisor of two VMs whose sockets are in a directory.
+/// A supervisor of two VMs with sockets in a directory.
 pub fn config(
     directory: &Path,
     mode: &str,
@@ -162,13 +162,13 @@ pub fn dies(guest: &mut Guest, client: u32, how: u8) -> u32 {
     guest.command(client, &[how], 16, &[], 0).0
 }
 
-/// The worker of a client that cannot be queried, found among the processes of the test's host.
+/// The worker of a client that cannot be queried. It is found among the processes of the test's host.
 pub fn pid_of_worker(host: &Host, client: u32) -> Pid {
     // Workers are started in the order of their clients.
     pids_of(&host.socket(0), b"fake_worker")[client as usize - 1]
 }
 
-/// The processes of the VM at a socket with this argument, oldest first.
+/// The processes with this argument of the VM at a socket, oldest first.
 pub fn pids_of(socket: &Path, argument: &[u8]) -> Vec<Pid> {
     let mut found: Vec<i32> = std::fs::read_dir("/proc")
         .unwrap()
@@ -184,7 +184,7 @@ pub fn pids_of(socket: &Path, argument: &[u8]) -> Vec<Pid> {
     found.into_iter().map(Pid::from_raw).collect()
 }
 
-/// Waits until a process has ended, whether or not anybody has asked how.
+/// Waits until a process has ended, whether or not it was reaped.
 pub fn wait_for_end(process: &OwnedFd) {
     let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     let ended = poll(&mut fds, PollTimeout::from(60_000u16)).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM's device during the life of the VM: pauses, new connections, snapshots, stops, changes of memory.
+//! A VM's device during the life of the VM: pauses, new connections, snapshots, stops, and memory changes.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -28,7 +28,7 @@ fn instance(guest: &mut Guest) -> u64 {
     Config::read_from_bytes(&config).unwrap().instance.get()
 }
 
-/// A paused VM finds nothing written that came about meanwhile, and all of it once it goes on.
+/// Nothing is written to a paused VM's memory, and everything that became due meanwhile is written when it continues.
 #[test]
 fn pitfall_84_a_vm_that_cloud_hypervisor_pauses_goes_on() {
     let host = Host::new("normal");
@@ -55,8 +55,8 @@ fn pitfall_84_a_vm_that_cloud_hypervisor_pauses_goes_on() {
     echoes(&mut guest, other);
 }
 
-/// QEMU stops the rings of a paused VM and of a device that is reset alike: clients go on after a pause, and end where
-/// a new driver starts the rings, whether or not the old one had the time to close them. GPGPU-DEV-8.
+/// QEMU stops the rings in the same way for a paused VM and for a device that is reset. Clients continue after a pause,
+/// and end when a new driver starts the rings, whether or not the old one had the time to close them. GPGPU-DEV-8.
 #[test]
 fn pitfall_84_a_vm_that_qemu_pauses_goes_on_and_one_that_has_crashed_starts_anew() {
     let host = Host::new("normal");
@@ -85,16 +85,16 @@ fn pitfall_84_a_vm_that_qemu_pauses_goes_on_and_one_that_has_crashed_starts_anew
     assert_eq!(guest.close(client), status::NO_CLIENT);
 }
 
-/// Cloud Hypervisor connects anew where its back end goes away, or restores a VM from a snapshot. The driver can tell,
-/// its old clients are none of the device's, and new ones work; the event queue goes on with the buffers that it has.
-/// GPGPU-DEV-71, GPGPU-DEV-72.
+/// Cloud Hypervisor connects again when its back end disappears, or when it restores a VM from a snapshot. The driver
+/// can detect this: the device does not have its old clients, and new ones work. The event queue continues with its
+/// buffers. GPGPU-DEV-71, GPGPU-DEV-72.
 #[test]
 fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::cloud_hypervisor());
     let first = instance(&mut guest);
     assert_eq!(instance(&mut guest), first);
-    // The driver is beyond the start of its rings, with buffers for events.
+    // The driver is not at the start of its rings, and has buffers for events.
     let mut buffers: Vec<u16> = (0..4).map(|_| guest.post_event_buffer(16)).collect();
     let dying = guest.open();
     assert_eq!(dies(&mut guest, dying, EXIT), status::CLIENT_DEAD);
@@ -109,7 +109,7 @@ fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     for socket in [0, 1] {
         guest.reconnect(&host.socket(socket));
         assert_ne!(instance(&mut guest), first);
-        // Requests in flight do not come back.
+        // Pending requests are not returned.
         let answer = guest.command(clients[2], &[ECHO], 8, &[], 0).0;
         assert_eq!(answer, status::NO_CLIENT);
         assert_eq!(guest.close(clients[2]), status::NO_CLIENT);
@@ -122,7 +122,7 @@ fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
             (event::CLIENT_DIED, client)
         );
     }
-    // The driver resets it, and all is as in the beginning.
+    // The driver resets it, and everything is in the initial state.
     guest.stop_rings();
     guest.reset_driver();
     let client = guest.open();
@@ -132,8 +132,8 @@ fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     assert_eq!(guest.event(buffer).client.get(), client);
 }
 
-/// The worker of a client, which is held as it ends; none if this host does not allow that. A worker that will be
-/// killed must not end by itself as well: Linux does not hold a process that a signal kills while it calls
+/// The worker of a client, which is stopped at its exit; `None` if this host does not allow that. A worker that will be
+/// killed must not exit by itself as well: Linux does not stop a process that a signal kills while it calls
 /// `exit_group`.
 fn traced(guest: &mut Guest, client: u32) -> Option<(Pid, Tracer)> {
     let pid = pid_of(guest, client);
@@ -144,7 +144,7 @@ fn traced(guest: &mut Guest, client: u32) -> Option<(Pid, Tracer)> {
     Some((pid, tracer?))
 }
 
-/// The worker ends, and the connection hangs up then and not before.
+/// Checks that the connection hangs up after the worker has ended, and not before.
 fn hangs_up_behind(guest: &Guest, mut tracer: Tracer) {
     tracer.holds();
     assert!(!guest.has_hung_up(Some(Duration::ZERO)));
@@ -153,8 +153,7 @@ fn hangs_up_behind(guest: &Guest, mut tracer: Tracer) {
 }
 
 /// If a device process has crashed, the VMM's connection hangs up once the old workers have ended: they may write to
-/// the VM's memory until then, and a VMM that sees the end of its connection connects anew.
-/// GPGPU-DEV-8.
+/// the VM's memory until then, and a VMM whose connection is closed connects again. GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
     let host = Host::new("stubborn");
@@ -166,7 +165,7 @@ fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
     let devices = pids_of(&host.socket(0), b"device-process");
     assert_eq!(devices.len(), 1);
     kill(devices[0], Signal::SIGKILL).unwrap();
-    // The worker has not ended, and the supervisor has seen the device process end.
+    // The worker has not ended, and the supervisor has noticed the end of the device process.
     tracer.holds();
     while exists(devices[0]) {
         std::thread::yield_now();
@@ -180,7 +179,7 @@ fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
     echoes(&mut guest, client);
 }
 
-/// The same if the VMM sends an invalid message, and the device ends the connection. GPGPU-DEV-8.
+/// The same if the VMM sends an invalid message, and the device closes the connection. GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_vmm_is_not_understood_finds_no_old_worker() {
     let host = Host::new("stubborn");
@@ -195,8 +194,7 @@ fn pitfall_88_a_vm_whose_vmm_is_not_understood_finds_no_old_worker() {
     assert!(!exists(pid));
 }
 
-/// The same where the service ends.
-/// GPGPU-DEV-8.
+/// The same when the service ends. GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_service_ends_finds_no_old_worker() {
     let mut host = Host::new("stubborn");
@@ -212,8 +210,8 @@ fn pitfall_88_a_vm_whose_service_ends_finds_no_old_worker() {
     });
 }
 
-/// The same if the service is killed: no process waits for the worker, but the worker itself has a hold on the
-/// connection. GPGPU-DEV-8.
+/// The same if the service is killed: no process waits for the worker, but the worker itself holds the connection open.
+/// GPGPU-DEV-8.
 #[test]
 fn pitfall_88_a_vm_whose_service_is_killed_finds_no_old_worker() {
     let mut service = Service::start();
@@ -233,7 +231,7 @@ fn pitfall_88_a_vm_whose_service_is_killed_finds_no_old_worker() {
     echoes(&mut guest, client);
 }
 
-/// A driver that has put buffers into the event queue before the VMM starts it gets its events in them.
+/// A driver that adds buffers to the event queue before the VMM starts it gets its events in them.
 #[test]
 fn buffers_that_are_there_before_the_event_queue_is_started_are_used() {
     let host = Host::new("normal");
@@ -267,14 +265,14 @@ fn a_ring_without_a_call_descriptor_works() {
     echoes(&mut guest, client);
 }
 
-/// A driver that never rests, and a VMM that stops a ring, changes memory or goes away: the VMM is answered, and the
-/// processes end.
+/// A driver that makes chains available without a pause must not delay a VMM that stops a ring, changes memory or
+/// disconnects: the VMM is answered, and the processes end.
 #[test]
 fn a_driver_that_never_rests_delays_no_other() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     let client = guest.open();
-    // A chain that comes back at once, in each place of the ring.
+    // A chain that is returned at once, in each entry of the ring.
     let head = guest.post_sizes(&Guest::header(client, 0, 0, 0, 0), 40, 8);
     let used = guest.wait(COMMAND_QUEUE, head);
     assert_eq!(used.status(), status::MALFORMED);
@@ -293,7 +291,7 @@ fn a_driver_that_never_rests_delays_no_other() {
             assert_eq!(guest.close(client + 1), status::NO_CLIENT);
         }
         assert_eq!(guest.close(client), status::OK);
-        // The VMM goes away while its guest goes on.
+        // The VMM disconnects while its guest continues.
         drop(guest);
         let mut next = host.boot(Vmm::qemu());
         let client = next.open();
@@ -303,7 +301,7 @@ fn a_driver_that_never_rests_delays_no_other() {
     });
 }
 
-/// Memory that is added region by region, hundreds of them, can be registered and is reached; removed memory is not.
+/// Hundreds of memory regions that are added one by one can be registered and accessed; removed memory cannot.
 #[test]
 fn hundreds_of_regions_come_and_go_one_by_one() {
     const REGIONS: u64 = 400;

@@ -12,7 +12,7 @@ use super::{
     host::{Host, exists, pid_of},
 };
 
-/// The supervisor's end is everybody's end.
+/// When the supervisor ends, all processes end.
 #[test]
 fn stopping_ends_all_processes_and_removes_the_sockets() {
     let mut host = Host::new("stubborn");
@@ -59,7 +59,7 @@ fn help_names_every_option() {
     assert!(!text.contains("device-process"));
 }
 
-/// A host without a GPU gets the error at once, with a remedy.
+/// On a host without a GPU the program fails at once, with a remedy.
 #[test]
 fn pitfall_83_no_gpu_and_no_software_gpu_is_an_error() {
     let directory = tempfile::tempdir().unwrap();

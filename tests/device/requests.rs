@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Requests that a good driver never makes.
+//! Requests that a correct driver never makes.
 
 use gpgpu_protocol::{
     api,
@@ -47,11 +47,11 @@ fn requests_that_make_no_sense() {
     ] {
         assert_eq!(guest.control(request).status(), expected, "{request:?}");
     }
-    // The device gives clients their numbers.
+    // Clients get their numbers from the device.
     let mut open = Guest::open_request(VERSION, api::issued::FAMILY);
     open.header.client = 7.into();
     assert_eq!(guest.control(open.as_bytes()).status(), status::MALFORMED);
-    // No room for an answer: the chain comes back with nothing written.
+    // Without room for an answer, the chain is returned with nothing written.
     let at = guest.alloc(4096);
     for writable in [&[][..], &[(at + 64, 7)][..]] {
         let head = guest.push_parts(CONTROL_QUEUE, &[(at, 8)], writable);
@@ -125,7 +125,7 @@ fn registrations_that_make_no_sense() {
         guest.register(99, at, page, &[(0x20_0000, page)]),
         Err(status::NO_CLIENT)
     );
-    // More runs than the request has.
+    // More runs than the request contains.
     let mut request = Guest::register_request(client, at + page, page, &[(0x30_0000, page)]);
     request[24] = 2;
     assert_eq!(guest.control(&request).status(), status::MALFORMED);
@@ -145,7 +145,7 @@ fn registrations_that_make_no_sense() {
     assert_ne!(again, region);
 }
 
-/// Lengths that do not fit the chain, and the limits, each next to a valid one. GPGPU-DEV-12, GPGPU-DEV-28.
+/// Lengths that do not match the chain, and the limits, each next to a valid length. GPGPU-DEV-12, GPGPU-DEV-28.
 #[test]
 fn pitfall_81_lengths_are_held_against_the_chain() {
     let host = Host::new("normal");
@@ -209,8 +209,8 @@ fn pitfall_81_lengths_are_held_against_the_chain() {
     echoes(&mut guest, client);
 }
 
-/// Descriptors that loop, lie outside of memory or are in the wrong order end nothing.
-/// GPGPU-DEV-9, GPGPU-DEV-10, GPGPU-DEV-50.
+/// Descriptors that loop, lie outside of memory or are in the wrong order do no harm. GPGPU-DEV-9, GPGPU-DEV-10,
+/// GPGPU-DEV-50.
 #[test]
 fn pitfall_81_descriptors_that_make_no_sense() {
     let host = Host::new("normal");
@@ -238,7 +238,7 @@ fn pitfall_81_descriptors_that_make_no_sense() {
         (vec![(at, 56)], vec![(answer, 8), (far, 8)], None),
         (vec![(at, 56)], vec![(far, 16)], None),
         (vec![(at, 56)], vec![(u64::MAX - 3, 16)], None),
-        // Empty descriptors between others mean nothing.
+        // Empty descriptors between others are ignored.
         (
             vec![(at, 20), (far, 0), (at + 20, 36)],
             vec![(answer, 0), (answer, 16)],
@@ -274,7 +274,7 @@ fn pitfall_81_descriptors_that_make_no_sense() {
     guest.loop_descriptor(COMMAND_QUEUE, head);
     guest.kick(COMMAND_QUEUE);
     assert_eq!(guest.wait(COMMAND_QUEUE, head).len, 0);
-    // Heads that do not exist, and an available ring that is ahead of itself.
+    // Invalid heads, and an available index that is too far ahead.
     guest.make_available(COMMAND_QUEUE, 0xffff);
     guest.kick(COMMAND_QUEUE);
     echoes(&mut guest, client);
@@ -286,9 +286,8 @@ fn pitfall_81_descriptors_that_make_no_sense() {
     assert_eq!(guest.close(client), status::OK);
 }
 
-/// An answer whose status cannot be written comes back with a used length of 0, and one whose other bytes cannot with a
-/// status that says so.
-/// GPGPU-DEV-11, GPGPU-DEV-28, GPGPU-DEV-29.
+/// If an answer's status cannot be written, the used length is 0. If its other bytes cannot be written, the status
+/// reports that. GPGPU-DEV-11, GPGPU-DEV-28, GPGPU-DEV-29.
 #[test]
 fn answers_that_cannot_be_written() {
     let host = Host::new("normal");
@@ -327,8 +326,7 @@ fn answers_that_cannot_be_written() {
     echoes(&mut guest, client);
 }
 
-/// A head that is no descriptor of the queue is no chain: it is skipped, and the next one is served.
-/// GPGPU-DEV-10.
+/// A head that is not a descriptor of the queue is skipped, and the next chain is served. GPGPU-DEV-10.
 #[test]
 fn heads_that_the_queue_does_not_have_are_skipped() {
     let host = Host::new("normal");

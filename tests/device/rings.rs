@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The rings and the guest's memory: kicks, stops, resets and changes while commands are under way.
+//! The rings and the guest's memory: kicks, stops, resets and changes while commands are pending.
 
 use gpgpu_protocol::layout::{COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE, status};
 use nix::sys::signal::{Signal, kill};
@@ -13,9 +13,8 @@ use super::{
     worker::{ECHO, HOLD, RELEASE},
 };
 
-/// Making one descriptor available again and again does not make the device hold more than the
-/// ring has.
-/// GPGPU-DEV-47.
+/// If one descriptor is made available again and again, the device still holds no more chains than the ring has
+/// entries. GPGPU-DEV-47.
 #[test]
 fn pitfall_73_chains_under_way_are_bounded() {
     let host = Host::new("normal");
@@ -28,7 +27,7 @@ fn pitfall_73_chains_under_way_are_bounded() {
     for _ in 0..14 {
         guest.make_available(COMMAND_QUEUE, held);
     }
-    // Once this has come back, the device has taken the chains before it.
+    // Once this is returned, the device has taken the chains before it.
     let header = Guest::header(99, 16, 8, 0, 0);
     let refused = guest.post_sizes(&header, 56, 16);
     assert_eq!(
@@ -39,12 +38,12 @@ fn pitfall_73_chains_under_way_are_bounded() {
         guest.make_available(COMMAND_QUEUE, held);
     }
     guest.kick(COMMAND_QUEUE);
-    // The control queue is served all the while, and ending the client gives everything back.
+    // The control queue is still served, and closing the client returns everything.
     assert_eq!(guest.close(client), status::OK);
     guest.wait_used(COMMAND_QUEUE, 32);
 }
 
-/// `EVENT_IDX`: a driver that kicks only where it is asked to is never left waiting.
+/// `EVENT_IDX`: a driver that kicks only when it is asked to never waits forever.
 #[test]
 fn pitfall_79_no_kick_is_lost() {
     let host = Host::new("normal");
@@ -67,7 +66,7 @@ fn pitfall_79_no_kick_is_lost() {
     for round in 0..3000u32 {
         let mut heads = Vec::new();
         if round % 2 == 1 {
-            // The device finds nothing, and must not miss a chain that comes while it looks.
+            // The device finds nothing, and must not miss a chain that arrives while it checks.
             guest.kick(COMMAND_QUEUE);
         }
         for _ in 0..1 + round % 4 {
@@ -81,7 +80,7 @@ fn pitfall_79_no_kick_is_lost() {
     }
 }
 
-/// A stopped ring is not written to, and pending answers come when it runs again.
+/// A stopped ring is not written to, and pending answers are written when it runs again.
 #[test]
 fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     let host = Host::new("normal");
@@ -93,7 +92,7 @@ fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     let base = guest.stop_ring(COMMAND_QUEUE);
     let written = guest.used_index(COMMAND_QUEUE);
     assert_eq!(base, guest.avail(COMMAND_QUEUE));
-    // The worker dies, which completes its requests; the device is seen to have noticed.
+    // The worker dies, which completes its requests, and the device has noticed.
     kill(pid, Signal::SIGKILL).unwrap();
     let event = guest.post_event_buffer(16);
     assert_eq!(guest.event(event).client.get(), client);
@@ -111,8 +110,7 @@ fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     echoes(&mut guest, other);
 }
 
-/// A ring goes on where it was stopped, also where its index is 0 again: that is no new driver, whose ring would be
-/// empty.
+/// A ring continues where it was stopped, even if its index is 0 again: a new driver's ring would be empty.
 #[test]
 fn pitfall_84_a_ring_that_is_stopped_at_a_wrapped_index_goes_on() {
     let host = Host::new("normal");
@@ -141,13 +139,13 @@ fn pitfall_84_a_ring_that_is_stopped_at_a_wrapped_index_goes_on() {
     assert_eq!(guest.wait(COMMAND_QUEUE, held).status(), status::OK);
     echoes(&mut guest, client);
 
-    // Nothing is under way, and the index is not 0: this is one.
+    // Nothing is pending, and the index is not 0: this is a new driver.
     guest.stop_rings();
     guest.reset_driver();
     assert_eq!(guest.close(client), status::NO_CLIENT);
 }
 
-/// QEMU passes on whatever size a driver chooses. With another size than the driver's, the device would write behind
+/// QEMU passes on any size that a driver chooses. With another size than the driver's, the device would write beyond
 /// its ring.
 #[test]
 fn a_ring_whose_size_is_no_power_of_two_is_not_served() {
@@ -160,7 +158,7 @@ fn a_ring_whose_size_is_no_power_of_two_is_not_served() {
     guest.start_ring(EVENT_QUEUE, 0);
     let refused = Guest::header(99, 16, 8, 0, 0);
     let head = guest.post_sizes(&refused, 56, 16);
-    // The control queue is served all the while.
+    // The control queue is still served.
     let client = guest.open();
     assert_eq!(guest.stop_ring(COMMAND_QUEUE), 0);
     assert_eq!(guest.used_index(COMMAND_QUEUE), 0);
@@ -169,8 +167,7 @@ fn a_ring_whose_size_is_no_power_of_two_is_not_served() {
     echoes(&mut guest, client);
 }
 
-/// A guest that is reset finds no clients of its former life, told of it or not.
-/// GPGPU-DEV-8.
+/// After a reset, a guest has no former clients, whether or not it closed them. GPGPU-DEV-8.
 #[test]
 fn a_reset_ends_all_clients() {
     for told in [true, false] {
@@ -184,7 +181,7 @@ fn a_reset_ends_all_clients() {
         }
         if told {
             guest.frontend.reset_device().unwrap();
-            // The request has no answer of its own, but the next one has.
+            // The request has no answer, but the next one has.
             guest.frontend.get_queue_num().unwrap();
             assert!(!exists(pid));
         }
@@ -209,7 +206,7 @@ fn a_reset_ends_all_clients() {
     }
 }
 
-/// The VM goes away in the middle of a command: its workers go too, and the socket serves the next.
+/// The VM disappears during a command: its workers end, and the socket serves the next VM.
 #[test]
 fn a_vm_that_disconnects_in_the_middle_of_a_command() {
     let host = Host::new("normal");
@@ -225,7 +222,7 @@ fn a_vm_that_disconnects_in_the_middle_of_a_command() {
     echoes(&mut guest, client);
 }
 
-/// Memory comes and goes while a command is in flight; the command keeps the memory of its arrival.
+/// Memory is added and removed while a command is pending; the command uses the memory that existed when it arrived.
 #[test]
 fn memory_changes_while_a_command_is_under_way() {
     let host = Host::new("normal");
@@ -248,7 +245,7 @@ fn memory_changes_while_a_command_is_under_way() {
     let last = guest.memory.iter().last().unwrap();
     let info = vhost::VhostUserMemoryRegionInfo::from_guest_region(last).unwrap();
     guest.frontend.remove_mem_region(&info).unwrap();
-    // It cannot be named any more, neither to be registered nor as a buffer.
+    // It can no longer be used, neither for a registration nor as a buffer.
     assert_eq!(
         guest.register(client, 0, 4096, &[(high, 4096)]),
         Err(status::BAD_ADDRESS)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The supervisor in a process of its own, which can be killed.
+//! The supervisor in a separate process, which can be killed.
 
 use std::{
     io::{BufRead, BufReader},
@@ -12,10 +12,10 @@ use vhost_device_gpgpu::supervisor::Supervisor;
 
 use super::host;
 
-/// The variable that says where its sockets are.
+/// The variable with the directory of its sockets.
 pub const DIRECTORY: &str = "SERVICE_DIRECTORY";
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Service {
     directory: tempfile::TempDir,
     process: Child,
@@ -37,7 +37,7 @@ impl Service {
         self.process.wait().unwrap();
     }
 
-    /// The next one, at the same sockets.
+    /// Starts another one at the same sockets.
     pub fn start_again(&mut self) {
         self.process = process(self.directory.path());
     }
@@ -45,7 +45,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It ends with its standard input.
+        // It ends when its standard input ends.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
@@ -68,7 +68,7 @@ fn process(directory: &Path) -> Child {
     process
 }
 
-/// The task of the process.
+/// The main function of the process.
 pub fn run(directory: &str) {
     let config = host::config(Path::new(directory), "normal", 8, 0, |_| {});
     let supervisor = Supervisor::new(config).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Workers that are started before there is a client for them.
+//! Workers that are started before a client needs them.
 
 use gpgpu_protocol::layout::{CONTROL_QUEUE, status};
 use nix::{
@@ -13,7 +13,7 @@ use super::{
     worker,
 };
 
-/// The workers of a host that wait for a client, found by the mode that only its test uses.
+/// The waiting workers of a host. They are identified by the mode, which only its test uses.
 fn waiting(mode: &str) -> Vec<Pid> {
     let variable = format!("{}={mode}", worker::MODE);
     let mut found: Vec<i32> = std::fs::read_dir("/proc")
@@ -32,7 +32,7 @@ fn waiting(mode: &str) -> Vec<Pid> {
     found.into_iter().map(Pid::from_raw).collect()
 }
 
-/// Waits until a worker waits that is none of `known`; returns it.
+/// Waits until there is a waiting worker that is not in `known`; returns it.
 fn next(mode: &str, known: &[Pid]) -> Pid {
     loop {
         if let Some(new) = waiting(mode).into_iter().find(|pid| !known.contains(pid)) {
@@ -58,7 +58,7 @@ fn a_client_gets_the_worker_that_waits_and_the_next_client_another() {
     echoes(&mut guest, second);
 }
 
-/// Clients of several VMs at once: each has a worker of its own, though few wait.
+/// Clients of several VMs at once: each has its own worker, although few are waiting.
 #[test]
 fn no_worker_serves_two_clients() {
     let mode = "warm-many";
@@ -93,8 +93,7 @@ fn a_worker_that_is_killed_while_it_waits_is_replaced_and_no_client_notices() {
     next(mode, &[warm]);
 }
 
-/// Workers that cannot start while they wait, as on a host whose GPU fails: clients get workers of their own, which
-/// report the error.
+/// Workers that fail while they wait, as on a host whose GPU fails: clients get other workers, which report the error.
 #[test]
 fn workers_that_cannot_wait_cost_clients_nothing() {
     let host = Host::start("cold-death", 8, 1);
@@ -102,7 +101,7 @@ fn workers_that_cannot_wait_cost_clients_nothing() {
     for _ in 0..3 {
         let open = guest.post_open();
         let status = guest.wait(CONTROL_QUEUE, open).status();
-        // One that was given away in its last moment is an error of this client alone.
+        // A worker that was assigned just before its end is an error of only this client.
         assert!([status::OK, status::NO_RESOURCES].contains(&status));
     }
 }

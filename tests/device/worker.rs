@@ -8,11 +8,11 @@ use nix::poll::PollTimeout;
 use vhost_device_gpgpu::ipc::{MapRun, Span, ToWorker, WorkerEnd};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
-/// Answers with the stream, and gives the data back.
+/// Answers with the stream, and returns the data.
 pub const ECHO: u8 = 1;
-/// Answers when a [`RELEASE`] comes.
+/// Answers when a [`RELEASE`] is executed.
 pub const HOLD: u8 = 2;
-/// Answers all that is held, then itself.
+/// Answers all held commands, then itself.
 pub const RELEASE: u8 = 3;
 /// Is killed by SIGSEGV.
 pub const CRASH: u8 = 4;
@@ -20,18 +20,18 @@ pub const CRASH: u8 = 4;
 pub const EXIT: u8 = 5;
 /// Answers with the first 8 bytes of the region whose number is the next byte, then adds 1 to each.
 pub const TOUCH: u8 = 6;
-/// Answers more than was asked for.
+/// Answers more than was requested.
 pub const LIE: u8 = 7;
-/// Answers with an error of its own, `MALFORMED`, and no data.
+/// Answers with its own error, `MALFORMED`, and no data.
 pub const REFUSE: u8 = 8;
-/// Stops receiving, for ever.
+/// Stops receiving forever.
 pub const STUCK: u8 = 9;
 /// Answers with its process id.
 pub const PID: u8 = 10;
 /// Answers with the offset of its data in the whole transfer.
 pub const OFFSET: u8 = 11;
 
-/// The variable that says how a worker starts.
+/// The variable with the mode of a worker.
 pub const MODE: &str = "FAKE_WORKER";
 
 struct Region {
@@ -49,14 +49,14 @@ fn map(runs: &[MapRun]) -> Vec<MmapRegion> {
         .collect()
 }
 
-/// The worker's life: until its channel is closed.
+/// The main function of a worker, until its channel is closed.
 pub fn run(mode: &str) {
     let channel = WorkerEnd::new(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     if mode == "cold-death" && !channel.wait(PollTimeout::ZERO).unwrap() {
         std::process::exit(1);
     }
     match channel.recv().unwrap() {
-        // A worker has its hold on the connection until its process ends.
+        // A worker holds the connection open until its process ends.
         Some(ToWorker::Serve(serving)) => std::mem::forget(serving.hold),
         None => return,
         Some(_) => panic!("the first message is not Serve"),

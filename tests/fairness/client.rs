@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of a VM: it uses CUDA by the guest's library, over the socket that `VIRTIO_GPGPU` names, and executes the
+//! A process of a VM. It uses CUDA through the guest's library, over the socket in `VIRTIO_GPGPU`, and executes the
 //! commands on its standard input.
 
 use std::{
@@ -19,13 +19,13 @@ use gpgpu_graphs::abi::{
 use gpgpu_protocol::cuda::*;
 use libloading::Library;
 
-/// The variable by which this program knows that it is a client: the library to use.
+/// The variable that makes this program a client: the path of the library.
 pub const LIBRARY: &str = "GPGPU_TEST_LIBRARY";
-/// The beginning of its lines; the test harness prints others.
+/// The prefix of its lines; the test harness prints others.
 pub const MARK: &str = "client: ";
 
-/// `busy` computes for so many turns and counts itself; `await_flag` runs until a number is not zero, which
-/// `raise_flag` makes it.
+/// `busy` computes for a number of turns and counts itself; `await_flag` runs until a number is nonzero, which
+/// `raise_flag` sets.
 const KERNELS: &CStr = c"
 .version 6.4
 .target sm_70
@@ -71,12 +71,12 @@ again:
 }
 ";
 
-/// Kernels on their way at a time in a loop, in two halves.
+/// The number of pending kernels in a loop, in two halves.
 const DEPTH: usize = 32;
 
 macro_rules! functions {
     ($($name:ident($($kind:ty),*);)*) => {
-        /// The functions of CUDA's driver API that are used here.
+        /// The functions of CUDA's driver API that the client uses.
         #[allow(non_snake_case)]
         struct Cuda {
             $($name: unsafe extern "C" fn($($kind),*) -> CUresult,)*
@@ -127,14 +127,14 @@ fn check(code: CUresult) {
     assert_eq!(code, CUDA_SUCCESS);
 }
 
-/// A pointer that every thread can use: its holders see handles as numbers.
+/// A pointer that every thread can use: handles are only numbers for its users.
 struct Client {
     cuda: Cuda,
     context: CUcontext,
     busy: CUfunction,
     await_flag: CUfunction,
     raise_flag: CUfunction,
-    /// The number of kernels that have counted themselves, and something for them to write to.
+    /// The number of kernels that have counted themselves, and a place for them to write to.
     counter: CUdeviceptr,
     /// The data of two of the kernels.
     flag: CUdeviceptr,
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Makes its context the thread's current one.
+    /// Makes its context current in the thread.
     fn enter(&self) {
         // SAFETY: the context is this process's.
         check(unsafe { (self.cuda.cuCtxSetCurrent)(self.context) });
@@ -249,7 +249,7 @@ impl Client {
         value
     }
 
-    /// So many turns take about so long here; the launches that it takes to find out.
+    /// Measures the number of turns that take about `wanted` here; also returns the number of launches that this took.
     fn turns(&self, stream: CUstream, wanted: Duration) -> (u32, u32) {
         let (mut turns, mut launches) = (64_u32, 0);
         loop {
@@ -272,7 +272,7 @@ pub fn run() {
     let line = hear();
     let number = |index: usize| line[index].parse::<u64>().unwrap();
     match &line[0][..] {
-        // `loop MICROSECONDS`: kernels as long as that, until the standard input ends.
+        // `loop MICROSECONDS`: kernels of this duration, until the standard input ends.
         "loop" => {
             let stream = client.stream();
             let (turns, launched) = client.turns(stream, Duration::from_micros(number(1)));
@@ -293,7 +293,7 @@ pub fn run() {
             second.enter();
             assert_eq!(second.counted(), done);
         }
-        // `burst COUNT MICROSECONDS`: so many kernels; how long they took, in microseconds.
+        // `burst COUNT MICROSECONDS`: this number of kernels; prints their total duration in microseconds.
         "burst" => {
             let stream = client.stream();
             let (turns, before) = client.turns(stream, Duration::from_micros(number(2)));
@@ -315,7 +315,7 @@ pub fn run() {
             say("launched");
             say(&format!("code {}", client.synchronize(stream)));
         }
-        // `endless-loop`: the same with a graph, whose body is done again and again.
+        // `endless-loop`: the same with a graph, whose body is repeated forever.
         "endless-loop" => {
             let stream = client.stream();
             client.launch_loop(stream);
@@ -324,7 +324,7 @@ pub fn run() {
         }
         other => panic!("{other}"),
     }
-    // CUDA's end is the process's.
+    // CUDA is shut down with the process.
 }
 
 impl Client {
@@ -351,7 +351,7 @@ impl Client {
         check(unsafe { add(&mut node, graph, std::ptr::null(), 0, &launch) });
     }
 
-    /// A graph with a kernel of each client, none of which waits for another.
+    /// A graph with a kernel of each client, without dependencies between them.
     fn graph(&self, clients: &[&Client], turns: u32) -> CUgraphExec {
         let (mut graph, mut exec) = (null_mut(), null_mut());
         // SAFETY: the pointers are to values that live across the calls.
@@ -401,7 +401,7 @@ impl Client {
     }
 }
 
-/// Gives a stream work until the standard input ends; how often.
+/// Submits work to a stream until the standard input ends; returns how often.
 fn keep_busy(client: &Client, stream: CUstream, give: impl Fn()) -> u32 {
     let mut given = 0;
     say("sized");
@@ -440,7 +440,7 @@ fn keep_busy(client: &Client, stream: CUstream, give: impl Fn()) -> u32 {
     given
 }
 
-/// A host function that waits for a thread that launches a kernel and waits for that.
+/// A host function that waits for a thread, which launches a kernel and waits for it.
 fn callback(client: &Client) {
     static OVER: Mutex<bool> = Mutex::new(false);
     static CHANGED: Condvar = Condvar::new();

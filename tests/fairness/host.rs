@@ -20,7 +20,7 @@ use nix::{
 use super::client::{LIBRARY, MARK};
 use super::common;
 
-/// A watchdog for events that never come.
+/// A time limit for events that never happen.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// The programs and libraries of the tests.
@@ -29,7 +29,7 @@ pub struct Parts {
     program: PathBuf,
     /// The guest's `libcuda.so.1`.
     library: PathBuf,
-    /// The directory of the software GPU's library; none on a GPU.
+    /// The directory of the software GPU's library; `None` on a GPU.
     software_gpu: Option<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ impl Parts {
     }
 }
 
-/// A running service with VMs of the names `vm0`, `vm1` …
+/// A running service with the VMs `vm0`, `vm1` …
 pub struct Host {
     parts: Parts,
     process: Child,
@@ -53,9 +53,9 @@ pub struct Host {
 }
 
 impl Host {
-    /// With one VM for each of `policies`: the lines that it has in the policy beside its name and socket.
+    /// With one VM for each of `policies`: lines of the policy in addition to its name and socket.
     pub fn new(policies: &[&str]) -> Option<Self> {
-        // All on the first GPU: a host with several would spread them.
+        // All on the first GPU: a host with several would distribute them.
         let policies: Vec<String> = policies
             .iter()
             .map(|own| format!("{own}\ngpus = [0]"))
@@ -63,7 +63,7 @@ impl Host {
         Self::with_gpus(1, &policies)
     }
 
-    /// The same with so many GPUs. Without them, the test is skipped.
+    /// The same with this number of GPUs. If there are fewer, the test is skipped.
     pub fn with_gpus(gpus: usize, policies: &[impl AsRef<str>]) -> Option<Self> {
         let parts = Parts::find()?;
         let present = |gpu| std::path::Path::new(&format!("/dev/nvidia{gpu}")).exists();
@@ -108,7 +108,7 @@ impl Host {
         self.dir.path().join(name)
     }
 
-    /// Waits until something is there.
+    /// Waits until `look` returns a value.
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -154,7 +154,7 @@ impl Host {
         client
     }
 
-    /// Seconds of GPU time that each VM has had, of all GPUs.
+    /// The GPU time of each VM in seconds, on all GPUs.
     pub fn gpu_seconds(&self) -> BTreeMap<String, f64> {
         let mut all = BTreeMap::new();
         for ((vm, _), seconds) in self.gpu_seconds_of_each() {
@@ -163,7 +163,7 @@ impl Host {
         all
     }
 
-    /// Seconds of GPU time that each VM has had, of each GPU by its number.
+    /// The GPU time of each VM in seconds, on each GPU by its number.
     pub fn gpu_seconds_of_each(&self) -> BTreeMap<(String, String), f64> {
         let mut stream = UnixStream::connect(self.at("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -188,7 +188,7 @@ impl Host {
         all
     }
 
-    /// The GPU time that each VM is given from now on, until it is `seconds` in all.
+    /// The GPU time that each VM gets from now on, until the sum is `seconds`.
     pub fn shares(&self, seconds: f64) -> Vec<f64> {
         let before = self.gpu_seconds();
         let had = |after: &BTreeMap<String, f64>| -> Vec<f64> {
@@ -228,12 +228,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Tells it something.
+    /// Sends it a command.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
     }
 
-    /// Waits until it says something that begins with `word`, and returns the rest of it.
+    /// Waits until it prints a line that begins with `word`, and returns the rest of the line.
     pub fn wait_for(&self, word: &str) -> String {
         loop {
             let line = self
@@ -246,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Ends its input, and waits until it ends.
+    /// Closes its input, and waits until it ends.
     pub fn end(mut self) -> ExitStatus {
         self.input = None;
         self.process.wait().unwrap()

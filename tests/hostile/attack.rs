@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A client that begins with valid commands and then changes them: the context in the header, the ids, the streams, the
+//! A client that starts with valid commands and then changes them: the context in the header, the ids, the streams, the
 //! addresses and lengths, the order. It sends them by its ring and as chains of the command queue at once, so that
-//! several threads of its worker execute them, one of which ends objects that another uses. It always has long kernels
+//! several threads of its worker execute them, and one destroys objects that another uses. It always has long kernels
 //! to run.
 //!
-//! Its commands follow from a seed, which is printed; `VIRTIO_GPGPU_TEST_SEED` sets another.
+//! Its commands follow from a seed, which is printed; `VIRTIO_GPGPU_TEST_SEED` sets it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -37,24 +37,24 @@ mod valid;
 /// The guest addresses of the ring, and of pages that it registers with CUDA.
 const RING: u64 = 32 * MIB;
 const PINNED: u64 = 48 * MIB;
-/// The offset for the client's own addresses.
+/// The offset of the client's own addresses.
 const CLIENT: u64 = 1 << 44;
-/// Bytes of each allocation.
+/// The size of each allocation.
 const BYTES: usize = 64 << 10;
-/// Physical memory is made in pieces of this length, and addresses are reserved for four.
+/// Physical memory is allocated in pieces of this length, and addresses are reserved for four.
 const PIECE: u64 = 2 << 20;
 const RESERVED: u64 = 4 * PIECE;
-/// Commands that are sent before all of them are waited for.
+/// The number of commands that are sent before all of them are waited for.
 const ROUND: u64 = 24;
 
-/// A command as it is sent.
+/// A command that is ready to be sent.
 struct Sent {
     bytes: Vec<u8>,
     input: Vec<u8>,
     out: u64,
-    /// Words of the arguments that may be anything without making a kernel endless.
+    /// Words of the arguments that can be changed without making a kernel endless.
     words: Option<&'static [usize]>,
-    /// Whether only the command queue carries it.
+    /// Whether only the command queue accepts it.
     by_queue: bool,
 }
 
@@ -89,7 +89,7 @@ struct Place {
     memory: Vec<u64>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 struct Attack<'a> {
     client: Client<'a>,
     random: Random,
@@ -99,13 +99,13 @@ struct Attack<'a> {
     /// Reservations, of [`RESERVED`] bytes each, and ids of physical memory.
     reserved: Vec<u64>,
     physical: Vec<u64>,
-    /// Executable graphs, and how many steps each has.
+    /// Executable graphs, and the number of each one's steps.
     executables: Vec<(u64, u32)>,
     /// The nodes of launches that kernels update.
     graph_nodes: u64,
     /// Green contexts of the first place's context.
     greens: Vec<u64>,
-    /// Ended objects.
+    /// Destroyed objects.
     gone: Vec<u64>,
     serial: u64,
     sequence: u32,
@@ -118,7 +118,7 @@ impl<'a> Attack<'a> {
         let base = guest.memory.get_host_address(GuestAddress(RING)).unwrap();
         // SAFETY: the guest's memory is mapped as long as the guest lives, and the ring is a part of it.
         let area = unsafe { Area::new(base) };
-        // Before the worker looks at it, which may go to sleep at once.
+        // Before the worker reads it, which may then sleep at once.
         let ring = Producer::new(area, 0);
         let mut client = Client::open(guest);
         client.share_ring(RING, RING_BYTES as u64);
@@ -169,7 +169,7 @@ impl<'a> Attack<'a> {
         self.serial
     }
 
-    /// Makes a program's objects in a context.
+    /// Makes a program's usual objects in a context.
     fn furnish(&mut self, context: u64) {
         let serials = [(); 2].map(|()| self.next_serial());
         let client = &mut self.client;
@@ -191,7 +191,7 @@ impl<'a> Attack<'a> {
         from.get(index).copied()
     }
 
-    /// Something where a number of another kind was.
+    /// An arbitrary replacement for a number.
     fn wild(&mut self) -> u64 {
         let at = self.random.below(self.places.len() as u64) as usize;
         let place = self.places[at].clone();
@@ -215,7 +215,7 @@ impl<'a> Attack<'a> {
             2 => self.pick(&gone).unwrap_or(2),
             3 => address + self.random.below(BYTES as u64 + 2),
             4 => CLIENT + PINNED + self.random.below(BYTES as u64 + 2) - 1,
-            // Lengths, and ids that a client of another VM has.
+            // Lengths, and ids of another VM's client.
             5 => BYTES as u64 + self.random.below(3) - 1,
             6 => self.random.below(1024) << 8 | self.random.below(9) << 4,
             _ => {
@@ -236,7 +236,7 @@ impl<'a> Attack<'a> {
         }
     }
 
-    /// Changes a command into one that no program sends.
+    /// Changes a command into one that no correct program sends.
     fn change(&mut self, sent: &mut Sent) {
         const HEAD: usize = size_of::<StreamCommand>();
         let words = (sent.bytes.len() - HEAD) / 8;
@@ -262,7 +262,7 @@ impl<'a> Attack<'a> {
         }
     }
 
-    /// By the ring, if there is room: with a slot for the answer, or without.
+    /// Sends a command by the ring, if there is room: with a slot for the answer, or without.
     fn append(&mut self, bytes: &[u8]) -> bool {
         self.sequence += 1;
         let slot = match self.random.below(2) {
@@ -272,13 +272,13 @@ impl<'a> Attack<'a> {
         self.ring.append(slot, self.sequence, 1, bytes)
     }
 
-    /// Sends some commands at once and waits for those that are answered; `false` if the worker is dead.
+    /// Sends some commands at once and waits for the answers; returns `false` if the worker is dead.
     fn round(&mut self) -> bool {
         self.client.forget();
         let mut posted = Vec::new();
         for step in 0..ROUND {
             let mut sent = if step < 3 {
-                // So there is always something for the GPU to do.
+                // So the GPU always has work.
                 let at = self.random.below(self.places.len() as u64) as usize;
                 let place = self.places[at].clone();
                 let stream = self.pick(&place.streams).unwrap_or(0);
@@ -311,7 +311,7 @@ impl<'a> Attack<'a> {
         lives
     }
 
-    /// Replaces ended objects, and returns whether the GPU's state is good.
+    /// Replaces destroyed objects, and returns whether the GPU's state is good.
     fn refresh(&mut self) -> bool {
         for at in 0..self.places.len() {
             let context = self.places[at].context;
@@ -345,13 +345,13 @@ impl<'a> Attack<'a> {
 pub struct Tally {
     /// Commands that were sent.
     pub commands: AtomicUsize,
-    /// Workers that died of them.
+    /// Workers that died.
     pub deaths: AtomicUsize,
-    /// Clients that were opened after one had come to its end, by a fault of a kernel for instance.
+    /// Clients that were opened after another one had ended, for example because of a kernel's fault.
     pub reopened: AtomicUsize,
 }
 
-/// Attacks until it is told to stop, with kernels of so many turns.
+/// Attacks until it is told to stop, with kernels of this number of turns.
 pub fn attack(mut guest: Guest, seed: u64, turns: u32, stop: &AtomicBool, tally: &Tally) {
     for number in 0.. {
         if stop.load(Relaxed) {

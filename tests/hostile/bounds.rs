@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Bounds of what one client holds: objects, sizes and unfinished work.
+//! Bounds on a client's objects, sizes and unfinished work.
 
 use gpgpu_protocol::{
     api::{Event, Stream, object_id, request},
@@ -16,7 +16,7 @@ use crate::{
     vmm,
 };
 
-/// Endless objects, and sizes that no host has.
+/// An unlimited number of objects, and sizes that no host has.
 #[test]
 fn pitfall_73_the_resources_of_a_client_are_bounded() {
     let Some(host) = Host::start() else { return };
@@ -25,7 +25,7 @@ fn pitfall_73_the_resources_of_a_client_are_bounded() {
     let before = host.memory();
     let mut client = Client::open(&mut guest);
     let context = client.context();
-    // Many in each chain; only the last is answered, and the next command that synchronises reports an error of the
+    // Many in each chain; only the last one is answered, and the next command that synchronises reports an error of the
     // others.
     let make = |client: &mut Client<'_>, count: u64, one: &dyn Fn(u64) -> Vec<u8>| {
         let mut failed = 0;
@@ -76,7 +76,7 @@ fn pitfall_73_the_resources_of_a_client_are_bounded() {
         failed <= most && (on_gpu() || failed > 0),
         "{failed} of {count} streams"
     );
-    // No such allocation, image or registration is made; each is an answer.
+    // No such allocation, image or registration is made; each is answered with an error.
     let sync = command(&request::cuCtxSynchronize {}, context);
     client.raw(&sync, 64, &[], 0);
     for bytesize in [usize::MAX, 1 << 62, 1 << 45, usize::MAX - 511] {
@@ -92,7 +92,7 @@ fn pitfall_73_the_resources_of_a_client_are_bounded() {
         let (code, _) = client.call(&write, context, &[7; 64], 0);
         assert_ne!(code, CUDA_SUCCESS, "an image of {bytes:#x} bytes");
     }
-    // As many images as can be begun, each of a size that is never sent.
+    // As many images as can be begun, each with a size that is never sent.
     for image in 100..1300 {
         let bytes = 1 << 20;
         client.call(
@@ -103,7 +103,7 @@ fn pitfall_73_the_resources_of_a_client_are_bounded() {
         );
     }
     client.close();
-    // Registrations of very many runs, which all name one page.
+    // Registrations with very many runs of the same page.
     let client = Client::open(&mut guest).id();
     let runs = vec![(0u64, 4096u64); MAX_RUNS];
     let request = Guest::register_request(client, 1 << 40, (MAX_RUNS as u64) << 12, &runs);
@@ -123,7 +123,7 @@ fn pitfall_73_the_resources_of_a_client_are_bounded() {
     neighbour.finish();
 }
 
-/// Endless work behind a blocked stream: the worker does not hold all of it.
+/// Endless work behind a blocked stream: the worker does not store all of it.
 #[test]
 fn pitfall_73_work_behind_a_blocked_stream_is_bounded() {
     let Some(host) = Host::start() else { return };
@@ -135,7 +135,7 @@ fn pitfall_73_work_behind_a_blocked_stream_is_bounded() {
     let address = client.alloc(1 << 20, context);
     let gate = client.block(context);
     let mut posted = Vec::new();
-    // 60 KiB each, by the command queue without an answer; the queue holds as many as there are descriptors.
+    // 60 KiB each, by the command queue without an answer; the queue's descriptors limit their number.
     let mark = client.guest().alloc(0);
     let write = request::gpgpuWrite {
         dst: address,

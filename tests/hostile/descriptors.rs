@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Encodings of cuBLASLt's descriptors that no library of a guest writes, while another VM computes.
+//! Encodings of cuBLASLt's descriptors that no guest library writes, while another VM computes.
 
 use gpgpu_protocol::{
     api::{Context, Stream, object_id, request},
@@ -112,7 +112,7 @@ fn command(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
     raw_command(of.operation.op, context, &writer.into_bytes())
 }
 
-/// The library's status of a call that its worker carries out.
+/// The library's status of a call that the worker executes.
 fn lt(client: &mut Client<'_>, name: &str, words: &[u64], blob: &[u8], context: u64) -> u32 {
     let (said, _, status) = send(client, &command(name, words, blob, context));
     assert_eq!(said, device::OK, "{name}");
@@ -157,13 +157,13 @@ impl<'a> Attacker<'a> {
         self.lt("cublasLtMatmul", &[handle, 0, stream], blob)
     }
 
-    /// A product with scalars of the host.
+    /// A product with scalars at host addresses.
     fn good(&self) -> Vec<u8> {
         Product::new(0).product(self.at, SCALARS.map(here), None)
     }
 }
 
-/// Attacks, and checks that the client's handles compute and end as before.
+/// Attacks, and checks that the client's handles compute and are destroyed as before.
 fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
     let Some(host) = start("") else { return };
     beside(&host, || {
@@ -187,7 +187,7 @@ fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
     });
 }
 
-/// Changes some words of `good`, but not the last `keep`, to ones of `pool`.
+/// Replaces some words of `good`, but none of the last `keep`, by words of `pool`.
 fn spoil(random: &mut Random, good: &[u8], keep: usize, pool: &[u64]) -> Vec<u8> {
     let mut blob = good.to_vec();
     for _ in 0..=random.below(3) {
@@ -198,7 +198,7 @@ fn spoil(random: &mut Random, good: &[u8], keep: usize, pool: &[u64]) -> Vec<u8>
     blob
 }
 
-/// Handles that are none or have ended, and streams of other contexts.
+/// Handles that are invalid or destroyed, and streams of other contexts.
 #[test]
 fn pitfall_81_a_product_has_a_handle_and_a_stream_of_its_context() {
     attack_with(|attacker| {
@@ -232,7 +232,7 @@ fn pitfall_81_a_product_has_a_handle_and_a_stream_of_its_context() {
             assert_eq!(said, status::NOT_INITIALIZED, "{none:#x}");
         }
 
-        // A context that ends under a handle of its own.
+        // A context that is destroyed while it has a handle.
         let far = Class::CublasLtHandle.id(2);
         let made = lt(&mut attacker.client, "cublasLtCreate", &[far], &[], other);
         assert_eq!(made, status::SUCCESS);
@@ -253,7 +253,7 @@ fn pitfall_81_a_product_has_a_handle_and_a_stream_of_its_context() {
     });
 }
 
-/// Descriptors of any length and with any words, scalars at addresses of the host, and algorithms that are none.
+/// Descriptors of any length and with any words, scalars at host addresses, and invalid algorithms.
 #[test]
 fn pitfall_81_invalid_products_are_refused() {
     attack_with(|attacker| {
@@ -269,7 +269,7 @@ fn pitfall_81_invalid_products_are_refused() {
             let said = attacker.multiply(own, 0, &bytes);
             assert_eq!(said, right, "{length} bytes");
         }
-        // Scalars where the mode does not say that they are, and modes that are none.
+        // Scalars at other places than the mode says, and invalid modes.
         let at_host = Scalar::At(0x7fff_0000_0000);
         let scalars = SCALARS.map(here);
         for (mode, scalars) in [
@@ -290,7 +290,7 @@ fn pitfall_81_invalid_products_are_refused() {
             let said = attacker.multiply(own, 0, &blob);
             assert_eq!(said, status::NOT_SUPPORTED);
         }
-        // Small words, which the stand-in may take or not, so that what it takes is in its memory. Addresses do not
+        // Small words, which the stand-in may accept or not, so that what it accepts is in its memory. Addresses do not
         // change.
         let mut random = Random(7);
         for _ in 0..2000 {
@@ -300,7 +300,7 @@ fn pitfall_81_invalid_products_are_refused() {
     });
 }
 
-/// Questions with any words, for no or too many algorithms, and algorithms that are none.
+/// Queries with any words, for no or too many algorithms, and invalid algorithms.
 #[test]
 fn pitfall_81_queries_of_invalid_algorithms_are_refused() {
     attack_with(|attacker| {
@@ -309,7 +309,7 @@ fn pitfall_81_queries_of_invalid_algorithms_are_refused() {
         let question = Product::new(0).written(|sink, described| {
             put_question(sink, described, Some(&preference), 4, &[]);
         });
-        // Any words, as the stand-in only looks at them.
+        // Any words, because the stand-in only reads them.
         let mut random = Random(7);
         let pool = [0, 1, 4, 1 << 31, 1 << 32, u64::MAX, at[0], own];
         for _ in 0..2000 {
@@ -337,7 +337,7 @@ fn pitfall_81_queries_of_invalid_algorithms_are_refused() {
             let said = attacker.lt("cublasLtMatmulAlgoCheck", &words, blob);
             assert_eq!(said, status::INVALID_VALUE);
         }
-        // An algorithm is as many bytes as the row says.
+        // The row determines the size of an algorithm.
         let of = Library::CublasLt.find("cublasLtMatmulAlgoConfigGetAttribute");
         for bytes in [0, 8, 56, 72, 1 << 12] {
             let mut writer = Writer::new();
@@ -351,8 +351,7 @@ fn pitfall_81_queries_of_invalid_algorithms_are_refused() {
     });
 }
 
-/// Plans that are none, that have ended or were an earlier process's, more than there may be, and operands that are not
-/// for them.
+/// Plans that are invalid, destroyed or an earlier process's, too many plans, and operands that do not match them.
 #[test]
 fn pitfall_81_invalid_plans_compute_nothing() {
     let Some(host) = start("") else { return };
@@ -401,7 +400,7 @@ fn pitfall_81_invalid_plans_compute_nothing() {
                 assert_eq!(done, status::SUCCESS);
             }
         }
-        // GPGPU-DEV-69: where scalars are, the plan says.
+        // GPGPU-DEV-69: the plan says where scalars are.
         for (plan, blob) in [(plan(1), &there), (plan(3), &here_too)] {
             let done = multiply(&mut client, own, plan, blob);
             assert_eq!(done, status::INVALID_VALUE);
@@ -426,7 +425,7 @@ fn pitfall_81_invalid_plans_compute_nothing() {
         let done = multiply(&mut client, own, plan(2), &here_too);
         assert_eq!(done, status::INVALID_VALUE);
 
-        // As many as one client may have, and then others in their place.
+        // As many as one client may have, and then replacements.
         let most = Class::CublasLtPlan.most() as u64;
         let (first, last) = (10, 10 + most - 2);
         for serial in first..last {
@@ -438,7 +437,7 @@ fn pitfall_81_invalid_plans_compute_nothing() {
         check_product(&mut client, blas, at, context, 1);
         client.close();
 
-        // The next process of the guest has none of these plans.
+        // The guest's next process has none of these plans.
         let mut client = Client::open(&mut guest);
         let context = client.context();
         let blas = create(&mut client, 1, context);
@@ -451,7 +450,7 @@ fn pitfall_81_invalid_plans_compute_nothing() {
     });
 }
 
-/// A thread of a guest ends the plans that others compute with, their handle, and the context in which that is.
+/// A thread of a guest destroys the plans that others compute with, their handle, and their context.
 #[test]
 fn pitfall_63_a_product_of_a_plan_can_lose_it() {
     let Some(host) = start("") else { return };
@@ -494,7 +493,7 @@ fn pitfall_63_a_product_of_a_plan_can_lose_it() {
                 streams.push(client::command(&end, 0));
             }
             in_any_order(&mut client, streams, 512, &mut random, round);
-            // A leftover: a plan outlives its handle.
+            // Clean up: a plan outlives its handle.
             for (name, id) in [("cublasLtDestroy", handle), ("gpgpuLtPlanForget", plan)] {
                 send(&mut client, &command(name, &[id], &[], primary));
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Whatever a command's header says, its work is held back and charged as the work of the context that it runs in.
+//! Whatever a command's header says, its work is delayed and charged as work of the context in which it runs.
 
 use gpgpu_protocol::{
     api::{Context, GraphExec, GraphStep, Request, object_id, request},
@@ -16,8 +16,8 @@ use crate::{
     vmm,
 };
 
-/// With a limit that no kernel here reaches a VM always has turns, alone too, and each of them is charged to the
-/// microsecond.
+/// With a limit that no kernel here reaches, a VM always has turns, even if it is alone, and each of them is charged
+/// exactly.
 const TURNS: &str = "longest-kernel = \"60s\"";
 
 /// The parameters of the kernels.
@@ -45,7 +45,7 @@ impl Work {
     }
 }
 
-/// The GPU time that a VM is charged while `give` gives the GPU work so many times, and until the stream has done it.
+/// The GPU time that a VM is charged while `give` submits work `count` times, and until the stream has finished it.
 fn charged(
     host: &Host,
     (gpu, count): (usize, usize),
@@ -59,8 +59,8 @@ fn charged(
     host.settled_gpu_seconds(0, gpu) - before
 }
 
-/// The number of repetitions that make a cost measurable, and the minimum cost: the software GPU's time is this
-/// machine's, which others use as well.
+/// The number of repetitions that make a cost measurable, and the minimum cost: the software GPU uses this machine's
+/// time, as other processes do.
 fn measured(mut charged: impl FnMut(usize) -> f64) -> (usize, f64) {
     let mut count = 4;
     loop {
@@ -90,7 +90,7 @@ fn the_header_of_a_command_does_not_choose_its_charge() {
         turns,
         ..
     } = own;
-    // A function that was asked for in another context than its module's is still in its module's.
+    // A function that was requested in another context than its module's still belongs to its module's.
     let asked = client.function(2, "busy", context, other);
     let (legacy, on) = ((0, context), (own.stream, context));
     let usual = launch(busy, own.stream, address, turns);
@@ -135,7 +135,7 @@ fn the_header_of_a_command_does_not_choose_its_charge() {
     client.close();
 }
 
-/// Fills and copies too. The memory is large enough for them to take a while.
+/// The same for fills and copies. The memory is so large that they take some time.
 #[test]
 fn copies_and_fills_without_a_context_are_charged() {
     let Some(host) = Host::with(TURNS, 1) else {
@@ -160,7 +160,7 @@ fn copies_and_fills_without_a_context_are_charged() {
         ByteCount: half,
         hStream: stream,
     });
-    // The host's own pages come with their first use.
+    // The host allocates its pages at their first use.
     fill(&mut client, context);
     assert_eq!(client.synchronize(stream, context), CUDA_SUCCESS);
     for (name, give) in [("fills", fill), ("copies", copy)] {
@@ -187,7 +187,7 @@ fn command_of<R: Request + 'static>(request: R) -> Give {
     Box::new(move |client, header| client.call(&request, header, &[], 0).0)
 }
 
-/// A command without any context is refused, and the driver never sees it.
+/// A command without any context is refused, and never reaches the driver.
 #[test]
 fn work_without_a_context_is_refused() {
     let Some(host) = Host::start() else { return };
@@ -208,7 +208,7 @@ fn work_without_a_context_is_refused() {
     let never = object_id::<Context>(99);
     let code = client.call(&fill(0), never, &[], 0).0;
     assert_eq!(code, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    // Nor does an id of another kind pass for a stream.
+    // An id of another kind is not accepted as a stream either.
     let code = client.call(&fill(context), context, &[], 0).0;
     assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
     client.close();
@@ -235,14 +235,14 @@ fn ends(guest: &mut Guest, header: impl Fn(u64) -> u64, stream: bool) {
         &[],
         0,
     );
-    // It never comes back from here unless the worker is ended.
+    // It never returns from here unless the worker is killed.
     let wait = command(&request::cuStreamSynchronize { hStream: stream }, context);
     let (said, _, _) = client.raw(&wait, 64, &[], 0);
     assert_eq!(said, status::CLIENT_DEAD);
     client.close();
 }
 
-/// `longest-kernel` finds a kernel that was launched without a context.
+/// `longest-kernel` also applies to a kernel that was launched without a context.
 #[test]
 fn an_endless_kernel_without_a_context_is_ended() {
     let Some(host) = Host::with("longest-kernel = \"500ms\"", 1) else {
@@ -254,7 +254,7 @@ fn an_endless_kernel_without_a_context_is_ended() {
     ends(&mut guest, |_| 0, false);
 }
 
-/// A graph of so many launches, one after the other, the last of which is this one.
+/// A graph with a chain of launches, the last of which is this one.
 fn graph_of(
     client: &mut Client<'_>,
     context: u64,
@@ -287,7 +287,7 @@ fn graph_of(
     exec
 }
 
-/// A graph's launches are charged as single ones are, whatever the launch's header says.
+/// A graph's launches are charged like single ones, whatever the launch's header says.
 #[test]
 fn pitfall_74_a_launch_of_a_graph_is_charged_for_all_that_it_has() {
     let Some(host) = Host::with(TURNS, 1) else {
@@ -316,8 +316,8 @@ fn pitfall_74_a_launch_of_a_graph_is_charged_for_all_that_it_has() {
     client.close();
 }
 
-/// A kernel without end in a graph costs its client as one that was launched alone, after the limit for each that the
-/// graph has.
+/// An endless kernel in a graph costs its client like one that was launched alone, after the limit for each of the
+/// graph's kernels.
 #[test]
 fn pitfall_74_an_endless_kernel_in_a_graph_is_ended() {
     let Some(host) = Host::with("longest-kernel = \"200ms\"", 1) else {
@@ -353,7 +353,7 @@ fn pitfall_74_an_endless_kernel_in_a_graph_is_ended() {
     neighbour.finish();
 }
 
-/// Stacks are charged to the context in which the kernel runs, and given back with it.
+/// Stacks are charged to the context in which the kernel runs, and returned with it.
 #[test]
 fn the_stacks_of_a_kernel_are_charged_to_its_context() {
     let Some(host) = Host::start() else { return };
@@ -380,7 +380,7 @@ fn the_stacks_of_a_kernel_are_charged_to_its_context() {
     client.close();
 }
 
-/// With several GPUs it is the stream's that counts, and memory on another one counts there too.
+/// With several GPUs, the stream's GPU is charged, and memory on another GPU is charged there.
 #[test]
 fn work_counts_on_the_gpu_that_does_it() {
     if let Some(host) = Host::with(TURNS, 2) {
@@ -388,7 +388,7 @@ fn work_counts_on_the_gpu_that_does_it() {
     }
 }
 
-/// The memory of such GPUs is the driver's own.
+/// Without peer access, such copies go through the driver's own memory.
 #[test]
 fn work_counts_on_the_gpu_that_does_it_without_peers() {
     if let Some(host) = Host::with_peers(TURNS, 2, false).filter(|_| !on_gpu()) {
@@ -424,7 +424,7 @@ fn work_counts_where_it_is_done(host: &Host) {
             client.call(&usual, header, &[], 0).0
         })
     };
-    // The number of the client's first GPU, among the host's.
+    // The index of the client's first GPU in the host.
     let had = || [0, 1].map(|gpu| host.gpu_seconds(0, Some(gpu)));
     host.wait_until("kernels are charged", || had().iter().any(|had| *had > 0.0));
     let (here, there) = if had()[0] > 0.0 { (0, 1) } else { (1, 0) };
@@ -455,7 +455,7 @@ fn work_counts_where_it_is_done(host: &Host) {
         beside > had / 10.0,
         "{beside} s on the memory's GPU, {had} s on the stream's"
     );
-    // So is a graph of the other GPU's kernels.
+    // So is a graph with the other GPU's kernels.
     let theirs = Work::new(&mut client, 2, second);
     let alone = launch(theirs.busy, theirs.stream, theirs.address, theirs.turns);
     let in_graph = launch(theirs.busy, 0, theirs.address, theirs.turns);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs: made, changed, launched and ended while their objects come and go.
+//! Graphs that are made, changed, launched and destroyed while their objects are made and destroyed.
 
 #![allow(non_snake_case)]
 
@@ -92,7 +92,7 @@ impl Attack<'_> {
         }
     }
 
-    /// A command about launches that kernels update.
+    /// A command for launches that kernels update.
     fn updated(&mut self, place: &Place) -> Sent {
         let context = place.context;
         let nodes = self.graph_nodes;
@@ -119,7 +119,7 @@ impl Attack<'_> {
         }
     }
 
-    /// Changes of some of a graph's steps; the list may be cut short.
+    /// Changes of some of a graph's steps; the list may be truncated.
     fn changes(&mut self, place: &Place, steps: u32) -> Blob {
         let count = self.random.below(4);
         let changes: Vec<GraphChange> = (0..count)
@@ -138,7 +138,7 @@ impl Attack<'_> {
         Blob(bytes)
     }
 
-    /// A list of steps, some of which may be wrong: the list is cut short, or a byte of it is another one.
+    /// A list of steps, some of which may be wrong: the list may be truncated, or one of its bytes changed.
     fn list(&mut self, place: &Place) -> (Vec<u8>, u32) {
         let count = 1 + self.random.below(6) as u32;
         let mut steps: Vec<GraphStep> = (0..count).map(|at| self.step(place, at)).collect();
@@ -158,8 +158,8 @@ impl Attack<'_> {
         (bytes, count)
     }
 
-    /// The steps in bodies of conditional steps, and two of all these exchanged now and then. No loop begins with a
-    /// value that is true: nobody would end it.
+    /// The steps in bodies of conditional steps, two of which are sometimes exchanged. No loop begins with a true
+    /// value, because nothing would end it.
     fn bodies(&mut self, place: &Place, inner: Vec<GraphStep>) -> Vec<GraphStep> {
         const IF: u64 = 0;
         const SWITCH: u64 = 2;
@@ -207,7 +207,7 @@ impl Attack<'_> {
         steps
     }
 
-    /// A copy between memory and an array, or two of these.
+    /// A copy between memory and an array, or between arrays.
     fn boxed(&mut self, address: u64) -> BoxCopy {
         let mut end = || BoxEnd {
             array: object_id::<Array>(1 + self.random.below(4)),
@@ -232,7 +232,7 @@ impl Attack<'_> {
         copy
     }
 
-    /// An edge that there is, as a rule.
+    /// An edge that usually exists.
     fn edge(&mut self) -> u64 {
         match self.random.below(8) {
             0 => self.random.next(),
@@ -287,7 +287,7 @@ impl Attack<'_> {
                 object: event,
                 ..of
             },
-            // The next step may have as many.
+            // The next step may have this number of dependencies.
             graph_step::EDGES => GraphStep {
                 numbers: (0..self.random.below(4)).map(|_| self.edge()).collect(),
                 after: Vec::new(),

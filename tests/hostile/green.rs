@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Green contexts: made, split again and ended while their streams have work and other commands are in them.
+//! Green contexts that are made, split again and destroyed while their streams have work and other commands use them.
 
 use gpgpu_protocol::api::{Context, MultiprocessorSplit, REMAINING, Stream, object_id, request};
 
@@ -75,7 +75,7 @@ impl Attack<'_> {
         }
     }
 
-    /// A split of all of the device, or of a green context's part.
+    /// A split of the whole device, or of a green context's part.
     fn split(&mut self, green: u64) -> MultiprocessorSplit {
         let counts = [0, 1, 2, 3, u32::MAX];
         MultiprocessorSplit {

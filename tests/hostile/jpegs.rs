@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! nvJPEG's objects, JPEGs and batches as no library of a guest sends them, while another VM computes with cuBLAS.
+//! nvJPEG's objects, JPEGs and batches in forms that no guest library sends, while another VM computes with cuBLAS.
 
 use gpgpu_protocol::{
     codec::Writer,
@@ -100,7 +100,7 @@ impl<'a> Attacker<'a> {
         self.call("nvjpegDecodeBatched", &words, &batch.bytes())
     }
 
-    /// A batch of so many images.
+    /// A batch with this number of images.
     fn batch(&self, images: usize) -> Batch {
         let image = Image {
             length: JPEG.len() as u64,
@@ -136,7 +136,7 @@ fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
     });
 }
 
-/// The library reads as many values as its state was told.
+/// The library reads as many values as its state was initialised for.
 #[test]
 fn pitfall_81_batches_of_other_lengths_than_their_state_was_told_are_refused() {
     attack_with(|attacker| {
@@ -154,7 +154,7 @@ fn pitfall_81_batches_of_other_lengths_than_their_state_was_told_are_refused() {
         }
         let good = attacker.batch(3);
         assert_eq!(attacker.decode(&good), SUCCESS);
-        // Lengths that are not those of the bytes.
+        // Lengths that do not match the bytes.
         for length in [0, 1, JPEG.len() as u64 + 1, 1 << 40, u64::MAX / 3, u64::MAX] {
             let mut batch = good.clone();
             batch.images[1].length = length;
@@ -163,7 +163,7 @@ fn pitfall_81_batches_of_other_lengths_than_their_state_was_told_are_refused() {
         let mut long = good.clone();
         long.data.push(0);
         assert_eq!(attacker.decode(&long), wrong);
-        // Parameters where there are none, and such as are none.
+        // Parameters where there should be none, and invalid ones.
         let [params, other] = [Class::NvjpegDecodeParams, Class::NvjpegStream].map(|of| of.id(1));
         let mut batch = good.clone();
         batch.images[2].params = params;
@@ -182,7 +182,7 @@ fn pitfall_81_batches_of_other_lengths_than_their_state_was_told_are_refused() {
     });
 }
 
-/// Bytes that were sent ahead: only in their room, and not once a call has them.
+/// Bytes that were sent ahead can only be written within their room, and not after a call has taken them.
 #[test]
 fn pitfall_81_bytes_that_a_call_has_are_not_written_any_more() {
     attack_with(|attacker| {
@@ -200,7 +200,7 @@ fn pitfall_81_bytes_that_a_call_has_are_not_written_any_more() {
         }
         assert_eq!(fill(attacker, 0, &JPEG[..100]), SUCCESS);
         assert_ne!(parse(attacker, bytes, &[]), SUCCESS);
-        // The stream has them, and no JPEG.
+        // The stream has taken them, and they are no JPEG.
         let said = attacker.call("nvjpegJpegStreamGetSamplePrecision", &[stream, 1], &[]);
         assert_eq!(said, wrong);
         assert_eq!(fill(attacker, 0, JPEG), wrong);
@@ -219,7 +219,7 @@ fn pitfall_81_bytes_that_a_call_has_are_not_written_any_more() {
             assert_eq!(size(2, length), wrong, "{length}");
         }
         assert_eq!(size(2, MOST_KEPT / 2), SUCCESS);
-        // What the stream has counts too.
+        // The stream's bytes count too.
         assert_eq!(size(3, MOST_KEPT / 2), status::ALLOCATOR_FAILURE);
     });
 }
@@ -251,7 +251,7 @@ fn pitfall_81_any_calls_of_nvjpeg_cost_nobody_but_their_client() {
                 .iter()
                 .map(|kind| match kind {
                     _ if random.below(40) == 0 => random.below(u64::MAX),
-                    // The handle of the check at the end stays.
+                    // The handle for the final check is kept.
                     Kind::Gone(Class::NvjpegHandle | Class::NvjpegState) => 0,
                     Kind::Handle(class) => class.id(1),
                     Kind::New(class) | Kind::Gone(class) | Kind::Object(class) => {
@@ -277,7 +277,7 @@ fn pitfall_81_any_calls_of_nvjpeg_cost_nobody_but_their_client() {
             let bytes = written(of, &words, blob, attacker.context);
             let (said, _, status) = send(&mut attacker.client, &bytes);
             let name = of.operation.name;
-            // An encoded JPEG has no room in this answer.
+            // An encoded JPEG does not fit this answer.
             assert!(
                 [device::OK, device::LIMIT].contains(&said),
                 "{round}: {name}: {said}"
@@ -288,7 +288,7 @@ fn pitfall_81_any_calls_of_nvjpeg_cost_nobody_but_their_client() {
     });
 }
 
-/// A guest's threads end the objects that others use, in any order.
+/// A guest's threads destroy objects that others use, in any order.
 #[test]
 fn pitfall_63_jpegs_can_end_while_they_are_decoded() {
     attack_with(|attacker| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of NVIDIA's libraries as no library of a guest sends them, while another VM computes with the same library.
+//! Calls of NVIDIA's libraries in forms that no guest library sends, while another VM computes with the same library.
 
 use std::{
     collections::HashMap,
@@ -34,14 +34,14 @@ mod networks;
 
 /// Rows and columns of the matrices.
 const N: u64 = 16;
-/// Bytes of an allocation, which has room for a matrix.
+/// The size of an allocation, which has room for a matrix.
 pub const BYTES: usize = 4096;
-/// Scalars, by the numbers that stand for their addresses.
+/// Scalars, as the numbers that replace their addresses.
 const ONE: u64 = 0x3f80_0000;
-/// -0.0, for 0 is NULL.
+/// -0.0, because 0 is NULL.
 const ZERO: u64 = 0x8000_0000;
 
-/// A host whose workers have a library to open; `None` if there is none.
+/// A host whose workers have a library to load; `None` if there is none.
 pub fn start(policy: &str) -> Option<Host> {
     let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(std::path::PathBuf::from);
     let is_there = |stage: &std::path::Path| stage.join("software-gpu/libcublas.so.13").exists();
@@ -76,7 +76,7 @@ fn call_of(name: &str, words: &[u64], mode: PointerMode, context: u64) -> Vec<u8
     raw_command(of.operation.op, context, &arguments)
 }
 
-/// The result of a command: the device's status, the code, and the library's status if it has one.
+/// The result of a command: the device's status, the code, and the library's status if there is one.
 pub fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32>) {
     let (said, answer, _) = client.raw(bytes, 4096, &[], 0);
     let Ok((head, reply)) = StreamAnswer::read_from_prefix(&answer) else {
@@ -90,8 +90,8 @@ pub fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32
     (said, head.result.get(), status)
 }
 
-/// Sends streams in any order, none of which waits for another, with room for so many bytes of each answer. The device
-/// answers all.
+/// Sends streams in any order without waiting, with room for this number of bytes in each answer. The device answers
+/// all.
 pub fn in_any_order(
     client: &mut Client<'_>,
     mut streams: Vec<Vec<u8>>,
@@ -112,7 +112,7 @@ pub fn in_any_order(
     client.forget();
 }
 
-/// The library's status of a call that its worker carries out.
+/// The library's status of a call that the worker executes.
 fn blas(client: &mut Client<'_>, name: &str, words: &[u64], context: u64) -> u32 {
     let bytes = call_of(name, words, PointerMode::Host, context);
     let (said, _, status) = send(client, &bytes);
@@ -127,7 +127,7 @@ pub fn create(client: &mut Client<'_>, serial: u64, context: u64) -> u64 {
     id
 }
 
-/// A product of square matrices of single precision, of which none is transposed.
+/// A product of square single-precision matrices, none of which is transposed.
 pub fn product(handle: u64, [a, b, c]: [u64; 3]) -> [u64; 14] {
     [handle, 0, 0, N, N, N, ONE, a, N, b, N, ZERO, c, N]
 }
@@ -167,7 +167,7 @@ pub fn check_product(client: &mut Client<'_>, handle: u64, at: [u64; 3], context
     }
 }
 
-/// Does something while the other VM multiplies, before and behind it too.
+/// Calls `attack` while the other VM multiplies; that VM also multiplies before and after it.
 pub fn beside(host: &Host, attack: impl FnOnce()) {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -204,7 +204,7 @@ pub fn beside(host: &Host, attack: impl FnOnce()) {
     });
 }
 
-/// Ids of other kinds, of other contexts, used twice, or gone.
+/// Ids of other kinds, of other contexts, used twice, or destroyed.
 #[test]
 fn pitfall_63_invalid_handles_are_refused() {
     let Some(host) = start("") else { return };
@@ -232,7 +232,7 @@ fn pitfall_63_invalid_handles_are_refused() {
                 assert_eq!(said, status::NOT_INITIALIZED, "{name} {none:#x}");
             }
         }
-        // No new handle has an id that is another's or of another kind, or one in no context.
+        // No new handle has the id of another object or of another kind, or is in no context.
         for id in [handle, stream, object_id::<Stream>(9), 0, 1, u64::MAX] {
             let said = blas(&mut client, "cublasCreate_v2", &[id], context);
             assert_eq!(said, status::INVALID_VALUE, "{id:#x}");
@@ -241,7 +241,7 @@ fn pitfall_63_invalid_handles_are_refused() {
             let said = blas(&mut client, "cublasCreate_v2", &[never], none);
             assert_ne!(said, status::SUCCESS, "in {none:#x}");
         }
-        // The stream is one of the handle's context, whatever the header says.
+        // The stream must be in the handle's context, whatever the header says.
         for none in [foreign, handle, context, object_id::<Event>(1), 7, u64::MAX] {
             for header in [context, other, 0] {
                 let words = [handle, none];
@@ -251,7 +251,7 @@ fn pitfall_63_invalid_handles_are_refused() {
         }
         check_product(&mut client, handle, at, context, 1);
 
-        // A stream that ends under its handle.
+        // A stream that is destroyed while a handle uses it.
         let words = [handle, stream];
         let said = blas(&mut client, "cublasSetStream_v2", &words, context);
         assert_eq!(said, status::SUCCESS);
@@ -273,7 +273,7 @@ fn pitfall_63_invalid_handles_are_refused() {
         assert_eq!(said, status::SUCCESS);
         check_product(&mut client, handle, at, context, 2);
 
-        // A context that ends under a handle, and an id that is free again.
+        // A context that is destroyed while it has a handle, and an id that is free again.
         let far = create(&mut client, 2, other);
         let end = request::cuCtxDestroy_v2 { ctx: other };
         client.works(&end, 0, &[], 0);
@@ -289,8 +289,8 @@ fn pitfall_63_invalid_handles_are_refused() {
     });
 }
 
-/// A handle that ends with its green context leaves its memory in the primary one, and so its charge: no other handle
-/// that has its id gives that back.
+/// A handle that is destroyed with its green context leaves its memory in the primary one, and so its charge: no other
+/// handle with its id may return it.
 #[test]
 fn pitfall_69_a_green_context_does_not_end_the_charge_of_a_handle() {
     let Some(host) = start("") else { return };
@@ -327,7 +327,7 @@ fn pitfall_69_a_green_context_does_not_end_the_charge_of_a_handle() {
     });
 }
 
-/// Scalars and results where the library does not look for them, and requests of another length than their own
+/// Scalars and results at places where the library does not access them, and requests with the wrong length
 /// (GPGPU-DEV-70).
 #[test]
 fn pitfall_81_scalars_are_where_the_handles_mode_says() {
@@ -387,7 +387,7 @@ fn pitfall_81_scalars_are_where_the_handles_mode_says() {
     });
 }
 
-/// Handles without end.
+/// An unlimited number of handles.
 #[test]
 fn pitfall_73_handles_are_bounded() {
     let Some(host) = start("") else { return };
@@ -414,7 +414,8 @@ fn pitfall_73_handles_are_bounded() {
     });
 }
 
-/// A thread of a guest ends the handle, the stream or the context that other threads use, and several make one handle.
+/// A thread of a guest destroys the handle, the stream or the context that other threads use, and several make one
+/// handle.
 #[test]
 fn pitfall_63_a_handle_can_end_under_its_users() {
     let Some(host) = start("") else { return };
@@ -437,7 +438,7 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
             let make = call("cublasCreate_v2", &[id]);
             let destroy = call("cublasDestroy_v2", &[id]);
             let mut streams = vec![
-                // A stream of several commands of one thread.
+                // A stream with several commands of one thread.
                 [
                     make.clone(),
                     call("cublasSetStream_v2", &[id, stream]),
@@ -463,7 +464,7 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
             in_any_order(&mut client, streams, 64, &mut random, round);
-            // Leftovers.
+            // Clean up.
             send(&mut client, &call("cublasDestroy_v2", &[id]));
         }
         // A stale object is reported once.
@@ -480,7 +481,7 @@ fn create_of(client: &mut Client<'_>, class: Class, serial: u64, context: u64) -
     let id = class.id(serial);
     let made = match class {
         Class::CufftPlan => blas(client, "cufftCreate", &[id], context),
-        // XORWOW.
+        // The type XORWOW.
         Class::CurandGenerator => blas(client, "curandCreateGenerator", &[id, 101], context),
         _ => blas(client, "cublasCreate_v2", &[id], context),
     };
@@ -488,14 +489,14 @@ fn create_of(client: &mut Client<'_>, class: Class, serial: u64, context: u64) -
     id
 }
 
-/// Makes a plan's transform of 16 complex numbers, which is in need of a work area, and gives it one.
+/// Makes a plan's transform of 16 complex numbers, which needs a work area, and sets one.
 fn make_transform(client: &mut Client<'_>, plan: u64, area: u64, context: u64) {
     let words = [plan, 16, 0x29, 1, 1];
     assert_eq!(blas(client, "cufftMakePlan1d", &words, context), 0);
     assert_eq!(blas(client, "cufftSetWorkArea", &[plan, area], context), 0);
 }
 
-/// Invalid plans and generators, unsupported transforms, and tables beyond their end.
+/// Invalid plans and generators, unsupported transforms, and positions beyond the end of tables.
 #[test]
 fn pitfall_63_invalid_plans_and_generators_are_refused() {
     let Some(host) = start("") else { return };
@@ -524,7 +525,7 @@ fn pitfall_63_invalid_plans_and_generators_are_refused() {
                 assert_eq!(said, right, "{name} {none:#x}");
             }
         }
-        // Each is one of its own class alone.
+        // Each is valid only for its own class.
         let said = blas(&mut client, "cufftXtExec", &[generator, at, at, 1], context);
         assert_eq!(said, invalid_plan);
         let said = blas(&mut client, "curandGenerate", &[plan, at, 16], context);
@@ -532,7 +533,7 @@ fn pitfall_63_invalid_plans_and_generators_are_refused() {
         let said = blas(&mut client, "curandGenerate", &[generator, at, 16], context);
         assert_eq!(said, status::SUCCESS);
 
-        // Plans without a result: without a transform, in a thousand dimensions, of any size.
+        // Plans without a result: without a transform, in a thousand dimensions, and of arbitrary size.
         let said = blas(&mut client, "cufftXtExec", &[plan, at, at, 1], context);
         assert_eq!(said, invalid_plan);
         for (rank, batch) in [(1000, 1), (0, 1), (3, 1 << 31), (1, u64::MAX), (3, 1 << 62)] {
@@ -547,7 +548,7 @@ fn pitfall_63_invalid_plans_and_generators_are_refused() {
         let words = [plan, at, at, 1];
         assert_eq!(blas(&mut client, "cufftXtExec", &words, context), 0);
 
-        // Tables are as long as they are.
+        // The length of the tables is fixed.
         let table = 20_000 * 32 * 4;
         for (set, from, is_good) in [
             (101, 0, true),
@@ -561,7 +562,7 @@ fn pitfall_63_invalid_plans_and_generators_are_refused() {
             (u64::MAX, 0, false),
         ] {
             let name = "curandGetDirectionVectors32";
-            // Without the reply, which is longer than what is looked at here.
+            // Without the reply, which is longer than the checked part.
             let said = blas(&mut client, name, &[set, from, 0], context);
             assert_eq!(said == status::SUCCESS, is_good, "{set} from {from:#x}");
         }
@@ -569,7 +570,7 @@ fn pitfall_63_invalid_plans_and_generators_are_refused() {
     });
 }
 
-/// A thread of a guest ends the plan or the generator that other threads use.
+/// A thread of a guest destroys the plan or the generator that other threads use.
 #[test]
 fn pitfall_63_a_plan_can_end_while_it_is_executed() {
     let Some(host) = start("") else { return };
@@ -607,10 +608,10 @@ fn pitfall_63_a_plan_can_end_while_it_is_executed() {
     });
 }
 
-/// Every function with anything as its arguments.
+/// Every function with arbitrary arguments.
 #[test]
 fn pitfall_81_any_words_affect_only_their_client() {
-    // A product may be one without end.
+    // A product may be endless.
     let Some(host) = start("longest-kernel = \"2s\"") else {
         return;
     };
@@ -638,7 +639,7 @@ fn pitfall_81_any_words_affect_only_their_client() {
                     eprintln!("{} cost its worker", of.operation.name);
                     break;
                 }
-                // A table's piece has no room in this answer.
+                // A table's piece does not fit this answer.
                 let is_answered = [device::OK, device::MALFORMED, device::LIMIT].contains(&said);
                 assert!(is_answered, "{}: {said}", of.operation.name);
                 let sync = command(&request::cuCtxSynchronize {}, context);
@@ -653,13 +654,13 @@ fn pitfall_81_any_words_affect_only_their_client() {
         eprintln!("{sent} calls, {failed} faults, {died} dead workers");
         let lines = host.lines() - lines;
         assert!(lines < most_lines(begin), "{lines} lines");
-        // The stand-in is ours: no request of a guest ends it.
+        // No request of a guest may end the stand-in.
         assert_eq!(died, 0);
         assert!(sent > failed * 2, "most calls should not be the last");
     });
 }
 
-/// Two handles of each class, the second of which has its scalars on the device.
+/// Two handles of each class; the second one has its scalars on the device.
 fn handles_of_all(client: &mut Client<'_>, context: u64) -> HashMap<Class, [u64; 2]> {
     let classes = Class::ALL.iter().filter(|class| class.is_handle());
     let all = classes.map(|class| {
@@ -689,7 +690,7 @@ fn handles_of_all(client: &mut Client<'_>, context: u64) -> HashMap<Class, [u64;
     all.collect()
 }
 
-/// A call of a function whose arguments are often good.
+/// A call of a function whose arguments are often valid.
 fn any_call(
     random: &mut Random,
     of: &Function,
@@ -717,7 +718,7 @@ fn any_call(
                 Kind::Gone(class) | Kind::New(class) if class.is_handle() => {
                     class.id(random.below(50))
                 }
-                // Few, so that they are often there.
+                // There are few, so that they often exist.
                 Kind::Gone(class) | Kind::New(class) | Kind::Object(class) => {
                     class.id(random.below(6))
                 }
@@ -729,7 +730,7 @@ fn any_call(
         })
         .collect();
     let words = written(of, &words, mode).unwrap_or_default();
-    // Sometimes a word is another one behind the guest's library.
+    // Sometimes another word replaces one that the guest's library has encoded.
     let mut bytes = raw_command(of.operation.op, context, &words);
     if random.below(4) == 0 && words.len() >= 8 {
         let place = bytes.len() - words.len() + 8 * random.below(words.len() as u64 / 8) as usize;

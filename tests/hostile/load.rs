@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A well-behaved VM that always wants the GPU: its results are checked, and its share is measured.
+//! A well-behaved VM that always needs the GPU: its results are checked, and its share is measured.
 
 use std::{
     sync::{
@@ -17,12 +17,12 @@ use crate::{
     vmm,
 };
 
-/// Processes of the VM: while one looks at its results, the other has work on the GPU.
+/// The processes of the VM: while one checks its results, the other has work on the GPU.
 const PROCESSES: usize = 2;
-/// Kernels that a process gives the GPU before it looks at the results.
+/// The number of kernels that a process submits before it checks the results.
 const KERNELS: u32 = 4;
 
-/// The number of turns of a kernel in some 3 ms, on a GPU without other users.
+/// The number of turns of a kernel of about 3 ms, on a GPU without other users.
 pub fn turns(host: &Host, vm: usize) -> u32 {
     let mut guest = host.boot(vm, vmm());
     let mut client = Client::open(&mut guest);
@@ -35,7 +35,7 @@ pub fn turns(host: &Host, vm: usize) -> u32 {
     turns
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Load {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts it in a VM, with kernels of so many turns, and waits until all its processes work.
+    /// Starts it in a VM, with kernels of this number of turns, and waits until all its processes are working.
     pub fn start(host: &Host, vm: usize, turns: u32) -> Self {
         let (stop, rounds) = (Arc::default(), Arc::<AtomicUsize>::default());
         let threads = (0..PROCESSES).map(|_| {
@@ -61,14 +61,14 @@ impl Load {
         load
     }
 
-    /// The number of times that results were found to be right.
+    /// The number of times that results were checked and right.
     pub fn rounds(&self) -> usize {
         let ended = self.threads.iter().any(JoinHandle::is_finished);
         assert!(!ended, "a process of the load has failed");
         self.rounds.load(Relaxed)
     }
 
-    /// Ends it; all that it computed was right.
+    /// Ends it; all its results must have been right.
     pub fn finish(self) {
         self.stop.store(true, Relaxed);
         for thread in self.threads {

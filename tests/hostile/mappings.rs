@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Virtual memory for a hostile client: it reaches its own memory, or none.
+//! A hostile client's virtual memory: it can access its own memory, or none.
 
 use gpgpu_protocol::{
     api::{Physical, Request, Stream, object_id, request},
@@ -94,8 +94,8 @@ fn id(serial: u64) -> u64 {
     object_id::<Physical>(serial)
 }
 
-/// Has a client attack one of another VM. It gets the address of the other's memory, whose id is `id(77)`. The memory
-/// must stay as it is, and a neighbour must go on.
+/// Lets a client attack another VM's client. It gets the address of the other's memory, whose id is `id(77)`. The
+/// memory must not change, and a neighbour must continue.
 fn beside_a_victim(attack: impl FnOnce(&mut Client<'_>, u64)) {
     let Some(host) = Host::start() else { return };
     let neighbour = host.neighbour();
@@ -123,7 +123,7 @@ fn beside_a_victim(attack: impl FnOnce(&mut Client<'_>, u64)) {
     neighbour.finish();
 }
 
-/// Addresses of another client, of the worker itself, or of nothing.
+/// Addresses of another client, of the worker itself, or of no memory.
 #[test]
 fn pitfall_63_a_client_reaches_no_address_that_it_has_not_reserved() {
     beside_a_victim(|client, theirs| {
@@ -164,15 +164,15 @@ fn pitfall_63_a_client_reaches_no_address_that_it_has_not_reserved() {
             };
             assert_eq!(client.code(retain), CUDA_ERROR_INVALID_VALUE, "{wrong:#x}");
         }
-        // Once reserved, the other's addresses are this client's, and the other's mappings are not there. The addresses
-        // may well be the same here.
+        // Once reserved, the other's addresses are this client's, and do not contain the other's mappings. The
+        // addresses may well be equal.
         let own = client.reserve(8 * PIECE).unwrap();
         let (code, _) = client.call(&fill(own, 4), context, &[], 0);
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE);
     });
 }
 
-/// Ids of another client, of other objects, or of none; sizes and devices that there are not.
+/// Ids of another client, of other objects, or invalid ones; sizes and devices that do not exist.
 #[test]
 fn pitfall_63_memory_has_an_id_of_its_own_client_a_size_and_a_device() {
     beside_a_victim(|client, _| {
@@ -233,7 +233,7 @@ fn pitfall_63_memory_has_an_id_of_its_own_client_a_size_and_a_device() {
     });
 }
 
-/// Lengths that pass the ends, of the memory, the reservation and the numbers.
+/// Lengths beyond the end of the memory, of the reservation and of the address space.
 #[test]
 fn pitfall_63_memory_is_mapped_and_used_within_a_reservation() {
     beside_a_victim(|client, _| {
@@ -256,7 +256,7 @@ fn pitfall_63_memory_is_mapped_and_used_within_a_reservation() {
                 true => (id(4), 4 * PIECE),
                 false => (id(1), PIECE),
             };
-            // Memory is mapped as a whole.
+            // Memory is only mapped as a whole.
             let code = match bytes {
                 0 => CUDA_ERROR_INVALID_VALUE,
                 bytes if bytes != whole => CUDA_ERROR_NOT_SUPPORTED,
@@ -323,7 +323,7 @@ fn pitfall_63_memory_is_mapped_and_used_within_a_reservation() {
     });
 }
 
-/// A reference is released once, and mapped memory stays.
+/// A reference is released only once, and mapped memory continues to exist.
 #[test]
 fn pitfall_63_mapped_memory_outlives_its_reference() {
     beside_a_victim(|client, _| {
@@ -343,7 +343,7 @@ fn pitfall_63_mapped_memory_outlives_its_reference() {
         );
         client.works(&fill(own, 4 * PIECE), context, &[], 0);
         assert_eq!(client.code(free(own, all)), CUDA_ERROR_INVALID_VALUE);
-        // With the hole behind it; then there is nothing to unmap.
+        // Including the hole after it; then there is nothing to unmap.
         assert_eq!(client.code(unmap(own, all)), CUDA_SUCCESS);
         assert_eq!(client.code(unmap(own, 4 * PIECE)), CUDA_SUCCESS);
         assert_eq!(client.code(free(own, all)), CUDA_SUCCESS);
@@ -351,14 +351,14 @@ fn pitfall_63_mapped_memory_outlives_its_reference() {
     });
 }
 
-/// Reservations, physical memory and mappings without end: they end, and the client goes on.
+/// An unlimited number of reservations, physical memory and mappings: they are limited, and the client continues.
 #[test]
 fn pitfall_73_reservations_and_mappings_of_a_client_are_bounded() {
     let Some(host) = Host::start() else { return };
     let neighbour = host.neighbour();
     let mut guest = host.boot(0, vmm());
     let mut client = Client::open(&mut guest);
-    // By length: what lies in windows of a few tebibytes.
+    // Limited by length: reservations lie in windows of a few tebibytes.
     let mut long = Vec::new();
     while let Ok(start) = client.reserve(TIB) {
         long.push(start);
@@ -369,7 +369,7 @@ fn pitfall_73_reservations_and_mappings_of_a_client_are_bounded() {
     for start in long.drain(..) {
         assert_eq!(client.code(free(start, TIB)), CUDA_SUCCESS);
     }
-    // By number.
+    // Limited by number.
     let mut all = Vec::new();
     let code = loop {
         match client.reserve(PIECE) {
@@ -379,7 +379,7 @@ fn pitfall_73_reservations_and_mappings_of_a_client_are_bounded() {
         assert!(all.len() <= 16 << 10, "{} are reserved", all.len());
     };
     assert_eq!((code, all.len()), (CUDA_ERROR_OUT_OF_MEMORY, 16 << 10));
-    // The same memory at all of them takes no memory, and places in tables: those are bounded too, elsewhere.
+    // Mapping the same memory everywhere takes no memory, but entries in tables. Those are limited too, elsewhere.
     let id = object_id::<Physical>(1);
     assert_eq!(client.code(create(id, PIECE)), CUDA_SUCCESS);
     for start in all.iter().take(if on_gpu() { 4096 } else { 256 }) {

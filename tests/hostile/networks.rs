@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The backend's descriptors of cuDNN as no library of a guest sends them. If a tensor is by value, the library reads
-//! it at an address of the host's: none that a guest chose may come there.
+//! The descriptors of cuDNN's backend in forms that no guest library sends. If a tensor is by value, the library reads
+//! it at a host address, which a guest must not be able to choose.
 
 use gpgpu_protocol::libraries::cudnn::{
     backend::{Pack, Place, VALUE_BYTES, element, kind, name},
@@ -29,8 +29,8 @@ fn call(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
     raw_command(op, context, &arguments)
 }
 
-/// A call whose arguments and answer are data, with room for an answer of so many bytes: the operation's code, and the
-/// content of the answer.
+/// A call whose arguments and answer are data, with room for an answer of this size; returns the operation's code, and
+/// the content of the answer.
 fn long(
     client: &mut Client<'_>,
     (op, arguments): (u16, &[u8]),
@@ -103,7 +103,7 @@ fn execute(handle: u64, plan: u64, operands: &[(i64, Place)], context: u64) -> V
     call("cudnnBackendExecute", &words, &writer.into_bytes(), context)
 }
 
-/// A tensor of two by two numbers, or a number by value, whose serial number is its own in the graph.
+/// A tensor of two by two numbers, or a number by value. Its serial number is also its number in the graph.
 fn tensor(serial: u64, is_by_value: bool) -> Vec<Vec<u8>> {
     let size = if is_by_value { 1 } else { 2 };
     vec![
@@ -123,7 +123,7 @@ fn tensor(serial: u64, is_by_value: bool) -> Vec<Vec<u8>> {
     ]
 }
 
-/// The commands that make the plan 9 of a product of the tensor 1 by the value 2, into the tensor 3.
+/// The commands that make plan 9, a product of tensor 1 and value 2 into tensor 3.
 fn product_plan(handle: u64) -> Vec<Vec<u8>> {
     let mut all = vec![make(4, 0), set_one(4, 0, 14, 1), finalize(4)];
     for serial in 1..4 {
@@ -150,7 +150,7 @@ fn new_handle(client: &mut Client<'_>, context: u64) -> u64 {
     handle
 }
 
-/// Runs `body` for a client with a context and a handle of cuDNN. Another VM works meanwhile.
+/// Runs `body` for a client with a context and a handle of cuDNN, while another VM works.
 fn with_handle(body: impl FnOnce(&mut Client<'_>, u64, u64)) {
     let Some(host) = start("") else { return };
     beside(&host, || {
@@ -170,7 +170,7 @@ fn make_product_plan(client: &mut Client<'_>, handle: u64) {
     }
 }
 
-/// Addresses in place of values, and attributes that would turn a value into an address.
+/// Addresses in place of values, and attributes that would make a value an address.
 #[test]
 fn pitfall_81_no_address_stands_for_a_value() {
     with_handle(|client, context, handle| {
@@ -198,7 +198,7 @@ fn pitfall_81_no_address_stands_for_a_value() {
         let command = execute(handle, 9, &good, context);
         assert_eq!(said(client, &command), status::SUCCESS);
 
-        // A finalised descriptor does not change.
+        // A finalised descriptor cannot be changed.
         for (serial, name, is) in [
             (1, name::TENSOR_IS_BY_VALUE, 1),
             (2, name::TENSOR_IS_BY_VALUE, 0),
@@ -208,7 +208,7 @@ fn pitfall_81_no_address_stands_for_a_value() {
         }
         let command = set(2, name::TENSOR_ID, element::INT64, &[1]);
         assert_eq!(said(client, &command), status::BAD_PARAM);
-        // One that was by value while it was made counts as such, whatever it is in the end.
+        // A tensor that was by value while it was made counts as such, whatever it is in the end.
         for command in [
             make(20, kind::TENSOR),
             set(20, name::TENSOR_ID, element::INT64, &[1]),
@@ -217,7 +217,7 @@ fn pitfall_81_no_address_stands_for_a_value() {
         ] {
             assert_eq!(said(client, &command), status::SUCCESS);
         }
-        // Variant packs are the worker's own, and other pointers are invalid.
+        // Variant packs are made by the worker, and other pointers are invalid.
         assert_eq!(said(client, &make(21, kind::PACK)), status::NOT_SUPPORTED);
         for (of, count) in [(element::POINTER, 1), (element::CHAR, 8)] {
             for name in [name::PACK_POINTERS, name::PACK_WORKSPACE, 405, 906] {
@@ -234,7 +234,8 @@ fn pitfall_81_no_address_stands_for_a_value() {
     });
 }
 
-/// A plan's text makes plans with the same tensors by value, and no other text makes any. It is longer than a command.
+/// A plan's text makes plans with the same tensors by value, and no other text makes any. The text is longer than a
+/// command.
 #[test]
 fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
     with_handle(|client, context, handle| {
@@ -262,7 +263,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
         assert_eq!((status, results.len()), (status::SUCCESS, 2));
         let text = results[1].0.clone();
         assert!(text.len() > 64 << 10, "{} bytes", text.len());
-        // Too little room for the answer, and operations that are none of a library's.
+        // Too little room for the answer, and operations that belong to no library.
         for out in [0, 1, text.len() as u64] {
             let short = long(client, asked, 0, out);
             assert_eq!(short, (CUDA_ERROR_OUT_OF_MEMORY, None));
@@ -278,7 +279,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
             assert_eq!(none, (CUDA_ERROR_INVALID_VALUE, None));
         }
 
-        // A context that is none.
+        // An invalid context.
         let another = Class::CudnnHandle.id(2);
         let (op, arguments) = written("cudnnCreate", &[another], &[]);
         for none in [7, handle, u64::MAX] {
@@ -299,7 +300,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
         assert_eq!(status_of(make(30)), status::SUCCESS);
         let mut changed = text.clone();
         changed[40] ^= 1;
-        // A part of the text that the library has given as such is none either.
+        // A part of a text that the library has returned is invalid, too.
         assert_eq!(status_of(get(text.len() as u64 / 2)), status::SUCCESS);
         for wrong in [&changed[..], &text[..text.len() / 2], b"{\"plan\": 0}", b""] {
             assert_eq!(status_of(set(30, wrong)), status::NOT_SUPPORTED);
@@ -319,7 +320,7 @@ fn pitfall_81_a_text_makes_plans_with_the_values_of_its_own() {
     });
 }
 
-/// Descriptors that contain themselves or each other, invalid ids, and lengths other than those of the data.
+/// Descriptors that contain themselves or each other, invalid ids, and lengths that do not match the data.
 #[test]
 fn pitfall_63_descriptors_hold_finalised_parts_and_the_received_length() {
     with_handle(|client, context, handle| {
@@ -336,7 +337,7 @@ fn pitfall_63_descriptors_hold_finalised_parts_and_the_received_length() {
         assert_eq!(said(client, &command), status::NOT_FINALIZED);
         let command = set(1, 751, element::DESCRIPTOR, &[id(4)]);
         assert_eq!(said(client, &command), status::NOT_FINALIZED);
-        // Of a name that is none of those that take descriptors.
+        // An attribute that does not take descriptors.
         let command = set(1, 902, element::DESCRIPTOR, &[id(4)]);
         assert_eq!(said(client, &command), status::NOT_SUPPORTED);
         for none in [0, id(3), handle ^ 0x100, context, 7, u64::MAX] {
@@ -345,7 +346,7 @@ fn pitfall_63_descriptors_hold_finalised_parts_and_the_received_length() {
                 assert_eq!(said(client, &command), status::BAD_PARAM, "{none:#x}");
             }
         }
-        // An id is one descriptor's.
+        // An id belongs to only one descriptor.
         let (said_twice, code, _) = send(client, &make(1, 13));
         assert_eq!((said_twice, code), (device::OK, CUDA_ERROR_INVALID_VALUE));
         for count in [0, 2, 1 << 24, 1 << 40, 1 << 61, u64::MAX] {
@@ -365,7 +366,7 @@ fn pitfall_63_descriptors_hold_finalised_parts_and_the_received_length() {
     });
 }
 
-/// Several threads of a guest make, set, finalise, read, execute and end the same descriptors.
+/// Several threads of a guest make, set, finalise, read, execute and destroy the same descriptors.
 #[test]
 fn pitfall_63_descriptors_can_end_under_their_users() {
     with_handle(|client, context, handle| {
@@ -386,7 +387,7 @@ fn pitfall_63_descriptors_can_end_under_their_users() {
             ];
             streams.extend((1..10).map(end));
             in_any_order(client, streams, 4096, &mut random, round);
-            // Leftovers.
+            // Clean up.
             for serial in 1..10 {
                 send(client, &end(serial));
             }

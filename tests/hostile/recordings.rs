@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of cuBLAS that the host records with a workspace of the client's choice.
+//! Calls of cuBLAS that the host records with a workspace that the client chooses.
 
 use gpgpu_protocol::{
     api::{GraphPart, object_id, request},
@@ -14,8 +14,8 @@ use crate::{
     vmm,
 };
 
-/// After a call with a workspace that the library refuses, or that is not the client's, the handle is on its stream
-/// again.
+/// After a call with a workspace that the library refuses, or that does not belong to the client, the handle's stream
+/// is the same as before.
 #[test]
 fn pitfall_81_a_workspace_ends_with_the_call_that_it_is_for() {
     let Some(host) = start("") else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VM's share of the GPU beside a hostile one, and beside a well-behaved one.
+//! A VM's share of the GPU next to a hostile VM, and next to a well-behaved one.
 
 use std::sync::{
     Arc,
@@ -14,33 +14,33 @@ use crate::{
     vmm,
 };
 
-/// The longest wait of a VM beside the attack, as a multiple of its wait beside an honest VM.
+/// The longest wait of a VM next to the attack, as a multiple of its wait next to a well-behaved VM.
 const LONGER: f64 = 3.0;
 
-/// The GPU time of two VMs over an interval.
+/// The GPU time of two VMs in an interval.
 #[derive(Debug)]
 struct Had {
-    /// GPU time, in seconds.
+    /// Their GPU time, in seconds.
     given: [f64; 2],
-    /// The wait of the second, in seconds.
+    /// The second VM's waiting time, in seconds.
     waited: f64,
-    /// The work of the second in each second that it was given.
+    /// The second VM's work per second of its GPU time.
     work: f64,
 }
 
 impl Had {
-    /// The part of the given time that a VM had.
+    /// A VM's share of the GPU time.
     fn share(&self, vm: usize) -> f64 {
         self.given[vm] / self.given.iter().sum::<f64>()
     }
 
-    /// The wait of the second for each second that it was given. On a machine under load both take longer.
+    /// The second VM's wait per second of its GPU time. On a machine under load both take longer.
     fn waits(&self) -> f64 {
         self.waited / self.given[1]
     }
 }
 
-/// The VMs' GPU time from now on, until `seconds` of it are given; the load is the second's.
+/// The VMs' GPU time from now on, until the sum is `seconds`; the load belongs to the second VM.
 fn look(host: &Host, load: &Load, seconds: f64) -> Had {
     let had = || [0, 1].map(|vm| host.gpu_seconds(vm, None));
     let waited = || host.metric("lease_wait_seconds_total", 1, None);
@@ -60,7 +60,7 @@ fn look(host: &Host, load: &Load, seconds: f64) -> Had {
     }
 }
 
-/// Two processes that attack, beside a VM whose share of the GPU, memory and results are looked at.
+/// Two attacking processes, next to a VM whose share of the GPU, memory and results are checked.
 #[test]
 fn a_neighbour_keeps_its_share_whatever_a_client_sends() {
     let Some(host) = Host::start() else { return };
@@ -116,7 +116,7 @@ fn a_neighbour_keeps_its_share_whatever_a_client_sends() {
             "beside {beside}: a share of {share:.3}, {waits:.2} s of waits and {work:.1} results a second"
         );
     }
-    // Or its share would say nothing.
+    // Otherwise its share would have no meaning.
     let wanted = had.share(0);
     assert!(wanted > 0.25, "the attack had {wanted} of the GPU");
     let (share, due) = (had.share(1), fair.share(1));
@@ -129,14 +129,14 @@ fn a_neighbour_keeps_its_share_whatever_a_client_sends() {
         due > 0.0 && waits < LONGER * due,
         "{waits} s of waits for each second, and {due} beside an honest VM"
     );
-    // And nobody computes on the GPU in its time. The software GPU's time is this machine's, which others use as well.
+    // No other VM may use the GPU in its turns. The software GPU uses this machine's time, as other processes do.
     assert!(
         !on_gpu() || had.work > 0.95 * fair.work,
         "{} results a second of its own, and {} beside an honest VM",
         had.work,
         fair.work
     );
-    // The software GPU is ours: nothing that a guest says ends its worker.
+    // No request of a guest may end a worker on the software GPU.
     let deaths = tally.deaths.load(Relaxed);
     assert!(on_gpu() || deaths == 0, "{deaths} workers died");
     assert!(host.lines() - lines < 200, "{} lines", host.lines() - lines);

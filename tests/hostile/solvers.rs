@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Objects of cuSOLVER and cuSPARSE as no library of a guest sends them, while another VM computes with cuBLAS.
+//! Objects of cuSOLVER and cuSPARSE in forms that no guest library sends, while another VM computes with cuBLAS.
 
 use gpgpu_protocol::{
     api::request,
@@ -17,7 +17,7 @@ use crate::{
 
 /// The status of both libraries for a wrong argument.
 const INVALID_VALUE: u32 = 3;
-/// Bytes of an allocation.
+/// The size of an allocation.
 const BYTES: usize = 4096;
 /// Rows and columns.
 const N: u64 = 8;
@@ -36,7 +36,7 @@ fn call_of(name: &str, words: &[u64], context: u64) -> Vec<u8> {
     raw_command(of.operation.op, context, &arguments)
 }
 
-/// The library's status of a call that its worker carries out.
+/// The library's status of a call that the worker executes.
 fn call(client: &mut Client<'_>, name: &str, words: &[u64], context: u64) -> u32 {
     let (said, _, status) = send(client, &call_of(name, words, context));
     assert_eq!(said, device::OK, "{name}");
@@ -59,7 +59,7 @@ fn with_info(of: [u64; 12], info: u64) -> Vec<u64> {
     [&of[..], &[info]].concat()
 }
 
-/// An object of another class, another library's, one that is gone, or none in the place of one.
+/// An object of another class, another library's, a destroyed one, or none in place of an object.
 #[test]
 fn pitfall_63_objects_are_of_their_class_and_there() {
     let Some(host) = start("") else { return };
@@ -78,7 +78,7 @@ fn pitfall_63_objects_are_of_their_class_and_there() {
             ("cusparseCreateMatDescr", Class::CusparseMatDescr),
         ] {
             good(&mut client, name, &[id(class)], context);
-            // It is not made twice, nor with an id of another class.
+            // It cannot be made twice, nor with an id of another class.
             for twice in [id(class), id(class) ^ 1, 0, at] {
                 assert_ne!(call(&mut client, name, &[twice], context), SUCCESS);
             }
@@ -119,7 +119,7 @@ fn pitfall_63_objects_are_of_their_class_and_there() {
     });
 }
 
-/// Memory of the host's to work in: as much as nobody is given, and as much as one may ask for.
+/// Host memory as work space: more than any client gets, and as much as a client may request.
 #[test]
 fn pitfall_81_memory_of_the_hosts_is_bounded() {
     let Some(host) = start("") else { return };
@@ -152,8 +152,7 @@ fn pitfall_81_memory_of_the_hosts_is_bounded() {
     });
 }
 
-/// A thread of a guest makes, sets and ends the descriptors that others compute with, and the context in which all of
-/// that is.
+/// A thread of a guest makes, sets and destroys the descriptors that others compute with, and their context.
 #[test]
 fn pitfall_63_a_descriptor_can_end_under_its_users() {
     let Some(host) = start("") else { return };
@@ -208,7 +207,7 @@ fn pitfall_63_a_descriptor_can_end_under_its_users() {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
             in_any_order(&mut client, streams, 512, &mut random, round);
-            // Leftovers.
+            // Clean up.
             for (name, id) in [
                 ("cusparseDestroySpMat", a),
                 ("cusparseDestroyDnVec", x),
@@ -235,7 +234,7 @@ fn pitfall_63_a_descriptor_can_end_under_its_users() {
     });
 }
 
-/// Attributes and other arrays whose length another argument says.
+/// Attributes and other arrays whose length is another argument.
 #[test]
 fn pitfall_81_arrays_are_as_long_as_is_said() {
     let Some(host) = start("") else { return };

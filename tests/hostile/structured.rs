@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Encodings of cuSPARSELt's descriptors and plans that no library of a guest writes, while another VM computes with
-//! cuBLAS.
+//! Encodings of cuSPARSELt's descriptors and plans that no guest library writes, while another VM computes with cuBLAS.
 
 use gpgpu_protocol::{
     api::request,
@@ -68,7 +67,7 @@ fn call_of(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
     raw_command(of.operation.op, context, &writer.into_bytes())
 }
 
-/// The library's status of a call that its worker carries out.
+/// The library's status of a call that the worker executes.
 fn lt(client: &mut Client<'_>, name: &str, words: &[u64], blob: &[u8], context: u64) -> u32 {
     let (said, _, status) = send(client, &call_of(name, words, blob, context));
     assert_eq!(said, device::OK, "{name}");
@@ -83,12 +82,12 @@ fn plan(serial: u64) -> u64 {
     Class::CusparseLtPlan.id(serial)
 }
 
-/// The words of a product: its handle, its plan, and where its factors and its result are.
+/// The words of a product: its handle, its plan, and the addresses of its factors and its result.
 fn product(handle: u64, plan: u64, [a, d]: [u64; 2]) -> [u64; 9] {
     [handle, plan, 0, a, a, d, d, 0, 0]
 }
 
-/// Compresses what is all zero, so that there is something to multiply; gives its address, and one for the result.
+/// Compresses a matrix of zeros to multiply with; returns its address, and one for the result.
 fn prepare(client: &mut Client<'_>, context: u64) -> [u64; 2] {
     let [dense, at, buffer, to] = [(); 4].map(|()| client.alloc(BYTES, context));
     let words = [handle(1), 0, 1, 0, dense, at, buffer, 0];
@@ -102,7 +101,7 @@ fn prepare(client: &mut Client<'_>, context: u64) -> [u64; 2] {
 struct Attacker<'a> {
     client: Client<'a>,
     context: u64,
-    /// Where the compressed matrix and the result are.
+    /// The addresses of the compressed matrix and the result.
     places: [u64; 2],
 }
 
@@ -127,7 +126,7 @@ impl<'a> Attacker<'a> {
         lt(&mut self.client, name, words, blob, self.context)
     }
 
-    /// Makes a plan of the first handle.
+    /// Makes a plan from the first handle.
     fn make(&mut self, plan: u64, blob: &[u8]) -> u32 {
         self.lt("cusparseLtMatmulPlanInit", &[handle(1), plan, 0], blob)
     }
@@ -138,7 +137,7 @@ impl<'a> Attacker<'a> {
     }
 }
 
-/// Attacks with a good plan, the first, and checks that it computes as before.
+/// Attacks with a good plan, the first one, and checks that it computes as before.
 fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
     let Some(host) = start("") else { return };
     beside(&host, || {
@@ -146,7 +145,7 @@ fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
         let mut attacker = Attacker::new(&mut guest);
         let good = selection().bytes();
         assert_eq!(attacker.make(plan(1), &good), SUCCESS);
-        // It is not made twice.
+        // It cannot be made twice.
         assert_ne!(attacker.make(plan(1), &good), SUCCESS);
         attack(&mut attacker);
         let said = attacker.multiply(handle(1), plan(1), [ONE, ZERO]);
@@ -155,7 +154,7 @@ fn attack_with(attack: impl FnOnce(&mut Attacker<'_>)) {
     });
 }
 
-/// Scalars at addresses of the host, and plans that are none or another handle's.
+/// Scalars at host addresses, and plans that are invalid or another handle's.
 #[test]
 fn pitfall_81_structured_products_of_other_plans_and_scalars_are_refused() {
     attack_with(|attacker| {
@@ -171,7 +170,7 @@ fn pitfall_81_structured_products_of_other_plans_and_scalars_are_refused() {
             attacker.multiply(handle(1), plan(2), [Scalar::At(at), ZERO]),
             SUCCESS
         );
-        // An address where the library reads the host's memory, and a value where it reads the device's.
+        // An address where the library reads host memory, and a value where it reads device memory.
         for address in [at, 0x1000, 0x7fff_ffff_f000, u64::MAX, 0] {
             for scalars in [[Scalar::At(address), ZERO], [ONE, Scalar::At(address)]] {
                 assert_eq!(
@@ -256,7 +255,7 @@ fn pitfall_81_invalid_structured_descriptors_are_refused() {
     });
 }
 
-/// A thread of a guest ends the plans that others compute with, their handle, and the context in which all of that is.
+/// A thread of a guest destroys the plans that others compute with, their handle, and their context.
 #[test]
 fn pitfall_63_a_plan_can_end_under_its_users() {
     let Some(host) = start("") else { return };
@@ -306,7 +305,7 @@ fn pitfall_63_a_plan_can_end_under_its_users() {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
             in_any_order(&mut client, streams, 512, &mut random, round);
-            // A leftover: a plan outlives its handle.
+            // Clean up: a plan outlives its handle.
             for (name, id) in [
                 ("cusparseLtDestroy", handle),
                 ("cusparseLtMatmulPlanDestroy", plan),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays, textures and surfaces, of few ids, so that one is used and ended by several commands at a time.
+//! Arrays, textures and surfaces with few ids, so that several commands use and destroy one at the same time.
 
 #![allow(non_snake_case)]
 
@@ -30,7 +30,7 @@ fn form() -> ArrayForm {
 }
 
 impl Attack<'_> {
-    /// A command about arrays and what kernels read them by.
+    /// A command for arrays and the objects by which kernels read them.
     pub fn pictured(&mut self, (context, hStream): (u64, u64), address: u64) -> Sent {
         let number = 1 + self.random.below(4);
         let array = object_id::<Array>(number);
@@ -188,7 +188,7 @@ impl Attack<'_> {
         }
     }
 
-    /// A reference of a module, which other commands unload.
+    /// A texture reference of a module, which other commands unload.
     fn referred(&mut self, asks: bool, resource: TextureResource, context: u64) -> Sent {
         let at = self.random.below(self.places.len() as u64) as usize;
         let modules = self.places[at].modules.clone();

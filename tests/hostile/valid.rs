@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The commands that an attack begins with: as good as any program's.
+//! The commands with which an attack begins: they are as valid as any program's.
 
 #![allow(non_snake_case)]
 
@@ -104,8 +104,8 @@ impl Attack<'_> {
         let to = self.pick(&place.memory).unwrap_or(0);
         let launch = launch(func, stream, to, self.turns / part);
         Sent {
-            // The function, the shared memory and the stream. Of the grid and the parameters would come kernels without
-            // end, or faults.
+            // The function, the shared memory and the stream. A changed grid or parameter could make a kernel endless
+            // or faulty.
             words: Some(&[0, 7, 8]),
             ..Sent::new(&launch, place.context)
         }
@@ -291,7 +291,7 @@ impl Attack<'_> {
         Sent::new(&make, self.places[at].context)
     }
 
-    /// Makes something.
+    /// Makes an object.
     fn make(&mut self, at: usize) -> Sent {
         let context = self.places[at].context;
         let serial = self.next_serial();
@@ -341,7 +341,7 @@ impl Attack<'_> {
         }
     }
 
-    /// Ends something that there are several of, and that others may be using.
+    /// Destroys one of several objects, which other threads may be using.
     fn end(&mut self, at: usize) -> Sent {
         let place = &mut self.places[at];
         let context = place.context;
@@ -392,7 +392,7 @@ impl Attack<'_> {
                     flags,
                 };
                 Sent {
-                    // The stream: another operation may be a wait that does not end.
+                    // Only the stream: another operation may be an endless wait.
                     words: Some(&[0]),
                     ..Sent::new(&write, context)
                 }
@@ -419,7 +419,7 @@ impl Attack<'_> {
         }
     }
 
-    /// Linkers of few ids, so that one is used and ended by several commands at a time, and tensor maps.
+    /// Linkers with few ids, so that several commands use and destroy one at the same time, and tensor maps.
     fn linked(&mut self, context: u64, address: u64) -> Sent {
         let link = 1 + self.random.below(3);
         match self.random.below(8) {
@@ -476,8 +476,7 @@ impl Attack<'_> {
         }
     }
 
-    /// The objects that processes share: names of few objects, as good as others' and never right, and events of few
-    /// ids.
+    /// Objects that processes share: names of few objects, as good as others' and never right, and events with few ids.
     fn shared(&mut self, (context, hStream): (u64, u64), dptr: u64) -> Sent {
         let event = object_id::<Event>(1 << 40 | self.random.below(3));
         let physical = self.physical.clone();
@@ -573,7 +572,7 @@ impl Attack<'_> {
         }
     }
 
-    /// Virtual memory: mappings that come and go under copies.
+    /// Virtual memory: mappings that change during copies.
     fn mapped(&mut self, (context, hStream): (u64, u64), ByteCount: usize) -> Sent {
         let (reserved, physical) = (self.reserved.clone(), self.physical.clone());
         let start = self.pick(&reserved).unwrap_or(0);
@@ -626,7 +625,7 @@ impl Attack<'_> {
                 Sent::new(&request::cuMemAddressFree { ptr: start, size }, 0)
             }
             10 => {
-                // At its former place, if it was freed.
+                // At its former address, if it was freed.
                 let reserve = request::cuMemAddressReserve {
                     ptr: true,
                     size: RESERVED as usize,
@@ -639,7 +638,7 @@ impl Attack<'_> {
         }
     }
 
-    /// Memory in a stream's order.
+    /// Stream-ordered memory.
     fn pooled(&mut self, at: usize, hStream: u64) -> Sent {
         let place = self.places[at].clone();
         let context = place.context;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! PTX with one large variable each, written in the ways that the language has.
+//! PTX with one large variable each, written in all of the language's forms.
 
 /// The number of forms.
 const COUNT: usize = 100;
 
-/// A generator of numbers that are the same each time.
+/// A generator of reproducible random numbers.
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// The text that may stand between two words.
+/// Text that may separate two words.
 const GAPS: &[&str] = &[
     " ",
     "",
@@ -33,7 +33,7 @@ const GAPS: &[&str] = &[
     "\r\n",
 ];
 
-/// A number as the language writes it.
+/// A number in one of the language's forms.
 fn number(random: &mut Random, value: u64) -> String {
     let suffix = random.one_of(&["", "U"]);
     match random.below(5) {
@@ -45,7 +45,7 @@ fn number(random: &mut Random, value: u64) -> String {
     }
 }
 
-/// The sizes behind a name, and what it may be set to.
+/// The array sizes after a name, and an initial value.
 fn extents(random: &mut Random, elements: u64, may_be_open: bool) -> String {
     let rows = 1 << random.below(6);
     match random.below(8) {
@@ -76,7 +76,7 @@ fn declaration(random: &mut Random, size: u64, is_in_function: bool) -> String {
         words.push(".global".to_owned());
         words.push(random.one_of(&["", "", ".attribute(.managed)"]).to_owned());
     }
-    // A number takes the dot behind it for its own.
+    // A number includes a dot that follows it.
     words.push(random.one_of(&["", ".align 16 ", ".align 256 "]).to_owned());
     let types = [
         ("", ".b8", 1),
@@ -96,7 +96,7 @@ fn declaration(random: &mut Random, size: u64, is_in_function: bool) -> String {
     }
     text += random.one_of(&[" ", "\n", "/**/", "%"]);
     text += random.one_of(&["big", "big", "$big", "_big"]);
-    // Values have the type, and what is common to modules has none.
+    // Initial values have the type, and common variables have none.
     let may_be_open = vector.is_empty() && kind != ".f32" && !text.contains(".common");
     text += &extents(random, size / bytes, may_be_open);
     text += random.one_of(&["", ", more[16]"]);
@@ -133,7 +133,7 @@ fn form(random: &mut Random, size: u64) -> String {
     format!("{head}{before}{declaration}\n.visible .entry k() {{ ret; }}\n")
 }
 
-/// The forms that belong to a seed, with a variable of `size` bytes.
+/// The forms for a seed, with a variable of `size` bytes.
 pub fn generate(seed: u64, size: u64) -> Vec<String> {
     let mut random = Random(seed);
     (0..COUNT).map(|_| form(&mut random, size)).collect()

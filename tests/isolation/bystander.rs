@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A program in another VM that works through a fault, and the table of its observations.
+//! A program in another VM that works during a fault, and the table of its observations.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::host::{BackEnd, Guest, Holdings, wait_for};
 
-/// Steps that must have been done before something is compared with them.
+/// The number of steps that must precede a comparison.
 const STEPS: usize = 4;
 
 fn now() -> i64 {
@@ -20,18 +20,18 @@ fn now() -> i64 {
     now.tv_sec() * 1_000_000_000 + now.tv_nsec()
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Bystander {
     guest: Guest,
 }
 
 impl Bystander {
-    /// Starts it in VM 1, and waits until it is well under way.
+    /// Starts it in VM 1, and waits until it has made some steps.
     pub fn start(back_end: &BackEnd) -> Self {
         Self::doing(back_end, &["work"])
     }
 
-    /// Starts one that makes copies by way of the mover.
+    /// Starts one that makes copies with the mover.
     pub fn copying(back_end: &BackEnd) -> Self {
         Self::doing(back_end, &["work", "copies"])
     }
@@ -43,7 +43,7 @@ impl Bystander {
         this
     }
 
-    /// Waits for so many more steps.
+    /// Waits for this number of further steps.
     pub fn steps(&self, more: usize) {
         let wanted = self.guest.said.count() + more;
         wait_for("a step of the other VM", || {
@@ -56,7 +56,7 @@ impl Bystander {
         });
     }
 
-    /// The longest time between the ends of two consecutive steps, of those that touch a window.
+    /// The longest time between consecutive steps that overlap a time window.
     fn longest_gap(&self, from: i64, to: i64) -> Duration {
         let lines = self.guest.said.since(0);
         let ends = lines.iter().filter_map(|line| {
@@ -71,7 +71,7 @@ impl Bystander {
         Duration::from_nanos(gaps.max().unwrap_or(0) as u64)
     }
 
-    /// Ends it: all it did was right.
+    /// Ends it; all its results must have been right.
     pub fn end(self) {
         let (status, said) = self.guest.end();
         let last: Vec<&str> = said.lines().rev().take(3).collect();
@@ -82,7 +82,7 @@ impl Bystander {
     }
 }
 
-/// A fault that is being made while the bystander works.
+/// A fault that is caused while the bystander works.
 pub struct Fault<'a> {
     name: String,
     back_end: &'a BackEnd,
@@ -94,7 +94,7 @@ pub struct Fault<'a> {
 }
 
 impl<'a> Fault<'a> {
-    /// Notes how things are before it.
+    /// Records the state before it.
     pub fn begin(name: &str, back_end: &'a BackEnd, bystander: &'a Bystander) -> Self {
         let start = now();
         let before = back_end.settled();
@@ -111,12 +111,13 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// The process that caused it has now ended.
+    /// Records that the process that caused it has ended.
     pub fn ended(&mut self) {
         self.ended = Some(Instant::now());
     }
 
-    /// The memory is returned, a new process in the same VM works, and the other VM has continued.
+    /// Checks that the memory is returned, that a new process in the same VM works, and that the other VM has
+    /// continued.
     pub fn contained(self) {
         let ended = self.ended.unwrap_or_else(Instant::now);
         let memory = self.back_end.memory_back(self.before.1, ended);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A host that is short of something: room in a file system that backs guest memory, descriptors, processes.
+//! A host that lacks a resource: space in a file system that backs guest memory, descriptors, processes.
 
 use std::{
     fs::{self, File},
@@ -31,11 +31,11 @@ use super::{
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// A small file system in memory; gone when this is dropped.
+/// A small file system in memory; it is removed when this is dropped.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    /// Mounts one at a new directory; `None` where that is not permitted.
+    /// Mounts one at a new directory; `None` if that is not permitted.
     fn mount(path: PathBuf, bytes: u64) -> Option<Self> {
         fs::create_dir(&path).unwrap();
         let options = format!("size={bytes}");
@@ -53,12 +53,12 @@ impl Tmpfs {
         Some(Self(path))
     }
 
-    /// Takes the rest of the room.
+    /// Uses the remaining space.
     fn fill(&self) {
         fill(&self.0);
     }
 
-    /// Gives the room back.
+    /// Frees the space.
     fn empty(&self) {
         fs::remove_file(self.0.join("filling")).unwrap();
     }
@@ -80,7 +80,7 @@ fn fill(directory: &Path) {
     while file.write_all(&[1; 4096]).is_ok() {}
 }
 
-/// Posts a copy with data at this address, whose bytes are not looked at here: they may not be there.
+/// Posts a copy with data at this address. The test does not access the bytes, because their pages may not exist.
 fn post(vm: &mut Vm, at: u64, bytes: u64, to_guest: bool) -> u16 {
     const ANSWER: u32 = 256;
     let stream = vm.copy(0, to_guest);
@@ -124,7 +124,7 @@ fn pitfall_62_guest_memory_whose_file_system_is_full_costs_the_copy_alone() {
     let mut vm = Vm::boot(&back_end, 0, Some(room.0.clone()));
     let device = back_end.device(0, from);
     let heap = vm.guest.alloc(0);
-    // The pages of rings and commands are there; the others were never touched.
+    // The pages of rings and commands exist; the others were never accessed.
     vm.guest.write(heap, &vec![0; 2 * MIB as usize]);
     room.fill();
     let hole = 16 * MIB;
@@ -142,7 +142,7 @@ fn pitfall_62_guest_memory_whose_file_system_is_full_costs_the_copy_alone() {
     }
     bystander.steps(3);
     assert!(kill(device, None).is_ok(), "the device process stays");
-    // Processes with room continue, in the same VM and in others, and with room the same copies are right.
+    // Processes with space continue, in the same VM and in others. With space, the same copies are right.
     vm.works();
     room.empty();
     let data: Vec<u8> = (0..4 * MIB).map(|at| (at % 251) as u8).collect();
@@ -253,7 +253,7 @@ fn no_more_descriptors(pid: Pid) -> u64 {
     (0..).find(|number| !open(number)).unwrap()
 }
 
-/// A program fails at once, with an error of the driver API.
+/// Checks that a program fails at once, with an error of the driver API.
 fn fails_clearly(back_end: &BackEnd) {
     let (status, said) = back_end.run(0, &["once"]);
     assert_eq!((status.code(), status.signal()), (Some(2), None), "{said}");
@@ -262,7 +262,7 @@ fn fails_clearly(back_end: &BackEnd) {
 
 #[test]
 fn pitfall_62_a_host_without_descriptors_says_so() {
-    // In a sandbox only a process with a privilege that not every root has can set a limit.
+    // In a sandbox, only a process with a privilege that not every root user has can set a limit.
     let options = Options {
         arguments: &["--sandbox", "none"],
         ..Options::default()
@@ -289,7 +289,7 @@ fn pitfall_62_a_host_without_descriptors_says_so() {
         "{lines:?}"
     );
     assert!(lines.len() < 60, "{lines:?}");
-    // Not even one to refuse a connection with: then it waits.
+    // There is not even a descriptor to refuse a connection with: then the connection waits.
     limit(supervisor, libc::RLIMIT_NOFILE, 3).unwrap();
     let from = back_end.log.count();
     let waiting = back_end.guest(0, &["once"]);
@@ -301,7 +301,7 @@ fn pitfall_62_a_host_without_descriptors_says_so() {
     assert!(status.success(), "{status}: {said}");
     back_end.works(0);
 
-    // A device process without descriptors opens no client, and goes on with those that it has.
+    // A device process without free descriptors opens no client, and continues with its existing ones.
     let from = back_end.log.count();
     let mut vm = Vm::boot(&back_end, 0, None);
     let device = back_end.device(0, from);
@@ -319,8 +319,8 @@ fn pitfall_62_a_host_without_descriptors_says_so() {
     assert!(back_end.lives());
 }
 
-/// Sets how many processes and threads the user of a process may have, as far as that process is concerned. Only that
-/// user may, or one with a privilege that not every root has.
+/// Limits the number of processes and threads of a process's user, from that process's point of view. Only that user
+/// may do so, or one with a privilege that not every root user has.
 fn limit_as(user: u32, pid: Pid, most: u64) {
     let mut command = Command::new("true");
     command.uid(user).gid(user);
@@ -335,7 +335,7 @@ fn pitfall_62_a_host_without_processes_says_so() {
         eprintln!("skipped: it takes another user, and root to become one");
         return;
     }
-    // The limit does not hold for root; this user does not exist on the machine.
+    // The limit does not apply to root; this user does not exist on the machine.
     const USER: u32 = 54_321;
     let prepare = |command: &mut Command| {
         let socket = command
@@ -359,7 +359,7 @@ fn pitfall_62_a_host_without_processes_says_so() {
     let from = back_end.log.count();
     let supervisor = back_end.supervisor();
     limit_as(USER, supervisor, 0);
-    // Those that are ready serve yet.
+    // Processes that are ready continue to serve.
     for _ in 0..holdings.processes {
         back_end.run(0, &["once"]);
     }
@@ -376,7 +376,7 @@ fn pitfall_62_a_host_without_processes_says_so() {
     limit_as(USER, supervisor, u64::MAX);
     back_end.works(0);
 
-    // A worker without threads answers all the same.
+    // A worker that cannot start threads still answers.
     let from = back_end.log.count();
     let mut vm = Vm::boot(&back_end, 0, None);
     let worker = back_end.worker(0, from);

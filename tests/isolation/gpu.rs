@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! No driver, a driver that goes away, a GPU that falls off the bus.
+//! No driver, a driver that is removed, a GPU that falls off the bus.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -26,14 +26,14 @@ fn pitfall_83_a_missing_driver_is_said_at_the_start() {
     assert!(!directory.path().join("vm").exists());
 }
 
-/// A new program of a VM gets the error that there is no GPU.
+/// Checks that a new program of a VM gets the error that there is no GPU.
 fn has_no_gpu(back_end: &BackEnd) {
     let (status, said) = back_end.run(0, &["once"]);
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("100 CUDA_ERROR_NO_DEVICE"), "{said}");
 }
 
-/// Lines that a back end logs while it has nothing to do stay few.
+/// Checks that an idle back end logs few lines.
 fn log_is_quiet(back_end: &BackEnd) {
     let from = back_end.log.count();
     std::thread::sleep(Duration::from_secs(2));
@@ -44,7 +44,7 @@ fn log_is_quiet(back_end: &BackEnd) {
 #[test]
 fn pitfall_83_new_processes_get_an_error_once_the_driver_is_gone() {
     if on_gpu() {
-        // NVIDIA's is not ours to take away.
+        // NVIDIA's driver cannot be removed here.
         return;
     }
     let Some(mut back_end) = BackEnd::start() else {
@@ -69,7 +69,7 @@ fn pitfall_83_new_processes_get_an_error_once_the_driver_is_gone() {
     log_is_quiet(&back_end);
     fs::rename(&away, &library).unwrap();
     back_end.works(0);
-    // Running programs keep it.
+    // Running programs keep the library.
     let (status, said) = old.end();
     assert!(status.success(), "{status}: {said}");
     assert!(back_end.lives());
@@ -78,7 +78,7 @@ fn pitfall_83_new_processes_get_an_error_once_the_driver_is_gone() {
 #[test]
 fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
     if on_gpu() {
-        // No one removes it.
+        // A real GPU cannot be removed here.
         return;
     }
     for warm in ["1", "0"] {
@@ -110,7 +110,7 @@ fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
         let (status, said) = idle.end();
         assert_eq!(status.code(), Some(2), "{said}");
         assert!(said.contains("999 CUDA_ERROR_UNKNOWN"), "{said}");
-        // The worker that was ready has noticed too.
+        // The worker that was ready has noticed it too.
         for _ in 0..3 {
             has_no_gpu(&back_end);
         }
@@ -119,7 +119,7 @@ fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
         back_end.works(0);
         back_end.works(1);
         wait_for("the mover of a GPU that is back", || {
-            // Large copies ask for one.
+            // Large copies need a mover.
             back_end.works(0);
             let movers = back_end.children().remove("mover-process");
             movers.map(drop)

@@ -17,7 +17,7 @@ fn pitfall_64_addresses_of_another_vm_lead_nowhere() {
     };
     let owner = back_end.guest(1, &["own", &VALUE.to_string()]);
     let line = owner.wait_for("own ");
-    // Device memory and pinned memory of the other VM, and the middle of them.
+    // Device memory and pinned memory of the other VM, at their start and in the middle.
     let given = numbers(&line);
     for (at, offset) in [(0, 0), (0, 0x10_0000), (1, 0), (1, 0x8_0000)] {
         let address = u64::from_str_radix(&given[at][2..], 16).unwrap() + offset;
@@ -28,10 +28,10 @@ fn pitfall_64_addresses_of_another_vm_lead_nowhere() {
             .find(|line| line.starts_with("codes"))
             .expect(&said);
         let words: Vec<&str> = line.split(' ').collect();
-        // An address may happen to be this VM's own too; never does it lead to the other's.
+        // An address may happen to be this VM's own too, but never leads to the other's memory.
         assert_ne!(words[7], format!("{VALUE:x}"), "{line}");
     }
-    // One far from all that this VM has: each way to it is an error, and a kernel faults.
+    // An address far from all of this VM's: each access by a function is an error, and a kernel faults.
     let address = u64::from_str_radix(&given[0][2..], 16).unwrap() + (64 << 30);
     let (_, said) = back_end.run(0, &["peek", &format!("{address:#x}")]);
     let line = said
@@ -57,7 +57,7 @@ fn pitfall_63_handles_of_another_vm_are_refused() {
     let given = numbers(&owner.wait_for("own "));
     let mut arguments = vec!["steal"];
     arguments.extend(given.iter().map(String::as_str));
-    // NVIDIA's driver crashes on such handles: here it is the guest's own library that knows them.
+    // NVIDIA's driver crashes on such handles. Here the guest's own library checks them.
     let (status, said) = back_end.run(0, &arguments);
     assert!(
         status.success() && said.contains("refused"),
@@ -75,7 +75,7 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
     let Some(back_end) = BackEnd::start() else {
         return;
     };
-    // As much as there is; the software GPU has 1 GiB, and is in no hurry.
+    // All available memory; the software GPU has 1 GiB, and is slow.
     let most = if on_gpu() { 1u64 << 40 } else { 256 << 20 };
     let (value, most) = (VALUE.to_string(), most.to_string());
     let take = |said: &str, word: &str| -> u64 {
@@ -87,7 +87,7 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
         if killed {
             arguments.push("stay");
         }
-        // Also those of the previous process.
+        // The handles of the previous process are included.
         let (filler, line) = super::host::wait_for("the memory of the process before", || {
             let filler = back_end.guest(0, &arguments);
             let line = filler.wait_for("");
@@ -102,7 +102,7 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
         }
         let (status, said) = super::host::wait_for("the memory of a process that is gone", || {
             let (status, said) = back_end.run(1, &["look", &value, &most]);
-            // The other's memory is returned within a moment; until then there may be no room even for a module.
+            // The other's memory is returned after a moment; until then there may not even be room for a module.
             let enough = said.contains("looked") && take(&said, "looked") * 10 >= filled * 9;
             let failed = !status.success() && !said.contains("CUDA_ERROR_OUT_OF_MEMORY");
             (enough || failed).then_some((status, said))

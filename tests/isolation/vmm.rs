@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VMM whose guest makes the driver API's commands by hand, for events that a guest program on the library cannot
-//! cause: the VM is powered off or reset, or the guest's kernel closes a client, in the middle of copies.
+//! A VMM whose guest makes the driver API's commands by itself, for events that a guest program with the library cannot
+//! cause: the VM is powered off or reset, or the guest's kernel closes a client, during copies.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use super::{
 };
 
 const ANSWER_BYTES: u32 = 256;
-/// The number of copies under way when something happens in the middle of them.
+/// The number of pending copies when the event happens.
 const COPIES: usize = 8;
 const MEMORY_BYTES: u64 = 64 << 20;
 
@@ -39,7 +39,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Boots it at a socket, with RAM in files of this directory if there is one.
+    /// Boots it at a socket, with RAM in files of this directory if one is given.
     pub fn boot(back_end: &BackEnd, vm: usize, directory: Option<PathBuf>) -> Self {
         let vmm = Vmm {
             regions: vec![(0, 64 << 20, 0)],
@@ -104,7 +104,7 @@ impl Vm {
         }
     }
 
-    /// The stream of a copy between device memory and pageable memory.
+    /// The stream for a copy between device memory and pageable memory.
     pub fn copy(&self, offset: u64, to_guest: bool) -> Vec<u8> {
         let at = self.memory + offset;
         if to_guest {
@@ -121,7 +121,7 @@ impl Vm {
         }
     }
 
-    /// Begins copies in both directions, and waits until the first is done: the others are at all stages.
+    /// Begins copies in both directions, and waits until the first one is complete: the others are at different stages.
     fn in_mid_copy(&mut self) -> Vec<u16> {
         let bytes = MAX_DATA_BYTES;
         let (from, to) = (self.guest.alloc(bytes), self.guest.alloc(bytes));
@@ -142,7 +142,7 @@ impl Vm {
         heads
     }
 
-    /// A small copy there and back is right.
+    /// Checks that a small copy in both directions is right.
     pub fn works(&mut self) {
         let data: Vec<u8> = (0..4096).map(|at| (at * 7) as u8).collect();
         let stream = self.copy(64, false);
@@ -161,7 +161,7 @@ impl Vm {
     }
 }
 
-/// The number of times that each is done: never at the same moment of the copies.
+/// The number of times that each event is repeated, at different moments of the copies.
 const TIMES: usize = 3;
 
 #[test]
@@ -180,7 +180,7 @@ fn pitfall_62_a_vm_powered_off_in_mid_copy_leaves_nothing() {
                 let mut vm = Vm::boot(&back_end, 0, None);
                 vm.in_mid_copy();
                 if time > 0 {
-                    // As an orderly end of a VMM; otherwise it is killed.
+                    // As when a VMM shuts down; otherwise it is killed.
                     for queue in 0..3 {
                         vm.guest.stop_ring(queue);
                     }
@@ -240,7 +240,7 @@ fn pitfall_62_a_client_closed_or_dead_in_mid_copy_leaves_its_vm_alone() {
                 let client = vm.client;
                 let close = Guest::close_request(client);
                 let closing = vm.guest.post_control(close.as_bytes());
-                // Its chains come back, before the answer to `CLOSE`: then the pages are the guest's again.
+                // Its chains are returned before the answer to `CLOSE`: then the pages are the guest's again.
                 let used = vm.guest.wait(CONTROL_QUEUE, closing);
                 assert_eq!(used.status(), status::OK);
                 for head in heads {

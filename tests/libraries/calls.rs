@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Calls of a library's functions by name, as a C program's loader finds them.
+//! Calls of a library's functions by name, looked up as by a C program's loader.
 
 use libloading::Library;
 
-/// The guest's library of a name.
+/// The guest's library with this name.
 pub fn open(name: &str) -> Library {
     // SAFETY: the initialisers of the library are this project's own.
     unsafe { Library::new(name) }.unwrap()
 }
 
-/// Calls a function: its parameters have the arguments' types, which must be as wide as C's.
+/// Calls a function. Its parameters have the arguments' types, which must be as wide as C's.
 macro_rules! call {
     (@any $arg:expr) => { _ };
     ($library:expr, $name:ident($($arg:expr),* $(,)?)) => {{
@@ -23,7 +23,7 @@ macro_rules! call {
     }};
 }
 
-/// The same of a function that succeeds.
+/// Calls a function that must succeed.
 macro_rules! ok {
     ($library:expr, $name:ident($($arg:expr),* $(,)?)) => {
         assert_eq!($crate::calls::call!($library, $name($($arg),*)), 0, stringify!($name))

@@ -81,7 +81,7 @@ pub fn launches() {
         write(at, &[value; N]);
     }
     capture(stream);
-    // The library's word on the first, and three that are posted.
+    // The first one waits for the library's status, and three are posted.
     for factor in [1.0, 2.0, 3.0, 4.0] {
         assert_eq!(add(&blas, handle, factor, x, y), SUCCESS);
     }
@@ -96,22 +96,22 @@ pub fn launches() {
         cuda!(cuGraphLaunch(exec, stream));
         assert_eq!(read(y), [10.0 * launches as f32; N]);
     }
-    // Scalars are those of the capture; memory is read at the launch.
+    // Scalars are read during the capture; memory is read at the launch.
     write(x, &[2.0; N]);
     cuda!(cuGraphLaunch(exec, stream));
     assert_eq!(read(y), [50.0; N]);
-    // The handle is on its stream again.
+    // The handle's stream is the same as before.
     assert_eq!(add(&blas, handle, 0.5, x, y), SUCCESS);
     cuda!(cuStreamSynchronize(stream));
     assert_eq!(read(y), [51.0; N]);
-    // A graph keeps objects that its handle has dropped.
+    // A graph keeps objects that its handle has released.
     assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
     cuda!(cuGraphLaunch(exec, side));
     assert_eq!(read(y), [71.0; N]);
     cuda!(cuGraphExecDestroy(exec));
 }
 
-/// A library that allocates a workspace for a graph has it, for as long as the graph.
+/// A library that allocates a workspace for a graph keeps it as long as the graph exists.
 pub fn workspaces() {
     begin();
     let blas = Blas::open();
@@ -120,7 +120,7 @@ pub fn workspaces() {
     let tell = || blas.call("cublasSetStream_v2", &[handle, stream as u64]);
     assert_eq!(tell(), SUCCESS);
     assert_eq!(blas.call("cublasSetPointerMode_v2", &[handle, 1]), SUCCESS);
-    // So many that cuBLAS reduces them in two launches.
+    // With this number of elements, cuBLAS reduces in two launches.
     const MANY: usize = 1 << 20;
     let [x, y] = [(); 2].map(|()| alloc(MANY * 4));
     let results = alloc(N * 4);
@@ -141,8 +141,8 @@ pub fn workspaces() {
     }
     let mut graph: CUgraph = null_mut();
     cuda!(cuStreamEndCapture(stream, &mut graph));
-    // An allocation, the call, and a free, for each, as natively: the second and the third have what the one before
-    // freed.
+    // An allocation, the call, and a free for each, as natively: the second and the third use the memory that the one
+    // before has freed.
     let mut count = 0;
     cuda!(cuGraphGetNodes(graph, null_mut(), &mut count));
     let mut nodes = vec![null_mut(); count];
@@ -169,14 +169,14 @@ pub fn workspaces() {
         let of_x = (launch * launch * MANY) as f32;
         assert_eq!(got[..3], [of_x, 4.0 * MANY as f32, of_x]);
     }
-    // The handle is on its stream, and has no workspace.
+    // The handle's stream is the same, and it has no workspace.
     fill(x, 3.0);
     assert_eq!(dot(x, results), SUCCESS);
     assert_eq!(read(results)[0], 9.0 * MANY as f32);
     cuda!(cuGraphExecDestroy(exec));
 }
 
-/// Calls that no graph can have, and calls that the library refuses.
+/// Calls that no graph can contain, and calls that the library refuses.
 pub fn wrong() {
     begin();
     let blas = Blas::open();
@@ -185,7 +185,7 @@ pub fn wrong() {
     let [x, y] = [(); 2].map(|()| alloc(N * 4));
     write(x, &[1.0; N]);
     write(y, &[0.0; N]);
-    // A result at a host address would have to be waited for.
+    // A result at a host address would require a wait.
     for _ in 0..3 {
         let (mut result, mut graph) = (-1_f32, null_mut());
         capture(stream);
@@ -196,7 +196,7 @@ pub fn wrong() {
             status,
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED
         );
-        // Nothing is done in its place.
+        // Nothing is executed instead.
         assert_ne!(add(&blas, handle, 1.0, x, y), SUCCESS);
         // SAFETY: the pointer is to a value that lives across the call.
         let ended = unsafe { sys::cuStreamEndCapture(stream, &mut graph) };
@@ -216,7 +216,7 @@ pub fn wrong() {
     let exec = instantiate(stream);
     cuda!(cuGraphLaunch(exec, stream));
     assert_eq!(read(y), [1.0; N]);
-    // The legacy stream would wait for a stream that is captured.
+    // The legacy stream would wait for a captured stream.
     let (mut blocking, mut graph) = (null_mut(), null_mut());
     cuda!(cuStreamCreate(&mut blocking, 0));
     let legacy = blas.create().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest programs that solve dense systems with cuSOLVER, and that call it as it must not be called.
+//! Guest programs that solve dense systems with cuSOLVER, and that make invalid calls of it.
 
 use std::{ffi::c_void, ptr::null_mut};
 
@@ -30,7 +30,7 @@ fn create(solver: &Library) -> Object {
     handle
 }
 
-/// Columns one after the other, without a pattern; another one for each seed.
+/// A matrix in column-major order, without a pattern, which depends on the seed.
 fn general(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
     let at = |at: usize| ((at * 37 + seed * 11 + 5) % 23) as f64 / 8.0 - 1.25;
     let diagonal = |at: usize| if at % rows == at / rows { 4.0 } else { 0.0 };
@@ -39,7 +39,7 @@ fn general(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
         .collect()
 }
 
-/// A times B, or the transpose of A times B, of columns one after the other.
+/// A times B, or the transpose of A times B, in column-major order.
 fn times(a: &[f64], rows: usize, b: &[f64], transposed: bool) -> Vec<f64> {
     let inner = a.len() / rows;
     let (rows, inner) = if transposed {
@@ -72,7 +72,7 @@ fn assert_close(found: &[f64], right: &[f64]) {
     }
 }
 
-/// Systems of a stream, one after the other, of which all but the first are posted.
+/// Systems in one stream; all calls but the first ones are posted.
 pub fn systems() {
     begin();
     let solver = open();
@@ -106,19 +106,19 @@ pub fn systems() {
             assert_close(&times(&a, N, &download(at_b, 2 * N), operation == 1), &b);
         }
     }
-    // The status of the matrix, not of the call.
+    // The error is in the result for the matrix, not in the call's status.
     write(at_a, &vec![-1.0; N * N]);
     ok!(solver, "cusolverDnDpotrf"; handle, 1, n, at_a, n, upload(&vec![0.0; lwork as usize]), lwork, info);
     assert_eq!(download::<i32>(info, 1), [1]);
     ok!(solver, "cusolverDnDestroy"; handle);
 }
 
-/// Device memory for so many numbers.
+/// Device memory for this number of numbers.
 fn room_of(numbers: i32) -> u64 {
     upload(&vec![0.0; numbers as usize])
 }
 
-/// Results at host addresses, options, and workspaces of the host's.
+/// Results at host addresses, options, and host workspaces.
 pub fn values() {
     begin();
     let solver = open();
@@ -131,7 +131,7 @@ pub fn values() {
         let at_a = upload(&a);
         let (mut device, mut host) = (0_usize, 0_usize);
         ok!(solver, "cusolverDnXsyevd_bufferSize"; handle, params, 1, 0, N as i64, 1, at_a, N as i64, 1, w, 1, &mut device, &mut host);
-        // NVIDIA's library needs no host memory for this one.
+        // NVIDIA's library needs no host memory for this function.
         let (work, mut room) = (upload(&vec![0_u8; device]), vec![7_u8; host]);
         ok!(solver, "cusolverDnXsyevd"; handle, params, 1, 0, N as i64, 1, at_a, N as i64, 1, w, 1, work, device, room.as_mut_ptr(), host, info);
         let (values, vectors) = (download::<f64>(w, N), download::<f64>(at_a, N * N));
@@ -141,7 +141,7 @@ pub fn values() {
             .zip(&values)
             .flat_map(|(column, by)| column.iter().map(move |of| of * by));
         assert_close(&times(&a, N, &vectors, false), &scaled.collect::<Vec<_>>());
-        // The host's library works in memory of its own.
+        // The host's library has its own work space.
         assert!(room.iter().all(|byte| *byte == 7));
 
         let mut found = 0;
@@ -166,7 +166,7 @@ pub fn values() {
         // The tolerance is relative to the matrix.
         let is_small = (0.0..1e-8).contains(&residual);
         assert!(sweeps > 0 && is_small, "{sweeps} {residual}");
-        // Of a positive definite matrix these are the eigenvalues.
+        // For a positive definite matrix these are the eigenvalues.
         let mut singular = download::<f64>(s, N);
         singular.reverse();
         assert_close(&singular, &values);
@@ -183,7 +183,7 @@ pub fn values() {
         ok!(solver, "cusolverDnDgesvdaStridedBatched_bufferSize"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, &mut lwork, 2);
         ok!(solver, "cusolverDnDgesvdaStridedBatched"; handle, 1, rank, n, n, batch, n, all, s, N as i64, u, n, all, v, n, all, room_of(lwork), lwork,
             upload(&[0; 2]), norms.as_mut_ptr(), 2);
-        // The values that were not asked for are no error.
+        // It is no error that some values were not requested.
         assert!(norms.iter().all(|norm| norm.abs() < 1e-8), "{norms:?}");
         ok!(solver, "cusolverDnDestroyParams"; params);
         ok!(solver, "cusolverDnDestroyGesvdjInfo"; options);
@@ -199,13 +199,13 @@ pub fn values() {
     ok!(solver, "cusolverDnDDgesv_bufferSize"; handle, n, 1, at_a, n, pivots, b, n, x, n, 0_u64, &mut bytes);
     let work = upload(&vec![0_u8; bytes]);
     ok!(solver, "cusolverDnDDgesv"; handle, n, 1, at_a, n, pivots, b, n, x, n, work, bytes, &mut iterations, info);
-    // A negative one says that the library has solved the system without iterations, and why.
+    // A negative value says that the library has solved the system without iterations, and why.
     assert_ne!(iterations, i32::MIN);
     assert_close(&times(&a, N, &download(x, N), false), &general(N, 1, 1));
     ok!(solver, "cusolverDnDestroy"; handle);
 }
 
-/// Objects of other classes, ones that have ended, and sizes that are none.
+/// Objects of other classes, destroyed ones, and invalid sizes.
 pub fn wrong() {
     begin();
     let solver = open();
@@ -216,7 +216,7 @@ pub fn wrong() {
     let a = positive(1);
     let (at_a, s, info) = (upload(&a), upload(&[0.0; N]), upload(&[7_i32]));
     let (mut device, mut host, mut lwork) = (0_usize, 0_usize, 0);
-    // Also as another one ends: an id is never another object's.
+    // Also while another object is destroyed: an id never belongs to another object.
     let ended = {
         let mut ended = null_mut::<c_void>();
         ok!(solver, "cusolverDnCreateParams"; &mut ended);
@@ -249,7 +249,7 @@ pub fn wrong() {
     }
     for (rows, leading) in [(-1, n), (n, n - 1), (i32::MIN, i32::MAX)] {
         let said = call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, rows, at_a, leading, &mut lwork);
-        // NVIDIA's library leaves it to the factorisation to refuse some of them.
+        // NVIDIA's library lets the factorisation refuse some of them.
         if !on_gpu() {
             assert_eq!(said, INVALID_VALUE, "{rows} {leading}");
         }
@@ -257,7 +257,7 @@ pub fn wrong() {
             call!(solver, "cusolverDnDpotrf"; handle, 0, rows, at_a, leading, work, 64, info);
         assert_eq!(said, INVALID_VALUE, "{rows} {leading}");
     }
-    // More of the host's memory than anybody is given, and less than is needed, if any is.
+    // More host memory than any client gets, and less than is needed, if any is.
     let mut room = vec![0_u8; host.max(1)];
     let too_few = [host.wrapping_sub(1), 0].into_iter();
     let too_few = too_few.filter(|bytes| *bytes < host);
@@ -269,11 +269,11 @@ pub fn wrong() {
         assert_eq!(said, INVALID_VALUE, "{bytes}");
     }
     ok!(solver, "cusolverDnXpotrf"; handle, params, 0, N as i64, 1, at_a, N as i64, 1, work, device, room.as_mut_ptr(), host, info);
-    // A result goes to a host address, and without an address the call is refused.
+    // The result is at a host address; the call is refused without one.
     let mut count = 0;
     ok!(solver, "cusolverDnDsyevdx_bufferSize"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut count, s, &mut lwork);
     let room = room_of(lwork);
-    // NVIDIA's library need not look at the address before it writes there, which is the end of whoever calls it.
+    // NVIDIA's library need not check the address before it writes there, which crashes the caller.
     if !on_gpu() {
         assert_eq!(
             call!(solver, "cusolverDnDpotrf_bufferSize"; handle, 0, n, at_a, n, null_mut::<i32>()),
@@ -289,7 +289,7 @@ pub fn wrong() {
     ok!(solver, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n, at_a, n, 0.0, 0.0, 2, 4, &mut count, s, room, lwork, info);
     assert_eq!(count, 3);
     synchronize();
-    // Exported, and refused.
+    // Exported, but refused.
     assert_eq!(
         call!(solver, "cusolverRfCreate"; null_mut::<c_void>()),
         NOT_SUPPORTED

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A guest's program that uses cuBLASLt as frameworks do, and as none should.
+//! A guest program that uses cuBLASLt as frameworks do, and that makes invalid calls of it.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ const POINTER_MODE: u64 = 2;
 const TRANSPOSE_A: u64 = 3;
 const EPILOGUE: u64 = 7;
 const BIAS: u64 = 8;
-/// Rows of the result, columns of it, and the length of the sum.
+/// The rows and columns of the result, and the length of the sums.
 const SHAPE: [usize; 3] = [12, 7, 20];
 
 fn address<T: ?Sized>(of: &T) -> u64 {
@@ -159,7 +159,7 @@ fn expected(weights: &[f32], x: &[f32], bias: &[f32], alpha: f32) -> Vec<f32> {
     places.map(value).collect()
 }
 
-/// Products by handles of both libraries, with and without an algorithm, while descriptors come and go.
+/// Products with handles of both libraries, with and without an algorithm, while descriptors are made and destroyed.
 pub fn run() {
     begin();
     let (lt, blas) = (Blas::open_file("libcublasLt.so.13"), Blas::open());
@@ -174,9 +174,9 @@ pub fn run() {
     let zero = 0_f32;
     let check = |handle: u64, alpha: f32, algorithm: u64, stream: u64| {
         cuda!(cuMemsetD8_v2(at[2], 0xff, 4 * m * n));
-        // The stream waits for no other.
+        // The stream does not wait for others.
         assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
-        // The program's scalar is read by the call.
+        // The call reads the program's scalar.
         let mut scalar = alpha;
         let scalars = [(&raw mut scalar) as u64, address(&zero)];
         let status = layer.run(&lt, handle, scalars, algorithm, stream);
@@ -189,7 +189,7 @@ pub fn run() {
         assert_eq!(got, expected(&weights, &x, &bias, alpha));
     };
     for handle in [own, other] {
-        // The second time the answer is this library's own.
+        // The second answer comes from this library's cache.
         let (status, found, count) = layer.find(&lt, handle);
         assert_eq!((status, found.state, count), (SUCCESS, 0, 1));
         assert_eq!(layer.find(&lt, handle), (SUCCESS, found, 1));
@@ -226,7 +226,7 @@ pub fn run() {
     assert_eq!(blas.call("cublasDestroy_v2", &[other]), SUCCESS);
 }
 
-/// Scalars on the device, by the descriptor, in the program's own room for it.
+/// Scalars on the device, as the descriptor says, which is in the program's own memory.
 fn check_scalars(lt: &Blas, layer: &Layer, handle: u64) {
     let on_device = upload(&[1.0, 0.0]);
     let mut room = [0xeeee_u64; 40];
@@ -236,7 +236,7 @@ fn check_scalars(lt: &Blas, layer: &Layer, handle: u64) {
     assert!(room[32..].iter().all(|word| *word == 0xeeee));
     set(lt, "MatmulDesc", raw, TRANSPOSE_A, 1_u32);
     set(lt, "MatmulDesc", raw, POINTER_MODE, 1_u32);
-    // A copy is another descriptor, and the same.
+    // A copy is a separate, equal descriptor.
     let copy = room;
     set(lt, "MatmulDesc", raw, POINTER_MODE, 77_u32);
     let scalars = [on_device, on_device + 4];
@@ -262,7 +262,7 @@ fn check_refusals(lt: &Blas, layer: &Layer, handle: u64, stream: u64) {
     let garbage = [0x1234_u64; 8];
     let mut rounds = [const { Vec::new() }; 2];
     for all in &mut rounds {
-        // The library's own refusals.
+        // Calls that the library refuses.
         for (layouts, right) in [
             ([doubles, b, c, d], NOT_SUPPORTED),
             ([a, b, small, small], INVALID_VALUE),
@@ -276,7 +276,8 @@ fn check_refusals(lt: &Blas, layer: &Layer, handle: u64, stream: u64) {
         let said = layer.run(lt, handle, scalars, address(&garbage), stream);
         assert_eq!(said, NOT_SUPPORTED, "an algorithm that is none");
         all.push((said, None));
-        // The guest's. NVIDIA's library reads scalars at any address, which is the end of the process.
+        // Calls that the guest's library refuses. NVIDIA's library reads scalars at any address, which crashes the
+        // process.
         for scalars in [[0, scalars[1]], [scalars[0], 0]] {
             let said = layer.run(lt, handle, scalars, 0, stream);
             assert_eq!(said, INVALID_VALUE, "{scalars:?}");
@@ -325,7 +326,7 @@ fn check_algorithms(lt: &Blas, layer: &Layer, handle: u64) {
     };
     assert_eq!(init(0x7fff_fff0), INVALID_VALUE);
 
-    // A repeated query has the same answer, for any right size of the room. Some algorithms of a GPU have no tiles.
+    // A repeated query has the same answer, for any valid size of the buffer. Some algorithms of a GPU have no tiles.
     let mut tiles = [0_u32; 1 << 12];
     let mut bytes = 0_u64;
     let (to, size) = (tiles.as_mut_ptr() as u64, (&raw mut bytes) as u64);
@@ -376,7 +377,7 @@ fn check_algorithms(lt: &Blas, layer: &Layer, handle: u64) {
         let words = [algo, 1, address(&wide), bytes];
         assert_eq!(lt.call(name, &words), INVALID_VALUE, "{bytes}");
     }
-    // One that can compute the layer, in no more memory than the question allowed.
+    // An algorithm that can compute the layer, with no more memory than the query allowed.
     let (_, known, _) = layer.find(lt, handle);
     let mut found = NOTHING;
     let [a, b, c, d] = layer.layouts;
@@ -399,7 +400,7 @@ fn check_algorithms(lt: &Blas, layer: &Layer, handle: u64) {
     }
 }
 
-/// Rows to columns.
+/// Converts rows to columns.
 fn check_transformation(lt: &Blas, handle: u64, stream: u64) {
     let values = numbers(6, 4);
     let (from, to) = (upload(&values), alloc(24));
@@ -420,7 +421,7 @@ fn check_transformation(lt: &Blas, handle: u64, stream: u64) {
         let right = [0, 2, 4, 1, 3, 5].map(|at: usize| 2.0 * values[at]);
         assert_eq!(got, right);
     }
-    // The guest's library refuses a matrix without a layout, which NVIDIA's reads at any address.
+    // The guest's library refuses a matrix without a layout; NVIDIA's reads it at any address.
     for layouts in [[0, rows], [columns, 0]] {
         let [of_a, of_c] = layouts;
         let words = [
@@ -431,8 +432,8 @@ fn check_transformation(lt: &Blas, handle: u64, stream: u64) {
     }
 }
 
-/// More products than the library keeps descriptions of, computed by threads in turn, with descriptors that come and go
-/// at the same addresses. Each result is that of its own description.
+/// More products than the library keeps descriptions for, which threads compute in turn, with descriptors that are made
+/// and destroyed at the same addresses. Each result must be that of its own description.
 pub fn plans() {
     const LAYERS: usize = 700;
     const ROUNDS: usize = 5;
@@ -454,7 +455,7 @@ pub fn plans() {
             let alpha = round as f32 - 2.0;
             cuda!(cuMemsetD8_v2(results, 0xff, 4 * m * n * LAYERS));
             assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
-            // The second round is of few, so that those are computed in a row.
+            // The second round has few, so that their plans are used.
             let layers = [LAYERS, 16][usize::from(round == 1)];
             for layer in 0..layers {
                 let result = results + (4 * m * n * layer) as u64;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The common part of guest programs of the libraries: device memory, and calls by name with C's types.
+//! The common part of guest programs for the libraries: device memory, and calls by name with C's types.
 
 use std::ptr::null_mut;
 
 use cudarc::driver::sys::{self, CUresult, CUstream};
 
-/// Succeeds with a call of CUDA.
+/// Makes a call of CUDA that must succeed.
 macro_rules! cuda {
     ($name:ident($($arg:expr),*)) => {
         // SAFETY: pointers are to values that live across the call, or to as many bytes as it says.
@@ -26,7 +26,7 @@ macro_rules! call {
     }};
 }
 
-/// A call that succeeds.
+/// Makes a call that must succeed.
 macro_rules! ok {
     ($library:expr, $name:expr; $($arg:expr),* $(,)?) => {
         assert_eq!(call!($library, $name; $($arg),*), 0, "{}", $name)
@@ -43,7 +43,7 @@ pub fn begin() {
     cuda!(cuCtxSetCurrent(context));
 }
 
-/// A stream that waits for no other.
+/// A non-blocking stream.
 pub fn new_stream() -> CUstream {
     let mut stream = null_mut();
     cuda!(cuStreamCreate(&mut stream, 1));
@@ -65,8 +65,8 @@ pub fn upload<T: Copy>(values: &[T]) -> u64 {
     address
 }
 
-/// Writes values to device memory, where streams that wait for no other find them too: a copy from pageable memory may
-/// return before its bytes are there.
+/// Writes values to device memory. They are visible to non-blocking streams too: a copy from pageable memory may return
+/// before its bytes are there.
 pub fn write<T: Copy>(address: u64, values: &[T]) {
     cuda!(cuMemcpyHtoD_v2(
         address,
@@ -76,7 +76,7 @@ pub fn write<T: Copy>(address: u64, values: &[T]) {
     synchronize();
 }
 
-/// The content of device memory once all work is done.
+/// The content of device memory after all work is complete.
 pub fn download<T: Copy + Default>(address: u64, count: usize) -> Vec<T> {
     let mut values = vec![T::default(); count];
     synchronize();

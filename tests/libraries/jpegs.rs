@@ -8,7 +8,7 @@ use libloading::Library;
 
 use crate::device::{begin, call, cuda, download, new_stream, ok, synchronize, upload};
 
-/// 24 by 16 pixels, of which a third each is red, green and blue, with chroma for two columns and rows.
+/// 24 by 16 pixels: a third each is red, green and blue. Chroma is subsampled by two in both directions.
 const THIRDS: &[u8] = include_bytes!("thirds.jpg");
 const WIDTH: usize = 24;
 const HEIGHT: usize = 16;
@@ -38,7 +38,7 @@ struct Image {
 }
 
 impl Image {
-    /// Memory for channels of so many bytes each.
+    /// Memory for channels with rows of these sizes.
     fn new(rows: &[usize], height: usize) -> Self {
         let mut image = Self::default();
         for (at, row) in rows.iter().enumerate() {
@@ -73,7 +73,7 @@ fn simple(jpeg: &Library) -> Raw {
     handle
 }
 
-/// An object that a function makes with a handle.
+/// An object that a function makes from a handle.
 fn make(jpeg: &Library, name: &str, handle: Raw) -> Raw {
     let mut made: Raw = null_mut();
     ok!(jpeg, name; handle, &mut made);
@@ -92,7 +92,7 @@ fn assert_near(found: &[u8], right: &[u8], within: u8, what: &str) {
     }
 }
 
-/// A color of the known image: in the middle of the thirds it is as it was.
+/// Checks the colors of the known image in the middle of the thirds.
 #[track_caller]
 fn assert_thirds(planes: &[Vec<u8>; 3]) {
     for (third, color) in COLORS.iter().enumerate() {
@@ -109,7 +109,7 @@ fn decode(jpeg: &Library, handle: Raw, state: Raw, data: &[u8], format: i32, to:
     call!(jpeg, "nvjpegDecode"; handle, state, data.as_ptr(), data.len(), format, to, stream)
 }
 
-/// One call for each image, in all formats; and calls that are refused.
+/// Decodes each image in one call, in all formats; also makes calls that are refused.
 pub fn decoding() {
     begin();
     let jpeg = open();
@@ -151,7 +151,7 @@ pub fn decoding() {
         2,
         "luma",
     );
-    // What is no JPEG, or only the beginning of one.
+    // Data that is no JPEG, or only the beginning of one.
     for bad in [&b"no JPEG at all"[..], &THIRDS[1..], &THIRDS[..20]] {
         let said = decode(&jpeg, handle, state, bad, RGB, &planar);
         assert!(said != 0, "{said}");
@@ -160,7 +160,7 @@ pub fn decoding() {
         decode(&jpeg, handle, state, b"no JPEG at all", RGB, &planar),
         BAD_JPEG
     );
-    // No bytes, no image, other objects, and those that have ended.
+    // No bytes, no image, other objects, and destroyed ones.
     let none = null::<u8>();
     let other = make(&jpeg, "nvjpegJpegStreamCreate", handle);
     let said =
@@ -189,7 +189,7 @@ pub fn decoding() {
         call!(jpeg, "nvjpegJpegStateDestroy"; state),
         INVALID_PARAMETER
     );
-    // Allocators of the program's, JPEGs on the device, and memory of the host's.
+    // The program's allocators, JPEGs on the device, and host memory.
     let mut refused: Raw = null_mut();
     let allocator = [0_usize; 2];
     let said = call!(jpeg, "nvjpegCreateEx"; 0, &allocator, null::<u8>(), 0_u32, &mut refused);
@@ -202,7 +202,7 @@ pub fn decoding() {
     assert_eq!(said, NOT_SUPPORTED);
     ok!(jpeg, "nvjpegBufferPinnedDestroy"; buffer);
     assert!(refused.is_null());
-    // The stream leads to its handle, which ends with it.
+    // The stream refers to its handle, which is destroyed first.
     ok!(jpeg, "nvjpegDestroy"; handle);
     let mut precision = 0;
     assert_ne!(
@@ -213,7 +213,7 @@ pub fn decoding() {
     assert_eq!(call!(jpeg, "nvjpegDestroy"; handle), INVALID_PARAMETER);
 }
 
-/// The objects by which a program decodes step by step.
+/// The objects with which a program decodes step by step.
 struct Steps<'a> {
     jpeg: &'a Library,
     handle: Raw,
@@ -247,7 +247,7 @@ impl<'a> Steps<'a> {
 
     fn parse(&self, data: &[u8]) {
         let (jpeg, handle, stream) = (self.jpeg, self.handle, self.stream);
-        // The program's copy is gone before the bytes are read.
+        // The program's copy is freed before the bytes are read.
         let mut copy = data.to_vec();
         ok!(jpeg, "nvjpegJpegStreamParse"; handle, copy.as_ptr(), copy.len(), 0, 0, stream);
         copy.fill(0);
@@ -264,7 +264,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A handle that uses the GPU's engines, or one that does not where there are none.
+/// A handle that uses the GPU's engines, or another one if there are none.
 fn hardware(jpeg: &Library) -> Raw {
     let (mut handle, none) = (null_mut(), null::<u8>());
     let said = call!(jpeg, "nvjpegCreateEx"; 3, none, none, 0_u32, &mut handle);
@@ -275,14 +275,14 @@ fn hardware(jpeg: &Library) -> Raw {
     handle
 }
 
-/// The steps on the host and on the device; objects that end before those that use them.
+/// The steps on the host and on the device; also objects that are destroyed before those that use them.
 pub fn steps() {
     begin();
     let jpeg = open();
     let handle = hardware(&jpeg);
     let of = Steps::new(&jpeg, handle);
     ok!(jpeg, "nvjpegDecodeParamsSetOutputFormat"; of.params, RGB);
-    // Without buffers there is nothing to decode into: the genuine library says so, the stand-in needs none.
+    // Without buffers decoding is impossible: the genuine library reports this, and the stand-in needs none.
     ok!(jpeg, "nvjpegStateAttachDeviceBuffer"; of.state, of.device);
     let streams = [null_mut(), new_stream()];
     for stream in streams {
@@ -320,7 +320,7 @@ pub fn steps() {
     let found = part.planes(8).map(|plane| plane[3 * 8 + 4]);
     assert_near(&found, &COLORS[1], 12, "a part");
     ok!(jpeg, "nvjpegDecodeParamsSetROI"; of.params, 0, 0, -1, -1);
-    // All that the state leads to ends first, and so does the handle; but the state still has them.
+    // Everything that the state refers to is destroyed first, and so is the handle; but the state still has them.
     of.parse(THIRDS);
     assert_eq!(of.host(), 0);
     ok!(jpeg, "nvjpegBufferPinnedDestroy"; of.pinned);
@@ -336,7 +336,7 @@ pub fn steps() {
     ok!(jpeg, "nvjpegJpegStateDestroy"; of.state);
 }
 
-/// Batches, whose arrays are as long as the state was told.
+/// Batches, whose arrays have the length that the state was initialised with.
 pub fn batches() {
     begin();
     let jpeg = open();
@@ -350,7 +350,7 @@ pub fn batches() {
         let images: Vec<_> = (0..count).map(|_| Image::of_size(WIDTH, HEIGHT)).collect();
         let decode = || call!(jpeg, "nvjpegDecodeBatched"; handle, state, data.as_ptr(), lengths.as_ptr(), images.as_ptr(), stream);
         if count == 3 {
-            // The state was told nothing yet.
+            // The state was not initialised yet.
             assert_eq!(decode(), INVALID_PARAMETER);
         }
         ok!(jpeg, "nvjpegDecodeBatchedInitialize"; handle, state, count as i32, 1 << 30, RGB);
@@ -377,7 +377,7 @@ pub fn batches() {
     assert_eq!(said, INVALID_PARAMETER);
 }
 
-/// Pixels that a JPEG of quality 100 keeps most bytes of.
+/// Pixels that a JPEG of quality 100 compresses little.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = |_| {
@@ -389,7 +389,7 @@ fn noise(count: usize) -> Vec<u8> {
     (0..count).map(next).collect()
 }
 
-/// An encoder of a handle.
+/// An encoder that is made from a handle.
 struct Encoder<'a> {
     jpeg: &'a Library,
     handle: Raw,
@@ -425,7 +425,7 @@ impl<'a> Encoder<'a> {
         call!(self.jpeg, name; self.handle, self.state, data, length, self.stream)
     }
 
-    /// The bytes, by way of the host and of the device.
+    /// Encodes to bytes, through the host and through the device.
     fn bytes(&self) -> Vec<u8> {
         const HOST: &str = "nvjpegEncodeRetrieveBitstream";
         const DEVICE: &str = "nvjpegEncodeRetrieveBitstreamDevice";
@@ -448,7 +448,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Encodes an image of the device and decodes the result, short and long.
+/// Encodes an image in device memory and decodes the result, short and long.
 pub fn encoding() {
     begin();
     let jpeg = open();
@@ -489,7 +489,7 @@ pub fn encoding() {
     let bytes = encoder.bytes();
     assert!(bytes.len() > 2 << 20, "{}", bytes.len());
     let mut long = bytes.clone();
-    // Behind the end of the image nothing counts.
+    // Bytes after the end of the image are ignored.
     long.resize(9 << 20, 0);
     let back = Image::new(&[SIDE], SIDE);
     let mut short_way = Vec::new();
@@ -513,7 +513,7 @@ pub fn encoding() {
     ok!(jpeg, "nvjpegDestroy"; handle);
 }
 
-/// The library's own memory counts.
+/// The library's own memory counts against the limit.
 pub fn limit() {
     begin();
     let jpeg = open();
@@ -539,12 +539,12 @@ pub fn limit() {
     assert!(size >= bytes && address != 0);
     ok!(jpeg, "nvjpegBufferDeviceDestroy"; buffer);
     assert_eq!(free(), before);
-    // Nor can a guest pin all of the host.
+    // A guest cannot pin all of the host's memory either.
     ok!(jpeg, "nvjpegBufferPinnedCreate"; handle, null::<u8>(), &mut buffer);
     let said = call!(jpeg, "nvjpegBufferPinnedResize"; buffer, 3_usize << 30, stream);
     assert_eq!(said, ALLOCATOR_FAILURE);
     ok!(jpeg, "nvjpegBufferPinnedResize"; buffer, bytes, stream);
-    // All ends with the context.
+    // Everything is destroyed with the context.
     ok!(jpeg, "nvjpegBufferDeviceCreate"; handle, null::<u8>(), &mut buffer);
     ok!(jpeg, "nvjpegBufferDeviceResize"; buffer, bytes, stream);
     cuda!(cuDevicePrimaryCtxReset_v2(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest programs that use cuDNN: the old API through cudarc's safe wrapper, which is another project's, and the
-//! backend's by its symbols. Numbers are small and whole, so that results are exact.
+//! backend by its symbols. Numbers are small integers, so that results are exact.
 
 use std::{
     ffi::{c_int, c_void},
@@ -36,11 +36,11 @@ fn numbers(count: usize, seed: i64) -> Vec<i16> {
     all.map(|number| (number + 9) % 9 - 4).collect()
 }
 
-/// A convolution of two dimensions.
+/// A two-dimensional convolution.
 struct Shape {
     images: usize,
     groups: usize,
-    /// Channels and filters of a group.
+    /// The channels and filters of a group.
     channels: usize,
     filters: usize,
     image: [usize; 2],
@@ -110,7 +110,7 @@ impl Shape {
         [self.images, self.groups * self.filters, h, w]
     }
 
-    /// Its result.
+    /// The result of the convolution.
     fn convolve(&self, x: &[i16], w: &[i16]) -> Vec<i16> {
         let [_, all, h, v] = self.x();
         let [filters, channels, rows, columns] = self.w();
@@ -197,7 +197,7 @@ fn convolve<T: Number>(dnn: &Arc<Cudnn>, stream: &Arc<CudaStream>, seed: i64) {
     }
 }
 
-/// Convolutions of both precisions, whose factors are of different widths, and from two threads.
+/// Convolutions in both precisions, whose factors have different widths, from two threads.
 pub fn convolutions() {
     let context = CudaContext::new(0).unwrap();
     let run = |seed: i64| {
@@ -224,7 +224,7 @@ fn library() -> &'static Library {
 
 type Raw = *mut c_void;
 
-/// Calls a function of cuDNN: the parameters have the arguments' types, which must be as wide as C's.
+/// Calls a function of cuDNN. The parameters have the arguments' types, which must be as wide as C's.
 macro_rules! dnn {
     (@any $a:expr) => { _ };
     ($name:ident($($a:expr),* $(,)?)) => {{
@@ -301,7 +301,7 @@ fn count(of: Raw, name: c_int, kind: c_int) -> i64 {
     count
 }
 
-/// The configurations that a mode of the heuristics finds, and all of their descriptors.
+/// The configurations that a mode of the heuristics finds, with all of their descriptors.
 fn configurations(graph: Raw, mode: i32) -> (Vec<Raw>, Vec<Raw>) {
     let heuristics = backend(4);
     has(heuristics, 201, 15, &[graph]);
@@ -314,19 +314,19 @@ fn configurations(graph: Raw, mode: i32) -> (Vec<Raw>, Vec<Raw>) {
         heuristics, 202, 15, all, to, results
     ));
     assert_eq!(asked, SUCCESS);
-    // The count before is of those that there may be: NVIDIA's library can leave some of them out.
+    // The earlier count is an upper bound: NVIDIA's library can leave some of them out.
     assert!((0..=all).contains(&given), "{given} of {all}");
     let found = configs[..given as usize].to_vec();
     configs.push(heuristics);
     (found, configs)
 }
 
-/// A plan of a graph, by the first of the heuristics' configurations that makes one, and the bytes that it works in.
+/// A plan of a graph, made from the first configuration of the heuristics that works, and the size of its workspace.
 fn plan(handle: Raw, graph: Raw) -> (Raw, usize) {
     find_plan(handle, graph).unwrap_or_else(|refusals| panic!("no engine: {refusals:?}"))
 }
 
-/// The same; the engines' refusals if none can do it.
+/// The same; returns the engines' errors if none can do it.
 fn find_plan(handle: Raw, graph: Raw) -> Result<(Raw, usize), Vec<c_int>> {
     // `CUDNN_HEUR_MODE_INSTANT` and `CUDNN_HEUR_MODE_FALLBACK`.
     let (configs, others): (Vec<_>, Vec<_>) = [0, 2]
@@ -340,7 +340,7 @@ fn find_plan(handle: Raw, graph: Raw) -> Result<(Raw, usize), Vec<c_int>> {
         has(plan, 401, 15, &[*config]);
         match dnn!(cudnnBackendFinalize(plan)) {
             SUCCESS => Some(plan),
-            // An engine that cannot do it: the next one may.
+            // This engine cannot do it; the next one may.
             refused => {
                 assert!((3000..4000).contains(&refused), "{refused}");
                 refusals.push(refused);
@@ -393,7 +393,7 @@ fn execute(handle: Raw, plan: Raw, pack: Raw) -> c_int {
     dnn!(cudnnBackendExecute(handle, plan, pack))
 }
 
-/// An address of a slice's, for calls that are in its stream.
+/// A slice's address, for calls in its stream.
 fn address(of: &mut CudaSlice<f32>, stream: &CudaStream) -> u64 {
     of.device_ptr_mut(stream).0
 }
@@ -422,7 +422,7 @@ fn convolution(shape: &Shape) -> Raw {
     operation
 }
 
-/// The whole numbers of a result: some engines transform their tensors, and return numbers that are not exact.
+/// The rounded numbers of a result: some engines transform their tensors, and their results are not exact.
 fn rounded(stream: &Arc<CudaStream>, of: &CudaSlice<f32>) -> Vec<i16> {
     let near = |value: &f32| {
         let whole = value.round();
@@ -432,7 +432,7 @@ fn rounded(stream: &Arc<CudaStream>, of: &CudaSlice<f32>) -> Vec<i16> {
     stream.clone_dtoh(of).unwrap().iter().map(near).collect()
 }
 
-/// Convolutions and products by graphs, from their tensors to executions that are posts.
+/// Convolutions and products as graphs, from their tensors to executions that are posts.
 pub fn graphs() {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
@@ -443,7 +443,7 @@ pub fn graphs() {
         let (plan, bytes) = plan(handle, graph(handle, convolution(&shape)));
         let mut room = stream.alloc_zeros::<f32>(bytes / 4 + 1).unwrap();
         let room = address(&mut room, &stream);
-        // A plan that is made from another's text does the same.
+        // A plan that is made from another one's text computes the same.
         let plan = from_text(handle, &text(plan));
         for seed in 0..4 {
             let count = |of: [usize; 4]| of.iter().product::<usize>();
@@ -461,8 +461,8 @@ pub fn graphs() {
         }
     }
 
-    // A factor at an address of the program's, which is read at each execution.
-    // NVIDIA's engines take some shapes and strides only.
+    // A factor at an address of the program, which is read at each execution. NVIDIA's engines only support some shapes
+    // and strides.
     let shapes: [([i64; 4], [i64; 4]); 4] = [
         ([1, 2, 2, 3], [12, 6, 3, 1]),
         ([1, 16, 8, 8], [1024, 64, 8, 1]),
@@ -498,7 +498,7 @@ pub fn graphs() {
         let mut value = f32::from(factor);
         let pack = pack(&[1, 2, 3], &[x, (&raw const value) as u64, at_y], room);
         assert_eq!(execute(handle, plan, pack), SUCCESS);
-        // The execution has its own by now.
+        // The execution already has its own copy.
         value += 1.0;
         assert_ne!(value, f32::from(factor));
         let right: Vec<i16> = values.iter().map(|value| value * factor).collect();
@@ -507,7 +507,7 @@ pub fn graphs() {
     assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);
 }
 
-/// Queries of descriptors, and the use of invalid or unfinished ones.
+/// Queries of descriptors, and uses of invalid or unfinished ones.
 pub fn refusals() {
     // SAFETY: it takes nothing.
     let version = unsafe {
@@ -540,7 +540,7 @@ pub fn refusals() {
         let said = dnn!(cudnnGetTensorNdDescriptor(of, 8, to, number, first, second));
         (said == SUCCESS).then(|| (data, sizes[..4].to_vec(), strides[..4].to_vec(), count))
     };
-    // The same again, and another, of either.
+    // The same again, and a different one, of both kinds.
     for round in 0..3 {
         for (of, n) in [(one, 2), (other, 3), (one, 4), (other, 3)] {
             let set = dnn!(cudnnSetTensor4dDescriptor(of, 0, round % 2, n, 3, 4, 5));
@@ -572,7 +572,7 @@ pub fn refusals() {
     assert_eq!([6.0, 7.5, 6.0].map(bits), [6.0, 7.5, 6.0]);
 
     assert_eq!(dnn!(cudnnDestroyTensorDescriptor(other)), SUCCESS);
-    // A call whose arguments were accepted before is refused all the same.
+    // A call is refused even if its arguments were accepted before.
     for _ in 0..2 {
         let set = dnn!(cudnnSetTensor4dDescriptor(other, 0, 0, 3, 3, 4, 5));
         assert_eq!(set, BAD_PARAM);
@@ -598,14 +598,14 @@ pub fn refusals() {
     assert_eq!(set(tensor, 906, 99, &[1_i64]), ATTRIBUTE_TYPE);
     assert_eq!(set(tensor, 906, 6, &[1_i64]), NOT_SUPPORTED);
     let operation = backend(13);
-    // Neither unfinalised descriptors nor a circle.
+    // Unfinalised descriptors are refused, and so is a cycle.
     assert_eq!(set(operation, 751, 15, &[tensor]), NOT_FINALIZED);
     assert_eq!(set(operation, 751, 15, &[operation]), DESCRIPTOR_TYPE);
     assert_eq!(set(operation, 751, 15, &[null_mut::<c_void>()]), BAD_PARAM);
     let good = self::tensor(5, &[2, 2], false);
     assert_eq!(set(good, 906, 3, &[6_i64]), BAD_PARAM);
     assert_eq!(dnn!(cudnnBackendFinalize(good)), BAD_PARAM);
-    // An engine that there is not is for the program to pass over.
+    // A program must skip an engine that does not exist.
     let graph = graph(handle, convolution(&Shape::ALL[0]));
     let engine = backend(2);
     has(engine, 1300, 15, &[graph]);
@@ -613,7 +613,7 @@ pub fn refusals() {
     let refused = dnn!(cudnnBackendFinalize(engine));
     assert!((BAD_PARAM..4000).contains(&refused), "{refused}");
     let (plan, _) = plan(handle, graph);
-    // Texts that the library has not given, or not as a whole, are not for it.
+    // Texts that the library has not returned, or only in part, are refused.
     let text = text(plan);
     let part = &text[..text.len() / 2];
     let other = [&text[..text.len() - 1], b" }"].concat();
@@ -627,7 +627,8 @@ pub fn refusals() {
     assert_eq!(execute(handle, pack, plan), BAD_PARAM);
     assert_eq!(execute(handle, backend(5), pack), NOT_FINALIZED);
     assert_eq!(execute(handle, plan, backend(16)), NOT_FINALIZED);
-    // Refused calls were refused at once, so no error is left. SAFETY: it takes nothing.
+    // The calls were refused at once, so no error is left.
+    // SAFETY: it takes nothing.
     let after = unsafe { cudarc::driver::sys::cuCtxSynchronize() };
     assert_eq!(after, cudarc::driver::sys::CUresult::CUDA_SUCCESS);
     assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);

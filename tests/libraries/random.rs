@@ -11,7 +11,7 @@ use cudarc::{
 use crate::calls::{call, ok, open};
 
 const LIBRARY: &str = "libcurand.so.10";
-/// The variable with the host's library under another name, for its tables.
+/// The variable with another name of the host's library, for its tables.
 pub const HOSTS: &str = "VIRTIO_GPGPU_TEST_HOSTS_CURAND";
 
 /// Statuses of cuRAND.
@@ -36,7 +36,7 @@ fn assert_moments(values: &[f64], mean: f64, deviation: f64) {
     assert!(deviates < 0.1, "{} of {deviation}", squares.sqrt());
 }
 
-/// The first numbers of both tell enough.
+/// Comparing the first numbers is enough.
 #[track_caller]
 fn assert_same(found: &[f32], right: &[f32], what: &str) {
     let (few, others) = (&found[..12], &right[..12]);
@@ -52,7 +52,7 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().copied().map(f64::from).collect()
 }
 
-/// Distributions, and the same numbers again.
+/// Distributions, and repeatable numbers.
 pub fn wrapper() {
     let context = CudaContext::new(0).unwrap();
     for stream in [context.default_stream(), context.new_stream().unwrap()] {
@@ -82,7 +82,7 @@ pub fn wrapper() {
             generator.fill_with_uniform(&mut single).unwrap();
             stream.clone_dtoh(&single).unwrap()
         };
-        // A seed alone leaves the place in the sequence as it is.
+        // A seed alone does not change the position in the sequence.
         assert_unlike(&from(Some(7), None), &first, "without an offset");
         assert_same(&from(Some(7), Some(0)), &first, "again");
         assert_unlike(&from(Some(8), Some(0)), &first, "another seed");
@@ -90,7 +90,7 @@ pub fn wrapper() {
         let behind = from(None, Some(5));
         assert_same(&behind[..COUNT - 5], &first[5..], "behind the first five");
 
-        // Normal numbers come in pairs.
+        // Normal numbers are generated in pairs.
         let mut odd = stream.alloc_zeros::<f32>(3).unwrap();
         let said = generator.fill_with_normal(&mut odd, 0.0, 1.0);
         let status = curandStatus::CURAND_STATUS_LENGTH_NOT_MULTIPLE;
@@ -98,7 +98,7 @@ pub fn wrapper() {
     }
 }
 
-/// By symbols: numbers for the host, tables, and refused calls.
+/// By symbols: numbers in host memory, tables, and refused calls.
 pub fn symbols() {
     let curand = open(LIBRARY);
     let context = CudaContext::new(0).unwrap();
@@ -112,7 +112,7 @@ pub fn symbols() {
         ok!(curand, curandSetPseudoRandomGeneratorSeed(generator, 3_u64));
         generator
     };
-    // The host's numbers are the GPU's.
+    // A host generator's numbers are those of the GPU.
     let (here, there) = (create(true, PHILOX), create(false, PHILOX));
     let mut numbers = vec![0_u32; COUNT];
     let device = stream.alloc_zeros::<u32>(COUNT).unwrap();
@@ -140,7 +140,7 @@ pub fn symbols() {
     );
     ok!(curand, curandSetGeneratorOrdering(there, 104));
 
-    // Two threads with a generator each.
+    // Two threads, each with its own generator.
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -189,7 +189,7 @@ pub fn symbols() {
     tables();
 }
 
-/// A table as a library gives it.
+/// A table that a library returns.
 fn table(library: &libloading::Library, set: i32, bytes: usize) -> Option<Vec<u8>> {
     let mut at = null_mut::<u8>();
     let said = match set {
@@ -202,7 +202,7 @@ fn table(library: &libloading::Library, set: i32, bytes: usize) -> Option<Vec<u8
     (said == 0).then(|| unsafe { std::slice::from_raw_parts(at, bytes) }.to_vec())
 }
 
-/// The tables are the host's, as they are there.
+/// The tables are those of the host's library.
 fn tables() {
     let (guests, hosts) = (open(LIBRARY), open(&std::env::var(HOSTS).unwrap()));
     let sizes = [

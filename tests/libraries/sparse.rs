@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest programs that compute with sparse matrices by cuSPARSE, and that call it as it must not be called.
+//! Guest programs that compute with sparse matrices with cuSPARSE, and that make invalid calls of it.
 
 use std::{ffi::c_void, ptr::null_mut};
 
@@ -46,7 +46,7 @@ fn vector(sparse: &Library, count: usize, at: u64) -> Object {
     made
 }
 
-/// The matrix, and where its values are.
+/// The matrix, and the address of its values.
 fn matrix(sparse: &Library) -> (Object, u64) {
     let mut made = null_mut::<c_void>();
     let [starts, columns] = [upload(&[0, 2, 3, 5]), upload(&[0, 2, 3, 0, 1])];
@@ -55,7 +55,8 @@ fn matrix(sparse: &Library) -> (Object, u64) {
     (made, values)
 }
 
-/// Products of a stream, with descriptors that are kept and ones that are made for each, and scalars on either side.
+/// Products in a stream, with descriptors that are kept and others that are made for each product, and scalars on both
+/// sides.
 pub fn products() {
     begin();
     let sparse = open();
@@ -164,7 +165,7 @@ pub fn values() {
     assert_eq!(call!(sparse, "cusparseGetMatType"; described), 0);
     ok!(sparse, "cusparseDestroyMatDescr"; described);
 
-    // A scalar product, and a sum whose scalars no argument names the type of.
+    // A scalar product, and a sum with scalars whose type no argument names.
     let mut x = null_mut::<c_void>();
     ok!(sparse, "cusparseCreateSpVec"; &mut x, 4_i64, 2_i64, upload(&[1, 3]), upload(&[2.0, 5.0]), INDEX, 0, DATA);
     let at_y = upload(&[1.0, 10.0, 100.0, 1000.0]);
@@ -182,8 +183,7 @@ pub fn values() {
     assert_eq!(download::<f64>(at_y, 4), [1.0, 18.0, 100.0, 1020.0]);
     ok!(sparse, "cusparseSetPointerMode"; handle, 0);
 
-    // Sizes that are read and written: A times its transpose. This A has no fill mode: that is for solving by a
-    // triangle.
+    // Sizes that are read and written: A times its transpose. This A has no fill mode, which is for triangular solvers.
     let (a, _) = matrix(&sparse);
     let (mut b, mut c, mut product) = (
         null_mut::<c_void>(),
@@ -202,7 +202,7 @@ pub fn values() {
         ok!(sparse, name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut bytes, 0_u64);
         assert!(bytes > 0, "{name}");
         let (buffer, mut none) = (upload(&vec![0_u8; bytes]), 0_usize);
-        // NVIDIA's library may take a buffer for as large as it asked for.
+        // NVIDIA's library may assume that a buffer has the size that it asked for.
         if !on_gpu() {
             assert_eq!(
                 call!(sparse, name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut none, buffer),
@@ -217,7 +217,7 @@ pub fn values() {
     ok!(sparse, "cusparseCsrSetPointers"; c, c_starts, at, found);
     ok!(sparse, "cusparseSpGEMM_copy"; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product);
     assert_eq!(download::<i32>(c_starts, 4), [0, 2, 3, 5]);
-    // In a row the columns may be in any order.
+    // The columns of a row may be in any order.
     let (at, found) = (download::<i32>(at, 5), download::<f64>(found, 5));
     let mut elements: Vec<(usize, i32, f64)> = [0, 0, 1, 2, 2]
         .into_iter()
@@ -244,8 +244,7 @@ fn settle() {
     unsafe { cudarc::driver::sys::cuCtxSynchronize() };
 }
 
-/// Descriptors of other classes, ones that have ended, also while another thread computes with them, and sizes that are
-/// none.
+/// Descriptors of other classes, destroyed ones, also while another thread computes with them, and invalid sizes.
 pub fn wrong() {
     begin();
     let sparse = open();
@@ -285,7 +284,7 @@ pub fn wrong() {
             NOT_INITIALIZED
         );
     }
-    // A scalar's type that is none, and scalars that are nowhere.
+    // An invalid type of scalars, and scalars without an address.
     assert_eq!(
         call!(sparse, "cusparseSpMV"; handle, 0, &one, a, x, &zero, y, 77, 0, buffer),
         INVALID_VALUE
@@ -315,7 +314,7 @@ pub fn wrong() {
         NOT_SUPPORTED
     );
 
-    // Each product has its matrix, or is refused, in an unknown order.
+    // Each product uses its matrix, or is refused, in an unknown order.
     let [by, of_x, to_y] = [handle, x, y].map(|object| object as usize);
     for _ in 0..40 {
         let shared = matrix(&sparse).0 as usize;

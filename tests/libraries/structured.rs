@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest programs that compute with matrices of which half is zero, by cuSPARSELt.
+//! Guest programs that compute with half-sparse matrices with cuSPARSELt.
 //!
-//! All values are small whole numbers, so that every sum is exact in whatever type and order a library makes it.
+//! All values are small integers, so that every sum is exact in any type and order.
 
 use std::ptr::null_mut;
 
@@ -30,12 +30,12 @@ const RELU_UPPER: i32 = 1;
 const RELU_THRESHOLD: i32 = 2;
 pub const ALPHA_VECTOR: i32 = 5;
 pub const BIAS: i32 = 8;
-/// Attributes of a selection: the algorithm, how many there are, and the parts of the inner dimension.
+/// Attributes of a selection: the algorithm, the number of algorithms, and the parts of the inner dimension.
 pub const ALGORITHM: i32 = 0;
 pub const ALGORITHMS: i32 = 1;
 const PARTS: i32 = 3;
 
-/// The plans that a process has.
+/// The number of plans that a process can have.
 const PLANS: usize = 4096;
 
 /// Rows of A, columns of B, and the inner dimension.
@@ -43,14 +43,14 @@ pub const M: usize = 64;
 pub const N: usize = 32;
 pub const K: usize = 128;
 
-/// A structure of the library's.
+/// A structure of the library.
 #[derive(Clone)]
 #[repr(C, align(16))]
 pub struct Room(pub [u8; 512]);
 
 impl Room {
     pub fn new() -> Self {
-        // As a program's that was never set.
+        // Like a program's uninitialised structure.
         Self([0xa5; 512])
     }
 }
@@ -66,7 +66,7 @@ pub fn init(lt: &Library) -> Room {
     handle
 }
 
-/// Numbers as a type has them in memory.
+/// Numbers as a type stores them in memory.
 fn stored(data: i32, numbers: &[i32]) -> Vec<u8> {
     let float = |of: i32| (of as f32).to_bits();
     let bytes = |of: &i32| match data {
@@ -79,17 +79,17 @@ fn stored(data: i32, numbers: &[i32]) -> Vec<u8> {
     numbers.iter().flat_map(bytes).collect()
 }
 
-/// The half-precision number of a whole one that it has exactly.
+/// An integer as a half-precision number, which must be exact.
 fn half(of: i32) -> u16 {
     let single = (of as f32).to_bits();
     match of {
         0 => 0,
-        // A bias of the exponent of 15 instead of 127, and 10 bits instead of 23.
+        // The exponent's bias is 15 instead of 127, and the mantissa has 10 bits instead of 23.
         _ => (single >> 16 & 0x8000) as u16 | (((single & 0x7fff_ffff) - (112 << 23)) >> 13) as u16,
     }
 }
 
-/// The numbers in memory. Zero has two signs there.
+/// The numbers in memory. Zero can have two signs there.
 fn numbers(data: i32, stored: &[u8]) -> Vec<f32> {
     let number = |bytes: &[u8]| match (data, bytes) {
         (R_8I, [byte]) => f32::from(*byte as i8),
@@ -102,7 +102,7 @@ fn numbers(data: i32, stored: &[u8]) -> Vec<f32> {
     stored.chunks_exact(bytes_of(data)).map(number).collect()
 }
 
-/// A half-precision number, of which the library's own are no smaller than normal ones.
+/// Converts a half-precision number. The library's results are never subnormal.
 fn single(half: u16) -> f32 {
     let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff));
     match rest {
@@ -120,7 +120,7 @@ fn bytes_of(data: i32) -> usize {
     }
 }
 
-/// Zeros in half of the places: two of each four numbers of a row.
+/// A matrix that is half zeros: two of each four numbers of a row.
 pub fn half_of_it(seed: usize) -> Vec<i32> {
     let value = |at: usize| ((at * 5 + at / 7 + seed) % 5) as i32 - 2;
     (0..M * K)
@@ -142,7 +142,7 @@ pub struct Layer<'a> {
     lt: &'a Library,
     handle: &'a Room,
     types: [i32; 2],
-    /// Whether B lies in memory as its transpose.
+    /// Whether B is stored as its transpose.
     is_turned: bool,
     pub matrices: [Room; 3],
     pub product: Room,
@@ -202,7 +202,7 @@ impl<'a> Layer<'a> {
         upload(&vec![0_u8; bytes])
     }
 
-    /// The compressed A, and B as it lies in memory.
+    /// The compressed A, and B as it is stored.
     pub fn factors(&self, a: &[i32], b: &[i32]) -> [u64; 2] {
         let (mut size, mut buffer) = (0_usize, 0_usize);
         let of = &self.matrices[0];
@@ -222,7 +222,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// The sums of A's rows and B's columns.
+/// The products of A's rows and B's columns.
 pub fn sums(a: &[i32], b: &[i32]) -> Vec<i32> {
     let sum = |at: usize| (0..K).map(|k| a[at / N * K + k] * b[k * N + at % N]).sum();
     (0..M * N).map(sum).collect()
@@ -246,7 +246,7 @@ pub fn check(layer: &Layer<'_>, order: i32, at: u64, expected: &[i32], what: &st
     );
 }
 
-/// All that a framework does with each of its types.
+/// Everything that a framework does with each of its types.
 pub fn products() {
     begin();
     let lt = open();
@@ -289,7 +289,7 @@ pub fn products() {
                 check(&layer, order, d, &doubled, "added");
             }
         }
-        // A bias and a ReLU, whose plan is made of the same descriptor; its matrices have ended.
+        // A bias and a ReLU, whose plan is made from the same descriptor; its matrices are destroyed.
         for matrix in &layer.matrices {
             ok!(lt, "cusparseLtMatDescriptorDestroy"; matrix);
         }
@@ -307,7 +307,7 @@ pub fn products() {
             check(&layer, order, d, &with_bias, "bias");
             multiply(&layer, &both, &raw const alpha, factors, &beta, d, stream);
             check(&layer, order, d, &positive, "bias and ReLU");
-            // The first plan has none.
+            // The first plan has no bias.
             multiply(&layer, &plan, &raw const alpha, factors, &beta, d, stream);
             check(&layer, order, d, &expected, "plain again");
             for plan in [&biased, &both] {
@@ -333,8 +333,8 @@ fn multiply(
     ok!(layer.lt, "cusparseLtMatmul"; layer.handle, plan, alpha, a, b, beta, d, d, workspace, &stream, 1);
 }
 
-/// The result of a search is the selection's and its plan's; alpha is a vector; structures are copied; the stream is
-/// kept.
+/// The result of a search belongs to the selection and to its plan; alpha is a vector; structures are copied; the
+/// stream is kept.
 pub fn search() {
     begin();
     let lt = open();
@@ -363,11 +363,11 @@ pub fn search() {
     let found = layer.selected(ALGORITHM);
     assert!((0..count).contains(&found));
     if !crate::on_gpu() {
-        // The stand-in calls its last algorithm the best.
+        // The stand-in reports its last algorithm as the best one.
         assert_eq!(found, count - 1);
     }
     write(d, &vec![0_u8; M * N * 2]);
-    // Wherever the program keeps its structures, and whatever lies where they were.
+    // Wherever the program keeps its structures, and whatever is at their old place.
     let moved = plan.clone();
     plan.0.fill(0x5a);
     multiply(
@@ -380,7 +380,7 @@ pub fn search() {
         stream,
     );
     check(&layer, BY_ROWS, d, &expected, "searched");
-    // With each algorithm, set by the program.
+    // With each algorithm, which the program sets.
     for algorithm in 0..count {
         ok!(lt, "cusparseLtMatmulAlgSetAttribute"; &handle, &mut layer.selection, ALGORITHM, &algorithm, 4_usize);
         assert_eq!(layer.selected(ALGORITHM), algorithm);
@@ -398,7 +398,7 @@ pub fn search() {
         check(&layer, BY_ROWS, d, &expected, "chosen");
         ok!(lt, "cusparseLtMatmulPlanDestroy"; &plan);
     }
-    // More parts of the inner dimension need room to be added in; one that is none is refused.
+    // More parts of the inner dimension need work space to be added in; an invalid number is refused.
     let set = |layer: &mut Layer<'_>, parts: i32| call!(lt, "cusparseLtMatmulAlgSetAttribute"; &handle, &mut layer.selection, PARTS, &parts, 4_usize);
     if !crate::on_gpu() {
         assert_eq!(set(&mut layer, 2), 0);
@@ -413,7 +413,7 @@ pub fn search() {
     ok!(lt, "cusparseLtDestroy"; &handle);
 }
 
-/// A program that makes a plan for each product, in the same structure, and ends none.
+/// A program that makes a plan for each product, in the same structure, and destroys none.
 pub fn lost_plans() {
     begin();
     let lt = open();
@@ -439,7 +439,7 @@ pub fn lost_plans() {
     assert_eq!(said, INVALID_VALUE);
     ok!(lt, "cusparseLtMatmulPlanDestroy"; &first);
     ok!(lt, "cusparseLtMatmulPlanDestroy"; &kept);
-    // None of these is reported later.
+    // None of these errors is reported later.
     check(&layer, BY_ROWS, d, &sums(&a, &b), "after all");
     ok!(lt, "cusparseLtDestroy"; &handle);
 }
@@ -451,7 +451,7 @@ pub fn pruning() {
     let handle = init(&lt);
     let layer = Layer::new(&lt, &handle, [R_16F, R_16F], false, BY_ROWS);
     let none = null_mut::<u8>();
-    // All of it is there, and of each four numbers the last two are the largest.
+    // There are no zeros, and the last two of each four numbers are the largest.
     let full: Vec<i32> = (0..M * K).map(|at| [1, -1, 2, -2][at % 4]).collect();
     let pruned: Vec<i32> = (0..M * K).map(|at| [0, 0, 2, -2][at % 4]).collect();
     let (at, to, valid) = (
@@ -460,7 +460,7 @@ pub fn pruning() {
         upload(&[0_i32]),
     );
     let of = &layer.matrices[0];
-    // The answer to a check where this number was before.
+    // The answer to a check that overwrites this number.
     let checked = |by_product: bool, matrix: u64, before: i32| {
         write(valid, &[before]);
         match by_product {
@@ -488,13 +488,13 @@ pub fn pruning() {
         let right = numbers(R_16F, &stored(R_16F, &pruned));
         let (few, others) = (&found[..16], &right[..16]);
         assert!(found == right, "{by_product}: {few:?} and not {others:?}");
-        // All but the first are posted.
+        // All but the first one are posted.
         let answers = [(at, 0), (at, 0), (to, 0), (to, 7)]
             .map(|(matrix, before)| checked(by_product, matrix, before));
         let [wrong, again, good, instead] = answers;
         let are_right = wrong != 0 && again == wrong && good == 0;
         assert!(are_right, "{by_product}: {answers:?}");
-        // NVIDIA's library has left a 7 there for a pruned matrix, against its documentation.
+        // NVIDIA's library has left a 7 there for a pruned matrix, contrary to its documentation.
         if !crate::on_gpu() {
             assert_eq!(instead, 0, "{by_product}: {answers:?}");
         }
@@ -505,7 +505,7 @@ pub fn pruning() {
     let [also, room] = &mut same;
     ok!(lt, "cusparseLtSpMMACompressedSize2"; &handle, of, also, room);
     assert!(size > 0 && same[0] > 0, "{size} {same:?}");
-    // NVIDIA's library does not promise the same of both.
+    // NVIDIA's library does not promise the same for both.
     assert!(crate::on_gpu() || size == same[0], "{size} {same:?}");
     let (compressed, buffer) = (upload(&vec![0_u8; size]), upload(&vec![0_u8; buffer]));
     ok!(lt, "cusparseLtSpMMACompress"; &handle, &plan, to, compressed, buffer, none);
@@ -513,7 +513,7 @@ pub fn pruning() {
     let (at_b, d) = (upload(&stored(R_16F, &b)), upload(&vec![0_u8; 2 * M * N]));
     multiply(&layer, &plan, &1.0, [compressed, at_b], &0.0, d, null_mut());
     check(&layer, BY_ROWS, d, &sums(&pruned, &b), "pruned");
-    // The settings of a matrix are read back.
+    // The settings of a matrix can be read back.
     let (mut matrix, stride) = (layer.matrices[1].clone(), (K * N) as i64);
     for (number, bytes) in [(0, 4_usize), (1, 8)] {
         let mut value = -1_i64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest programs that call cuSPARSELt as it must not be called, and where there is none.
+//! Guest programs that make invalid calls of cuSPARSELt, and that run without the library.
 
 use cudarc::driver::sys::{self, CUresult};
 
@@ -13,8 +13,7 @@ use crate::{
 
 const NOT_INITIALIZED: u32 = 1;
 
-/// Structures that hold something else, nothing any more, or never did; addresses that are none; another thread that
-/// ends a plan.
+/// Structures with another content, a destroyed one, or none; invalid addresses; another thread that destroys a plan.
 pub fn wrong() {
     begin();
     let lt = open();
@@ -33,7 +32,7 @@ pub fn wrong() {
         describe(std::ptr::null(), 32, R_16F, BY_ROWS),
         INVALID_VALUE
     );
-    // A handle's structure in which one bit is wrong.
+    // A handle's structure with one wrong bit.
     for byte in [0, 3, 7, 8, 12, 15] {
         let mut other = handle.clone();
         other.0[byte] ^= 0x40;
@@ -94,10 +93,10 @@ pub fn wrong() {
     );
     assert_eq!(multiply(&handle, &plan, &one, 0, 1), INVALID_VALUE);
     assert_eq!(multiply(&handle, &plan, &one, at_a, -1), INVALID_VALUE);
-    // A plan is of its handle.
+    // A plan belongs to its handle.
     let other = init(&lt);
     assert_eq!(multiply(&other, &plan, &one, at_a, 1), INVALID_VALUE);
-    // One whose id was never given.
+    // A plan with an id that was never used.
     let mut never = plan.clone();
     never.0[10] ^= 0x55;
     assert_eq!(multiply(&handle, &never, &one, at_a, 1), INVALID_VALUE);
@@ -156,7 +155,7 @@ pub fn wrong() {
         INVALID_VALUE
     );
 
-    // A copy of a plan that another thread ends: each product has its plan, or is refused.
+    // Another thread destroys a copy of the plan: each product uses its plan, or is refused.
     for _ in 0..40 {
         let shared = layer.plan();
         let copy = shared.clone();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest programs that find cuBLAS's symbols by themselves, as a C program's loader does.
+//! Guest programs that look up cuBLAS's symbols by themselves, like a C program's loader.
 
 use std::{
     ffi::c_void,
@@ -20,7 +20,7 @@ pub const INVALID_VALUE: u32 = 7;
 const N: usize = 64;
 const BYTES: usize = N * N * 4;
 
-/// Succeeds with a call of CUDA.
+/// Makes a call of CUDA that must succeed.
 macro_rules! cuda {
     ($name:ident($($arg:expr),*)) => {
         // SAFETY: pointers are to values that live across the call, or to as many bytes as it says.
@@ -42,7 +42,7 @@ impl Blas {
         Self(unsafe { Library::new(file) }.unwrap())
     }
 
-    /// Calls a function, whose arguments are integers and pointers: a register each, of which an `int` is the low half.
+    /// Calls a function whose arguments are integers and pointers. Each takes a register, whose low half is an `int`.
     pub fn call(&self, name: &str, words: &[u64]) -> u32 {
         macro_rules! by_count {
             ($($($word:ident)*;)*) => {
@@ -83,7 +83,7 @@ impl Blas {
         }
     }
 
-    /// A setting that is read back.
+    /// Reads a setting back.
     fn told(&self, name: &str, handle: u64) -> u64 {
         let mut value = 0_u64;
         let status = self.call(name, &[handle, (&raw mut value) as u64]);
@@ -91,7 +91,7 @@ impl Blas {
         value
     }
 
-    /// C = alpha A B of square matrices, whose columns are so many numbers from each other.
+    /// C = alpha A B for square matrices, with this leading dimension.
     fn multiply(&self, handle: u64, alpha: Option<&f32>, at: [u64; 3], columns: [usize; 3]) -> u32 {
         let n = N as u64;
         let zero = 0_f32;
@@ -127,7 +127,7 @@ pub fn synchronize() -> CUresult {
     unsafe { sys::cuCtxSynchronize() }
 }
 
-/// Settings, and the use of invalid handles.
+/// Settings, and uses of invalid handles.
 pub fn settings() {
     begin();
     let blas = Blas::open();
@@ -170,7 +170,7 @@ pub fn settings() {
         for (name, words) in [
             ("cublasDestroy_v2", &[none][..]),
             ("cublasSetStream_v2", &[none, 0]),
-            // No handle is one that may be asked with.
+            // This function also works without a handle.
             ("cublasGetVersion_v2", &[none.max(1), to]),
             ("cublasSasum_v2", &[none, 1, memory, 1, to]),
         ] {
@@ -180,7 +180,7 @@ pub fn settings() {
         assert_eq!(product, NOT_INITIALIZED, "{none:#x}");
     }
     assert_eq!(value, 0);
-    // The other one is not harmed.
+    // The other one is not affected.
     let product = blas.multiply(other, Some(&1.0), [memory; 3], [N; 3]);
     assert_eq!(product, SUCCESS);
     assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
@@ -209,18 +209,18 @@ pub fn sizes() {
             assert_eq!(status, SUCCESS, "round {round}");
         }
     }
-    // Refused calls were refused at once, so no error is left.
+    // The calls were refused at once, so no error is left.
     assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
     assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
 }
 
-/// Copies before and behind products, on one stream.
+/// Copies before and after products, in one stream.
 pub fn transfers() {
     begin();
     let blas = Blas::open();
     let memory = alloc(4096);
     let pointer = |values: &mut [u32]| values.as_mut_ptr() as u64;
-    // Three columns of two rows, out of columns of five and into columns of four.
+    // Three columns of two rows, from columns of five into columns of four.
     let mut matrix: Vec<u32> = (0..15).collect();
     let stream = new_stream() as u64;
     for (end, stream) in [
@@ -244,7 +244,7 @@ pub fn transfers() {
             assert_eq!(call("SetMatrix", wrong), INVALID_VALUE, "{end}");
         }
     }
-    // Every third value, into every second one; and all of them.
+    // Every third value into every second one; and all of them.
     for (steps, expected) in [([3, 2, 1], [0, 3, 6, 9]), ([1, 1, 1], [0, 1, 2, 3])] {
         let mut back = [99_u32; 4];
         let [from, to, end] = steps;
@@ -271,7 +271,7 @@ pub fn order() {
         .collect();
     let from = |values: &[f32]| values.as_ptr().cast::<c_void>();
     cuda!(cuMemcpyHtoD_v2(b, from(&identity), BYTES));
-    // The stream waits for no other, and the copy may have returned before its bytes are there.
+    // The stream is non-blocking, and the copy may have returned before its bytes are there.
     assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
     let mut got = vec![0_f32; N * N];
     for round in 0..20 {
@@ -281,7 +281,7 @@ pub fn order() {
         let mut alpha = 2_f32;
         let status = blas.multiply(handle, Some(&alpha), [a, b, c], [N; 3]);
         assert_eq!(status, SUCCESS);
-        // A scalar on the host has been read by now.
+        // The scalar in host memory was already read.
         alpha += 100.0;
         std::hint::black_box(&alpha);
         cuda!(cuMemcpyHtoDAsync_v2(a, from(&wrong), BYTES, stream));
@@ -295,14 +295,14 @@ pub fn order() {
     }
 }
 
-/// A device's green context, and a stream of it.
+/// A device's green context, and one of its streams.
 fn green_context(driver: &Blas) -> (u64, CUstream) {
     // Room for a `CUdevResource`, twice.
     let (mut whole, mut group) = ([0_u64; 32], [0_u64; 32]);
     let (whole, group) = (whole.as_mut_ptr() as u64, group.as_mut_ptr() as u64);
     let (mut count, mut descriptor, mut green, mut stream) = (1_u32, 0_u64, 0_u64, null_mut());
     let call = |name, words: &[u64]| assert_eq!(driver.call(name, words), SUCCESS, "{name}");
-    // Multiprocessors; the context has a default stream, and the other does not wait for it.
+    // Multiprocessors; the context has a default stream, for which the other stream does not wait.
     call("cuDeviceGetDevResource", &[0, whole, 1]);
     let words = [group, (&raw mut count) as u64, whole, 0, 0, 8];
     call("cuDevSmResourceSplitByCount", &words);
@@ -315,7 +315,7 @@ fn green_context(driver: &Blas) -> (u64, CUstream) {
     (green, stream)
 }
 
-/// Handles and streams of a primary context and of a green one of it, mixed as frameworks do.
+/// Handles and streams of a primary context and of one of its green contexts, mixed as in frameworks.
 pub fn green() {
     begin();
     let (blas, driver) = (Blas::open(), Blas::open_file("libcuda.so.1"));
@@ -324,7 +324,7 @@ pub fn green() {
     cuda!(cuMemsetD32_v2(ones, 1_f32.to_bits(), N * N));
     let multiply = |handle, stream: CUstream| {
         cuda!(cuMemsetD32_v2(to, 0, N * N));
-        // The streams wait for no other.
+        // The streams are non-blocking.
         assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
         let words = [handle, stream as u64];
         assert_eq!(blas.call("cublasSetStream_v2", &words), SUCCESS);
@@ -335,7 +335,7 @@ pub fn green() {
         cuda!(cuMemcpyDtoH_v2(got.as_mut_ptr().cast(), to, 8));
         assert_eq!(got, [N as f32; 2]);
     };
-    // Later calls of this form are not waited for.
+    // Later calls of this form do not wait.
     let plain = new_stream();
     multiply(first, plain);
 
@@ -363,7 +363,7 @@ pub fn green() {
     assert_eq!(driver.call("cuGreenCtxDestroy", &[green]), SUCCESS);
 }
 
-/// A product of unallocated memory, by a posted call.
+/// A product of unallocated memory, in a posted call.
 pub fn fault() {
     begin();
     let blas = Blas::open();
@@ -377,7 +377,7 @@ pub fn fault() {
     let posted = blas.multiply(handle, Some(&one), [a, b, nobodys], [N; 3]);
     assert_eq!(posted, SUCCESS, "the same was accepted before");
     assert_eq!(synchronize(), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-    // As behind a kernel's fault, nothing of this process works any more.
+    // As after a kernel's fault, nothing in this process works any more.
     let mut address = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     let code = unsafe { sys::cuMemAlloc_v2(&mut address, BYTES) };
@@ -387,7 +387,7 @@ pub fn fault() {
     assert_ne!(blas.call("cublasSasum_v2", &words), SUCCESS);
 }
 
-/// No cuBLAS on the host.
+/// The host has no cuBLAS.
 pub fn without() {
     begin();
     let blas = Blas::open();
@@ -406,7 +406,7 @@ pub fn without() {
 pub fn limit() {
     begin();
     let blas = Blas::open();
-    // Half of a handle's memory is left, however much the context has.
+    // Leaves half of a handle's memory free, whatever the context takes.
     let (mut free, mut total) = (0, 0);
     cuda!(cuMemGetInfo_v2(&mut free, &mut total));
     let left = (crate::HANDLE / 2) as usize;

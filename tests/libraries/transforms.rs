@@ -33,12 +33,12 @@ const C2C: i32 = 0x29;
 const FORWARD: i32 = -1;
 const INVERSE: i32 = 1;
 
-/// Numbers that differ from each other.
+/// A sequence of different numbers.
 fn number(at: usize) -> f64 {
     ((at * 37 + 11) % 23) as f64 / 4.0 - 2.5
 }
 
-/// A transform by its definition: pairs of real and imaginary parts.
+/// A transform by its definition, with pairs of real and imaginary parts.
 fn slow(data: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let n = data.len();
     let sum = |to: usize| {
@@ -82,7 +82,7 @@ fn parts(pairs: &[sys::float2]) -> Vec<f32> {
     pairs.iter().flat_map(|pair| [pair.x, pair.y]).collect()
 }
 
-/// There and back, complex in batches and real.
+/// Forward and inverse transforms, complex in batches and real.
 pub fn wrapper() {
     let context = CudaContext::new(0).unwrap();
     for stream in [context.default_stream(), context.new_stream().unwrap()] {
@@ -113,7 +113,7 @@ pub fn wrapper() {
     }
 }
 
-/// Real numbers in two dimensions, and back.
+/// A two-dimensional real transform, and its inverse.
 fn real(stream: &Arc<CudaStream>) {
     let (rows, columns) = (6, 10);
     let values: Vec<f32> = (0..rows * columns).map(|at| number(at) as f32).collect();
@@ -160,7 +160,7 @@ pub fn settings() {
         INVALID_VALUE
     );
 
-    // A rank or a batch that no transform has, and arrays that are not there.
+    // A rank or a batch that no transform has, and missing arrays.
     let sizes = [4_i32; 1000];
     let mut plan = -5_i32;
     let none = null::<i32>();
@@ -175,7 +175,7 @@ pub fn settings() {
         let said = make(&mut plan, rank, batch);
         assert_ne!(said, 0, "rank {rank}, batch {batch}");
     }
-    // So many that they fit no GPU. NVIDIA's library looks at the data's size only when the plan is executed.
+    // They do not fit any GPU. NVIDIA's library checks the data's size only when the plan is executed.
     let mut vast = -5_i32;
     match make(&mut vast, 3, i32::MAX) {
         0 => ok!(cufft, cufftDestroy(vast)),
@@ -188,8 +188,7 @@ pub fn settings() {
     assert_ne!(said, 0);
     assert_eq!(plan, -5, "a plan that was not made has no number");
 
-    // The program's own work area, and the library's answers about it.
-    // Short transforms need none.
+    // The program's own work area, and the library's answers for it. Short transforms need none.
     let n = 1_i32 << 20;
     ok!(cufft, cufftCreate(&mut plan));
     ok!(cufft, cufftSetAutoAllocation(plan, 0));
@@ -230,7 +229,7 @@ pub fn settings() {
         INVALID_PLAN
     );
 
-    // Unsupported functions report that.
+    // Unsupported functions report an error.
     ok!(cufft, cufftCreate(&mut plan));
     let gpus = [0_i32, 1];
     assert_eq!(
@@ -250,11 +249,11 @@ fn free_bytes() -> usize {
     mem_get_info().unwrap().0
 }
 
-/// A plan's work area is memory of the guest's.
+/// A plan's work area is the guest's own memory.
 pub fn memory() {
     let cufft = open(LIBRARY);
     let _context = CudaContext::new(0).unwrap();
-    // The charges that occur once.
+    // Make the charges that occur only once.
     let mut plan = 0_i32;
     ok!(cufft, cufftPlan1d(&mut plan, 8, C2C, 1));
     let before = free_bytes();
@@ -267,7 +266,7 @@ pub fn memory() {
     ok!(cufft, cufftDestroy(large));
     let after = free_bytes();
     assert!(after + (1 << 20) >= before, "{after} and not {before}");
-    // Half of the work area fits the limit.
+    // Half of the work area fits within the limit.
     let filled = (after - bytes / 2) & !((2 << 20) - 1);
     // SAFETY: nothing uses the memory.
     let filler = unsafe { malloc_sync(filled) }.unwrap();
@@ -286,7 +285,7 @@ pub fn memory() {
     ok!(cufft, cufftDestroy(plan));
 }
 
-/// A plan that one thread destroys while another executes it.
+/// One thread destroys a plan while another executes it.
 pub fn race() {
     let cufft = &open(LIBRARY);
     let context = CudaContext::new(0).unwrap();
@@ -319,7 +318,7 @@ pub fn race() {
         });
     }
     drop(_sync);
-    // And another computes as ever.
+    // Another plan still computes.
     let plan = CudaFft::plan_1d(n as i32, sys::cufftType::CUFFT_C2C, 1, stream.clone()).unwrap();
     let mut from = stream.clone_htod(&pairs(&values)).unwrap();
     let mut to = from.clone();

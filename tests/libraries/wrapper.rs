@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A guest's program that uses cuBLAS through cudarc's safe wrapper. Its numbers are small and whole, so that results
-//! are exact.
+//! A guest program that uses cuBLAS through cudarc's safe wrapper. Its numbers are small integers, so that results are
+//! exact.
 
 use std::{fmt::Debug, sync::Arc, thread};
 
@@ -15,7 +15,7 @@ use cudarc::{
 
 use sys::cublasOperation_t::{CUBLAS_OP_N as PLAIN, CUBLAS_OP_T as TRANSPOSED};
 
-/// Rows, columns, and the length of the sum.
+/// The rows, columns, and length of the sums.
 const SIZES: [(usize, usize, usize); 4] = [(1, 1, 1), (3, 5, 7), (16, 16, 16), (33, 20, 65)];
 
 /// Numbers from -4 to 4.
@@ -144,7 +144,7 @@ where
     assert_eq!(sum, T::from(right));
 }
 
-/// A whole number of at most eleven bits as a half.
+/// An integer of at most eleven bits as a half.
 fn half(value: i16) -> u16 {
     if value == 0 {
         return 0;
@@ -202,7 +202,7 @@ fn halves(blas: &CudaBlas, stream: &Arc<CudaStream>) {
     assert_eq!(stream.clone_dtoh(&c).unwrap(), right);
 }
 
-/// See the module's page.
+/// See the module's documentation.
 /// Products with a bias and a ReLU, alone and in batches.
 fn layers(lt: &CudaBlasLT, stream: &Arc<CudaStream>, seed: i64) {
     for (m, n, k) in SIZES {
@@ -262,14 +262,14 @@ pub fn run() {
     halves(&blas, &stream);
     vectors::<f32>(&blas, &stream, 3);
     vectors::<f64>(&blas, &stream, 4);
-    // A handle of another thread's.
+    // A handle that another thread uses.
     thread::scope(|scope| {
         scope
             .spawn(|| gemm::<f32>(&blas, &stream, 5))
             .join()
             .unwrap();
     });
-    // Two threads with a handle each.
+    // Two threads, each with its own handle.
     thread::scope(|scope| {
         for seed in [6, 7] {
             let context = &context;

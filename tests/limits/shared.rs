@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Memory that processes share: it counts in each process that has it open, and stays in its VM.
+//! Memory that processes share: it counts for each process that has it open, and never leaves its VM.
 
 use crate::{MIB, Program, host::wait_for, limit, start};
 
-/// The name of a program's last allocation, for another one to open.
+/// A name of a program's last allocation, with which another one can open it.
 fn share(program: &mut Program) -> Vec<u64> {
     let answer = program.ask("share");
     assert_eq!((answer[0], answer.len()), (0, 65), "{answer:?}");
@@ -23,7 +23,7 @@ fn pitfall_65_shared_memory_counts_for_each_process_that_has_it() {
     let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
     let free = one.info().0;
     let part = free / 3 / (2 * MIB) * (2 * MIB);
-    // More than half cannot be there twice.
+    // There is no room for more than half twice.
     one.succeeds(&format!("alloc {}", 2 * part));
     let whole = share(&mut one);
     other.has_no_room(&open(&whole));
@@ -33,11 +33,11 @@ fn pitfall_65_shared_memory_counts_for_each_process_that_has_it() {
     let handle = share(&mut one);
     other.succeeds(&open(&handle));
     assert_eq!(other.info().0, free - 2 * part);
-    // Once more is the same once more.
+    // Opening it once more counts once more.
     other.succeeds(&open(&handle));
     assert_eq!(other.info().0, free - 2 * part);
     other.succeeds("close");
-    // Memory that its owner has freed exists as long as others have it open, and so it counts.
+    // Memory that its owner has freed exists as long as others have it open, and counts for them.
     one.succeeds("free");
     assert_eq!(other.info().0, free - 2 * part);
     one.has_no_room(&format!("alloc {}", 2 * part));
@@ -45,12 +45,12 @@ fn pitfall_65_shared_memory_counts_for_each_process_that_has_it() {
     wait_for("what was lent", || (one.info().0 == free).then_some(()));
     one.succeeds(&format!("alloc {}", 2 * part));
     one.succeeds("free");
-    // A process that dies returns its own memory, and the memory that it has open, and no more.
+    // The memory of a dead process, and the memory that it had open, is returned, and no more.
     one.succeeds(&format!("alloc {part}"));
     let handle = share(&mut one);
     other.succeeds(&open(&handle));
     one.0.kill();
-    // Its context goes too.
+    // Its context is destroyed too.
     wait_for("what a dead process had", || {
         (other.info().0 > free - part).then_some(())
     });
@@ -87,23 +87,23 @@ fn pitfall_65_memory_of_shared_pools_counts_and_stays_in_its_vm() {
     let (free, free_of_stranger) = (one.info().0, stranger.info().0);
     let part = free / 3 / (2 * MIB) * (2 * MIB);
     let pooled = share(&mut one, 2 * part);
-    // More than half cannot be there twice.
+    // There is no room for more than half twice.
     other.has_no_room(&open(&pooled));
     one.succeeds("free");
     wait_for("what was freed", || (one.info().0 == free).then_some(()));
     let pooled = share(&mut one, part);
     other.succeeds(&open(&pooled));
     assert_eq!(other.info().0, free - 2 * part);
-    // Memory that its owner has freed exists as long as others have it open, and so it counts.
+    // Memory that its owner has freed exists as long as others have it open, and counts for them.
     one.succeeds("free");
     assert_eq!(other.info().0, free - 2 * part);
     one.has_no_room(&format!("alloc {}", 2 * part));
     other.succeeds("free-pooled");
     wait_for("what was lent", || (one.info().0 == free).then_some(()));
-    // A descriptor of a stranger's making names the pool, and opens nothing.
+    // A stranger's descriptor with the pool's name opens nothing.
     let pooled = share(&mut one, part);
     assert_eq!(stranger.ask(&open(&pooled)), [INVALID_HANDLE]);
-    // Guesses: of the pool, of whose it is, of its GPU; of the allocation and its secret.
+    // Guesses of the pool, its owner and its GPU; of the allocation and its secret.
     for at in 0..pooled.len() {
         let mut guess = pooled.clone();
         guess[at] ^= 0x80;
@@ -113,7 +113,7 @@ fn pitfall_65_memory_of_shared_pools_counts_and_stays_in_its_vm() {
         assert_ne!(stranger.ask(&open(&guess)), [0], "byte {at}");
     }
     assert_eq!(stranger.info().0, free_of_stranger);
-    // A process that dies returns the memory that it has open, and no more.
+    // The memory that a dead process had open is returned, and no more.
     other.0.kill();
     wait_for("what a dead process had", || {
         (one.info().0 >= free - part).then_some(())
@@ -149,7 +149,7 @@ fn pitfall_65_handles_are_good_in_their_own_vm_alone() {
         assert_eq!(answer, [wanted], "byte {at}");
         assert_ne!(stranger.ask(&open(&guess)), [0], "byte {at}");
     }
-    // The stranger asks without an end, and others are served as before.
+    // The stranger tries again and again, and others are served as before.
     for _ in 0..300 {
         assert_eq!(stranger.ask(&open(&handle)), [INVALID_HANDLE]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A worker with device memory of the software GPU, that executes streams of five 64-bit numbers.
+//! A worker with device memory of the software GPU, which executes streams of five 64-bit numbers.
 
 use std::{
     collections::HashMap,
@@ -12,26 +12,26 @@ use libloading::{Library, Symbol};
 use vhost_device_gpgpu::ipc::{ToWorker, WorkerEnd};
 use vm_memory::{FileOffset, MmapRegion};
 
-/// Makes and exports device memory of so many bytes, under a number.
+/// Allocates and exports device memory of this size, under a number.
 pub const EXPORT: u64 = 1;
-/// Copies to or from the export, at the offset.
+/// Copies to or from the export, at an offset.
 pub const COPY: u64 = 2;
-/// The same, by way of the staging area alone.
+/// The same, through the staging area only.
 pub const COPY_STAGED: u64 = 3;
-/// Gives an export back.
+/// Withdraws an export.
 pub const UNEXPORT: u64 = 4;
-/// Names a part of an export for the data, whether it exists or not.
+/// Names a part of an export for the data, whether or not it exists.
 pub const CLAIM: u64 = 5;
-/// Names an export of something that is no device memory, of so many bytes, under a number.
+/// Exports something that is not device memory, with this size, under a number.
 pub const EXPORT_RUBBISH: u64 = 6;
-/// Says that so much of its stream was carried out, and wants the data staged.
+/// Reports that this part of its stream was executed, and asks for the data to be staged.
 pub const CARRIED_OUT: u64 = 7;
 
-/// Has a kernel read an address, or the start of an export if the address is 0: its answer is the result of a
+/// Lets a kernel read an address, or the start of an export if the address is 0; answers with the result of a
 /// synchronisation.
 pub const PEEK: u64 = 8;
 
-/// Answers with how many bytes of device memory are free.
+/// Answers with the number of free bytes of device memory.
 pub const FREE: u64 = 9;
 
 /// Reads a number and writes it back.
@@ -51,7 +51,7 @@ const PEEK_KERNEL: &str = "
 }
 \0";
 
-/// The variable by which a test program knows that it is a worker.
+/// The variable that makes a test program a worker.
 pub const MODE: &str = "WORKER_OF_A_MOVER";
 
 type Result2<A> = unsafe extern "C" fn(A) -> CUresult;
@@ -149,7 +149,7 @@ fn start(cuda: &Cuda) {
     }
 }
 
-/// The result of a synchronisation after a kernel has read at `address` and written to `scratch`.
+/// The result of a synchronisation after a kernel has read `address` and written `scratch`.
 fn peek(cuda: &Cuda, address: u64, scratch: u64) -> CUresult {
     let load: Symbol<unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult> =
         cuda.get("cuModuleLoadData");
@@ -197,7 +197,7 @@ fn peek(cuda: &Cuda, address: u64, scratch: u64) -> CUresult {
     }
 }
 
-/// The worker's life: until its channel is closed.
+/// The main function of a worker, until its channel is closed.
 pub fn run() {
     let channel = WorkerEnd::new(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     // SAFETY: the library's initialisers are trusted.
@@ -228,7 +228,7 @@ pub fn run() {
             _ => continue,
         };
         let number = |at: usize| {
-            // A part of a stream may be left: the numbers are the last.
+            // A part of a stream may be left: the numbers come last.
             let from = stream.len() - 40 + at * 8;
             u64::from_ne_bytes(stream[from..from + 8].try_into().unwrap())
         };

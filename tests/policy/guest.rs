@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process that uses CUDA as its standard input says, line by line.
+//! A process that uses CUDA and executes the commands on its standard input, line by line.
 
 use std::{
     ffi::{CStr, c_void},
@@ -11,9 +11,9 @@ use std::{
 use gpgpu_protocol::cuda::*;
 use libloading::Library;
 
-/// Names the libcuda to use; without it the process is no guest.
+/// The variable with the path of libcuda; without it the process is no guest.
 pub const LIBRARY: &str = "VIRTIO_GPGPU_TEST_GUEST";
-/// Comes before each answer.
+/// The prefix of each answer.
 pub const MARK: &str = "guest says: ";
 
 const PTX: &CStr = c"
@@ -46,12 +46,12 @@ macro_rules! call {
 
 struct Guest {
     library: Library,
-    /// The memory that the kernel has last written to.
+    /// The memory that the kernel last wrote to.
     place: CUdeviceptr,
 }
 
 impl Guest {
-    /// The devices as the host numbers them: the software GPU's UUIDs end with that.
+    /// The devices by the host's numbers, with which the software GPU's UUIDs end.
     fn devices(&self) -> Result<String, CUresult> {
         let mut count = 0;
         call!(self.library, b"cuDeviceGetCount", &mut count => *mut i32)?;

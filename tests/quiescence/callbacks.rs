@@ -19,14 +19,14 @@ use crate::{
     start,
 };
 
-/// The process's address of its registered memory.
+/// The address of the registered memory in the process.
 const ADDRESS: u64 = 1 << 44;
 
 /// A process that has registered memory.
 struct Process<'a> {
     client: Client<'a>,
     context: u64,
-    /// The memory in the guest's, and as kernels see it.
+    /// The memory's address in the guest, and for kernels.
     at: u64,
     pinned: u64,
 }
@@ -81,7 +81,7 @@ impl<'a> Process<'a> {
         self.client.stream(serial, self.context)
     }
 
-    /// Pauses the VM, and lets it go on.
+    /// Pauses the VM, and lets it continue.
     fn pause(&mut self) {
         let bases = self.client.guest().stop_rings();
         self.client.guest().start_rings(bases);
@@ -102,7 +102,8 @@ fn pitfall_88_a_callback_under_way_outlives_a_pause() {
     assert_eq!(done, CUDA_SUCCESS);
 }
 
-/// One callback is in progress; another stream has reached the next, and a third waits for an event behind that.
+/// One callback is in progress; another stream has reached the next one, and a third stream waits for an event after
+/// that.
 #[test]
 fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
     let Some(host) = start() else {
@@ -140,7 +141,7 @@ fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
     process.launch(busy, third, 100);
     for _ in 0..2 {
         let bases = process.client.guest().stop_rings();
-        // The kernels before the callbacks, and no other.
+        // Only the kernels before the callbacks have run.
         assert_eq!(process.word(0), 2);
         process.client.guest().start_rings(bases);
     }
@@ -155,7 +156,7 @@ fn pitfall_88_streams_behind_callbacks_outlive_a_pause() {
     assert_eq!(process.word(0), 5);
 }
 
-/// A kernel in another stream writes on: a callback is no excuse for it.
+/// A kernel in another stream continues to write; a pending callback does not make that acceptable.
 #[test]
 fn pitfall_88_a_pause_ends_a_writer_beside_a_callback() {
     let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(3));

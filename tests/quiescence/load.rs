@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Processes of a guest that have as much under way as they may: copies in both directions, of which a mover carries
-//! the large ones, kernels and copies that write to registered memory, and small commands.
+//! Processes of a guest that have as much pending as they may: copies in both directions, the large ones by a mover,
+//! kernels and copies that write to registered memory, and small commands.
 
 use std::ops::Range;
 
@@ -21,25 +21,26 @@ use crate::{
 };
 
 const PAGE: u64 = 4096;
-/// A large copy, which is a mover's, and a small one.
+/// The size of a large copy, which a mover makes, and of a small one.
 const LARGE: u64 = 512 << 10;
 const SMALL: u64 = CHUNK;
-/// Buffers of each kind; large copies of each direction: a process has 16 under way at most, and a VM 32.
+/// The number of buffers of each kind, and of large copies in each direction: a process has at most 16 pending, and a
+/// VM 32.
 const BUFFERS: u64 = 4;
 const COPIES: u64 = 8;
-/// The offsets of a process's buffers: data from the GPU, data for it, both once more for small copies, and registered
+/// The offsets of a process's buffers: data from the GPU, data for it, both again for small copies, and registered
 /// memory.
 const OUT: u64 = 0;
 const IN: u64 = OUT + BUFFERS * LARGE;
 const SMALL_OUT: u64 = IN + BUFFERS * LARGE;
 const SMALL_IN: u64 = SMALL_OUT + BUFFERS * SMALL;
 const PINNED: u64 = SMALL_IN + BUFFERS * SMALL;
-/// Kernels write to the first half of it, copies to the other.
+/// Kernels write to the first half of it, copies to the second.
 const PINNED_BYTES: u64 = 2 * CHUNK;
 const PROCESS_BYTES: u64 = PINNED + PINNED_BYTES;
-/// The place of `busy`'s counter, behind the data in device memory.
+/// The offset of `busy`'s counter, after the data in device memory.
 const COUNTER: u64 = COPIES * LARGE + BUFFERS * SMALL;
-/// The address of registered memory in a process, whatever its place in the guest's memory.
+/// The address of registered memory in a process, whatever its address in the guest is.
 const ADDRESS: u64 = 1 << 44;
 const ANSWER_BYTES: u32 = 64;
 
@@ -48,13 +49,13 @@ pub const PROCESSES: u64 = 2;
 /// The bytes of memory that they take.
 pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES + RING_PROCESS_BYTES;
 
-/// The content of a process's buffer, or of the device memory that it is copied from.
+/// The content of a process's buffer, or of the device memory from which it is copied.
 fn data(seed: u64, place: u64, count: u64) -> Vec<u8> {
     bytes(!seed, place, count as usize)
 }
 
-/// The parts of a buffer, in the order in which data goes there: in every other buffer pages that do not follow on each
-/// other.
+/// The parts of a buffer, in the order in which data is written to them: every other buffer consists of pages that are
+/// not contiguous.
 fn parts(buffer: u64, at: u64) -> Vec<(u64, u32)> {
     let count = LARGE / PAGE;
     match buffer % 2 {
@@ -73,7 +74,7 @@ fn post<R: Request>(
 ) -> u16 {
     let stream = command(request, process.context);
     let head = guest.post_buffers(process.id, &stream, ANSWER_BYTES, buffers, to_guest);
-    // Data is looked at where it is.
+    // Data is checked in place.
     guest.trim(COMMAND_QUEUE, head, 2 * ANSWER_BYTES);
     head
 }
@@ -88,11 +89,11 @@ pub fn check(used: &Used) {
 /// The GPU's writes to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
-    /// Nothing.
+    /// No writes.
     Nothing,
     /// Copies, and a kernel that runs until it is told to stop.
     WithoutEnd,
-    /// Copies and kernels that end, also by a ring.
+    /// Copies and finite kernels, also by a ring.
     Finite,
 }
 
@@ -108,7 +109,7 @@ struct Process {
     /// Device memory that is copied from, and to.
     source: u64,
     sink: u64,
-    /// Registered memory, as kernels see it.
+    /// The address of registered memory for kernels.
     pinned: u64,
 }
 
@@ -156,14 +157,14 @@ impl Process {
         post(guest, self, &copy, (to, true))
     }
 
-    /// Has a kernel write to registered memory until it is told to stop.
+    /// Lets a kernel write to registered memory until it is told to stop.
     fn scribble(&self, guest: &mut Guest, seed: u64) -> u16 {
         guest.write(self.at + PINNED, &[0; 64]);
         let scribble = launch(self.scribble, self.streams[0], self.pinned, seed as u32);
         post(guest, self, &scribble, (&[], false))
     }
 
-    /// Makes the data of a round.
+    /// Writes the data for a round.
     fn prepare(&self, guest: &Guest, seed: u64) {
         guest.write(self.at + OUT, &vec![0; (BUFFERS * LARGE) as usize]);
         guest.write(self.at + SMALL_OUT, &vec![0; (BUFFERS * SMALL) as usize]);
@@ -238,7 +239,7 @@ impl Process {
                 &source[(buffer * LARGE) as usize..][..SMALL as usize],
             );
         }
-        // Received data is sent out again. It came in by parts in some order.
+        // Received data is sent out again. Its parts arrived in some order.
         let came = data(seed, self.at, BUFFERS * LARGE);
         for copy in 0..COPIES {
             let buffer = copy % BUFFERS;
@@ -257,18 +258,18 @@ impl Process {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Load {
     processes: Vec<Process>,
     posted: Vec<u16>,
-    /// The start of the buffers of commands.
+    /// The start of the commands' buffers.
     mark: u64,
     writes: Writes,
     ring: Option<RingProcess>,
 }
 
 impl Load {
-    /// Opens the processes, which have their buffers in [`LOAD_BYTES`] from here on.
+    /// Opens the processes; their buffers are in [`LOAD_BYTES`] from this address on.
     pub fn open(guest: &mut Guest, at: u64, writes: Writes) -> Self {
         guest.indirect = true;
         let places = (0..PROCESSES).map(|process| at + process * PROCESS_BYTES);
@@ -298,7 +299,7 @@ impl Load {
         self.processes.iter().map(pinned).collect()
     }
 
-    /// The memory that the device reads for commands that it has taken, with the places of their answers between.
+    /// The memory that the device reads for commands that it has taken, including the room for their answers.
     pub fn read(&self) -> Vec<Range<u64>> {
         let of_process = |process: &Process| {
             let at = |place: u64| process.at + place;
@@ -313,11 +314,12 @@ impl Load {
         self.mark & !(CHUNK - 1)..self.processes[0].at
     }
 
-    /// Sends all the work of a round at once, and waits until a part of it was answered, another in each round.
+    /// Sends all the work of a round at once, and waits until a part of it was answered; the part differs in each
+    /// round.
     pub fn work(&mut self, guest: &mut Guest, round: u64) {
         guest.forget_buffers(self.mark);
         guest.forget_order(COMMAND_QUEUE);
-        // An answer that comes later than it may is seen.
+        // This makes an answer that comes too late visible.
         let bytes = (self.processes[0].at - self.mark) as usize;
         guest.write(self.mark, &vec![0; bytes]);
         for process in &self.processes {

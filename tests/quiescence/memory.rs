@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A pattern over the memory of a guest.
+//! Fills a guest's memory with a pattern.
 
 use std::{fs, ops::Range, os::unix::fs::MetadataExt};
 
 use nix::unistd::Pid;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
-/// Memory is filled, checked and left out in pieces of so many bytes.
+/// The size of the pieces in which memory is filled, checked and left out.
 pub const CHUNK: u64 = 64 << 10;
 
-/// So many bytes that no other seed or place has.
+/// Bytes that depend on the seed and the place.
 pub fn bytes(seed: u64, place: u64, count: usize) -> Vec<u8> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut word = (seed ^ place.rotate_left(32)).wrapping_mul(ODD);
@@ -22,7 +22,7 @@ pub fn bytes(seed: u64, place: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Whole {
     memory: GuestMemoryMmap,
     chunks: Vec<u64>,
@@ -53,7 +53,7 @@ impl Whole {
         }
     }
 
-    /// The same where these ranges are taken and not filled.
+    /// The same, but these ranges are not filled.
     pub fn reading(self, read: Vec<Range<u64>>) -> Self {
         Self { read, ..self }
     }
@@ -67,7 +67,7 @@ impl Whole {
         self.memory.write_slice(&pattern, GuestAddress(at)).unwrap();
     }
 
-    /// Fills it, one place after the other.
+    /// Fills the memory in order.
     pub fn fill(&self, seed: u64) {
         for &at in &self.chunks {
             self.fill_chunk(at, seed);
@@ -116,7 +116,7 @@ impl Whole {
     }
 }
 
-/// Whether a process has files of this memory mapped.
+/// Whether a process has this memory's files mapped.
 pub fn maps(process: Pid, memory: &GuestMemoryMmap) -> bool {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let files = memory.iter().map(|region| {

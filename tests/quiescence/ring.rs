@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A process of a guest that has its kernels launched by a ring: the GPU writes to its memory, and the worker to the
-//! ring.
+//! A process of a guest that launches kernels through a ring: the GPU writes to its memory, and the worker to the ring.
 
 use gpgpu_protocol::{
     api::{default_pool, request},
@@ -16,7 +15,7 @@ use crate::{
     registered::register,
 };
 
-/// The number of kernels that are launched in each round, and of the turns that each computes.
+/// The number of kernels that are launched in each round, and the number of turns of each.
 const LAUNCHES: u32 = 300;
 const TURNS: u32 = 200;
 /// The number of slots for requests that may block.
@@ -26,27 +25,27 @@ const ANSWER_BYTES: u32 = 64;
 /// The size of its memory: the ring, and its kernels' counters.
 pub const RING_PROCESS_BYTES: u64 = (RING_BYTES as u64).next_multiple_of(CHUNK) + CHUNK;
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct RingProcess {
     client: u32,
     context: u64,
     stream: u64,
     busy: u64,
-    /// Registered memory, in the guest and as kernels see it.
+    /// The address of registered memory, in the guest and for kernels.
     at: u64,
     device: u64,
     area: Area<'static>,
     ring: Producer<'static>,
     sequence: u32,
-    /// The requests under way that threads of the worker's answer: slots and sequences.
+    /// The pending requests that threads of the worker answer: slots and sequences.
     waits: Vec<(u32, u32)>,
     launched: u32,
-    /// In which the ring lies.
+    /// The memory that contains the ring.
     _memory: GuestMemoryMmap,
 }
 
 impl RingProcess {
-    /// Opens it, with its memory from here on.
+    /// Opens it, with its memory from this address on.
     pub fn open(guest: &mut Guest, ring_at: u64) -> Self {
         let at = ring_at + RING_PROCESS_BYTES - CHUNK;
         guest.write(ring_at, &vec![0; RING_PROCESS_BYTES as usize]);
@@ -54,7 +53,7 @@ impl RingProcess {
         let base = memory.get_host_address(GuestAddress(ring_at)).unwrap();
         // SAFETY: the ring is a part of the guest's memory, which is mapped for as long as `_memory` is there.
         let area = unsafe { Area::new(base) };
-        // Before the worker looks at it, which may go to sleep at once.
+        // Before the worker reads it, which may then sleep at once.
         let ring = Producer::new(area, 0);
         let mut client = Client::open(guest);
         client.share_ring(ring_at, RING_BYTES as u64);
@@ -81,8 +80,8 @@ impl RingProcess {
         }
     }
 
-    /// Launches the kernels of a round, as many as there is room for; returns the commands that have the ring looked
-    /// at.
+    /// Launches the kernels of a round, as many as there is room for; returns the command that makes the worker look at
+    /// the ring.
     pub fn work(&mut self, guest: &mut Guest) -> Option<u16> {
         for number in 0..LAUNCHES {
             let launch = launch(self.busy, self.stream, self.device, TURNS);
@@ -109,7 +108,7 @@ impl RingProcess {
         })
     }
 
-    /// Sends a request that another thread than the ring's answers, if there is a slot for it.
+    /// Sends a request that another thread than the ring's answers, if there is a free slot.
     fn wait(&mut self) {
         let area = self.area;
         self.waits
@@ -130,7 +129,7 @@ impl RingProcess {
         }
     }
 
-    /// Waits for all kernels, and checks that each ran once.
+    /// Waits for all kernels, and checks that each has run exactly once.
     pub fn finish(&self, guest: &mut Guest) {
         let after = request::gpgpuRingAfter {
             position: self.ring.tail(),

@@ -43,7 +43,7 @@ pub fn a_host_that_cannot_is_refused() -> Result<(), Failed> {
             return Err(format!("{refused:?}").into());
         }
     }
-    // Told to, it comes as far as to look for the software GPU, which is not there.
+    // With this option it gets as far as looking for the software GPU, which does not exist.
     let told = run(&["--sandbox=none"])?;
     if !String::from_utf8_lossy(&told.stderr).contains("No software GPU") {
         return Err(format!("{told:?}").into());
@@ -101,7 +101,7 @@ fn check_processes(back_end: &mut std::process::Child) -> Result<(), Failed> {
             let status =
                 found.and_then(|child| fs::read_to_string(format!("/proc/{child}/status")).ok());
             match status {
-                // It is in its sandbox when it has its list.
+                // It is in its sandbox once it has its filter.
                 Some(status) if field(&status, "Seccomp_filters:") > 1 => break status,
                 _ if Instant::now() > end => return Err(format!("no confined {role}").into()),
                 _ => std::thread::yield_now(),

@@ -15,7 +15,7 @@ use vhost_device_gpgpu::sandbox::Settings;
 
 use super::{ALL, Attempt, End, NONE, USER, attempt, copy, end};
 
-/// Variable: the directory around a directory of libraries that a process sees.
+/// The variable with the parent of a directory of libraries that a process sees.
 const LIBRARIES: &str = "SANDBOX_TEST_LIBRARIES";
 
 /// The directory of libraries, if there is one.
@@ -38,7 +38,7 @@ fn load(path: &str) -> io::Result<()> {
     loaded.map(drop).map_err(io::Error::other)
 }
 
-/// Attempts at a directory of libraries, and whether a worker's may succeed.
+/// Attempts at a directory of libraries, and whether they may succeed in a worker.
 pub const ATTEMPTS: [(&str, bool, Attempt); 8] = [
     ("load-a-library", true, || load("lib/libcublas.so.13")),
     ("load-a-library-by-a-link", true, || {
@@ -61,7 +61,7 @@ pub const ATTEMPTS: [(&str, bool, Attempt); 8] = [
     ("read-beside-the-libraries", false, || {
         File::open(around("beside")).map(drop)
     }),
-    // NVRTC tries, and goes on without.
+    // NVRTC tries this, and continues if it fails.
     ("set-a-limit", false, || {
         let mut limit = libc::rlimit {
             rlim_cur: 0,
@@ -103,7 +103,7 @@ pub fn a_worker_has_the_operators_libraries() -> Result<(), Failed> {
     for beside in ["beside", "store/beside"] {
         fs::write(path(beside), "")?;
     }
-    // Whatever the umask is. Not the directory around them: a role need not find its way from there.
+    // Independently of the umask. The parent directory is not included, because a role need not access it.
     for (name, mode) in [
         ("lib", 0o755),
         ("lib/libcublas.so.13", 0o644),
@@ -131,7 +131,7 @@ pub fn a_worker_has_the_operators_libraries() -> Result<(), Failed> {
             Ok::<(), Failed>(())
         };
     make(None, "worker", NONE, |_, end| end == End::Done)?;
-    // Nothing of it ends a worker.
+    // No attempt kills a worker.
     make(None, "worker", ALL, |may, end| {
         let expected = if may { End::Done } else { End::Refused };
         end == expected

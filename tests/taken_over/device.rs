@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device process that was taken over.
+//! A compromised device process.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ use nix::{
 
 use crate::host::say_done;
 
-/// Kinds of messages, as `src/supervisor/link.rs` has them.
+/// Kinds of messages, as in `src/supervisor/link.rs`.
 const WORKER_STARTED: u32 = 2;
 const MOVER_STARTED: u32 = 5;
 const START_WORKER: u32 = 66;
@@ -28,7 +28,7 @@ const CLOSE_WORKER: u32 = 67;
 const START_MOVER: u32 = 68;
 const KILL_MOVER: u32 = 69;
 
-/// As many descriptors as Linux passes in one message.
+/// The most descriptors that Linux passes in one message.
 const MOST_FILES: usize = 253;
 
 fn send(link: BorrowedFd<'_>, kind: u32, words: [u32; 2], files: &[i32]) -> nix::Result<()> {
@@ -63,7 +63,7 @@ fn receive(link: BorrowedFd<'_>) -> nix::Result<(u32, Option<OwnedFd>)> {
     Ok((u32::from_ne_bytes(bytes[..4].try_into().unwrap()), file))
 }
 
-/// Makes an attack; then it is silent until it is killed.
+/// Makes an attack; then waits until it is killed.
 pub fn run(attack: &str, link: OwnedFd) {
     let (_, served) = receive(link.as_fd()).unwrap();
     let served = served.expect("nothing to serve");
@@ -98,7 +98,7 @@ fn send_descriptors(link: BorrowedFd<'_>) -> Option<usize> {
     Some(0)
 }
 
-/// Fills the standard error, which does not wait from now on.
+/// Fills the standard error, which is non-blocking from now on.
 fn fill_log() -> Option<usize> {
     let mut log = std::io::stderr();
     fcntl(&log, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
@@ -110,7 +110,7 @@ fn fill_log() -> Option<usize> {
     Some(refused)
 }
 
-/// Takes every connection that it can have, and names itself on each.
+/// Accepts every connection that it can, and identifies itself on each.
 fn accept(served: OwnedFd) -> Option<usize> {
     let own = std::process::id().to_ne_bytes();
     let connection = UnixStream::from(served.try_clone().unwrap());
@@ -121,7 +121,7 @@ fn accept(served: OwnedFd) -> Option<usize> {
         let _ = other.write_all(&own);
         kept.push(other);
     }
-    // This one is not told: each connection's process says that much.
+    // This one is not reported: each connection's process identifies itself.
     loop {
         std::thread::park();
     }
@@ -133,7 +133,7 @@ fn kill_mover(link: BorrowedFd<'_>) -> Option<usize> {
     for _ in 0..100 {
         send(link, KILL_MOVER, [0, 0], &[]).ok()?;
     }
-    // Whatever was said before is done once this is answered.
+    // Once this is answered, everything before it has been handled.
     send(link, START_WORKER, [1, 0], &[]).ok()?;
     receive(link).ok()?;
     Some(0)
@@ -149,7 +149,7 @@ fn open_channels(link: BorrowedFd<'_>) -> Option<usize> {
 }
 
 fn start_workers(link: BorrowedFd<'_>) -> Option<usize> {
-    // The answers have room.
+    // Make room for the answers.
     let _ = setsockopt(&link, sockopt::RcvBuf, &(1 << 20));
     let mut started = 0;
     for client in 0..400 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The supervisor in a process of its own, and its observable state.
+//! The supervisor in a separate process, and its observable state.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ const ROLE: &str = "TAKEN_OVER_ROLE";
 /// The attack of the first VM's processes: `worker`, or the device process's.
 const ATTACK: &str = "TAKEN_OVER_ATTACK";
 const DIRECTORY: &str = "TAKEN_OVER_DIRECTORY";
-/// The arguments of this program as one of them.
+/// The arguments of this program as one of the processes.
 const ARGUMENTS: [&str; 4] = ["--exact", "role", "--nocapture", "--quiet"];
 
 fn variable(name: &str) -> String {
@@ -41,7 +41,7 @@ fn done_file(directory: &str) -> PathBuf {
     PathBuf::from(directory).join("done")
 }
 
-/// Says so, with a number.
+/// Reports that the attack is done, with a number.
 pub fn say_done(number: usize) {
     let path = done_file(&variable(DIRECTORY));
     let new = path.with_extension("new");
@@ -54,7 +54,7 @@ pub fn run_role() {
     if variable(ROLE).is_empty() {
         return;
     }
-    // Whatever becomes of the test, none of its processes stays behind.
+    // None of the test's processes stays behind, however the test ends.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).unwrap();
     let attack = variable(ATTACK);
     let is_first = std::env::args().next_back().unwrap().ends_with("vm0");
@@ -110,7 +110,7 @@ fn supervise(attack: &str) {
     supervisor.run(std::io::stdin().as_fd()).unwrap();
 }
 
-/// The answer of the sensors of every GPU.
+/// The program that reports the sensors of every GPU.
 fn sensors() -> Program {
     let values = vec![crate::worker::VALUE.to_string(); Sensor::COUNT].join(" ");
     Program {
@@ -136,14 +136,14 @@ pub fn files_of(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// See the module's page. It ends when this is dropped.
+/// See the module's documentation. It ends when this is dropped.
 pub struct Host {
     child: Child,
     directory: tempfile::TempDir,
 }
 
 impl Host {
-    /// Two VMs, the first of which makes this attack.
+    /// Two VMs; the first one makes this attack.
     pub fn start(attack: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
@@ -169,19 +169,19 @@ impl Host {
         self.directory.path().join(format!("vm{number}"))
     }
 
-    /// Whether the attack was made; it is asked once.
+    /// Whether the attack was made. The answer is `true` only once.
     pub fn is_done(&self) -> bool {
         let file = done_file(self.directory.path().to_str().unwrap());
         fs::rename(&file, file.with_extension("seen")).is_ok()
     }
 
-    /// The number that came with it.
+    /// The number of the report.
     pub fn done(&self) -> usize {
         let file = done_file(self.directory.path().to_str().unwrap()).with_extension("seen");
         fs::read_to_string(file).unwrap().parse().unwrap()
     }
 
-    /// A child of the supervisor of which this is so.
+    /// A child of the supervisor that satisfies `is_it`.
     fn child(&self, what: &str, is_it: impl Fn(&str, &str) -> bool) -> u32 {
         let text = |child: &str, name: &str| {
             let bytes = fs::read(format!("/proc/{child}/{name}")).unwrap_or_default();
@@ -213,12 +213,12 @@ impl Host {
         self.child("a mover", |_, variables| variables.contains(&role))
     }
 
-    /// Descriptors that the supervisor has open.
+    /// The number of the supervisor's open descriptors.
     pub fn files(&self) -> usize {
         files_of(self.id())
     }
 
-    /// Waits until a process has so many open at most.
+    /// Waits until a process has at most this number of descriptors open.
     pub fn wait_for_files(&self, process: u32, most: usize) {
         let mut files = 0;
         let few = || {
@@ -237,7 +237,7 @@ impl Host {
         Duration::from_millis(10) * (ticks() + ticks())
     }
 
-    /// Stops the supervisor, and waits for its end in order.
+    /// Stops the supervisor, and waits until it has ended normally.
     pub fn stop(&mut self) {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + LIMIT;

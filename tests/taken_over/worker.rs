@@ -21,35 +21,36 @@ use vhost_device_gpgpu::{
 };
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
-/// Has the GPU's lease for a moment, answers with the stream, and gives the data back.
+/// Takes the GPU's lease for a moment, answers with the stream, and returns the data.
 pub const STEP: u8 = 1;
-/// Sends more descriptors than any message has.
+/// Sends more descriptors than any message can have.
 pub const MANY_FILES: u8 = 2;
-/// Sends more descriptors than the message has.
+/// Sends more descriptors than this message has.
 pub const TWO_FILES: u8 = 3;
 /// Sends less than a header.
 pub const SHORT: u8 = 4;
-/// Sends more than any message has.
+/// Sends more bytes than any message has.
 pub const LONG: u8 = 5;
 /// Closes one direction of its channel.
 pub const HALF: u8 = 6;
-/// Sends unrequested answers, for ever, and never reads.
+/// Sends unrequested answers forever, and never reads.
 pub const FLOOD: u8 = 7;
 /// Exports memory that cannot be withdrawn.
 pub const WILD: u8 = 8;
-/// Rings the doorbell for ever, from two threads.
+/// Rings the doorbell forever, from two threads.
 pub const RING: u8 = 9;
-/// Prints for ever, to pipes that it does not wait for.
+/// Prints forever, to pipes for which it does not wait.
 pub const PRINT: u8 = 10;
-/// Takes its own ring back before the supervisor can, and lets that wait for the next ring, which never comes.
+/// Takes its own ring back before the supervisor can, so that the supervisor would wait for the next ring, which never
+/// comes.
 pub const LURE: u8 = 11;
-/// Sends the supervisor more descriptors than any message has, and then an invalid message.
+/// Sends the supervisor more descriptors than any message can have, and then an invalid message.
 pub const FILES_FOR_OTHERS: u8 = 12;
-/// Takes visitors, wants to meet everybody, for ever, and never reads.
+/// Accepts visitors and asks to meet every worker, forever, and never reads.
 pub const MEET: u8 = 13;
 
-/// Asks for the sensors of all GPUs, many times, and looks for values in all of its VM's terms: the answer's second
-/// byte is how many GPUs it has found values of.
+/// Asks for the sensors of all GPUs, many times, and searches all of its VM's terms for values: the answer's second
+/// byte is the number of GPUs for which it has found values.
 pub const SENSE: u8 = 14;
 
 /// The values of the test's sensors.

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Rig {
-    /// Puts bytes where the guest puts its requests.
+    /// Writes bytes to the guest's heap for requests.
     pub(super) fn place(&mut self, bytes: &[u8]) -> u64 {
         let room = (bytes.len() as u64).next_multiple_of(64).max(256);
         if self.heap + room > HEAP.end {
@@ -175,7 +175,7 @@ impl Rig {
         let bytes = [head.as_bytes(), stream].concat();
         let mut parts = vec![(self.place(&bytes), bytes.len() as u32, 0)];
         data_parts(data_in, 0, &mut parts);
-        // The answers of all commands lie over each other.
+        // The answers of all commands overlap.
         parts.push((DATA, 8u32.saturating_add(answer.min(1 << 20) as u32), WRITE));
         data_parts(data_out, WRITE, &mut parts);
         if how & 16 != 0 {
@@ -199,7 +199,7 @@ impl Rig {
         self.write_descriptor(at, (address, len, flags), next);
     }
 
-    /// A client: one that there is, mostly.
+    /// A client, usually an existing one.
     pub(super) fn client(&self, input: &mut Input<'_>) -> u32 {
         let choice = input.u8();
         let known = self.workers.keys().chain(&self.asked);
@@ -220,7 +220,7 @@ fn header(kind: u32, client: u32) -> ControlHeader {
     }
 }
 
-/// A VMM's reads of the configuration space, of a device whose VM may have some number of clients.
+/// A VMM reads the configuration space of a device whose VM may have some number of clients.
 pub(super) fn read_config(input: &mut Input<'_>) {
     let config = Config::with_clients(input.number() as u32);
     assert!(config.max_clients.get() as usize <= MAX_CLIENTS);
@@ -231,7 +231,7 @@ pub(super) fn read_config(input: &mut Input<'_>) {
     assert!(part.iter().skip(past).all(|&byte| byte == 0));
 }
 
-/// Descriptors for so much data, which lies in the same pages again and again.
+/// Descriptors for this amount of data, which reuse the same pages.
 fn data_parts(bytes: u64, flags: u16, parts: &mut Vec<(u64, u32, u16)>) {
     let mut left = bytes;
     let mut number = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device process without its process: the real state machine ([`Vm`]), a guest's memory and rings, and a supervisor,
-//! workers and movers at the other ends of its channels. An input gives the next step of each of them.
+//! A device without its process: the real state machine ([`Vm`]), a guest's memory and rings, and a supervisor, workers
+//! and movers at the other ends of its channels. An input determines the next step of each of them.
 //!
-//! The supervisor is trusted and keeps to its protocol, and so does the mover except for its messages' content; the
+//! The supervisor is trusted and follows its protocol, and so does the mover except for its messages' content. The
 //! guest and the workers are arbitrary. Whatever they do, the device must not panic, loop or leave anything behind.
 
 use std::{
@@ -49,7 +49,7 @@ use crate::input::Input;
 mod guest;
 mod others;
 
-/// Entries of each ring, and how far apart the rings lie.
+/// The entries of each ring, and the distance between rings.
 const QUEUE_SIZE: u16 = 256;
 const RING_BYTES: u64 = 0x4000;
 const AVAIL: u64 = 0x2000;
@@ -59,7 +59,7 @@ const HEAP: std::ops::Range<u64> = 0x1_0000..0x2_0000;
 const DATA: u64 = 0x2_0000;
 const DATA_PART: u64 = 0x1_0000;
 const DATA_PARTS: u64 = 2;
-/// The guest's memory: address, bytes, offset in its file. Requests at its edges use it too.
+/// The guest's memory: address, size, offset in its file. Requests at its edges use it too.
 const REGIONS: [(u64, u64, u64); 3] = [
     (0, 0x4_0000, 0),
     (0x4_0000, 0x1_0000, 0x1000),
@@ -70,7 +70,7 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
-/// More steps than this teach nothing that fewer do not; they are enough for more clients than a VM may have.
+/// More steps find nothing more; these are enough for more clients than a VM may have.
 const MAX_STEPS: usize = MAX_CLIENTS + 64;
 /// The most clients that a short input opens.
 const MANY: usize = 4;
@@ -91,7 +91,7 @@ fn memory() -> &'static GuestMemoryMmap {
     })
 }
 
-/// Makes the allocator keep freed memory: returning it and getting it again, page by page, takes longer than most
+/// Makes the allocator keep freed memory: returning it and allocating it again, page by page, takes longer than most
 /// inputs.
 fn keep_freed_memory() {
     for parameter in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
@@ -100,7 +100,7 @@ fn keep_freed_memory() {
     }
 }
 
-/// Notes which channels the device listens to.
+/// Records the channels that the device listens to.
 #[derive(Clone, Default)]
 struct Slots(Arc<Mutex<BTreeSet<usize>>>);
 
@@ -119,10 +119,10 @@ impl Watch for Slots {
     fn again(&self) {}
 }
 
-/// A worker as the harness plays it.
+/// A worker that the harness simulates.
 struct Worker {
     end: Option<WorkerEnd>,
-    /// The messages that it has not answered.
+    /// The messages that it has not answered yet.
     seqs: Vec<u64>,
     exports: u64,
 }
@@ -132,13 +132,13 @@ struct Worker {
 struct Leftover {
     /// Workers, by client.
     workers: BTreeSet<u32>,
-    /// Moves that a mover was asked for: its GPU, and their numbers.
+    /// Requested moves: the mover's GPU, and their numbers.
     moves: BTreeSet<(u32, u64)>,
     /// The rings' used indices at the reset.
     used: Option<[u16; NUM_QUEUES]>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Rig {
     vm: Vm,
     slots: Slots,
@@ -147,19 +147,19 @@ pub struct Rig {
     avail: [u16; NUM_QUEUES],
     descriptor: [u16; NUM_QUEUES],
     heap: u64,
-    /// Clients whose workers were asked for.
+    /// Clients for which workers were requested.
     asked: Vec<u32>,
     /// Workers that were started, by client.
     workers: BTreeMap<u32, Worker>,
     movers_asked: BTreeSet<u32>,
     movers: HashMap<u32, (MoverEnd, Vec<u64>)>,
-    /// The processes that may still write to memory from before the last reset.
+    /// The processes that may still write to memory that was shared before the last reset.
     before_reset: Leftover,
-    /// The used indices of rings that are stopped.
+    /// The used indices of stopped rings.
     stopped: [Option<u16>; NUM_QUEUES],
-    /// The number of workers that the supervisor lets the VM have.
+    /// The number of workers that the supervisor permits for the VM.
     max_clients: usize,
-    /// The number of clients that were opened.
+    /// The number of clients that were opened so far.
     opened: usize,
     /// Whether the input is long enough to open as many clients as a VM may have.
     is_long: bool,
@@ -168,7 +168,7 @@ pub struct Rig {
     now: Instant,
 }
 
-/// Applies an input to a device, which must leave nothing behind.
+/// Applies an input to a device, and checks that the device leaves nothing behind.
 pub fn play(device: fn() -> Rig, input: &[u8]) {
     memory();
     let before = lowest_free_descriptor();
@@ -227,7 +227,7 @@ impl Rig {
         rig
     }
 
-    /// A device with a client that is served, has memory registered, and whose worker has passed device memory on to a
+    /// A device with a client that is served and has registered memory, and whose worker has passed device memory to a
     /// mover.
     pub fn with_client() -> Self {
         let mut rig = Self::new();
@@ -245,7 +245,7 @@ impl Rig {
         rig
     }
 
-    /// Applies an input to its end; then everything ends, in one of two orders.
+    /// Applies an input to its end; then ends everything, in one of two orders.
     pub fn run(mut self, input: &mut Input<'_>) {
         let (reset_last, is_closed) = (input.len() % 2 == 1, input.len() % 4 < 2);
         self.is_long = input.len() > MAX_CLIENTS;
@@ -263,7 +263,7 @@ impl Rig {
 
     fn step(&mut self, input: &mut Input<'_>) {
         match input.u8() % 26 {
-            // Each takes as long as a short input: only long ones open many.
+            // Each client takes as long as a short input, so only long inputs open many.
             0 if self.opened < MANY || self.is_long => self.open(),
             0 => {}
             1 => self.close(input),
@@ -279,7 +279,7 @@ impl Rig {
             9 => self.raw_descriptor(input),
             10 => {
                 let queue = usize::from(input.u8()) % NUM_QUEUES;
-                // Far ahead, a ring's old chains come all at once, which takes long.
+                // A large distance makes a ring's old chains available all at once, which takes long.
                 let ahead = match input.u8() {
                     255 => input.u16(),
                     few => u16::from(few % 4),
@@ -343,7 +343,7 @@ impl Rig {
         }
     }
 
-    /// Handles the result of a call, as the back end does each time.
+    /// Handles the result of a call, as the back end does after each call.
     fn settle(&mut self) {
         let mut more = self.vm.settle();
         for _ in 0..8 {
@@ -374,7 +374,7 @@ impl Rig {
         );
     }
 
-    /// Nothing is given back on a ring that is stopped.
+    /// Checks that no chain is returned on a stopped ring.
     fn check_stopped(&self) {
         for (queue, used) in self.stopped.iter().enumerate() {
             let now = self.used(queue);
@@ -385,7 +385,7 @@ impl Rig {
         }
     }
 
-    /// The device's used index: the guest may overwrite the one in its ring.
+    /// The device's used index, because the guest may overwrite the one in its ring.
     fn used(&self, queue: usize) -> u16 {
         self.rings[queue].get_ref().get_queue().next_used()
     }
@@ -416,7 +416,7 @@ impl Rig {
         }
     }
 
-    /// The driver has reset the device. Processes that run at this moment may write to memory from before.
+    /// The driver has reset the device. Processes that are running now may write to memory that was shared before.
     fn reset(&mut self) {
         self.vm.reset();
         self.before_reset.workers.extend(self.workers.keys());
@@ -427,7 +427,7 @@ impl Rig {
         self.check_reset();
     }
 
-    /// A reset is over once nothing from before can write, and not earlier (GPGPU-DEV-8): until then it is not
+    /// A reset is complete when no process from before can write, and not earlier (GPGPU-DEV-8). Until then it is not
     /// answered, and no chain is returned.
     fn check_reset(&mut self) {
         let Leftover {
@@ -456,7 +456,8 @@ impl Rig {
         );
     }
 
-    /// The rings run, and everything ends that a chain may wait for: the device returns all chains that it has taken.
+    /// Starts the rings, and ends everything that a chain may wait for: the device must return all chains that it has
+    /// taken.
     fn end_all(&mut self) {
         for queue in 0..NUM_QUEUES {
             let base = self.rings[queue].queue_next_avail();
@@ -481,7 +482,7 @@ impl Rig {
         }
     }
 
-    /// The connection is closed: no ring is written from now on.
+    /// The connection is closed: from now on no ring is written.
     fn close_connection(&mut self) {
         self.vm.finish();
         for queue in 0..NUM_QUEUES {
@@ -509,7 +510,7 @@ impl Rig {
         self.settle();
     }
 
-    /// The driver resets the device, or the connection `is_closed`, and all processes end: nothing stays behind.
+    /// The driver resets the device, or the connection `is_closed`, and all processes end: nothing may stay behind.
     fn finish(mut self, is_closed: bool) {
         match is_closed {
             true => self.close_connection(),
@@ -544,13 +545,13 @@ fn memory_handle() -> BorrowedFd<'static> {
         .as_fd()
 }
 
-/// The number that the next descriptor gets: as before, if nothing has stayed open since.
+/// The number that the next descriptor gets. It is the same as before if no descriptor was left open.
 pub fn lowest_free_descriptor() -> i32 {
     let copy = memory_handle().try_clone_to_owned();
     copy.expect("no descriptors").as_raw_fd()
 }
 
-/// Sends bytes and descriptors as one message, as no code of ours would.
+/// Sends bytes and descriptors as one message, which may be invalid.
 pub fn send_raw(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[i32]) {
     use nix::sys::socket::ControlMessage;
     let rights = [ControlMessage::ScmRights(fds)];

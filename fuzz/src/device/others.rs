@@ -4,7 +4,7 @@
 use super::*;
 
 impl Rig {
-    /// The supervisor starts a worker that it was asked for, or cannot.
+    /// The supervisor starts a requested worker, or fails to.
     pub(super) fn answer_supervisor(&mut self, how: u8) {
         if self.asked.is_empty() {
             // Or the last request was for a mover, which does not exist now.
@@ -41,7 +41,7 @@ impl Rig {
         self.settle();
     }
 
-    /// A worker is gone, and its supervisor says so.
+    /// A worker has ended, and its supervisor reports it.
     pub(super) fn exit(&mut self, client: u32) {
         if self.workers.remove(&client).is_some() {
             self.vm.supervisor_says(ToDevice::WorkerExited {
@@ -65,7 +65,7 @@ impl Rig {
         self.hear();
     }
 
-    /// Lets the device listen to all channels on which something was said.
+    /// Makes the device read all channels with messages.
     pub(super) fn hear(&mut self) {
         let slots: Vec<usize> = self
             .slots
@@ -194,12 +194,12 @@ impl Rig {
                 });
             }
             2 => self.mover_says(gpu, |end, _| end.close()),
-            // A mover says so once its moves are over.
+            // A mover reports when its moves are complete.
             5 => self.mover_says(gpu, |end, seqs| {
                 seqs.clear();
                 end.leave();
             }),
-            // Of a move that it was not asked for, mostly.
+            // Usually of a move that was not requested.
             4 => {
                 let seq = input.number();
                 self.mover_says(gpu, |end, seqs| {
@@ -221,7 +221,7 @@ impl Rig {
     }
 }
 
-/// Takes the messages to a worker, which must all be valid.
+/// Reads the messages to a worker, which must all be valid.
 fn listen(end: &WorkerEnd, worker: &mut Worker) {
     while end.wait(PollTimeout::ZERO).is_ok_and(|there| there) {
         match end.recv() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VMM's requests beside the start of a device: a pause, a reconnection, and a late address for interrupts.
+//! A VMM's requests besides the start of a device: a pause, a reconnection, and late interrupts.
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd},
@@ -19,8 +19,8 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::{Guest, HEAP, RING_BYTES, Used};
 
 impl Guest {
-    /// Whether the back end ends the connection within this time; without one it waits for that. All answers have been
-    /// read.
+    /// Whether the back end closes the connection within this time, or at all if there is no time limit. All answers
+    /// must have been read.
     pub fn has_hung_up(&self, within: Option<Duration>) -> bool {
         let within = within.map_or(PollTimeout::NONE, |time| time.try_into().unwrap());
         // SAFETY: the descriptor is the front end's, which lives across the call.
@@ -31,7 +31,7 @@ impl Guest {
 
     /// Sends an invalid message.
     pub fn send_nonsense(&self) {
-        // The head of a message that is not there, of no bytes.
+        // The header of a message without content.
         let nonsense = [0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0];
         // SAFETY: the descriptor is the front end's, which lives across the call.
         let connection = unsafe { BorrowedFd::borrow_raw(self.frontend.as_raw_fd()) };
@@ -39,14 +39,14 @@ impl Guest {
         assert_eq!(sent, nonsense.len());
     }
 
-    /// Connects anew as Cloud Hypervisor does when its back end goes away in the middle of a driver's life, and where
-    /// it restores a VM from a snapshot: rings begin after all that is available, whatever of it was answered.
+    /// Connects again, as Cloud Hypervisor does when its back end disappears while a driver is in use, and when it
+    /// restores a VM from a snapshot: rings start after all available chains, whether or not these were answered.
     pub fn reconnect(&mut self, socket: &Path) {
         self.frontend = Frontend::connect(socket, 3).unwrap();
         self.frontend.set_owner().unwrap();
         self.frontend.get_features().unwrap();
         let protocol = self.vmm.protocol;
-        // The vhost crate's front end wants to have asked; Cloud Hypervisor's does not.
+        // The vhost crate's front end requires the query; Cloud Hypervisor's does not.
         self.frontend.get_protocol_features().unwrap();
         self.frontend.set_protocol_features(protocol).unwrap();
         self.frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -66,14 +66,14 @@ impl Guest {
         self.enable_rings(true);
     }
 
-    /// The same with memory of its own, which is empty: a VM that is restored from a snapshot.
+    /// The same with fresh memory: a VM that is restored from a snapshot.
     pub fn restore(&mut self, socket: &Path, fill: impl FnOnce(&GuestMemoryMmap)) {
         self.memory = self.vmm.memory();
         fill(&self.memory);
         self.reconnect(socket);
     }
 
-    /// A driver that starts from nothing has its rings and buffers from here on.
+    /// Places a new driver's rings and buffers at this address.
     pub fn move_driver(&mut self, to: u64) {
         for (queue, ring) in self.rings.iter_mut().enumerate() {
             ring.base = to + queue as u64 * RING_BYTES;
@@ -81,20 +81,21 @@ impl Guest {
         self.next_buffer = to + HEAP;
     }
 
-    /// Enables or disables all rings, as Cloud Hypervisor does where its VM goes on or is paused.
+    /// Enables or disables all rings, as Cloud Hypervisor does when its VM continues or pauses.
     pub fn enable_rings(&mut self, enable: bool) {
         for queue in 0..3 {
             self.frontend.set_vring_enable(queue, enable).unwrap();
         }
     }
 
-    /// Stops all rings, as QEMU does where its VM is paused or its guest resets the device: where they are to go on.
+    /// Stops all rings, as QEMU does when its VM pauses or its guest resets the device. Returns the indices at which to
+    /// continue.
     pub fn stop_rings(&mut self) -> [u16; 3] {
         self.enable_rings(false);
         [0, 1, 2].map(|queue| self.stop_ring(queue))
     }
 
-    /// Starts all rings as QEMU does: they are enabled when all of them are set up.
+    /// Starts all rings as QEMU does: they are enabled after all of them were set up.
     pub fn start_rings(&mut self, bases: [u16; 3]) {
         self.set_features();
         for (queue, base) in bases.into_iter().enumerate() {
@@ -104,13 +105,13 @@ impl Guest {
         self.enable_rings(true);
     }
 
-    /// Starts a ring for whose interrupts the VMM has no descriptor yet.
+    /// Starts a ring without a descriptor for interrupts.
     pub fn start_silent_ring(&mut self, queue: usize, base: u16) {
         self.set_up_ring(queue, base);
         self.frontend.set_vring_enable(queue, true).unwrap();
     }
 
-    /// Starts a ring of which it says that it has so many entries.
+    /// Starts a ring with a reported number of entries.
     pub fn start_ring_of(&mut self, queue: usize, entries: u16) {
         let size = std::mem::replace(&mut self.rings[queue].size, entries);
         self.set_up_ring(queue, 0);
@@ -127,7 +128,7 @@ impl Guest {
         self.frontend.set_vring_kick(queue, &ring.kick).unwrap();
     }
 
-    /// Says where interrupts of a ring go.
+    /// Sets the descriptor for a ring's interrupts.
     pub fn set_call(&mut self, queue: usize) {
         let ring = &self.rings[queue];
         self.frontend.set_vring_call(queue, &ring.call).unwrap();
@@ -139,7 +140,7 @@ impl Guest {
         self.rings[queue].done.remove(&head)
     }
 
-    /// A function that makes this chain available in all places of a ring, whether the VMM is there or not.
+    /// Returns a function that makes this chain available in all entries of a ring, even after the VMM has gone.
     pub fn spinner(&self, queue: usize, head: u16) -> impl Fn() + Send + use<> {
         let ring = &self.rings[queue];
         let (memory, kick) = (self.memory.clone(), ring.kick.try_clone().unwrap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A VMM and the guest driver in it: a vhost-user front end with memory and virtqueues of its own.
+//! A VMM and the guest driver in it: a vhost-user front end with its own memory and virtqueues.
 
 use std::{collections::HashMap, os::fd::AsRawFd, path::Path, sync::atomic::Ordering};
 
@@ -28,7 +28,7 @@ mod vmm;
 
 pub use vmm::Vmm;
 
-/// The distance of the rings in the first region. The buffers begin behind them.
+/// The distance between the rings in the first region. The buffers follow them.
 const RING_BYTES: u64 = 0x1_0000;
 const HEAP: u64 = 3 * RING_BYTES;
 /// A watchdog for events that never come, not a measurement.
@@ -43,9 +43,9 @@ struct Ring {
     avail: u16,
     used: u16,
     free: Vec<u16>,
-    /// Descriptors of each chain under way, and where its writable part lies.
+    /// The descriptors of each pending chain, and its writable part.
     under_way: HashMap<u16, (Vec<u16>, Parts)>,
-    /// Used chains that were not requested yet: their writable part and used length.
+    /// Completed chains that were not taken yet: their writable part and used length.
     done: HashMap<u16, Used>,
     /// The same, oldest first.
     order: Vec<u16>,
@@ -53,7 +53,7 @@ struct Ring {
     call: EventFd,
 }
 
-/// A chain that the device has given back.
+/// A chain that the device has returned.
 #[derive(Debug, Clone)]
 pub struct Used {
     /// The length that the device has reported.
@@ -76,7 +76,7 @@ impl Used {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Guest {
     pub frontend: Frontend,
     pub memory: GuestMemoryMmap,
@@ -88,7 +88,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Connects, and brings the device up to where its driver is ready.
+    /// Connects, and initialises the device until its driver is ready.
     pub fn boot(socket: &Path, vmm: Vmm) -> Self {
         let memory = vmm.memory();
         let mut frontend = Frontend::connect(socket, 3).unwrap();
@@ -181,12 +181,12 @@ impl Guest {
         self.start_silent_ring(queue, base);
     }
 
-    /// Stops a ring; where it is to go on.
+    /// Stops a ring; returns the index at which to continue.
     pub fn stop_ring(&mut self, queue: usize) -> u16 {
         self.frontend.get_vring_base(queue).unwrap() as u16
     }
 
-    /// The guest's driver starts from nothing: its rings are empty, its chains forgotten.
+    /// Restarts the guest's driver: its rings are empty, and its chains are forgotten.
     pub fn reset_driver(&mut self) {
         self.clear_driver();
         for queue in 0..3 {
@@ -194,7 +194,7 @@ impl Guest {
         }
     }
 
-    /// The same, without a ring that is started.
+    /// The same, without starting a ring.
     pub fn clear_driver(&mut self) {
         self.set_features();
         for queue in 0..3 {
@@ -224,12 +224,12 @@ impl Guest {
         bytes
     }
 
-    /// Writes a buffer.
+    /// Writes to a buffer.
     pub fn write(&self, at: u64, bytes: &[u8]) {
         self.memory.write_slice(bytes, GuestAddress(at)).unwrap();
     }
 
-    /// Gives pages of the first region back to the host, as a balloon does. The next access has new ones.
+    /// Returns pages of the first region to the host, as a balloon does. The next access gets new pages.
     pub fn give_back_pages(&self, at: u64, bytes: usize) {
         let region = self.memory.iter().next().unwrap();
         let place = region.file_offset().unwrap();
@@ -238,7 +238,7 @@ impl Guest {
         fallocate(place.file(), how, start as i64, bytes as i64).unwrap();
     }
 
-    /// Sends a command whose data is in these buffers, which the device reads, or else writes.
+    /// Sends a command whose data is in these buffers; the device either reads or writes them.
     pub fn post_buffers(
         &mut self,
         client: u32,
@@ -266,12 +266,12 @@ impl Guest {
         head
     }
 
-    /// Gives all buffers from an address on to others.
+    /// Frees all buffers from an address on.
     pub fn forget_buffers(&mut self, from: u64) {
         self.next_buffer = from;
     }
 
-    /// Memory for a buffer, at a page of its own.
+    /// Allocates a buffer, which begins at a page.
     pub fn alloc(&mut self, bytes: usize) -> u64 {
         let at = self.next_buffer;
         self.next_buffer += (bytes as u64).next_multiple_of(4096).max(4096);
@@ -304,7 +304,7 @@ impl Guest {
             .unwrap();
     }
 
-    /// Makes a chain of these parts available; its head.
+    /// Makes a chain of these parts available; returns its head.
     pub fn push_parts(
         &mut self,
         queue: usize,
@@ -351,14 +351,14 @@ impl Guest {
         }
         let head = descriptors[0];
         let ring = &mut self.rings[queue];
-        // A chain without a waiter must not be taken for this one.
+        // A chain without a waiter must not be mistaken for this one.
         ring.done.remove(&head);
         ring.under_way.insert(head, (descriptors, writable));
         self.make_available(queue, head);
         head
     }
 
-    /// Makes a head available, once more perhaps.
+    /// Makes a head available, possibly again.
     pub fn make_available(&mut self, queue: usize, head: u16) {
         let ring = &mut self.rings[queue];
         let slot = u64::from(ring.avail % ring.size);
@@ -373,7 +373,7 @@ impl Guest {
             .unwrap();
     }
 
-    /// Sets the index of the available ring to nonsense.
+    /// Sets the index of the available ring to an invalid value.
     pub fn break_available(&mut self, queue: usize, index: u16) {
         let avail = self.rings[queue].base + 0x5000;
         self.memory
@@ -381,12 +381,12 @@ impl Guest {
             .unwrap();
     }
 
-    /// Kicks, always: needless kicks are allowed.
+    /// Kicks unconditionally: unnecessary kicks are allowed.
     pub fn kick(&self, queue: usize) {
         self.rings[queue].kick.write(1).unwrap();
     }
 
-    /// Kicks only where the device has asked for it, as Linux does with `EVENT_IDX`.
+    /// Kicks only if the device has asked for it, as Linux does with `EVENT_IDX`.
     pub fn kick_if_wanted(&self, queue: usize, before: u16) -> bool {
         let ring = &self.rings[queue];
         let event = GuestAddress(ring.base + 0x8000 + 4 + u64::from(ring.size) * 8);
@@ -405,7 +405,7 @@ impl Guest {
         self.rings[queue].avail
     }
 
-    /// The number of chains that the device has given back since the ring was started, modulo 2^16.
+    /// The number of chains that the device has returned since the ring was started, modulo 2^16.
     pub fn used_index(&self, queue: usize) -> u16 {
         let used = GuestAddress(self.rings[queue].base + 0x8000 + 2);
         u16::from_le(self.memory.load(used, Ordering::SeqCst).unwrap())
@@ -428,7 +428,7 @@ impl Guest {
             for (at, len) in writable {
                 let start = bytes.len();
                 bytes.resize(start + len as usize, 0);
-                // Some tests are about parts outside of guest memory.
+                // Some tests use parts outside of guest memory.
                 let _ = self
                     .memory
                     .read_slice(&mut bytes[start..], GuestAddress(at));
@@ -443,14 +443,14 @@ impl Guest {
             ring.order.push(head);
             ring.used = ring.used.wrapping_add(1);
         }
-        // The driver wants an interrupt for the next one.
+        // Ask for an interrupt for the next chain.
         let event = GuestAddress(ring.base + 0x5000 + 4 + u64::from(ring.size) * 2);
         self.memory
             .store(ring.used.to_le(), event, Ordering::SeqCst)
             .unwrap();
     }
 
-    /// Waits for interrupts until `done` has something to say.
+    /// Waits for interrupts until `done` returns a value.
     fn wait_until<T>(&mut self, queue: usize, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         loop {
             self.collect(queue);
@@ -471,7 +471,7 @@ impl Guest {
         }
     }
 
-    /// Waits until the device gives a chain back.
+    /// Waits until the device returns a chain.
     pub fn wait(&mut self, queue: usize, head: u16) -> Used {
         self.wait_until(queue, |guest| {
             let ring = &mut guest.rings[queue];
@@ -480,7 +480,7 @@ impl Guest {
         })
     }
 
-    /// Chains in the order in which the device gives them back.
+    /// Chains in the order in which the device returns them.
     pub fn wait_order(&mut self, queue: usize, count: usize) -> Vec<u16> {
         self.wait_until(queue, |guest| {
             let order = &mut guest.rings[queue].order;
@@ -488,9 +488,9 @@ impl Guest {
         })
     }
 
-    /// Waits until the device has given back so many chains.
+    /// Waits until the device has returned this number of chains.
     pub fn wait_used(&mut self, queue: usize, count: u16) {
-        // The same head comes back many times here, so the driver's own books do not hold.
+        // The same head is returned many times here, so the driver's records are not valid.
         let deadline =
             std::time::Instant::now() + std::time::Duration::from_millis(WATCHDOG_MS as u64);
         while self.used_index(queue) != count {
@@ -503,7 +503,7 @@ impl Guest {
         }
     }
 
-    /// Keeps only so many bytes of a chain's writable part.
+    /// Keeps only the first `most` bytes of a chain's writable part.
     pub fn trim(&mut self, queue: usize, head: u16, most: u32) {
         if let Some((_, writable)) = self.rings[queue].under_way.get_mut(&head) {
             for (_, len) in writable {
@@ -523,7 +523,7 @@ impl Guest {
             .unwrap();
     }
 
-    /// Forgets which chains were given back so far.
+    /// Forgets the order of the chains that were returned so far.
     pub fn forget_order(&mut self, queue: usize) {
         self.collect(queue);
         self.rings[queue].order.clear();

@@ -49,7 +49,7 @@ impl Guest {
         self.wait(CONTROL_QUEUE, head)
     }
 
-    /// An `OPEN` as the driver sends it.
+    /// An `OPEN` request like the driver's.
     pub fn open_request(version: u32, digest: u64) -> Open {
         let mut name = [0; 16];
         name[..4].copy_from_slice(b"test");
@@ -79,7 +79,7 @@ impl Guest {
         answer.client.get()
     }
 
-    /// A `CLOSE`.
+    /// A `CLOSE` request.
     pub fn close_request(client: u32) -> ControlHeader {
         ControlHeader {
             kind: control::CLOSE.into(),
@@ -87,13 +87,13 @@ impl Guest {
         }
     }
 
-    /// Closes a client, with a status.
+    /// Closes a client; returns the status.
     pub fn close(&mut self, client: u32) -> u32 {
         self.control(Self::close_request(client).as_bytes())
             .status()
     }
 
-    /// A `REGISTER`.
+    /// A `REGISTER` request.
     pub fn register_request(
         client: u32,
         address: u64,
@@ -121,7 +121,7 @@ impl Guest {
         bytes
     }
 
-    /// Registers memory: the region, or a status.
+    /// Registers memory; returns the region or a status.
     pub fn register(
         &mut self,
         client: u32,
@@ -137,7 +137,7 @@ impl Guest {
         }
     }
 
-    /// An `UNREGISTER`.
+    /// An `UNREGISTER` request.
     pub fn unregister_request(client: u32, region: u32) -> Unregister {
         Unregister {
             header: ControlHeader {
@@ -149,7 +149,7 @@ impl Guest {
         }
     }
 
-    /// Takes a registration back, with a status.
+    /// Removes a registration; returns the status.
     pub fn unregister(&mut self, client: u32, region: u32) -> u32 {
         self.control(Self::unregister_request(client, region).as_bytes())
             .status()
@@ -168,7 +168,7 @@ impl Guest {
         }
     }
 
-    /// Sends a command without waiting for its answer. Data is cut into pages, as the driver does.
+    /// Sends a command without waiting for its answer. Data is split into pages, as by the driver.
     pub fn post(&mut self, client: u32, stream: &[u8], answer: u32, input: &[u8], out: u64) -> u16 {
         let header = Self::header(client, stream.len(), answer, input.len() as u64, out);
         const HEAD: usize = size_of::<CommandHeader>();
@@ -190,7 +190,7 @@ impl Guest {
         head
     }
 
-    /// Sends a command of these header and sizes, whatever they are.
+    /// Sends a command with this header and these sizes, which may be invalid.
     pub fn post_sizes(&mut self, header: &CommandHeader, readable: u32, writable: u32) -> u16 {
         let at = self.alloc(readable as usize);
         let answer = self.alloc(writable as usize);
@@ -203,7 +203,7 @@ impl Guest {
         head
     }
 
-    /// Sends a command, and waits for its answer: status, answer and data.
+    /// Sends a command and waits for its answer; returns status, answer and data.
     pub fn command(
         &mut self,
         client: u32,
@@ -233,7 +233,7 @@ impl Guest {
     }
 }
 
-/// A range, in one part or in pages.
+/// A range, in one part or split into pages.
 fn pages(range: Range<u64>, cut: bool) -> Vec<(u64, u32)> {
     let step = if cut { 4096 } else { usize::MAX };
     range

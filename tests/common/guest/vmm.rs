@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The set-up of the device by VMMs.
+//! How VMMs set up the device.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,17 +13,17 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, Mmap
 /// A VMM's settings of the device.
 #[derive(Clone)]
 pub struct Vmm {
-    /// Entries of each ring.
+    /// The number of entries of each ring.
     pub queue_size: u16,
-    /// Ring features that it lets through; indirect descriptors are up to the driver.
+    /// Ring features that it permits; the driver decides about indirect descriptors.
     pub event_idx: bool,
-    /// Regions of guest memory: address, bytes, offset in its file.
+    /// Regions of guest memory: address, size, offset in its file.
     pub regions: Vec<(u64, u64, u64)>,
-    /// Protocol features that it knows.
+    /// Protocol features that it supports.
     pub protocol: VhostUserProtocolFeatures,
-    /// Whether memory regions come one by one.
+    /// Whether memory regions are added one by one.
     pub mem_slots: bool,
-    /// The directory of the files of the regions. By default the files have no path.
+    /// The directory of the regions' files. By default the files have no path.
     pub directory: Option<PathBuf>,
 }
 

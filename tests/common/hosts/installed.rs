@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The back end as installed, guest programs that use its sockets, and the observable state of both.
+//! The installed back end, guest programs that use its sockets, and the observable state of both.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,7 +32,7 @@ pub fn stage() -> Option<PathBuf> {
     stage
 }
 
-/// Lines that a process writes, as they come.
+/// The lines that a process writes, as they arrive.
 #[derive(Clone, Default)]
 pub struct Lines(Arc<(Mutex<Read>, Condvar)>);
 
@@ -43,7 +43,7 @@ struct Read {
 }
 
 impl Lines {
-    /// Takes the output of a pipe; `each` sees a line first.
+    /// Reads the output of a pipe; `each` gets every line first.
     fn read(pipe: impl std::io::Read + Send + 'static, echo: bool) -> Self {
         let lines = Self::default();
         let ours = lines.clone();
@@ -61,17 +61,17 @@ impl Lines {
         lines
     }
 
-    /// Their number.
+    /// The number of lines.
     pub fn count(&self) -> usize {
         self.0.0.lock().unwrap().lines.len()
     }
 
-    /// All from this one on.
+    /// All lines from this one on.
     pub fn since(&self, from: usize) -> Vec<String> {
         self.0.0.lock().unwrap().lines[from..].to_vec()
     }
 
-    /// The first from `from` on that holds `text`; `None` if the pipe is closed before.
+    /// The first line from `from` on that contains `text`; `None` if the pipe is closed before.
     pub fn find(&self, from: usize, text: &str) -> Option<String> {
         let (lock, more) = &*self.0;
         let deadline = Instant::now() + LIMIT;
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// A process's role, by its command line.
+/// A process's role, from its command line.
 fn role(pid: Pid) -> Option<&'static str> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
@@ -111,7 +111,7 @@ fn descriptors(pid: Pid) -> usize {
 /// The resources of a back end, compared before and after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holdings {
-    /// Processes, the supervisor too.
+    /// The number of processes, including the supervisor.
     pub processes: usize,
     /// Descriptors of the supervisor.
     pub supervisor: usize,
@@ -119,25 +119,25 @@ pub struct Holdings {
     pub movers: usize,
 }
 
-/// A running back end with two VMs' sockets.
+/// A running back end with the sockets of two VMs.
 pub struct BackEnd {
     process: Child,
     /// Its log.
     pub log: Lines,
-    /// Sockets `vm0` and `vm1`, and a test's own files.
+    /// Contains the sockets `vm0` and `vm1`, and the test's own files.
     pub dir: tempfile::TempDir,
     stage: PathBuf,
 }
 
 /// The options of a back end's start.
 pub struct Options<'a> {
-    /// A policy in place of `--socket-path`, with `DIR` for where the sockets are.
+    /// A policy that replaces `--socket-path`; `DIR` stands for the directory of the sockets.
     pub config: Option<&'a str>,
-    /// Arguments beside sockets and GPU.
+    /// Arguments besides sockets and GPU.
     pub arguments: &'a [&'a str],
-    /// Whether the software GPU is one that can be lost: while there is a file [`BackEnd::lost`].
+    /// Whether the software GPU can be lost, which the file [`BackEnd::lost`] causes.
     pub can_be_lost: bool,
-    /// Done to the command last.
+    /// The last change of the command.
     pub prepare: &'a dyn Fn(&mut Command),
 }
 
@@ -158,22 +158,22 @@ fn write_policy(dir: &Path, text: &str) {
 }
 
 impl BackEnd {
-    /// Has another policy read.
+    /// Writes another policy and makes the back end read it.
     pub fn reload(&self, text: &str) {
         write_policy(self.dir.path(), text);
         kill(self.supervisor(), Signal::SIGHUP).unwrap();
     }
 
-    /// Starts one; `None` if there is nothing to run.
+    /// Starts a back end; `None` if there is nothing to run.
     pub fn start() -> Option<Self> {
         Self::start_with(&Options::default())
     }
 
-    /// Starts one with these options.
+    /// Starts a back end with these options.
     pub fn start_with(options: &Options<'_>) -> Option<Self> {
         let stage = stage()?;
         let dir = tempfile::tempdir().unwrap();
-        // Links of its own: a test may take the library away.
+        // With separate links, because a test may remove the library.
         let library = dir.path().join("software-gpu");
         fs::create_dir(&library).unwrap();
         for (name, file) in [
@@ -238,12 +238,12 @@ impl BackEnd {
         self.dir.path().join(format!("vm{vm}"))
     }
 
-    /// The file that makes a GPU lost, where workers and movers see it.
+    /// The file that causes the loss of a GPU, where workers and movers see it.
     pub fn lost(&self) -> PathBuf {
         self.dir.path().join("software-gpu/lost")
     }
 
-    /// The supervisor.
+    /// The supervisor's process.
     pub fn supervisor(&self) -> Pid {
         Pid::from_raw(self.process.id() as i32)
     }
@@ -272,12 +272,12 @@ impl BackEnd {
         Guest::spawn(command)
     }
 
-    /// Runs the guest program in a VM to its end; returns its output.
+    /// Runs the guest program in a VM to its end; returns its status and output.
     pub fn run(&self, vm: usize, arguments: &[&str]) -> (ExitStatus, String) {
         self.guest(vm, arguments).end()
     }
 
-    /// A new process in this VM works; how long it took.
+    /// Checks that a new process in this VM works; returns the time that it took.
     pub fn works(&self, vm: usize) -> Duration {
         let start = Instant::now();
         let (status, said) = self.run(vm, &["once"]);
@@ -299,7 +299,7 @@ impl BackEnd {
         all.filter(|entry| is_one(entry.path())).count()
     }
 
-    /// The processes that it has started, by role.
+    /// Its child processes, by role.
     pub fn children(&self) -> BTreeMap<&'static str, Vec<Pid>> {
         let mut children = BTreeMap::<_, Vec<Pid>>::new();
         let tasks = fs::read_dir(format!("/proc/{}/task", self.supervisor())).unwrap();
@@ -315,7 +315,7 @@ impl BackEnd {
         children
     }
 
-    /// Waits for a line of the log from `from` on, and gives the number behind `(process ` or `(worker `.
+    /// Waits for a line of the log from `from` on, and returns the number after `(process ` or `(worker `.
     fn logged_pid(&self, from: usize, texts: [&str; 2]) -> Pid {
         let mut at = from;
         loop {
@@ -346,7 +346,7 @@ impl BackEnd {
         self.logged_pid(from, ["VM connected (process ", &socket])
     }
 
-    /// Its resources now.
+    /// Its present resources.
     pub fn holdings(&self) -> Holdings {
         let children = self.children();
         let movers = children.get("mover-process").cloned().unwrap_or_default();
@@ -357,7 +357,7 @@ impl BackEnd {
         }
     }
 
-    /// Waits until nothing has changed for a while: workers ahead of need are there.
+    /// Waits until nothing has changed for a while, so that warm workers are ready.
     pub fn settled(&self) -> (Holdings, u64) {
         let mut last = (self.holdings(), self.device_memory());
         let mut since = Instant::now();
@@ -373,7 +373,7 @@ impl BackEnd {
 
     /// Waits until no more device memory is in use than before; returns the time since `since`.
     pub fn memory_back(&self, before: u64, since: Instant) -> Duration {
-        // The driver's rounding and the bystander's kept memory are no leak.
+        // The driver's rounding and the bystander's kept memory are not leaks.
         let slack = if on_gpu() { 64 << 20 } else { 0 };
         wait_for("device memory that was given back", || {
             (self.device_memory() <= before + slack).then_some(())
@@ -381,7 +381,7 @@ impl BackEnd {
         since.elapsed()
     }
 
-    /// Waits until its resources are no more than before.
+    /// Waits until it has no more resources than before.
     pub fn back_to(&self, before: &(Holdings, u64)) {
         let mut now = self.holdings();
         let deadline = Instant::now() + LIMIT;
@@ -396,7 +396,8 @@ impl BackEnd {
         self.memory_back(before.1, Instant::now());
     }
 
-    /// Bytes of device memory in use: of the GPU, or of all memory that the software GPU's processes have made.
+    /// Bytes of device memory in use: those of the GPU, or of all memory that the software GPU's processes have
+    /// allocated.
     pub fn device_memory(&self) -> u64 {
         if on_gpu() {
             let output = Command::new("nvidia-smi")
@@ -428,7 +429,7 @@ impl BackEnd {
         chunks.values().sum()
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn lives(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
@@ -451,7 +452,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts a program with pipes.
+    /// Starts a program with pipes for its input and output.
     pub fn spawn(mut command: Command) -> Self {
         let mut process = command
             .stdin(Stdio::piped())
@@ -467,7 +468,7 @@ impl Guest {
         }
     }
 
-    /// Says a line to it; its next line.
+    /// Sends a line to it; returns its next line.
     pub fn ask(&mut self, line: &str) -> String {
         let from = self.said.count();
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
@@ -487,7 +488,7 @@ impl Guest {
         })
     }
 
-    /// Its process's id, in the host and in its VM.
+    /// Its process id, which is the same in the host and in its VM.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -499,7 +500,7 @@ impl Guest {
         assert_eq!(status.signal(), Some(9), "{:?}", self.said.since(0));
     }
 
-    /// Closes its input and waits for its end; returns its output, errors too.
+    /// Closes its input and waits for its end; returns its status and its output, including errors.
     pub fn end(mut self) -> (ExitStatus, String) {
         if let Some(mut input) = self.input.take() {
             let _ = input.flush();
@@ -515,7 +516,7 @@ impl Guest {
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        // Until both pipes are closed.
+        // Wait until both pipes are closed.
         let _ = (self.said.find(0, "\0"), self.errors.find(0, "\0"));
         let lines = [self.said.since(0), self.errors.since(0)].concat();
         (status, lines.join("\n"))

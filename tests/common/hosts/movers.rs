@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A host on the software GPU: the supervisor, device processes and movers are the real ones; the caller chooses the
+//! A host with the software GPU. The supervisor, device processes and movers are the real ones; the caller chooses the
 //! workers.
 
 use std::{
@@ -36,7 +36,7 @@ fn software_gpu() -> Option<PathBuf> {
     found
 }
 
-/// A supervisor in a thread, with movers and two VMs; it ends when this is dropped.
+/// A supervisor in a thread, with movers and two VMs; it stops when this is dropped.
 pub struct Host {
     directory: tempfile::TempDir,
     stop: Option<OwnedFd>,
@@ -45,8 +45,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host whose workers are this program, with these arguments and variables, and take turns on the GPU where
-    /// `scheduler`; none where there is no GPU to run on.
+    /// A host whose workers are this program with these arguments and variables. They take turns on the GPU if
+    /// `scheduler` is set. `None` if there is no GPU to run on.
     pub fn new(
         worker: &Path,
         arguments: &[&str],
@@ -56,7 +56,7 @@ impl Host {
         Self::with_policy(worker, arguments, variables, scheduler, |_| {})
     }
 
-    /// The same, with a `change` of each VM's policy.
+    /// The same, with a `change` to each VM's policy.
     pub fn with_policy(
         worker: &Path,
         arguments: &[&str],
@@ -127,7 +127,7 @@ impl Host {
         self.directory.path().join(format!("vm{number}"))
     }
 
-    /// Processes of a role that the supervisor has not seen end.
+    /// The processes of a role whose end the supervisor has not noticed.
     pub fn processes(&self, role: &str) -> Vec<Pid> {
         let children = fs::read_to_string(&self.children).unwrap();
         let is_it = |pid: &&str| {
@@ -140,7 +140,7 @@ impl Host {
             .collect()
     }
 
-    /// The mover, once there is one.
+    /// The mover; waits until there is one.
     pub fn mover(&self) -> Pid {
         wait_for("a mover", || self.processes("mover-process").pop())
     }

@@ -50,10 +50,10 @@ fn software_gpu(directory: &Path) -> Option<PathBuf> {
     Some(linked)
 }
 
-/// The resources of processes, by number.
+/// The resources of processes, by process id.
 pub type Memory = HashMap<i32, u64>;
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Host {
     process: Child,
     directory: tempfile::TempDir,
@@ -68,17 +68,17 @@ struct Log {
 }
 
 impl Host {
-    /// A back end with two VMs.
+    /// Starts a back end with two VMs.
     pub fn start() -> Option<Self> {
         Self::with("", 1)
     }
 
-    /// The same, where the policy of both VMs has these lines and the software GPU is so many devices.
+    /// The same; the policy of both VMs has these lines, and the software GPU has this number of devices.
     pub fn with(policy: &str, devices: usize) -> Option<Self> {
         Self::with_peers(policy, devices, true)
     }
 
-    /// The same, where the software GPU's devices reach each other's memory or do not.
+    /// The same; `peers` says whether the software GPU's devices can access each other's memory.
     pub fn with_peers(policy: &str, devices: usize, peers: bool) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -104,7 +104,7 @@ impl Host {
         }
         let mut process = command
             .env("VIRTIO_GPGPU_LOG", "info")
-            // A handle that is used after its object's end would be freed memory in a real driver.
+            // In a real driver, a handle that is used after its object's destruction would be freed memory.
             .env("VIRTIO_GPGPU_SOFTWARE_STALE", "abort")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -143,7 +143,7 @@ impl Host {
         Guest::boot(&self.socket(number), vmm)
     }
 
-    /// A well-behaved VM: it copies to the GPU and back until it is told to finish.
+    /// A well-behaved VM, which copies to the GPU and back until it is told to finish.
     pub fn neighbour(&self) -> Neighbour {
         let socket = self.socket(1);
         let rounds = Arc::new(AtomicUsize::new(0));
@@ -184,7 +184,7 @@ impl Host {
         neighbour
     }
 
-    /// The value of a VM's metric, or 0 if absent: on one GPU, or of all of them together.
+    /// The value of a VM's metric, or 0 if absent, for one GPU or for all GPUs.
     pub fn metric(&self, name: &str, vm: usize, gpu: Option<usize>) -> f64 {
         let mut stream = UnixStream::connect(self.directory.path().join("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -203,12 +203,12 @@ impl Host {
         text.lines().filter_map(value).sum()
     }
 
-    /// The GPU time that a VM has had, in seconds, on one GPU or in all.
+    /// The GPU time of a VM in seconds, on one GPU or on all.
     pub fn gpu_seconds(&self, vm: usize, gpu: Option<usize>) -> f64 {
         self.metric("gpu_seconds_total", vm, gpu)
     }
 
-    /// The same on one GPU, when the turns that are over have been noted.
+    /// The same on one GPU, after the turns that have ended were recorded.
     pub fn settled_gpu_seconds(&self, vm: usize, gpu: usize) -> f64 {
         let mut had = self.gpu_seconds(vm, Some(gpu));
         loop {
@@ -221,7 +221,7 @@ impl Host {
         }
     }
 
-    /// Waits until something is true of the host.
+    /// Waits until a condition holds for the host.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + LIMIT;
         while !is_so() {
@@ -235,8 +235,8 @@ impl Host {
         self.log.lines.lock().unwrap().len()
     }
 
-    /// The first line that says something.
-    // Not every program of tests has a use for it.
+    /// Waits for the first line that satisfies `says`.
+    // Some test programs do not use it.
     #[allow(dead_code)]
     pub fn logged(&self, says: impl Fn(&str) -> bool) -> String {
         self.wait_for_lines(|lines| lines.iter().find(|line| says(line)).cloned())
@@ -249,7 +249,7 @@ impl Host {
         found(&waited.unwrap().0).expect("it was not logged")
     }
 
-    /// The supervisor and all that it started.
+    /// The supervisor and all its descendants.
     fn processes(&self) -> Vec<i32> {
         let mut all = vec![self.process.id() as i32];
         let mut next = 0;
@@ -271,7 +271,7 @@ impl Host {
         all
     }
 
-    /// Workers, those that go included.
+    /// The number of workers, including those that are ending.
     pub fn workers(&self) -> usize {
         let is_worker = |id: &&i32| {
             let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -280,8 +280,9 @@ impl Host {
         self.processes().iter().filter(is_worker).count()
     }
 
-    /// The worker of a VM's client, as the log says; the first client of the VM is number 0, over all its connections.
-    // Not every program of tests has a use for it.
+    /// The worker of a VM's client, according to the log. The first client of the VM is number 0, counted over all its
+    /// connections.
+    // Some test programs do not use it.
     #[allow(dead_code)]
     pub fn worker_of(&self, vm: usize, client: usize) -> u32 {
         let socket = format!("{}: client", self.socket(vm).display());
@@ -294,7 +295,7 @@ impl Host {
         self.wait_for_lines(nth)
     }
 
-    /// Waits until there are so many workers.
+    /// Waits until there is this number of workers.
     pub fn wait_for_workers(&self, count: usize) {
         let deadline = Instant::now() + LIMIT;
         while self.workers() != count {
@@ -303,7 +304,7 @@ impl Host {
         }
     }
 
-    /// Waits until the supervisor has no more descriptors open than it had.
+    /// Waits until the supervisor has at most this number of descriptors open.
     pub fn wait_for_files(&self, most: usize) {
         let deadline = Instant::now() + LIMIT;
         while self.files() > most {
@@ -313,7 +314,7 @@ impl Host {
         }
     }
 
-    /// Descriptors that the supervisor has open.
+    /// The number of the supervisor's open descriptors.
     pub fn files(&self) -> usize {
         let directory = format!("/proc/{}/fd", self.process.id());
         fs::read_dir(directory).unwrap().count()
@@ -332,7 +333,7 @@ impl Host {
         self.processes().into_iter().filter_map(held).collect()
     }
 
-    /// Checks that no process holds so much more than it did, or than the largest did if it is new.
+    /// Checks that no process has much more memory than before; a new process is compared with the largest one.
     pub fn check_memory(&self, before: &Memory, allowance: u64) {
         let largest = before.values().copied().max().unwrap_or(0);
         for (id, held) in self.memory() {
@@ -360,7 +361,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Waits until it has come further.
+    /// Waits until it has made progress.
     fn goes_on(&self) {
         let (start, deadline) = (self.rounds.load(Ordering::Relaxed), Instant::now() + LIMIT);
         while self.rounds.load(Ordering::Relaxed) < start + 3 {
@@ -371,7 +372,7 @@ impl Neighbour {
         }
     }
 
-    /// It goes on, and all that it computed was right.
+    /// Checks that it continues, and that all its results were right.
     pub fn finish(mut self) {
         self.goes_on();
         self.stop.store(true, Ordering::Relaxed);
@@ -381,7 +382,7 @@ impl Neighbour {
     }
 }
 
-/// Numbers that are the same in each run: SplitMix64.
+/// Reproducible random numbers: SplitMix64.
 pub struct Random(pub u64);
 
 impl Random {
@@ -394,12 +395,12 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below another.
+    /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// A size: small, at a limit, or anything.
+    /// A size: small, at a limit, or arbitrary.
     pub fn size(&mut self) -> u32 {
         match self.below(4) {
             0 => self.below(100) as u32,
@@ -409,16 +410,16 @@ impl Random {
         }
     }
 
-    /// Bytes.
+    /// Random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
-    /// Any operation with arguments out of a pool.
+    /// Any operation with arguments from a pool.
     pub fn command(&mut self, pool: &[u64]) -> Vec<u8> {
         let operation = loop {
             let operation = OPERATIONS[self.below(OPERATIONS.len() as u64) as usize];
-            // Waits until a callback is due that was not fetched.
+            // It waits until a callback is due that was not fetched.
             if operation.op != request::gpgpuNextCallback::OP {
                 break operation;
             }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device, its state and its orders.
 //!
-//! Orders are OPENs whose `api_family` begins with [`ORDER`]: they open nothing, and the status of their answer is
-//! [`TOLD`] plus a number. They use the control queue, so that they pass while the command queue is full. The verbs are
-//! [`order`]'s. Any other OPEN opens a client.
+//! Orders are OPENs whose `api_family` begins with [`ORDER`]. They open nothing, and their answer's status is [`TOLD`]
+//! plus a number. They use the control queue, so that they are served while the command queue is full. The verbs are in
+//! [`order`]. Any other OPEN opens a client.
 //!
-//! A stream's first word determines the handling of its chain: see [`verb`].
+//! A stream's first word says how its chain is handled: see [`verb`].
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -40,13 +40,13 @@ const LATE: u8 = 0xa5;
 
 /// The device's orders.
 mod order {
-    /// Returns all chains that are held under this key, or under any if it is 0; answers how many.
+    /// Returns all chains that are held under this key, or under any if it is 0; answers with their number.
     pub const RELEASE: u16 = 1;
-    /// The status that later CLOSEs are answered with, if it is below 0x100.
+    /// The status of later CLOSEs, if it is below 0x100.
     pub const CLOSE_STATUS: u16 = 2;
-    /// Later CLOSEs are answered with so many bytes, at most 8.
+    /// The number of bytes in the answers to later CLOSEs, at most 8.
     pub const CLOSE_BYTES: u16 = 3;
-    /// Later CLOSEs are held under this key; 0: they are answered.
+    /// The key under which later CLOSEs are held; 0: they are answered.
     pub const CLOSE_HOLD: u16 = 4;
     /// The number of CLOSEs.
     pub const CLOSES: u16 = 5;
@@ -54,12 +54,12 @@ mod order {
     pub const NOTIFICATIONS: u16 = 6;
     /// The number of chains held under this key.
     pub const HELD: u16 = 7;
-    /// Later OPENs, but for orders, are held under this key; 0: they are answered.
+    /// The key under which later OPENs except orders are held; 0: they are answered.
     pub const OPEN_HOLD: u16 = 8;
-    /// After the next stop, so many reads of the configuration show no magic. Reads before it are those of a driver
-    /// that looks for another device in its place, at times of its own.
+    /// The number of reads of the configuration after the next stop that show no magic. Reads before the stop come from
+    /// a driver that checks for another device in its place, at times of its own.
     pub const NO_MAGIC: u16 = 9;
-    /// From now on it is another device, of this number: it has no client, forgets the chains that it holds, and shows
+    /// From now on it is another device with this number: it has no client, forgets the chains that it holds, and shows
     /// the number.
     pub const REPLACE: u16 = 10;
     /// The number of times that the driver has stopped the device.
@@ -68,28 +68,28 @@ mod order {
     pub const CLIENTS: u16 = 12;
     /// The number of their regions.
     pub const REGIONS: u16 = 13;
-    /// So many reads of the configuration show another version.
+    /// The number of reads of the configuration that show another version.
     pub const NO_VERSION: u16 = 14;
-    /// The next stop of the command queue takes so many milliseconds. At their end, the device writes [`super::LATE`]
-    /// to all that the chains that it holds let it write to.
+    /// The duration of the next stop of the command queue, in milliseconds. At its end, the device writes
+    /// [`super::LATE`] to all memory that it may write to in the chains that it holds.
     pub const SLOW_STOP: u16 = 15;
 }
 
-/// The meaning of a stream's first word; the second is its argument. With any other word, for example 0, the chain is
-/// answered with all requested bytes, as zeros.
+/// The meaning of a stream's first word; the second one is its argument. With any other word, for example 0, the chain
+/// is answered with all requested bytes, which are zeros.
 mod verb {
-    /// Hold the chain under a key, and answer it like that in the end.
+    /// Hold the chain under a key, and finally answer it in that way.
     pub const HOLD: u32 = 1;
-    /// Answer it like that, with a used length of so many bytes.
+    /// Answer it in that way, with this used length.
     pub const USED: u32 = 2;
-    /// Its data comes back, again and again, each byte inverted.
+    /// Return its data repeatedly, with each byte inverted.
     pub const INVERT: u32 = 3;
 }
 
 type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
 type Chain = DescriptorChain<Memory>;
 
-/// A chain with the answer that it will be returned with.
+/// A chain and its future answer.
 struct Held {
     queue: usize,
     key: u32,
@@ -98,13 +98,13 @@ struct Held {
     used: u32,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Device {
     memory: GuestMemoryAtomic<GuestMemoryMmap>,
     config: Config,
     next_client: u32,
     next_region: u32,
-    /// Open clients, with how many regions each has.
+    /// Open clients, with the number of each one's regions.
     clients: BTreeMap<u32, u32>,
     held: Vec<Held>,
     close_status: u32,
@@ -121,7 +121,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device that does nothing wrong so far.
+    /// A device that has no faults yet.
     pub fn new(memory: GuestMemoryAtomic<GuestMemoryMmap>) -> Self {
         Self {
             memory,
@@ -144,7 +144,7 @@ impl Device {
         }
     }
 
-    /// Carries out an order and returns its number.
+    /// Executes an order and returns its number.
     fn obey(&mut self, verb: u16, argument: u32, vrings: &[VringRwLock]) -> io::Result<u32> {
         match verb {
             order::RELEASE => return self.release(argument, vrings),
@@ -173,7 +173,7 @@ impl Device {
         Ok(0)
     }
 
-    /// Is slow to stop, and uses the memory of its chains until then.
+    /// Stops slowly, and uses the memory of its chains until then.
     fn stop_slowly(&mut self, queue: usize) -> io::Result<()> {
         let delay = std::mem::take(&mut self.slow_stop);
         if delay == 0 {
@@ -226,7 +226,7 @@ impl Device {
         Ok(())
     }
 
-    /// Answers a chain now, or when the key is released, if there is one.
+    /// Answers a chain now, or when its key is released, if there is one.
     fn answer(&mut self, held: Held, vrings: &[VringRwLock]) -> io::Result<()> {
         if held.key == 0 {
             self.finish(&held, vrings)
@@ -344,7 +344,7 @@ impl Device {
                 match queue {
                     CONTROL_QUEUE => self.control(chain, vrings)?,
                     COMMAND_QUEUE => self.command(chain, vrings)?,
-                    // Buffers for events: there are none.
+                    // There are no buffers for events.
                     _ => {}
                 }
             }
@@ -355,7 +355,7 @@ impl Device {
     }
 }
 
-/// All that the driver has written into a chain.
+/// All data that the driver has written to a chain.
 fn readable(chain: &Chain, memory: &Memory) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut reader = chain.clone().reader(memory).map_err(io::Error::other)?;
@@ -423,7 +423,7 @@ impl VhostUserBackendMut for Device {
             let no_magic = std::mem::take(&mut self.no_magic_once_stopped);
             self.no_magic.store(no_magic, Ordering::Relaxed);
             println!("stopped, {} clients open", self.clients.len());
-            // Orders about answers outlive a reset, so that a test can make the reset fail.
+            // Orders for answers outlive a reset, so that a test can make the reset fail.
             self.clients.clear();
         }
         if queue as usize == COMMAND_QUEUE {
@@ -449,7 +449,7 @@ impl VhostUserBackendMut for Device {
             return Ok(());
         }
         self.notifications += u32::from(queue == COMMAND_QUEUE);
-        // An error would end the thread: the guest's test notices a missing answer.
+        // An error would end the thread. The guest's test notices the missing answer.
         if let Err(error) = self.serve(queue, vrings) {
             println!("queue {queue}: {error}");
         }

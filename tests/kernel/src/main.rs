@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A device for the tests of the guest's kernel driver: over vhost-user, without workers or a GPU. The guest's test
-//! controls it, and so it can do what a conforming device never does: refuse or ignore a CLOSE, shorten answers, keep
+//! A device for the tests of the guest's kernel driver, over vhost-user, without workers or a GPU. The guest's test
+//! controls it, so it can do what a conforming device never does: refuse or ignore a CLOSE, shorten answers, keep
 //! chains.
 //!
 //! `gpgpu-misbehaving-device SOCKET` serves one virtual machine at a time, until it is ended. [`device`] describes its
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         daemon
             .start(&mut listener)
             .map_err(|error| anyhow::anyhow!("{error:?}"))?;
-        // A VMM that has ended is no fault.
+        // The end of a VMM is not an error.
         let _ = daemon.wait();
     }
 }
