@@ -81,7 +81,7 @@ pub struct Array {
     pub bytes: usize,
     /// Whether it is a level of a mipmapped array.
     pub is_level: bool,
-    /// `None` for one that has no memory of its own.
+    /// `None` if it does not have its own memory.
     keep: Option<Arc<Storage>>,
 }
 
@@ -128,7 +128,7 @@ pub struct SurfaceObject {
 /// The elements of a format.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an invalid one, `CUDA_ERROR_NOT_SUPPORTED` for blocks, planes and the like.
+/// `CUDA_ERROR_INVALID_VALUE` for an invalid format, `CUDA_ERROR_NOT_SUPPORTED` for blocks, planes and similar formats.
 pub fn format_of(format: CUarray_format, channels: u32) -> Result<Format> {
     let (class, bytes) = match format {
         CU_AD_FORMAT_UNSIGNED_INT8 => (Class::Unsigned, 1),
@@ -173,7 +173,7 @@ pub fn layout_of(form: &CUDA_ARRAY3D_DESCRIPTOR) -> Layout {
     }
 }
 
-/// Checks that an array can be made so, and gives the format of its elements.
+/// Checks that such an array can be made, and returns the format of its elements.
 fn check(form: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<Format> {
     const KNOWN: u32 = CUDA_ARRAY3D_LAYERED
         | CUDA_ARRAY3D_SURFACE_LDST
@@ -250,7 +250,7 @@ fn image_at(start: *mut u8, form: &CUDA_ARRAY3D_DESCRIPTOR, format: Format) -> I
     }
 }
 
-/// Memory for an array, unless it is to come later.
+/// Memory for an array, unless it is mapped later.
 fn storage(
     form: &CUDA_ARRAY3D_DESCRIPTOR,
     bytes: usize,
@@ -314,7 +314,7 @@ impl Array {
         }
     }
 
-    /// Whether its memory is to come later.
+    /// Whether its memory is mapped later.
     pub fn is_deferred(&self) -> bool {
         self.keep.is_none()
     }
@@ -329,7 +329,7 @@ impl Array {
 }
 
 impl Mipmapped {
-    /// Makes a mipmapped array of at most so many levels.
+    /// Makes a mipmapped array with at most this number of levels.
     ///
     /// # Errors
     /// As [`Array::create`].
@@ -382,7 +382,7 @@ impl Mipmapped {
     }
 }
 
-/// A context is gone, with everything in it.
+/// Removes everything that belongs to a destroyed context.
 pub fn forget_context(context: u64) {
     TEXTURES.remove_where(|object| object.context == context);
     SURFACES.remove_where(|object| object.context == context);

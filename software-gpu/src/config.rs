@@ -95,14 +95,14 @@ pub struct Config {
     pub capability: u32,
     /// Report faults on standard error: `VIRTIO_GPGPU_SOFTWARE_VERBOSE=1`.
     pub verbose: bool,
-    /// While there is a file of this name the device is lost, as a GPU that fell off the bus is:
+    /// While a file of this name exists the device is lost, like a GPU that fell off the bus:
     /// `VIRTIO_GPGPU_SOFTWARE_LOST`.
     pub lost: Option<PathBuf>,
     /// Report that kernels reach pageable memory, as a GPU with HMM or ATS does: `VIRTIO_GPGPU_SOFTWARE_PAGEABLE=1`.
     /// They do not; this is for tests of the reaction to it.
     pub pageable: bool,
-    /// End the process where a call names an object that is gone, in which a driver would use freed memory:
-    /// `VIRTIO_GPGPU_SOFTWARE_STALE=abort`. Otherwise that is an error.
+    /// End the process when a call names a destroyed object, because a driver might use freed memory:
+    /// `VIRTIO_GPGPU_SOFTWARE_STALE=abort`. Otherwise it is an error.
     pub aborts_on_stale: bool,
 }
 

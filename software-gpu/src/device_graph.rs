@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches of graphs by kernels.
 //!
-//! A kernel of a graph's launch can launch graphs that were instantiated for it and uploaded. Such a launch is part of
-//! the one that made it, and its work begins when the steps of the graph before have ended: first graphs that were
-//! launched to "fire and forget", with all that they launch, then the graph's tail launches, in their order, then its
-//! siblings. CUDA promises no more: what may run at once need not. Depth is no recursion here, because a graph may
-//! launch itself without end.
+//! A kernel of a graph's launch can launch graphs that were instantiated for that and uploaded. Such a launch is part
+//! of the one that made it. Its work begins when the steps of the graph have ended: first the graphs that were launched
+//! to "fire and forget", with all their launches, then the graph's tail launches, in order, then its siblings. CUDA
+//! promises no more: concurrency is permitted, but not required. Depth is not implemented by recursion, because a graph
+//! may launch itself endlessly.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const SIBLING: u64 = 3 << 56;
 
 /// A graph that kernels can launch.
 pub struct DeviceGraph {
-    /// Its name in kernels.
+    /// Its name for kernels.
     pub name: u64,
     device: CUdevice,
     state: Mutex<State>,
@@ -39,7 +39,7 @@ pub struct DeviceGraph {
 struct State {
     /// The steps of its last upload.
     ready: Option<Arc<Vec<Step>>>,
-    /// A launch by a kernel is to come.
+    /// Whether a launch by a kernel is pending.
     pending: bool,
     /// Launches by kernels that are under way.
     running: u32,
@@ -85,7 +85,7 @@ impl Drop for Named {
     }
 }
 
-/// A launch by a kernel that is to come, or is under way.
+/// A pending or running launch by a kernel.
 struct Queued {
     graph: Arc<DeviceGraph>,
     steps: Arc<Vec<Step>>,
@@ -131,7 +131,7 @@ impl Launches {
             return None;
         }
         let mut state = graph.state.lock();
-        // A graph that runs can follow itself, but not run beside itself.
+        // A running graph can follow itself, but not run concurrently with itself.
         let is_busy = state.pending || (state.running > 0 && stream != TAIL);
         let Some(steps) = state.ready.clone().filter(|_| !is_busy) else {
             return Some(INVALID_VALUE);
@@ -153,7 +153,7 @@ impl Launches {
         Some(SUCCESS)
     }
 
-    /// Moves them behind those that come later: the last one is the next.
+    /// Pushes them onto the stack, whose last element is executed next.
     fn put_on(&self, stack: &mut Vec<Queued>) {
         let lists = std::mem::take(&mut *self.0.lock());
         for list in [lists.siblings, lists.tails, lists.children] {

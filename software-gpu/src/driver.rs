@@ -119,8 +119,8 @@ pub fn init() -> Result {
     Ok(())
 }
 
-/// Waits until the device is lost. This process then cannot use it again, as with NVIDIA's driver: each call returns
-/// `CUDA_ERROR_UNKNOWN`, whether the device comes back or not.
+/// Waits until the device is lost. Then this process cannot use it again, as with NVIDIA's driver: each call returns
+/// `CUDA_ERROR_UNKNOWN`, whether or not the device comes back.
 fn watch_bus() {
     while !Config::get().is_lost() {
         std::thread::sleep(LOOK);
@@ -134,7 +134,7 @@ impl Driver {
     /// The primary context of a device.
     ///
     /// # Panics
-    /// If there is no such device: the caller has checked it.
+    /// If the device does not exist: the caller has checked it.
     pub fn primary(&self, device: CUdevice) -> MutexGuard<'_, Primary> {
         let primary = &self.primaries[device as usize];
         primary.lock()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The effects of a context's kernels beside memory.
+//! The effects of a context's kernels other than on memory.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The border that every exported function passes, so that the code behind it is ordinary Rust: the driver's
+//! The boundary that every exported function passes, so that the code behind it is ordinary Rust: the driver's
 //! initialisation, the current context, an earlier fault that has ended the process's use of the device, no panic for
-//! the caller, and one place that writes through pointers of the caller.
+//! the caller, and the only place that writes through the caller's pointers.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -90,7 +90,7 @@ pub fn refuse_in_callback() -> Result {
     }
 }
 
-/// A pointer of the caller's to one `T` or an array of them, which the function writes or reads; may be NULL.
+/// A caller's pointer to one `T` or an array of them, which the function writes or reads; may be NULL.
 ///
 /// It has the pointer's ABI. Only C callers make one, and by the API's contract a pointer other than NULL is valid for
 /// the call.
@@ -177,7 +177,7 @@ impl<T: Copy> Pointer<T> {
     }
 }
 
-/// A string of the caller's; may be NULL.
+/// A caller's string; may be NULL.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Text(*const c_char);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Multiprocessors, how they are split, and the green contexts that have some of them.
 //!
-//! A resource is a structure of the program's. In the part of it that is the library's own this device keeps which
-//! multiprocessors are meant, a bit for each, and of which split they come.
+//! A resource is a structure of the program. Its part for the library's use contains the multiprocessors, a bit for
+//! each, and the number of the split that made it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::ffi::Result;
 use crate::handle::Table;
 
-/// All descriptors. CUDA has no function that ends one.
+/// All descriptors. CUDA has no function that destroys one.
 pub static DESCRIPTORS: Table<Descriptor> = Table::new(0x6d);
 
 /// Multiprocessors of a device, a bit for each.
@@ -24,7 +24,7 @@ const _: () = assert!(MULTIPROCESSORS <= Bits::BITS);
 /// All multiprocessors of a device.
 pub const ALL: Bits = Bits::MAX >> (Bits::BITS - MULTIPROCESSORS);
 
-/// The word that a resource of this device's has behind its type.
+/// The word after the type in a resource of this device.
 const MARK: u32 = 0x736d_7061;
 
 /// The resources of a green context that is to be made.
@@ -56,7 +56,7 @@ pub struct Resource {
     pub split: Option<(Bits, u32, u32, u32)>,
 }
 
-/// The minimum size of a group, and the divisor of the size: as NVIDIA's devices of the same capability have it.
+/// The minimum size of a group, and the divisor of the size, as on NVIDIA's devices of the same capability.
 fn granularity(flags: u32) -> (u32, u32) {
     if flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING != 0 {
         (2, 2)
@@ -68,7 +68,7 @@ fn granularity(flags: u32) -> (u32, u32) {
 }
 
 impl Resource {
-    /// As the program has it.
+    /// The program's form.
     pub fn show(self) -> CUdevResource {
         let mut internal = [0; 23];
         let (is_split, split) = match self.split {
@@ -133,7 +133,7 @@ impl Resource {
             return Err(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         let (least, alignment) = granularity(flags);
-        // All of them are a group, whatever their number.
+        // All of them can form a group, whatever their number is.
         let size = minimum.max(least).next_multiple_of(alignment).min(count);
         let split = Some((self.bits, most, minimum, flags));
         let part = |bits| Self {
@@ -157,7 +157,7 @@ impl Resource {
 }
 
 impl Descriptor {
-    /// Of resources, of which there is one, or that come of one split.
+    /// The descriptor of resources: a single one, or several from one split.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for none, `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for those of several splits.

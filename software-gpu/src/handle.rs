@@ -24,7 +24,7 @@ struct Slots<T> {
     free: VecDeque<usize>,
 }
 
-/// Ends the process if a handle is of an object that is gone, and that is asked for.
+/// Ends the process if a handle belongs to a destroyed object, and the configuration requests that.
 fn check_stale(handle: u64, is_stale: bool) {
     if is_stale && Config::get().aborts_on_stale {
         eprintln!("software GPU: the object of handle {handle:#x} is destroyed");
@@ -93,7 +93,7 @@ impl<T> Table<T> {
         slot.object.clone()
     }
 
-    /// As [`Self::get`], where CUDA permits the handle of an ended object.
+    /// Like [`Self::get`], for functions for which CUDA permits the handle of a destroyed object.
     pub fn find(&self, handle: u64) -> Option<Arc<T>> {
         let (index, generation) = self.split(handle)?;
         let table = self.slots.read();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The heap of a context, from which its kernels take memory with `malloc` and to which they return it with `free`.
 //!
-//! The first `malloc` takes the whole heap from the device's memory; it stays until the context ends. Free and
+//! The first `malloc` takes the whole heap from the device's memory; it exists until the context is destroyed. Free and
 //! allocated parts are recorded outside of it, so that kernels cannot change the record.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +14,9 @@ use crate::driver;
 use crate::ffi::Result;
 use crate::memory::{Kind, Owner};
 
-/// An allocation has a whole number of blocks of so many bytes. CUDA promises an alignment of 16. Blocks are larger
-/// than that to keep the record smaller than the heap: a block has at most one entry, of an allocation or of a gap, and
-/// an entry takes up to 31 bytes, or twice as many for a gap. There are no two gaps side by side.
+/// The block size: an allocation has a whole number of blocks. CUDA promises an alignment of 16. Blocks are larger than
+/// that, so that the record is smaller than the heap: a block has at most one entry, for an allocation or a gap, and an
+/// entry takes up to 31 bytes, or twice as much for a gap. Gaps are never adjacent.
 const BLOCK: u64 = 64;
 
 /// The free and the allocated blocks. Places and lengths are counted in blocks.
@@ -31,7 +31,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// So many blocks, all free.
+    /// A heap of this number of blocks, all of which are free.
     fn new(count: u32) -> Self {
         let mut blocks = Self::default();
         if count > 0 {
@@ -85,15 +85,15 @@ impl Blocks {
 
 #[derive(Debug)]
 enum State {
-    /// No kernel has allocated anything yet. It will have so many bytes.
+    /// No kernel has allocated anything yet. The heap will have this number of bytes.
     Unused(u64),
     /// It has been taken from the device's memory, and begins at this address.
     Made(u64, Blocks),
-    /// Its context has ended.
+    /// Its context was destroyed.
     Closed,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Heap {
     owner: Owner,
@@ -101,7 +101,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// A heap of so many bytes, of which none is taken yet.
+    /// A heap of this number of bytes, none of which is allocated yet.
     pub fn new(bytes: usize, owner: Owner) -> Self {
         Self {
             owner,
@@ -147,8 +147,8 @@ impl Heap {
         Ok(State::Made(allocation.start, Blocks::new(blocks)))
     }
 
-    /// `malloc`: the address of so many bytes. Zero for no bytes, if the heap has no room for them, and if the device
-    /// has none for the heap.
+    /// `malloc`: the address of this number of bytes. Zero for no bytes, if the heap has no room for them, and if the
+    /// device has none for the heap.
     pub fn allocate(&self, bytes: u64) -> u64 {
         let length = match u32::try_from(bytes.div_ceil(BLOCK)) {
             Ok(length) if length > 0 => length,

@@ -49,7 +49,7 @@ struct Input {
 pub struct Linker {
     inputs: Vec<Input>,
     has_device_runtime: bool,
-    /// The most registers of a kernel that does not say so itself.
+    /// The maximum number of registers of a kernel that does not set it itself.
     pub max_registers: Option<u32>,
 }
 
@@ -76,7 +76,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
         } else if first == '"' {
             (end(left[1..].find('"').map(|at| at + 2)), false)
         } else if is_word(first) {
-            // `.func` begins a word of its own, and so does the word behind a directive.
+            // `.func` starts a new word, and so does the text after a directive.
             let rest = left[1..].find(|c: char| !is_word(c) || c == '.');
             (end(rest.map(|at| at + 1)), true)
         } else {
@@ -182,8 +182,8 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// The statements of a text. Each ends with a semicolon, or with the brace that closes its body; the head of the text
-/// is none.
+/// The statements of a text. Each ends with a semicolon, or with the brace that closes its body; the header of the text
+/// is not included.
 fn statements(text: &str) -> Vec<Statement<'_>> {
     let mut statements = Vec::new();
     let mut pieces_of = Vec::new();
@@ -212,7 +212,7 @@ fn statements(text: &str) -> Vec<Statement<'_>> {
             }
             Piece::Other("}") => {
                 depth -= 1;
-                // A list of values has a semicolon behind it.
+                // A list of values is followed by a semicolon.
                 depth == 0 && !is_data
             }
             Piece::Other(";") => depth == 0,
@@ -267,7 +267,7 @@ impl Linker {
     /// The text that all of them become.
     ///
     /// # Errors
-    /// There is none, two define the same name, or a needed one has no definition.
+    /// There is no text, two define the same name, or a needed name has no definition.
     pub fn complete(&self, capability: u32) -> Result<String, Refused> {
         let Some(version) = self.inputs.iter().map(|input| input.version).max() else {
             return Err(Refused::new(CUDA_ERROR_INVALID_IMAGE, "nothing to link"));
@@ -301,7 +301,7 @@ impl Linker {
                     && statement.defines()
                     && (is_another || !defined.insert(name))
                 {
-                    // The remaining definition may come later than its users.
+                    // The remaining definition may follow its users.
                     whole.push_str(&statement.declaration());
                     continue;
                 }

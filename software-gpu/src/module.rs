@@ -48,19 +48,19 @@ pub struct Module {
     pub context: u64,
     /// Its functions' handles, in the order of the text.
     pub functions: Vec<u64>,
-    /// The library whose part it is, which alone can unload it.
+    /// The library to which it belongs. Then only the library can unload it.
     pub library: Option<u64>,
     /// The executor's form.
     pub loaded: Arc<LoadedModule>,
     variables: Vec<u64>,
-    /// The handles of its references that were asked for, by name.
+    /// The handles of its references that were requested, by name.
     references: Mutex<HashMap<String, u64>>,
 }
 
 /// The settings of `cuFuncSetAttribute`.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
-    /// Dynamic shared memory that a launch may ask for, in bytes, once set.
+    /// The dynamic shared memory that a launch may request, in bytes, once set.
     pub dynamic_shared: Option<i32>,
     carveout: Option<i32>,
     cluster: [i32; 3],
@@ -80,7 +80,7 @@ pub struct Function {
     pub module: u64,
     /// The name.
     pub name: CString,
-    /// Shared with the [`Kernel`] that it comes from.
+    /// Shared with the [`Kernel`] from which it was made.
     pub attributes: Arc<Mutex<Attributes>>,
     /// The executor's form.
     pub loaded: Arc<LoadedModule>,
@@ -380,7 +380,7 @@ impl Library {
     }
 }
 
-/// Drops the modules and functions of a context that ends.
+/// Drops the modules and functions of a destroyed context.
 pub fn forget_context(context: u64) {
     MODULES.remove_where(|m| m.context == context);
     FUNCTIONS.remove_where(|f| f.context == context);
@@ -447,7 +447,7 @@ impl Function {
         set_attribute(self.info(), &mut self.attributes.lock(), attribute, value)
     }
 
-    /// Dynamic shared memory that a launch may ask for, in bytes.
+    /// The dynamic shared memory that a launch may request, in bytes.
     pub fn most_dynamic_shared(&self) -> usize {
         let set = self.settings().dynamic_shared;
         most_dynamic_shared(self.info(), set)

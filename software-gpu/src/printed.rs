@@ -12,7 +12,7 @@ struct State {
     limit: usize,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Printed {
     state: Mutex<State>,
@@ -25,7 +25,7 @@ unsafe extern "C" {
 }
 
 impl Printed {
-    /// A buffer of so many bytes.
+    /// A buffer of this number of bytes.
     pub fn new(limit: usize) -> Self {
         let state = State {
             limit,
@@ -46,7 +46,7 @@ impl Printed {
         self.lock().limit = limit;
     }
 
-    /// Writes it all to the process's standard output, behind the process's own output.
+    /// Writes all of it to the process's standard output, after the process's own output.
     pub fn put_out(&self) {
         let _putting = self.putting.lock();
         let texts = {

@@ -26,7 +26,7 @@ pub enum Bound {
     Array(u64),
     /// A mipmapped array.
     Mipmapped(u64),
-    /// So many bytes from an address on.
+    /// This number of bytes from an address on.
     Linear(u64, usize),
     /// Rows at an address.
     Rows(u64, CUDA_ARRAY_DESCRIPTOR, usize),
@@ -39,7 +39,7 @@ pub struct Reading {
     pub format: CUarray_format,
     /// The channels of an element.
     pub channels: u32,
-    /// As for an object.
+    /// As for a texture object.
     pub form: CUDA_TEXTURE_DESC,
     /// Its resource.
     pub bound: Bound,
@@ -124,7 +124,7 @@ pub struct TextureReference {
     pub slot: Slot,
     /// Its handle.
     pub handle: u64,
-    /// Its properties, and the object that it is for kernels, or 0.
+    /// Its properties, and the object that represents it for kernels, or 0.
     state: Mutex<(Reading, u64)>,
 }
 
@@ -158,7 +158,7 @@ impl TextureReference {
     pub fn change(&self, change: impl FnOnce(&mut Reading)) -> Result {
         let mut state = self.state.lock();
         change(&mut state.0);
-        // The bound object may be gone by now, and another one is bound next.
+        // The bound object may have been destroyed, and another one may be bound next.
         let _ = self.make(&mut state);
         Ok(())
     }
@@ -240,7 +240,7 @@ pub fn remove(handle: u64) {
     }
 }
 
-/// Drops the references of a context that ends.
+/// Drops the references of a destroyed context.
 pub fn forget_context(context: u64) {
     TEXTURE_REFERENCES.remove_where(|of| of.slot.context == context);
     SURFACE_REFERENCES.remove_where(|of| of.slot.context == context);

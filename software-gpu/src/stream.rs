@@ -33,9 +33,9 @@ pub enum Null {
 pub enum Order {
     /// The legacy default stream: with all blocking streams.
     Legacy,
-    /// With the legacy stream.
+    /// Ordered with the legacy stream.
     Blocking,
-    /// With none.
+    /// Ordered with no other stream.
     NonBlocking,
 }
 
@@ -70,7 +70,7 @@ impl Ticket {
         }
     }
 
-    /// The work has ended.
+    /// Marks the work as ended.
     pub(crate) fn finish(&self) {
         let _ = self.time.set(Instant::now());
         let _guard = self.lock.lock();
@@ -81,7 +81,7 @@ impl Ticket {
 
 /// The work of a stream.
 pub enum Work {
-    /// Not run after a fault; its own error is one.
+    /// Not run after a fault; an error that it returns is a fault.
     Normal(Box<dyn FnOnce() -> Result<(), CUresult> + Send>),
     /// Run in any case, with the fault or `CUDA_SUCCESS`.
     Always(Box<dyn FnOnce(CUresult) + Send>),
@@ -139,7 +139,7 @@ pub struct Stream {
     pub context: u64,
     /// The context that its work is queued in, by its own number.
     pub owner: u64,
-    /// Its order with others.
+    /// Its order relative to other streams.
     pub order: Order,
     attributes: Mutex<Attributes>,
     queue: Mutex<Queue>,
@@ -151,7 +151,7 @@ pub struct Stream {
 const MAX_QUEUED: usize = 1024;
 
 impl Stream {
-    /// An idle stream of a context, which has an id and a number of its own.
+    /// An idle stream of a context, which has an id and its own number.
     pub fn new(handle: u64, (context, owner): (u64, u64), order: Order, priority: i32) -> Self {
         Self {
             id: new_id(),
@@ -186,7 +186,7 @@ impl Stream {
         self.queue.lock().tail.clone().filter(|t| !t.is_done())
     }
 
-    /// Queues `work` behind the stream's work and behind `after`.
+    /// Queues `work` after the stream's work and after `after`.
     pub fn push(self: &Arc<Self>, after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         let mut queue = self.queue.lock();
@@ -204,7 +204,7 @@ impl Stream {
         ticket
     }
 
-    /// Runs queued work until there is none.
+    /// Runs queued work until the queue is empty.
     fn drain(&self) {
         loop {
             let item = {
@@ -284,7 +284,7 @@ impl Pool {
             .name("software-gpu".into())
             .spawn(|| self.work());
         if spawned.is_err() {
-            // No thread is available: the existing ones will run it, or the caller does if there is none.
+            // No new thread is available: the existing ones will run it, or the caller does if there is none.
             let stream = self.state.lock().streams.pop_back();
             if let Some(stream) = stream {
                 stream.drain();

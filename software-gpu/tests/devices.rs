@@ -70,7 +70,7 @@ fn each_device_has_its_own_context_and_its_own_memory() {
         let mut current = -1;
         ok!(cuCtxGetDevice(&mut current));
         assert_eq!(current, device as i32);
-        // Of 64 MiB: two devices hold together what one cannot.
+        // Each has 64 MiB: together two devices contain more than one can.
         assert_eq!(memory(), (64 << 20, 64 << 20));
         ok!(cuMemAlloc_v2(&mut blocks[device], 48 << 20));
         assert_eq!(memory().0, 16 << 20);
@@ -91,7 +91,7 @@ fn each_device_has_its_own_context_and_its_own_memory() {
         assert_eq!(read(blocks[device], 1), [40 + device as u32]);
     }
 
-    // Freed with one context current, memory of another device goes back there.
+    // Memory is returned to its device, even if it is freed with another device's context current.
     ok!(cuMemFree_v2(blocks[0]));
     assert!(memory().0 < 64 << 20);
     ok!(cuCtxSetCurrent(contexts[0]));
@@ -106,7 +106,7 @@ fn each_device_has_its_own_context_and_its_own_memory() {
     ok!(cuMemAllocAsync(&mut pooled, 1 << 20, null_mut()));
     assert_eq!(ordinal(pooled), 1);
 
-    // The content of one device's context is gone with it, and the other's is not.
+    // The content of one device's context is destroyed with it, and the other's is not.
     ok!(cuDevicePrimaryCtxRelease_v2(0));
     assert_eq!(read(blocks[1], 1), [41]);
 }

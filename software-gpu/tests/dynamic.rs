@@ -108,7 +108,7 @@ fn a_childs_fault_is_the_launchs() {
     let fault = result.unwrap_err();
     assert_eq!(fault.kernel, "bad");
     assert!(matches!(fault.kind, FaultKind::IllegalAddress { .. }));
-    // The sibling before it ran, the one behind it did not.
+    // The sibling before it ran, the one after it did not.
     assert_eq!(words[0], 1);
 }
 

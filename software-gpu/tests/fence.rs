@@ -274,7 +274,7 @@ fn an_endless_kernel_delays_no_other_stream() {
                     wait_for(&words[0], round);
                     assert_eq!(words[WORDS].load(Ordering::Acquire), round);
                 }
-                // Other calls come through as well.
+                // Other calls are not blocked either.
                 let e = event(0);
                 ok!(cuEventRecord(e, s));
                 ok!(cuEventSynchronize(e));

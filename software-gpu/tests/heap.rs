@@ -213,7 +213,7 @@ fn without_room_the_address_is_null_and_a_free_makes_room() {
     one.write(&[some]);
     assert_eq!(one.give(), CUDA_SUCCESS);
     assert_eq!(one.take(bytes), [some]);
-    // The addresses of those that got none are NULL, which may be freed.
+    // The allocations that failed returned NULL, which may be freed.
     assert_eq!(kernels.give(), CUDA_SUCCESS);
     assert_eq!(kernels.give_none(), CUDA_SUCCESS);
     assert_ne!(one.take(limit() as u64), [0]);
@@ -435,7 +435,7 @@ fn the_device_gives_it_at_the_first_use_and_gets_it_back_with_the_context() {
         ok!(cuCtxDestroy_v2(inner));
         assert_eq!(free_bytes(), all);
     }
-    // So it is for the primary context, which begins anew.
+    // The same for the primary context, which starts anew.
     let mut primary = null_mut();
     for _ in 0..2 {
         ok!(cuDevicePrimaryCtxRetain(&mut primary, 0));

@@ -558,7 +558,7 @@ fn function_of(m: CUmodule) -> CUfunction {
 fn pitfall_30_an_illegal_address_is_the_end() {
     if in_child("pitfall_30_an_illegal_address_is_the_end") {
         sticky(CUDA_ERROR_ILLEGAL_ADDRESS, |m, s| {
-            // The word behind an allocation of 4 bytes.
+            // The word after an allocation of 4 bytes.
             let (mut address, mut value) = (alloc(4) + 4, 1u32);
             launch(
                 function(m, c"store"),

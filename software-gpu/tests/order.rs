@@ -107,7 +107,7 @@ fn pitfall_05_synchronous_calls_wait_for_blocking_streams_only() {
     ok!(cuMemsetD32_v2(d, 3, 2));
     assert_eq!(read(d, 2), [3, 3]);
     ok!(cuStreamSynchronize(NULL_STREAM));
-    // A blocking one does: what the NULL stream does comes after it.
+    // A blocking stream is ordered: the NULL stream's work follows it.
     let gate = Gate::hold(blocking);
     ok!(cuMemsetD32Async(d, 4, 1, blocking));
     // Neither of these makes the host wait, although they are "synchronous".
@@ -173,9 +173,9 @@ fn pitfall_21_each_thread_has_a_default_stream_of_its_own() {
         ok!(cuCtxSetCurrent(cx as CUcontext));
         let d = alloc(4);
         ok!(cuMemsetD32Async_ptsz(d, 1, 1, NULL_STREAM));
-        // Not held up by the other thread's.
+        // This does not wait for the other thread's work.
         ok!(cuStreamSynchronize_ptsz(NULL_STREAM));
-        // By name it is the same stream, whatever the variant of the call.
+        // Its name means the same stream in both variants of the call.
         ok!(cuStreamSynchronize(CU_STREAM_PER_THREAD as CUstream));
     })
     .join()
@@ -273,7 +273,7 @@ fn freeing_memory_waits_for_its_users_and_async_frees_keep_to_their_stream() {
         cu!(cuMemGetAddressRange_v2(&mut base, &mut size, d)),
         CUDA_ERROR_NOT_FOUND
     );
-    // Pinned memory freed behind an asynchronous copy: the free waits.
+    // Freeing pinned memory after an asynchronous copy waits for the copy.
     let source = pinned(1 << 20);
     source[(1 << 20) - 1].store(5, Ordering::Release);
     let d = alloc(4 << 20);

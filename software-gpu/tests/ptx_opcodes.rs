@@ -8,8 +8,8 @@ use device::{Device, Params, shape};
 use software_gpu::exec::{FaultKind, LoadError, LoadedModule};
 use software_gpu::ptx;
 
-/// A kernel that runs `body` in each of 32 lanes: `%a`, `%b`, `%c` (64 bits) come from memory, `%d` goes there.
-/// Registers `%r`, `%f`, `%rd`, `%fd`, `%h`, `%p` are for the body's use.
+/// A kernel that runs `body` in each of 32 lanes: `%a`, `%b`, `%c` (64 bits) are loaded from memory, and `%d` is
+/// stored. The body can use the registers `%r`, `%f`, `%rd`, `%fd`, `%h`, `%p`.
 fn kernel(body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 pin, .param .u64 pout) {{\n\
@@ -492,7 +492,7 @@ fn double_precision() {
         nan64(v(a).sqrt())
     });
     check("abs.f64 %fd0, %fd1;", FD, &wide, |[a, ..]| a & !(1 << 63));
-    // Of a sum and its error, the error's sign says which neighbour a directed rounding takes.
+    // The sign of a sum's rounding error decides which neighbour a directed rounding returns.
     check(
         "add.rm.f64 %fd0, %fd1, %fd2;",
         FD,

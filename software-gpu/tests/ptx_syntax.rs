@@ -8,8 +8,8 @@ use device::{Device, Params, shape};
 use software_gpu::exec::{LoadError, LoadedModule};
 use software_gpu::ptx;
 
-/// A module with a kernel `k` of this body, behind other definitions. `%out` is the place of a thread's eight bytes,
-/// `%t` the thread's number; `%r`, `%rd`, `%f`, `%h` and `%p` are for the body's use.
+/// A module with a kernel `k` of this body, after other definitions. `%out` is the address of a thread's eight bytes,
+/// `%t` the thread's number; the body can use `%r`, `%rd`, `%f`, `%h` and `%p`.
 fn text(definitions: &str, body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n{definitions}\n.visible .entry k(.param .u64 out) {{\n\
@@ -225,7 +225,7 @@ fn elements_have_their_declared_size() {
                 shl.b64 %rd3, %rd3, 32; or.b64 %rd1, %rd1, %rd3;";
     let want = [1u64, 3, 5, 7].map(|byte| 0x0807_0605 | byte << 32);
     assert_eq!(elements(bytes, load), want);
-    // Of a row, and of a vector, it is a number's.
+    // For a row and a vector, it is the size of a number.
     let rows = ".global .b32 t[2][3] = {1, 2, 3, 4, 5, 6}; .global .v4 .b32 v[2] = {1, 2, 3, 4, 5, 6, 7, 8};";
     let load =
         "ld.global.u32 %rd1, t[2]; ld.global.u32 %rd2, v[%r0+1]; mad.lo.u64 %rd1, %rd1, 10, %rd2;";
@@ -354,7 +354,7 @@ const FUNCTIONS: &str = "
 #[test]
 fn registers_are_parameters_and_arguments() {
     let cases: [(&str, [u64; 4]); 14] = [
-        // By name and by address, with variables at this side too.
+        // By name and by address, also with variables on this side.
         (
             "{ .param .b8 in[8]; st.param.b32 [in+4], %r0; call (%r1), both, (%rd2, in); }",
             [20, 21, 22, 23],
@@ -388,7 +388,7 @@ fn registers_are_parameters_and_arguments() {
             [77_088, 100_000, 50_000, 33_001],
         ),
         ("call (_, %r1), divide, (100, %r0);", [88, 0, 0, 1]),
-        // A call with a guard leaves the other threads' results alone.
+        // A call with a guard does not change the other threads' results.
         (
             "mov.u32 %r1, 5; setp.ge.u32 %p1, %r0, 2; @%p1 call (%r1), variables, (%rd2, %r0);",
             [5, 5, 22, 23],

@@ -38,7 +38,7 @@ const PTX: &CStr = cr#"
     ret;
 }
 
-// Writes until the program says that it is enough.
+// Writes until the program sets `enough`.
 .visible .entry scribble(.param .u64 to, .param .u64 enough)
 {
     .reg .pred %p;
@@ -268,7 +268,7 @@ fn reservations_are_where_they_were_wished() {
 
 #[test]
 fn invalid_memory_and_mappings_are_refused() {
-    // Another test could make what is none here.
+    // Another test could map memory that must be unmapped here.
     if !in_child("invalid_memory_and_mappings_are_refused") {
         return;
     }
@@ -337,7 +337,7 @@ fn invalid_memory_and_mappings_are_refused() {
         map(address + GRANULE as u64, 2 * GRANULE, 0, handle, 0),
         CUDA_ERROR_INVALID_VALUE
     );
-    // Only whole mappings.
+    // Only whole mappings can be unmapped.
     assert_eq!(cu!(cuMemUnmap(address, GRANULE)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(
         cu!(cuMemUnmap(address, 5 * GRANULE)),
@@ -350,7 +350,7 @@ fn invalid_memory_and_mappings_are_refused() {
         cu!(cuMemAddressFree(address, 4 * GRANULE)),
         CUDA_ERROR_INVALID_VALUE
     );
-    // With the range's hole, and where nothing is mapped any more.
+    // Including the range's hole, and where nothing is mapped any more.
     ok!(cuMemUnmap(address, 4 * GRANULE));
     ok!(cuMemUnmap(address, 2 * GRANULE));
     ok!(cuMemAddressFree(address, 4 * GRANULE));
@@ -472,7 +472,7 @@ fn memory_is_counted_and_lives_while_it_is_mapped() {
     ok!(cuMemUnmap(address, 2 * GRANULE));
     assert_eq!(free_bytes(), before);
     assert_eq!(cu!(cuMemRelease(handle)), CUDA_ERROR_INVALID_VALUE);
-    // The memory that comes there next is zeroed.
+    // The next memory at this address is zeroed.
     map(address, GRANULE, create(GRANULE));
     assert_eq!(read(address, 1), [0]);
 }
@@ -539,7 +539,7 @@ fn only_exported_memory_is_imported() {
     nix::unistd::ftruncate(&plain, GRANULE as i64).unwrap();
     assert_eq!(import(&plain), Err(CUDA_ERROR_INVALID_VALUE));
 
-    // In the same process: the same memory under a handle of its own.
+    // In the same process: the same memory under another handle.
     let handle = create(GRANULE);
     let other = import(&export(handle)).unwrap();
     let mut prop = properties();
@@ -587,7 +587,7 @@ fn another_process_imports_and_shares() {
     here.read_exact(&mut answer).unwrap();
     assert_eq!(read(address, 2), [2, 1]);
     assert_eq!(read(address + size as u64 - 4, 1), [9]);
-    // And it keeps the memory when this process lets it go.
+    // It keeps the memory when this process releases it.
     ok!(cuMemsetD32_v2(address, 4, 1));
     ok!(cuMemUnmap(address, size));
     ok!(cuMemRelease(handle));

@@ -17,7 +17,7 @@ pub struct Dense<N> {
 }
 
 impl<N: Number> Dense<N> {
-    /// The matrix whose elements `f` says, given row and column.
+    /// The matrix with the elements that `f` returns for row and column.
     pub fn new(rows: usize, columns: usize, mut f: impl FnMut(usize, usize) -> N) -> Self {
         let mut data = Vec::with_capacity(rows * columns);
         for column in 0..columns {

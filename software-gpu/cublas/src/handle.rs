@@ -64,7 +64,7 @@ pub fn create() -> Result<RawHandle> {
     Ok(HANDLES.add(handle) as RawHandle)
 }
 
-/// Ends a handle once its work has ended, as `cublasDestroy` does.
+/// Destroys a handle after its work has ended, as `cublasDestroy` does.
 pub fn destroy(name: RawHandle) -> Result {
     let handle = HANDLES.remove(name as usize);
     let handle = handle.ok_or(Status::NotInitialized)?;
@@ -73,7 +73,7 @@ pub fn destroy(name: RawHandle) -> Result {
     Ok(())
 }
 
-/// Runs a function of the API, without a panic of ours reaching the caller.
+/// Runs a function of the API, and turns a panic into a status.
 pub fn enter(f: impl FnOnce() -> Result) -> c_int {
     call::enter(Status::InternalError, f)
 }
@@ -117,8 +117,8 @@ impl Handle {
         queued.map_err(|_| Status::ExecutionFailed)
     }
 
-    /// Queues work in the handle's stream whose result goes where `result` leads: to device memory in the stream's
-    /// order, or to the host before this returns. `InvalidValue` for NULL.
+    /// Queues work in the handle's stream. Its result is written to `result`: to device memory in the stream's order,
+    /// or to the host before this returns. `InvalidValue` for NULL.
     pub fn answer<T: Plain>(
         &self,
         result: Answer<T>,
@@ -136,7 +136,7 @@ impl Handle {
         if on_device {
             let address = result.address();
             let work = move |memory: Memory| memory.set(address, work(memory)?);
-            // As NVIDIA's, which reduces in two launches: so it needs memory for what the first leaves to the second.
+            // Like NVIDIA's, which reduces in two launches and so needs memory for the intermediate results.
             let queued = match has_workspace {
                 true => self.work.queue(stream, false, work),
                 false => self.work.queue_with_memory(stream, REDUCTION, work),

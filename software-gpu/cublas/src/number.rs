@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Numbers as memory holds them and as they are computed with.
+//! Numbers as they are stored in memory, and as they are computed with.
 
 use std::num::Wrapping;
 use std::ops::{Add, AddAssign, Mul};
@@ -30,7 +30,8 @@ pub trait Number:
     }
 }
 
-// The matrices must have the elements that the shape says before pointers to them go to a function that believes it.
+// The matrices must have the number of elements that the shape says, because the function to which their addresses are
+// passed relies on it.
 fn check<T>(a: &[T], b: &[T], [m, n, k]: [usize; 3]) {
     assert!(a.len() == m * k && b.len() == k * n);
 }

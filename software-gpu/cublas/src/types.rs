@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// The handle is none.
+    /// The handle is invalid.
     NotInitialized = 1,
     /// An argument is outside of the function's range.
     InvalidValue = 7,
@@ -121,7 +121,7 @@ impl Operation {
     }
 }
 
-/// `cublasFillMode_t`: the triangle that is used. `CUBLAS_FILL_MODE_FULL` is for none of the functions here.
+/// `cublasFillMode_t`: the triangle that is used. No function here supports `CUBLAS_FILL_MODE_FULL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// On and below the diagonal.
@@ -213,7 +213,7 @@ pub enum Compute {
     Half,
     /// Single precision.
     Single,
-    /// Single precision for types that are stored in single precision alone: the `FAST` and emulated types.
+    /// Single precision for types that are only stored in single precision: the `FAST` and emulated types.
     SingleOnly,
     /// Double precision.
     Double,

@@ -104,7 +104,7 @@ fn zero_for_beta_means_that_c_is_not_read() {
             .sum()
     };
     case.c.assert_is(sums, "NaN");
-    // Nor are a and b if there is nothing to add up.
+    // Nor are a and b used if the sums are empty.
     gemm(0, &one);
     case.c.assert_is(|_, _| C64::default(), "k = 0");
     write(case.a.address, &[f32::NAN; 3]);
@@ -140,7 +140,7 @@ fn by_types<A: Number, C: Number, S: Number>(types: [c_int; 2], compute: c_int) 
             case.check(alpha.value(), beta.value(), &what);
         }
 
-        // Two products side by side: b's and c's columns go on, a is the same one.
+        // Two adjacent products: b and c have further columns, and a is the same matrix.
         let case = Case::<A, C>::new(11, [0, 0], [4, 10, 4]);
         let (a, b, c) = (&case.a, &case.b, &case.c);
         let (stride_b, stride_c) = (5 * b.leading as i64, 5 * c.leading as i64);

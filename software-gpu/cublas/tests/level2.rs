@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A matrix and vectors. Triangles that are not to be read hold NaN.
+//! A matrix and vectors. Triangles that must not be read contain NaN.
 
 mod common;
 
@@ -22,8 +22,8 @@ fn assert_vector<T: Number>(address: u64, expected: &[C64], what: &str) {
     }
 }
 
-/// An `N` by `N` matrix with NaN outside of a triangle and a strong diagonal. `values` are the whole one's that
-/// `mirror` makes of it.
+/// An `N` by `N` matrix with NaN outside of a triangle and a strong diagonal. `values` are those of the whole matrix,
+/// which `mirror` completes.
 fn triangle<T: Number>(fill: c_int, mirror: impl Fn(C64) -> C64) -> Matrix<T> {
     let n = N as usize;
     let mut values = numbers::<T>(31, n * n);
@@ -123,7 +123,7 @@ fn triangular<T: Number>() {
             }
         }
     }
-    // A product with the result of `trsv` gives the right side.
+    // The product with the result of `trsv` must be the right-hand side.
     for (fill, operation) in [(0, 0), (0, 2), (1, 0), (1, 1)] {
         let a = triangle::<T>(fill, |_| C64::default());
         let (x, xs) = vector::<T>(10, 6);

@@ -82,7 +82,7 @@ fn solutions<T: Number>() {
             for j in 0..order {
                 let x = &mut values[j * order + i];
                 let held = if fill == 0 { i >= j } else { i <= j };
-                // Small beside the diagonal, so that no digits are lost.
+                // Small compared with the diagonal, so that no digits are lost.
                 *x = match (held, i == j) {
                     (_, true) => T::new(C64::new(3.0, 0.0)),
                     (true, _) => T::new(x.value() * 0.125),
@@ -135,7 +135,7 @@ fn additions<T: Number>() {
         ok!(&named::<T>("geam"); handle, ta, tb, 4, 6, &alpha, a.address, a.ld(), &beta, b.address, b.ld(), c.address, c.ld());
         let sum = |i, j| alpha.value() * a.op(ta, i, j) + beta.value() * b.op(tb, i, j);
         c.assert_is(sum, "geam");
-        // With a factor of zero the matrix need not be there.
+        // With a factor of zero the matrix need not exist.
         let zero = T::new(C64::default());
         ok!(&named::<T>("geam"); handle, ta, 0, 4, 6, &alpha, a.address, a.ld(), &zero, 0u64, 4, c.address, c.ld());
         c.assert_is(|i, j| alpha.value() * a.op(ta, i, j), "geam");

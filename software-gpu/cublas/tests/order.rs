@@ -231,7 +231,7 @@ fn a_handle_belongs_to_its_context() {
     assert_eq!(download::<f32>(x, 1), [2.0]);
 }
 
-/// Runs the rest of a test in a process of its own. True in that process.
+/// Runs the rest of a test in a separate process. Returns true in that process.
 fn in_child(name: &str) -> bool {
     const MARK: &str = "SOFTWARE_CUBLAS_TEST_CHILD";
     if std::env::var_os(MARK).is_some() {

@@ -15,7 +15,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window as if it had three dimensions, so that there is one loop for all.
+    /// The window extended to three dimensions, so that one loop suffices.
     fn whole(&self) -> [[i64; 3]; 3] {
         let three = |of: &[i64], default: i64| {
             let mut all = [default; 3];

@@ -106,7 +106,7 @@ pub fn width(of: i32) -> Result<usize> {
 /// An attribute's elements.
 #[derive(Clone)]
 pub enum Value {
-    /// Of a type, as bytes.
+    /// Bytes of a type.
     Plain(i32, Vec<u8>),
     /// Descriptors.
     Descriptors(Vec<Arc<Descriptor>>),
@@ -178,7 +178,7 @@ pub fn create(of: i32) -> Result<Raw> {
     }
 }
 
-/// Ends a descriptor; others that were made of it keep its content.
+/// Destroys a descriptor; others that were made from it keep its content.
 ///
 /// # Errors
 /// `BadParam` if there is none.
@@ -357,7 +357,7 @@ impl State {
         }
     }
 
-    // Its object.
+    // The object that it describes.
     fn make(&self, of: i32) -> Result<Made> {
         match of {
             kind::TENSOR => self.tensor(),
@@ -433,7 +433,7 @@ impl Descriptor {
     /// An attribute of a finalised descriptor.
     ///
     /// # Errors
-    /// `BadParam` if it has none of that name, `NotInitialized` if it is not finalised.
+    /// `BadParam` if it has no attribute of that name, `NotInitialized` if it is not finalised.
     pub fn get(&self, of: i32) -> Result<Value> {
         let state = self.state();
         let Some(made) = &state.made else {

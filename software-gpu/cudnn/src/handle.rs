@@ -19,7 +19,7 @@ use crate::compute::{Pooling, Window};
 use crate::tensor::Tensor;
 use crate::types::{Data, Result, Status};
 
-/// A handle or a descriptor as C has it.
+/// A handle or a descriptor, as a pointer in C.
 pub type Raw = *mut c_void;
 
 /// A handle's object.
@@ -44,7 +44,7 @@ pub struct Filter {
 pub struct Convolution {
     /// The movement of the filter.
     pub window: Window,
-    /// Whether the filter is flipped, as mathematics has it (`CUDNN_CONVOLUTION`).
+    /// Whether the filter is flipped, as in the mathematical definition (`CUDNN_CONVOLUTION`).
     pub is_flipped: bool,
     /// The type of the computation.
     pub data: Data,
@@ -87,7 +87,7 @@ static ACTIVATIONS: Objects<Mutex<Activation>> = Objects::new(0xCD44_0500_0000_0
 
 /// The content of a descriptor of the old API.
 pub trait Described: Clone + Default + Send + 'static {
-    /// Those that live.
+    /// The existing descriptors.
     fn all() -> &'static Objects<Mutex<Self>>;
 }
 
@@ -109,7 +109,7 @@ described! {
     Activation: ACTIVATIONS;
 }
 
-/// Makes a descriptor that says nothing yet.
+/// Makes a descriptor without content.
 pub fn describe<T: Described>(out: Answer<Raw>) -> Result {
     if out.is_null() {
         return Err(Status::NullPointer);
@@ -145,7 +145,7 @@ pub fn create() -> Result<Raw> {
     Ok(HANDLES.add(handle) as Raw)
 }
 
-/// Ends a handle once its work has ended, as `cudnnDestroy` does.
+/// Destroys a handle after its work has ended, as `cudnnDestroy` does.
 pub fn destroy(name: Raw) -> Result {
     let handle = HANDLES.remove(name as usize).ok_or(Status::BadParam)?;
     handle.work.wait(*handle.stream());
@@ -175,7 +175,7 @@ impl Handle {
     }
 }
 
-/// The scaling factors of a call, as wide as the tensor's type says.
+/// The scaling factors of a call, whose width depends on the tensor's type.
 pub fn factors(data: Data, factors: [Argument<f64>; 2]) -> Result<[f64; 2]> {
     let mut all = [0.0; 2];
     for (to, from) in all.iter_mut().zip(factors) {

@@ -25,7 +25,7 @@ pub struct Tensor {
     pub strides: Vec<i64>,
 }
 
-/// Strides of a tensor whose elements lie one behind the other, the last dimension's first.
+/// Strides of a packed tensor; the last dimension is contiguous.
 pub fn packed(sizes: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; sizes.len()];
     for at in (1..sizes.len()).rev() {
@@ -78,7 +78,7 @@ impl Tensor {
         self.sizes.iter().product::<i64>() as usize
     }
 
-    // From the first element to behind the last one.
+    // The distance from the first element to the end of the last one.
     fn span(&self) -> Option<i64> {
         let mut places = self.sizes.iter().zip(&self.strides);
         places.try_fold(1_i64, |all, (size, stride)| {
@@ -86,12 +86,12 @@ impl Tensor {
         })
     }
 
-    /// Bytes from the first element to behind the last one.
+    /// The bytes from the first element to the end of the last one.
     pub fn bytes(&self) -> usize {
         self.span().unwrap_or(0) as usize * self.data.bytes()
     }
 
-    /// A size, 1 behind the last dimension.
+    /// A dimension's size; 1 after the last dimension.
     pub fn size(&self, dimension: usize) -> i64 {
         self.sizes.get(dimension).copied().unwrap_or(1)
     }

@@ -12,7 +12,7 @@ use crate::types::{Result, Status};
 const BYTES: usize = 100_000;
 const BEGIN: &str = "{\"plan\": ";
 
-/// The operations of plans whose texts were asked for.
+/// The operations of plans whose texts were requested.
 static PLANS: Mutex<Vec<Arc<Operation>>> = Mutex::new(Vec::new());
 
 /// The text of a plan, with a NUL at its end.

@@ -59,7 +59,7 @@ pub fn last() -> c_int {
     LAST.get()
 }
 
-/// A status's name; something for numbers that are none, too.
+/// A status's name; also has one for invalid numbers.
 pub fn describe(status: c_int) -> &'static CStr {
     match status {
         0 => c"CUDNN_STATUS_SUCCESS",

@@ -150,7 +150,7 @@ fn a_normalisation_has_a_scale_for_each_channel() {
         handle, 1, &one, &zero, x, x_at, x, y_at, derived, of[0], of[1], of[2], of[3], 0_f64
     ));
     assert_eq!(download(y_at, 4), [1.0, 0.0, 3.0, 6.0]);
-    // Scales are as many as there are channels.
+    // There must be a scale for each channel.
     let wrong = call!(cudnnBatchNormalizationForwardInference(
         handle, 1, &one, &zero, x, x_at, x, y_at, x, of[0], of[1], of[2], of[3], 0_f64
     ));
@@ -250,7 +250,7 @@ fn a_graph_multiplies_by_a_value_of_the_host() {
         set(operation, 753, 15, &[graph_tensor(3, &[2, 2], false)]),
         0
     );
-    // A cycle is none, as a descriptor must be finalised before another can have it.
+    // A cycle is impossible, because a descriptor must be finalised before another one can contain it.
     assert_eq!(set(operation, 751, 15, &[operation]), BAD_PARAM);
     assert_eq!(set(operation, 751, 15, &[backend(17)]), NOT_FINALIZED);
     let plan = plan(handle, operation);

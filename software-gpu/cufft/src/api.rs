@@ -49,7 +49,8 @@ fn count(rank: c_int) -> Result<usize> {
     }
 }
 
-/// A transform as the functions for many say it. NULL for the sizes of either side makes both sides basic.
+/// A transform from the arguments of the functions for batches. If the sizes of either side are NULL, both sides have
+/// the basic layout.
 fn many<I: gpgpu_stand_in::memory::Plain + Into<i64>>(
     rank: c_int,
     sizes: Argument<I>,
@@ -57,7 +58,7 @@ fn many<I: gpgpu_stand_in::memory::Plain + Into<i64>>(
     kind: Type,
     batch: I,
 ) -> Result<Made> {
-    // NVIDIA's reads the first size also where there is none.
+    // NVIDIA's library reads the first size even if there is none.
     std::hint::black_box(sizes.get::<Status>()?);
     let rank = count(rank)?;
     let wide = |of: Argument<I>| -> Result<Vec<i64>> {
@@ -107,7 +108,7 @@ export! {
         out.set(create()?)
     }
 
-    /// Waits for the plan's work and ends it.
+    /// Waits for the plan's work and destroys the plan.
     fn cufftDestroy(plan: RawPlan) { destroy(plan) }
 
     /// The version as one number.
@@ -224,7 +225,7 @@ export! {
         size.set(made.ok_or(Status::InvalidPlan)?.work_size())
     }
 
-    /// Sets whether the plan gets a work area by itself; to be said before its transform.
+    /// Sets whether the plan allocates its work area itself; must be called before its transform is set.
     fn cufftSetAutoAllocation(plan: RawPlan, allocates: c_int) |plan| {
         let mut settings = plan.settings();
         if settings.made.is_some() || !matches!(allocates, 0 | 1) {

@@ -75,7 +75,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Elements as an embedding says.
+    /// Elements at the places that an embedding defines.
     ///
     /// # Errors
     /// A number of the embedding is not positive, or its span is too large.

@@ -54,7 +54,7 @@ impl Made {
         })
     }
 
-    /// The bytes that NVIDIA's library would need beside the data: here the only check is that they exist.
+    /// The bytes that NVIDIA's library would need besides the data; here they are only checked to exist.
     pub fn work_size(&self) -> usize {
         let number = if self.kind.is_double { 16 } else { 8 };
         (self.shape.count() * self.shape.batch as usize * number).next_multiple_of(256)
@@ -111,7 +111,7 @@ pub fn create() -> Result<RawPlan> {
     RawPlan::try_from(PLANS.add(plan)).map_err(|_| Status::InternalError)
 }
 
-/// Ends a plan once its work has ended.
+/// Destroys a plan after its work has ended.
 pub fn destroy(name: RawPlan) -> Result {
     let number = usize::try_from(name).map_err(|_| Status::InvalidPlan)?;
     let plan = PLANS.remove(number).ok_or(Status::InvalidPlan)?;
@@ -214,7 +214,7 @@ impl Plan {
             },
         };
         let work = move |memory: Memory| {
-            // An area that overlaps with the data, or is none, shows in the result.
+            // An area that is invalid or overlaps the data is visible in the result.
             if let Some(area) = settings.area {
                 memory.fill(area, made.work_size(), 0xa5)?;
             }

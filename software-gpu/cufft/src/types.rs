@@ -7,7 +7,7 @@ use std::ffi::c_int;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// The plan is none, or has no transform yet.
+    /// The plan is invalid, or has no transform yet.
     InvalidPlan = 1,
     /// There is no such type.
     InvalidType = 3,

@@ -97,7 +97,7 @@ export! {
         out.set(create(kind)?)
     }
 
-    /// Waits for the generator's work and ends it.
+    /// Waits for the generator's work and destroys the generator.
     fn curandDestroyGenerator(generator: RawGenerator) { destroy(generator) }
 
     /// The version as one number.
@@ -225,7 +225,7 @@ export! {
     }
 }
 
-/// Numbers of 64 bits come of the quasirandom generators of that width alone.
+/// Only the 64-bit quasirandom generators make 64-bit numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateLongLong(
     generator: RawGenerator,

@@ -60,7 +60,7 @@ pub fn create(kind: c_int) -> Result<RawGenerator> {
     Ok(GENERATORS.add(generator) as RawGenerator)
 }
 
-/// Ends a generator once its work has ended.
+/// Destroys a generator after its work has ended.
 pub fn destroy(name: RawGenerator) -> Result {
     let generator = GENERATORS.remove(name as usize);
     let generator = generator.ok_or(Status::NotInitialized)?;
@@ -96,8 +96,8 @@ impl Generator {
         !matches!(self.kind, 141 | 142)
     }
 
-    /// Queues work in the generator's stream that writes `count` numbers. Each call of `make` gives `N` of them, out of
-    /// `words` words.
+    /// Queues work in the generator's stream that writes `count` numbers. Each call of `make` returns `N` of them, made
+    /// from `words` words.
     pub fn generate<T: Plain, const N: usize>(
         &self,
         address: u64,

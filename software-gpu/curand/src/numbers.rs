@@ -49,7 +49,7 @@ pub fn normal(one: f64, other: f64) -> [f64; 2] {
 
 /// A Poisson-distributed number, of two words.
 pub fn poisson(words: &mut impl Rng, of: &Poisson<f64>) -> u32 {
-    // The number of words that it takes is not known before, so it has a sequence of its own.
+    // The number of words that it takes is unknown in advance, so it has its own sequence.
     let mut own = ChaCha8Rng::seed_from_u64(words.next_u64());
     of.sample(&mut own) as u32
 }

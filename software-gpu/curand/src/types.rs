@@ -5,13 +5,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// The generator is none.
+    /// The generator is invalid.
     NotInitialized = 101,
-    /// The generator's type is none, or cannot do it.
+    /// The generator's type is invalid, or does not support this.
     TypeError = 103,
     /// An argument is outside of the function's range.
     OutOfRange = 104,
-    /// The length is odd where numbers come in pairs.
+    /// The length is odd, but numbers are generated in pairs.
     LengthNotMultiple = 105,
     /// The driver refused the work, or it failed.
     LaunchFailure = 201,

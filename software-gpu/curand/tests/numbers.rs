@@ -32,7 +32,7 @@ fn assert_moments(values: &[f64], mean: f64, deviation: f64) {
     let count = values.len() as f64;
     let found = values.iter().sum::<f64>() / count;
     let squares = values.iter().map(|x| (x - found).powi(2)).sum::<f64>() / count;
-    // Five deviations of the mean of so many.
+    // Five standard deviations of the mean of this number of values.
     let near = 5.0 * deviation / count.sqrt();
     assert!((found - mean).abs() < near, "mean {found} of {mean}");
     assert!(
@@ -88,7 +88,7 @@ fn a_seed_and_an_offset_determine_the_numbers() {
     assert_eq!(words(again, 100), all[7..107]);
     ok!(LIBRARIES, "curandSetGeneratorOffset"; again, 150_000_u64);
     assert_eq!(words(again, 10), all[150_000..150_010]);
-    // A seed alone leaves the offset.
+    // A seed alone does not change the offset.
     ok!(LIBRARIES, "curandSetPseudoRandomGeneratorSeed"; again, 1_u64);
     assert_eq!(words(again, 10), all[150_010..150_020]);
     ok!(LIBRARIES, "curandSetGeneratorOffset"; again, 0_u64);

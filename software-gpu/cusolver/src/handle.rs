@@ -39,7 +39,7 @@ pub struct Handle {
 /// The settings for Jacobi's methods, and the result of the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct Jacobi {
-    /// The tolerance of the remainder beside the diagonal.
+    /// The tolerance of the off-diagonal remainder.
     pub tolerance: f64,
     /// The most rounds.
     pub most: c_int,
@@ -52,7 +52,7 @@ pub struct Jacobi {
 // Handles look like addresses of pages that no process has: so one that another library made is not found here.
 static HANDLES: Objects<Handle> = Objects::new(0xC501_0000_0000_0000, 16);
 
-/// `cusolverDnParams_t`: the algorithm of each function, of which there is one here.
+/// `cusolverDnParams_t`: the algorithm of each function; there is only one here.
 pub static PARAMS: Objects<Mutex<()>> = Objects::new(0xC502_0000_0000_0000, 16);
 
 /// `gesvdjInfo_t`.
@@ -76,10 +76,10 @@ pub fn create() -> Result<Raw> {
     Ok(HANDLES.add(handle) as Raw)
 }
 
-/// Ends a handle once its work has ended.
+/// Destroys a handle after its work has ended.
 ///
 /// # Errors
-/// `NotInitialized` if there is none.
+/// `NotInitialized` if there is no such handle.
 pub fn destroy(name: Raw) -> Result {
     let handle = HANDLES.remove(name as usize);
     let handle = handle.ok_or(Status::NotInitialized)?;
@@ -104,7 +104,7 @@ pub fn enter_with(name: Raw, f: impl FnOnce(&Handle) -> Result) -> c_int {
 /// Runs `f` with the settings of an object.
 ///
 /// # Errors
-/// `InvalidValue` if there is none.
+/// `InvalidValue` if there is no such object.
 pub fn with<T, R>(
     objects: &Objects<Mutex<T>>,
     name: Raw,

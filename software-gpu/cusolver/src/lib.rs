@@ -4,7 +4,7 @@
 //! From the outside in:
 //!
 //! - [`api`]: the functions of the cuSOLVER API under their own names, one file per family;
-//! - [`handle`]: handles and the objects that calls take beside them, and how a call becomes work in a handle's stream;
+//! - [`handle`]: handles and the objects that calls take with them, and how a call becomes work in a handle's stream;
 //! - [`dense`]: factorisations, systems, eigenvalues and singular values of matrices that were read, on nalgebra;
 //! - [`types`]: NVIDIA's numbers for statuses, types and options.
 //!

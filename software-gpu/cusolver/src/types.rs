@@ -10,7 +10,7 @@ use nalgebra::{Complex, ComplexField, RealField};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// The handle is none.
+    /// The handle is invalid.
     NotInitialized = 1,
     /// An argument is outside of the function's range.
     InvalidValue = 3,
@@ -24,7 +24,7 @@ pub enum Status {
 
 gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
-/// A number that matrices are made of.
+/// A number that matrices consist of.
 pub trait Number: Plain + ComplexField<RealField: Plain + RealField> {}
 
 impl Number for f32 {}
@@ -71,7 +71,7 @@ impl Operation {
     /// The operation with that number.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such number.
     pub fn new(number: c_int) -> Result<Self> {
         Ok(match number {
             0 => Self::None,
@@ -95,7 +95,7 @@ impl Fill {
     /// The triangle with that number.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such number.
     pub fn new(number: c_int) -> Result<Self> {
         Ok(match flag(number)? {
             false => Self::Lower,

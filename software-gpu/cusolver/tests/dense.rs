@@ -235,7 +235,7 @@ fn eigenvectors_make_the_matrix_again() {
 fn singular_vectors_make_the_matrix_again() {
     let (handle, m, n) = (handle(), 7, 4);
     let a = general(m, n);
-    // Either side's vectors may take the place of the matrix.
+    // The vectors of either side may overwrite the matrix.
     for (left, right) in [(b'A', b'A'), (b'S', b'S'), (b'O', b'S'), (b'A', b'O')] {
         let columns = if left == b'A' { m } else { n };
         let (at_a, s, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));

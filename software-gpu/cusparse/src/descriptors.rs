@@ -68,7 +68,7 @@ pub struct DenseMatrix {
 /// The format of a sparse matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For each row where its elements begin, and their columns.
+    /// The start of each row's elements, and the elements' columns.
     Csr,
     /// Rows and columns of each element.
     Coo,
@@ -127,7 +127,7 @@ pub static SYSTEMS: Objects<Mutex<bool>> = Objects::new(0xC5B8_0000_0000_0000, 1
 /// Runs `f` with an object's contents.
 ///
 /// # Errors
-/// `InvalidValue` if there is none.
+/// `InvalidValue` if there is no such object.
 pub fn with<T, R>(
     objects: &Objects<Mutex<T>>,
     name: Raw,
@@ -138,10 +138,10 @@ pub fn with<T, R>(
     Ok(f(&mut held))
 }
 
-/// An object's contents as they are now.
+/// The present content of an object.
 ///
 /// # Errors
-/// `InvalidValue` if there is none.
+/// `InvalidValue` if there is no such object.
 pub fn get<T: Clone>(objects: &Objects<Mutex<T>>, name: Raw) -> Result<T> {
     with(objects, name, |held| held.clone())
 }
@@ -155,7 +155,7 @@ fn span(address: u64, count: i64) -> Vector {
 }
 
 fn place(index: i64, limit: i64) -> std::result::Result<usize, Code> {
-    // On a GPU an index that is none reads or writes elsewhere.
+    // On a GPU an invalid index reads or writes other memory.
     match (0..limit).contains(&index) {
         true => Ok(index as usize),
         false => Err(ILLEGAL_ADDRESS),
@@ -180,7 +180,7 @@ impl Indices {
         Ok(all.into_iter().map(|index| index - self.base).collect())
     }
 
-    /// Checks that so many can be written.
+    /// Checks that this number of elements can be written.
     ///
     /// # Errors
     /// The device may not reach them.
@@ -314,7 +314,7 @@ impl SparseMatrix {
     /// The elements that are stored: row, column and value.
     ///
     /// # Errors
-    /// The device may not reach them, or an index is none.
+    /// The device cannot access them, or an index is invalid.
     pub fn read<T: Number>(&self, memory: Memory) -> Outcome<Vec<(usize, usize, T)>> {
         let values = memory.vector::<T>(span(self.values, self.count))?;
         let columns = self.columns.read(memory, self.count)?;
@@ -341,7 +341,7 @@ impl SparseMatrix {
         .collect()
     }
 
-    /// Writes elements, which are sorted by row and column, with where rows begin if the format says so.
+    /// Writes elements, which are sorted by row and column, and the starts of rows if the format has them.
     ///
     /// # Errors
     /// The device may not reach them.

@@ -53,10 +53,10 @@ pub fn create() -> Result<Raw> {
     Ok(HANDLES.add(handle) as Raw)
 }
 
-/// Ends a handle once its work has ended.
+/// Destroys a handle after its work has ended.
 ///
 /// # Errors
-/// `NotInitialized` if there is none.
+/// `NotInitialized` if there is no such handle.
 pub fn destroy(name: Raw) -> Result {
     let handle = HANDLES.remove(name as usize);
     let handle = handle.ok_or(Status::NotInitialized)?;
@@ -119,8 +119,8 @@ impl Handle {
         found.map_err(|_| Status::ExecutionFailed)
     }
 
-    /// Queues work whose result goes where `result` leads: to device memory in the stream's order, or to the host
-    /// before this returns.
+    /// Queues work whose result is written to `result`: to device memory in the stream's order, or to the host before
+    /// this returns.
     ///
     /// # Errors
     /// `InvalidValue` for NULL, and those of the work.

@@ -11,7 +11,7 @@ use num_complex::Complex;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// The handle is none.
+    /// The handle is invalid.
     NotInitialized = 1,
     /// An argument is outside of the function's range.
     InvalidValue = 3,
@@ -25,7 +25,7 @@ pub enum Status {
 
 gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
-/// A status's name in `cusparse.h`; something for numbers that are none, too.
+/// A status's name in `cusparse.h`; also has one for invalid numbers.
 pub fn name(status: c_int) -> &'static CStr {
     match status {
         0 => c"CUSPARSE_STATUS_SUCCESS",
@@ -38,7 +38,7 @@ pub fn name(status: c_int) -> &'static CStr {
     }
 }
 
-/// A number that vectors and matrices are made of.
+/// A number that vectors and matrices consist of.
 pub trait Number:
     Plain
     + Default
@@ -123,7 +123,7 @@ impl Operation {
     /// The operation with that number.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such number.
     pub fn new(number: c_int) -> Result<Self> {
         Ok(match number {
             0 => Self::None,
@@ -164,7 +164,7 @@ impl Index {
     /// The type with that number.
     ///
     /// # Errors
-    /// There is none here.
+    /// The number is not supported here.
     pub fn new(number: c_int) -> Result<Self> {
         match number {
             1 => Err(Status::NotSupported),

@@ -172,7 +172,7 @@ fn a_sparse_product_is_sized_then_computed_then_copied() {
     assert_eq!(download::<i32>(c_starts, 4), [0, 2, 3, 5]);
     assert_eq!(download::<i32>(at, 5), [0, 2, 1, 0, 2]);
     assert_eq!(download::<f64>(values, 5), [5.0, 4.0, 9.0, 4.0, 41.0]);
-    // And all of it written out.
+    // The whole matrix as a dense one.
     let mut dense = null();
     let room = upload(&[f64::NAN; 9]);
     ok!(LIBRARIES, "cusparseCreateDnMat"; &mut dense, 3_i64, 3_i64, 3_i64, room, DATA, 1);

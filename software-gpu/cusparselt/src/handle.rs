@@ -42,7 +42,7 @@ pub fn create(out: Answer<RawHandle>) -> Result {
 /// Ends a handle.
 ///
 /// # Errors
-/// `NotInitialized` if there is none, `InvalidValue` for NULL.
+/// `NotInitialized` if there is no such handle, `InvalidValue` for NULL.
 pub fn destroy(handle: Answer<RawHandle>) -> Result {
     find(handle.as_argument())?;
     let ended = end(handle)?;
@@ -70,7 +70,7 @@ pub fn enter_with(handle: Argument<RawHandle>, f: impl FnOnce(&Handle) -> Result
 }
 
 impl Handle {
-    /// Queues work in a stream, and waits for its end if asked to.
+    /// Queues work in a stream, and waits for its end if `wait` is set.
     ///
     /// # Errors
     /// `ExecutionFailed` if the driver refuses it, or the awaited work fails.

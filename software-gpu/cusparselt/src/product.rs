@@ -43,7 +43,7 @@ pub fn check(product: &Product) -> Result {
 /// The factors of a product.
 ///
 /// # Errors
-/// `InvalidValue` if its operations are none.
+/// `InvalidValue` if its operations are invalid.
 pub fn factors(product: &Product) -> Result<[Factor; 2]> {
     let [a, b, ..] = product.matrices;
     let [of_a, of_b] = product.operations;
@@ -73,7 +73,7 @@ pub struct Work {
     pub product: Product,
     /// A, B, C and D.
     pub at: [u64; 4],
-    /// Alpha and beta; in device memory there is one for each row.
+    /// Alpha and beta; in device memory, each has one value per row.
     pub scalars: [Scalar<f32>; 2],
     /// The algorithm: 1 computes columns of D, any other rows.
     pub algorithm: c_int,
@@ -170,7 +170,7 @@ impl Work {
             };
         }
         if of.flag(attribute::GELU) {
-            // By the hyperbolic tangent.
+            // With the hyperbolic tangent.
             let inner = value + 0.044715 * value * value * value;
             let unit = 0.5 * value * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * inner).tanh());
             return unit * of.number(attribute::GELU_SCALE);
@@ -248,7 +248,7 @@ fn elements<U: Element>(memory: &Memory, of: &Matrix, at: u64, i: i64) -> Outcom
     Ok(all)
 }
 
-/// The bytes that a product needs to work in: the sums of each part of the inner dimension, if there is more than one.
+/// The bytes of a product's workspace: the sums of each part of the inner dimension, if there are several parts.
 pub fn workspace(product: &Product, parts: c_int) -> u64 {
     let d = &product.matrices[3];
     match parts {

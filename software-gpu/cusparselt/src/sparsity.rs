@@ -4,8 +4,8 @@
 //! A line runs along the products' inner dimension: a row of the first factor, a column of the second. In each group of
 //! a line half of the numbers are zero: two of four, or of single-precision numbers one of two.
 //!
-//! A compressed matrix is the remaining numbers of each line, and behind those of all lines four bits for each four
-//! numbers: the positions of the two that remain. Its size is a multiple of 16 bytes.
+//! A compressed matrix consists of the remaining numbers of each line, followed by four bits for each four numbers: the
+//! positions of the two that remain. Its size is a multiple of 16 bytes.
 
 use gpgpu_stand_in::driver::{ILLEGAL_ADDRESS, OUT_OF_MEMORY};
 use gpgpu_stand_in::memory::{self, Memory, Outcome, Vector};
@@ -119,7 +119,7 @@ impl Factor {
     /// The bytes of a compressed matrix.
     ///
     /// # Errors
-    /// It has more than there are.
+    /// The size overflows.
     pub fn compressed(&self) -> Result<u64> {
         let (lines, length) = self.shape();
         let numbers = lines.checked_mul(length).map(|of| of as u64);
@@ -157,7 +157,7 @@ impl Factor {
     /// Reads a compressed matrix.
     ///
     /// # Errors
-    /// As all work; a fault if the marks are none that compression writes.
+    /// As for all work; a fault if compression never writes such marks.
     pub fn expand<T: Element>(&self, memory: &Memory, at: u64) -> Outcome<Lines<T>> {
         let (lines, length) = self.shape();
         let count = usize::try_from(lines.checked_mul(length).ok_or(OUT_OF_MEMORY)?);
@@ -338,7 +338,7 @@ mod tests {
                 .map(|of| of.unsigned_abs() as u32)
                 .sum::<u32>()
         };
-        // By lines alone more is left, which no tile can exceed.
+        // If only lines are pruned, more remains; no tile can exceed that.
         let mut by_lines = before;
         of.prune(&mut by_lines, false);
         assert!(left(&lines) <= left(&by_lines) && left(&lines) * 2 > left(&by_lines));

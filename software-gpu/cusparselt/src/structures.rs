@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The content of programs' structures: matrices and products are values there, the rest are numbers of objects. They
-//! are never addresses, so a structure that was never initialised, or has ended, is an error.
+//! The content of programs' structures. Matrices and products are values there, the rest are numbers of objects. They
+//! are never addresses, so a structure that was never initialised, or was destroyed, is an error.
 
 use std::ffi::c_int;
 
@@ -126,7 +126,7 @@ impl Matrix {
     ) -> Result<Self> {
         require(matches!(order, 1 | 2) && alignment.is_multiple_of(16) && alignment > 0)?;
         let by_rows = order == 2;
-        // Of 16 bytes, and twice as many of a matrix of which half is left.
+        // 16 bytes, and twice as much for a half-sparse matrix.
         let granule = (16 / bytes_of(data)? as i64) << u8::from(is_sparse);
         let inner = if by_rows { columns } else { rows };
         require(rows > 0 && columns > 0 && leading >= inner)?;
@@ -155,13 +155,13 @@ impl Matrix {
     }
 }
 
-/// The attributes of a product that there are here; the numbers are NVIDIA's.
+/// The attributes of a product that are supported here; the numbers are NVIDIA's.
 pub mod attribute {
     /// Whether negative numbers become zero.
     pub const RELU: usize = 0;
     /// The largest number that ReLU leaves.
     pub const UPPER: usize = 1;
-    /// The number up to which ReLU gives zero.
+    /// The number up to which ReLU returns zero.
     pub const THRESHOLD: usize = 2;
     /// Whether a Gaussian error unit is applied.
     pub const GELU: usize = 3;

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// The handle is none.
+    /// The handle is invalid.
     NotInitialized = 1,
     /// An argument is outside of the function's range.
     InvalidValue = 3,
@@ -24,7 +24,7 @@ pub enum Status {
 
 gpgpu_stand_in::status! { Status, of NULL InvalidValue }
 
-/// A status's name in `cusparse.h`; something for numbers that are none, too.
+/// A status's name in `cusparse.h`; also has one for invalid numbers.
 pub fn name(status: c_int) -> &'static CStr {
     match status {
         0 => c"CUSPARSE_STATUS_SUCCESS",
@@ -52,7 +52,7 @@ pub fn require(right: bool) -> Result {
 /// A `cusparseOperation_t`: whether it transposes. There are no complex numbers, so the adjoint is the transpose.
 ///
 /// # Errors
-/// There is none with that number.
+/// There is no operation with that number.
 pub fn transposes(operation: c_int) -> Result<bool> {
     match operation {
         0 => Ok(false),
@@ -127,7 +127,7 @@ macro_rules! integers {
             fn get(self) -> f64 {
                 self.into()
             }
-            /// To the nearest, ties to even, and no further than there are numbers.
+            /// Rounds to nearest, ties to even, and saturates.
             fn put(number: f64) -> Self {
                 number.round_ties_even() as Self
             }

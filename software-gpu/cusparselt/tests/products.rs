@@ -19,7 +19,7 @@ const R_32I: c_int = 10;
 const BY_COLUMNS: c_int = 1;
 const BY_ROWS: c_int = 2;
 
-/// The room that `cusparseLt.h` gives a program for any object.
+/// The memory that `cusparseLt.h` reserves in a program for any object.
 #[repr(C, align(16))]
 struct Room([u8; 512]);
 
@@ -159,7 +159,7 @@ fn a_batch_has_its_rows_scaled_and_its_results_bounded() {
     let [at_a, at_b] = [LIBRARIES.upload(&a), LIBRARIES.upload(&b)];
     ok!(LIBRARIES, "cusparseLtSpMMAPrune2"; &handle, &of_a, 1, 0, at_a, at_a, 0, none);
     let pruned = LIBRARIES.download::<i8>(at_a, a.len());
-    // Of tiles half of each column is zero, too.
+    // In tiles, half of each column is zero, too.
     for column in 0..k as usize {
         for tile in 0..(2 * m as usize / 4) {
             let rows = (0..4).filter(|row| pruned[(tile * 4 + row) * k as usize + column] != 0);

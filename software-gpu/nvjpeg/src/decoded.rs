@@ -12,7 +12,7 @@ use zune_jpeg::JpegDecoder;
 use crate::header::Header;
 use crate::types::{COMPONENTS, Image, Result, Status, Subsampling};
 
-/// The most pixels of an image: a small file may say that it is huge.
+/// The most pixels of an image: a small file may declare a huge image.
 const MOST_PIXELS: usize = 1 << 26;
 
 /// The marker of a frame whose scans are each finer than the one before.
@@ -23,7 +23,7 @@ const PROGRESSIVE: u8 = 0xc2;
 pub enum Format {
     /// A channel for each component, with its own size.
     Components,
-    /// Luma alone.
+    /// Only luma.
     Luma,
     /// A channel for each color.
     Planes([usize; 3]),
@@ -167,7 +167,7 @@ pub fn decode(jpeg: &[u8], format: Format, region: &Region) -> Result<Vec<Channe
     })
 }
 
-/// The means of blocks of so many columns and rows.
+/// The means of blocks with this number of columns and rows.
 fn shrink(channel: Channel, (columns, rows): (usize, usize)) -> Channel {
     if (columns, rows) == (1, 1) {
         return channel;

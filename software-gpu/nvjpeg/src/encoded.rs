@@ -11,7 +11,7 @@ use crate::types::{Image, Result, Status, Subsampling};
 /// What the pixels are: `nvjpegInputFormat_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A channel for each component, whose size the subsampling says.
+    /// A channel for each component, whose size depends on the subsampling.
     Components(Subsampling),
     /// A channel for each color.
     Planes([usize; 3]),
@@ -81,7 +81,7 @@ impl Source {
         }
     }
 
-    /// Whether there is a place for each channel.
+    /// Whether there is an address for each channel.
     pub fn check(&self) -> Result {
         let is_good = |at: usize| {
             let (columns, _) = self.size(at);
@@ -108,7 +108,7 @@ impl Source {
         Ok(bytes)
     }
 
-    /// Encodes it. An encoder's error gives no bytes.
+    /// Encodes it. If the encoder fails, there are no bytes.
     pub fn encode(&self, memory: Memory) -> Outcome<Vec<u8>> {
         let (pixels, of) = match self.format {
             Format::Interleaved(of) => (self.read(memory, 0)?, of),
@@ -168,7 +168,7 @@ impl Source {
         Some(jpeg)
     }
 
-    /// The most bytes that a JPEG of so many columns and rows has.
+    /// The most bytes of a JPEG with this number of columns and rows.
     pub fn most_bytes(width: usize, height: usize) -> usize {
         // A block of 64 samples has 64 codes of up to 26 bits, and there are three components.
         let blocks = |of: usize| of.next_multiple_of(32) / 8;

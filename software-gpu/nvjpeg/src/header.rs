@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a JPEG says of itself before its first scan.
+//! The header of a JPEG: everything before its first scan.
 
 use crate::types::{COMPONENTS, Result, Status, Subsampling};
 
@@ -16,7 +16,7 @@ pub struct Header {
     pub height: usize,
     /// The sampling factors of each component, horizontal and vertical.
     pub components: Vec<(u8, u8)>,
-    /// The orientation that Exif says; 0 for none.
+    /// The orientation in its Exif segment; 0 if there is none.
     pub orientation: u16,
 }
 
@@ -37,7 +37,7 @@ fn segments(jpeg: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8])>> {
     };
     std::iter::from_fn(move || {
         let segment = next_segment(jpeg, at?);
-        // Behind a scan's segment there are its samples.
+        // A scan's segment is followed by its samples.
         at = match segment {
             Ok((marker, _, end)) if marker != SCAN => Some(end),
             _ => None,
@@ -46,7 +46,7 @@ fn segments(jpeg: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8])>> {
     })
 }
 
-/// The segment at a place, and where it ends.
+/// The segment at an offset, and its end.
 fn next_segment(jpeg: &[u8], mut at: usize) -> Result<(u8, &[u8], usize)> {
     let byte = |at: usize| jpeg.get(at).copied().ok_or(Status::BadJpeg);
     if byte(at)? != 0xff {
@@ -144,7 +144,7 @@ impl Header {
     }
 }
 
-/// The orientation that a segment of Exif says.
+/// The orientation in an Exif segment.
 fn oriented(segment: &[u8]) -> Option<u16> {
     let tiff = segment.strip_prefix(b"Exif\0\0")?;
     let is_little = tiff.starts_with(b"II");

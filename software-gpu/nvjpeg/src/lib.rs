@@ -6,7 +6,7 @@
 //! - [`api`]: the functions of the nvJPEG API under their own names;
 //! - [`objects`]: handles, states, streams, parameters and buffers;
 //! - [`decoded`], [`encoded`]: JPEGs and planes of pixels, in ordinary Rust, by zune-jpeg and jpeg-encoder;
-//! - [`header`]: what a JPEG says of itself;
+//! - [`header`]: the header of a JPEG;
 //! - [`types`]: NVIDIA's numbers and structures.
 //!
 //! Device memory, streams and the driver are [`gpgpu_stand_in`]'s. Pixels differ from NVIDIA's in their last bits.

@@ -13,7 +13,7 @@ use crate::encoded::Settings;
 use crate::header::Header;
 use crate::types::{Allocator, Result, Status, Subsampling};
 
-/// An object as a caller has it.
+/// An object, as a pointer of the caller.
 pub type Raw = *mut c_void;
 
 /// An `nvjpegHandle_t`.
@@ -28,7 +28,7 @@ pub struct Handle {
 pub struct State {
     /// The context of its work.
     pub work: Work,
-    /// What it was told of batches: how many images, and their format.
+    /// Its initialisation for batches: the number of images, and their format.
     pub batch: Mutex<Option<(usize, Format)>>,
     /// A JPEG that was decoded on the host, and is not on the device yet.
     pub decoded: Mutex<Option<Arc<Vec<Channel>>>>,
@@ -49,7 +49,7 @@ impl State {
     }
 }
 
-/// A JPEG of the caller's, which lives as long as the stream may be decoded.
+/// A caller's JPEG, which exists as long as the stream may be decoded.
 #[derive(Clone, Copy)]
 pub struct Data(*const u8, usize);
 
@@ -62,7 +62,7 @@ impl Data {
     /// The bytes at an address.
     ///
     /// # Errors
-    /// It is NULL, or there are none.
+    /// It is NULL, or empty.
     pub fn new(data: *const u8, length: usize) -> Result<Self> {
         match data.is_null() || length == 0 || length > isize::MAX as usize {
             true => Err(Status::InvalidParameter),
@@ -189,7 +189,7 @@ pub fn end<T>(all: &Objects<T>, raw: Raw) -> Result {
     ended.map(drop).ok_or(Status::InvalidParameter)
 }
 
-/// Parameters of an encoder as they are made.
+/// The initial parameters of an encoder.
 pub const SETTINGS: Settings = Settings {
     quality: 70,
     is_progressive: false,

@@ -67,9 +67,9 @@ unsafe impl Sync for Allocator {}
 /// How many pixels share a sample of chroma: `nvjpegChromaSubsampling_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subsampling {
-    /// Luma, and chroma for so many columns and rows each.
+    /// Luma, and chroma that is subsampled by these numbers of columns and rows.
     Chroma(u8, u8),
-    /// Luma alone.
+    /// Only luma.
     Gray,
 }
 

@@ -169,7 +169,7 @@ fn what_is_none_is_refused() {
         assert_eq!(call!(LIBRARIES, "nvjpegDestroy"; none), 2);
         assert_eq!(call!(LIBRARIES, "nvjpegJpegStateDestroy"; none), 2);
     }
-    // A file of few bytes that says it has four thousand million pixels.
+    // A file of few bytes that declares four thousand million pixels.
     let huge = [
         0xff, 0xd8, 0xff, 0xc0, 0, 11, 8, 0xff, 0xff, 0xff, 0xff, 1, 1, 0x11, 0,
     ];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions of NVML by which the host reads sensors, for the software GPU. Its sensors say the same at all times.
+//! The functions of NVML with which the host reads sensors, for the software GPU. Its sensors have constant values.
 
 #![allow(non_snake_case)]
 
@@ -13,7 +13,7 @@ use gpgpu_protocol::nvml::{
 /// `NVML_ERROR_NOT_FOUND`.
 const NOT_FOUND: u32 = 6;
 
-/// The bus of the first device, as the software GPU has it; the others count down.
+/// The bus of the software GPU's first device; the others' numbers descend.
 const FIRST_BUS: u32 = 0xff;
 /// The device number on each bus.
 const PCI_DEVICE: u32 = 0x1f;
@@ -68,7 +68,7 @@ fn find(address: &str) -> Option<Device> {
     is_there.then_some(number as Device + 1)
 }
 
-/// Writes a value where the caller wants it.
+/// Writes a value to the caller's pointer.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ unsafe fn set<T>(to: *mut T, value: Result<T>) -> u32 {
     }
 }
 
-/// Exports functions that give one value.
+/// Exports functions that return one value.
 macro_rules! values {
     ($($(#[doc = $doc:literal])* fn $name:ident($device:ident $(, $part:ident)?) -> $type:ty $body:block)*) => {$(
         $(#[doc = $doc])*
@@ -105,7 +105,7 @@ macro_rules! values {
     )*};
 }
 
-/// The value of the part with a number; NVML knows `count` parts.
+/// The value of the part with this number; NVML defines `count` parts.
 fn part(values: &[u32], number: u32, count: u32) -> Result<u32> {
     match values.get(number as usize) {
         Some(value) => Ok(*value),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays: made, described and ended.
+//! Creation, description and destruction of arrays.
 
 use std::ffi::c_uint;
 
@@ -32,7 +32,7 @@ fn requirements(
     })
 }
 
-/// Waits for work that may use an array that ends: its context's.
+/// Waits for work that may use an array that is being destroyed: all of its context's.
 fn wait_for(context: u64) {
     context::wait_for_context(context);
 }
@@ -75,7 +75,7 @@ export! {
     /// `cuArrayDestroy`.
     healthy fn cuArrayDestroy(array: CUarray) |_| {
         let there = Array::named(array)?;
-        // As NVIDIA's: a level ends with its mipmapped array.
+        // As in NVIDIA's driver, a level is destroyed with its mipmapped array.
         if there.is_level {
             return Ok(());
         }

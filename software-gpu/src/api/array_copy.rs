@@ -92,7 +92,7 @@ fn run(to: &End, from: &End, [width, height, depth]: Size) -> Result {
     Ok(())
 }
 
-/// The end that is an array, if the box lies in it. It may cut elements.
+/// The side of a copy that is an array, if it contains the box. The box may cut elements.
 fn in_array(array: CUarray, [x, y, z]: [usize; 3], [width, height, depth]: Size) -> Result<End> {
     let array = Array::named(array).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let image = &array.image;
@@ -165,7 +165,7 @@ fn end(given: &Given, size: Size, write: bool) -> Result<End> {
     })
 }
 
-/// Both ends of a copy: where it goes, and where it comes from.
+/// The two sides of a copy: the destination and the source.
 fn ends(c: &CUDA_MEMCPY3D) -> Result<(End, End)> {
     let size = [c.WidthInBytes, c.Height, c.Depth];
     let to = end(
@@ -264,7 +264,7 @@ enum Line {
     Device(u64),
 }
 
-/// A copy of so many bytes of an array's first row.
+/// A copy of this number of bytes in an array's first row.
 fn line(
     cx: &Context,
     (to, from): (Line, Line),

@@ -89,7 +89,7 @@ export! {
         create(out, flags, device)
     }
 
-    /// `cuCtxCreate`, of CUDA 12.5: with parameters, none of which this device has.
+    /// `cuCtxCreate`, of CUDA 12.5: with parameters, none of which this device supports.
     healthy fn cuCtxCreate_v4(out: Pointer<CUcontext>, parameters: Pointer<c_void>, flags: c_uint, device: CUdevice) |_| {
         if !parameters.is_null() {
             let parameters = parameters.cast::<CUctxCreateParams>().get()?;
@@ -206,7 +206,7 @@ export! {
         config.set(cx.home().cache_config.load(Ordering::Relaxed))
     }
 
-    /// `cuCtxSetCacheConfig`: noted; there is no cache to divide.
+    /// `cuCtxSetCacheConfig`: stored; there is no cache to divide.
     context fn cuCtxSetCacheConfig(config: CUfunc_cache) |cx| {
         if config > 3 {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies of one range.
 //!
-//! The time of a call's return follows CUDA's "API synchronization behavior": a copy that touches memory of which the
-//! driver knows nothing (pageable) has read or written it by then; between pinned and device memory only the
-//! synchronous forms wait; a copy within device memory never makes the host wait.
+//! When a call returns follows CUDA's "API synchronization behavior". A copy that accesses memory unknown to the driver
+//! (pageable memory) has read or written it by then; between pinned and device memory only the synchronous forms wait;
+//! a copy within device memory never makes the host wait.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ pub(super) fn copy(stream: &Arc<Stream>, rows: Rows, sides: (Side, Side), wait: 
     copy_reading(stream, rows, sides, wait, Reading::Usual)
 }
 
-/// As [`copy`], and says when the source is read.
+/// Like [`copy`], with the time at which the source is read.
 pub(super) fn copy_reading(
     stream: &Arc<Stream>,
     rows: Rows,

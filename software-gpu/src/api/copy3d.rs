@@ -17,7 +17,7 @@ use crate::stream::Null;
 
 // The bytes from one slice to the next, and from the first byte of the box to its last.
 fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(usize, usize)> {
-    // With one slice the height says nothing.
+    // With one slice the height has no meaning.
     let rows = y.checked_add(c.Height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if c.Depth > 1 && height < rows {
         return Err(CUDA_ERROR_INVALID_VALUE);

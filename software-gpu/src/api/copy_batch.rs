@@ -40,7 +40,7 @@ fn reading(attributes: &CUmemcpyAttributes) -> Result<Reading> {
 }
 
 impl Batch {
-    // Checks that the attributes cover the copies, and gives the reading of each copy.
+    // Checks that the attributes cover the copies, and returns the reading of each copy.
     fn readings(&self) -> Result<Vec<Reading>> {
         let starts = self.starts.array(self.attribute_count)?;
         let ordered = starts.windows(2).all(|pair| pair[0] < pair[1]);
@@ -60,7 +60,7 @@ impl Batch {
         Ok(readings)
     }
 
-    // The failing copy's index comes with the error, where one copy is to blame.
+    // The error includes the failing copy's index, if a single copy caused it.
     fn queue(&self, stream: &Arc<Stream>) -> std::result::Result<(), (u32, usize)> {
         let general = |code| (code, usize::MAX);
         let readings = self.readings().map_err(general)?;

@@ -9,7 +9,7 @@ use crate::config::{self, Config};
 use crate::driver;
 use crate::ffi::{Pointer, Result, Text, export};
 
-/// `CUDA_ERROR_INVALID_DEVICE` for any device but those there are.
+/// `CUDA_ERROR_INVALID_DEVICE` for a device that does not exist.
 pub(crate) fn check(device: CUdevice) -> Result {
     if !(0..Config::get().devices as CUdevice).contains(&device) {
         return Err(CUDA_ERROR_INVALID_DEVICE);
@@ -261,7 +261,7 @@ export! {
         minor.set(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)?)
     }
 
-    /// `cuDeviceGetPCIBusId`: whole, or `CUDA_ERROR_INVALID_VALUE` where there is no room.
+    /// `cuDeviceGetPCIBusId`: complete, or `CUDA_ERROR_INVALID_VALUE` if there is no room.
     initialised fn cuDeviceGetPCIBusId(out: Pointer<c_char>, length: c_int, device: CUdevice) |_| {
         check(device)?;
         let id = format!("0000:{:02X}:{:02X}.0", pci_bus(device), config::PCI_DEVICE);
@@ -297,7 +297,7 @@ export! {
         if from == to {
             return Err(CUDA_ERROR_INVALID_DEVICE);
         }
-        // The rank comes first, and the accesses behind it.
+        // The rank comes first, followed by the accesses.
         match which {
             1 => value.set(0),
             2..=4 => value.set(Config::get().peers.into()),

@@ -65,7 +65,7 @@ impl Event {
         Ok(())
     }
 
-    /// A launch of a graph will record it: the record ends with the ticket.
+    /// Records that a launch of a graph will record the event: the record is complete when the ticket is.
     pub fn record_by(&self, ticket: Arc<Ticket>) {
         *self.recorded.lock() = Some(ticket);
     }
@@ -84,7 +84,7 @@ impl Event {
     }
 }
 
-/// Records an event behind all that a context was given.
+/// Records an event after all work that a context has so far.
 pub(super) fn record_all(context: &Context, event: CUevent) -> Result {
     let event = Event::named(event)?;
     capture::refuse_context::<Soft>(context.handle)?;
@@ -96,7 +96,7 @@ pub(super) fn record_all(context: &Context, event: CUevent) -> Result {
     Ok(())
 }
 
-/// Has all that a context is given from now on wait for an event.
+/// Makes all later work of a context wait for an event.
 pub(super) fn hold_all(context: &Context, event: CUevent) -> Result {
     let handle = event as u64;
     let event = Event::named(event)?;
@@ -166,7 +166,7 @@ export! {
         Event::named(event)?.record(&cx, stream, null, flags)
     }
 
-    /// `cuCtxRecordEvent`: behind all that the context was given.
+    /// `cuCtxRecordEvent`: after all work that the context has so far.
     healthy fn cuCtxRecordEvent(context: CUcontext, event: CUevent) |_| {
         record_all(&*context::named(context as u64)?, event)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs and stream capture: the exported symbols, from the rows of the driver API's list that say `graph`.
+//! Graphs and stream capture: the exported symbols, generated from the rows of the driver API's list with the word
+//! `graph`.
 
 use std::ffi::{c_char, c_void};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Green contexts, and the multiprocessors that they are made of.
+//! Green contexts, and the multiprocessors that they consist of.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;

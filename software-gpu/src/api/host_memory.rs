@@ -20,7 +20,7 @@ fn allocate(cx: &Context, out: Pointer<HostPointer>, size: usize, flags: c_uint)
     if flags & !7 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // As the driver does, which gives no memory and no error.
+    // The driver returns no memory and no error, too.
     if size == 0 {
         return out.set(std::ptr::null_mut());
     }
@@ -39,7 +39,7 @@ fn register(cx: &Context, pointer: HostPointer, size: usize, flags: c_uint) -> R
         .register(pointer as u64, size as u64, flags, (cx.id, cx.device))
 }
 
-// Memory of the program's own may be unmapped by it at once, so everything that could reach it is waited for.
+// The program may unmap its own memory at once, so this waits for everything that could access it.
 fn remove(address: u64, which: fn(&Allocation) -> bool, otherwise: u32) -> Result {
     let driver = driver::get()?;
     let allocation = driver

@@ -122,7 +122,7 @@ fn from_extra(function: &Function, extra: Extra) -> Result<Vec<u8>> {
     }
     let needed = function.info().param_bytes;
     match size {
-        // More is padding behind the last parameter; missing bytes are zero.
+        // Extra bytes are padding after the last parameter; missing bytes are zero.
         Some(size) if size <= MAX_PARAMETER_BYTES => {
             let mut bytes = buffer.array(needed.min(size))?;
             bytes.resize(needed, 0);
@@ -141,8 +141,8 @@ fn parameters(function: &Function, arguments: Arguments, extra: Extra) -> Result
     }
 }
 
-/// Launches a function. If a capture has recorded the launch, with the events of its attributes, it gives the node's
-/// name in kernels: see [`graph::record_launch`].
+/// Launches a function. If a capture has recorded the launch, with the events of its attributes, this returns the
+/// node's name for kernels; see [`graph::record_launch`].
 fn launch(
     cx: &Context,
     function: CUfunction,
@@ -197,7 +197,7 @@ fn launch(
     .map(|_| None)
 }
 
-/// Whether an attribute is for launches of graphs alone.
+/// Whether an attribute only applies to launches in graphs.
 fn is_of_graphs(attribute: &CUlaunchAttribute) -> bool {
     attribute.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 }
@@ -355,7 +355,7 @@ export! {
         let list = unsafe { Pointer::new(config.attrs) };
         let attributes = list.array(config.numAttrs as usize)?;
         let recorded = launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes.clone())?;
-        // No sooner than its blocks have begun: here, when they have ended.
+        // The earliest permitted time is when its blocks have begun; here it is when they have ended.
         for event in events.into_iter().filter(|_| recorded.is_none()) {
             event.record(&cx, config.hStream, null, 0)?;
         }

@@ -20,7 +20,7 @@ fn named(library: CUlibrary) -> Result<Arc<Library>> {
 }
 
 fn check_options(count: c_uint, options: Pointer<CUlibraryOption>) -> Result {
-    // Both options say how the caller keeps its image; the text is copied in any case.
+    // Both options concern how the caller keeps its image, but the text is copied in any case.
     let valid = options.array(count as usize)?.iter().all(|o| *o <= 1);
     valid.then_some(()).ok_or(CUDA_ERROR_INVALID_VALUE)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions for this device's libraries beside the driver API, such as the stand-in for cuBLAS
-//! (`software-gpu/cublas`): they compute on the CPU, in the order of a stream, on the bytes behind device addresses.
-//! Programs have no use for them.
+//! Functions besides the driver API for this device's libraries, such as the stand-in for cuBLAS
+//! (`software-gpu/cublas`). They compute on the CPU, in a stream's order, on the bytes behind device addresses.
+//! Programs do not use them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::ffi::{self, Pointer, Result, as_callback};
 use crate::graph;
 use crate::stream::Null;
 
-/// Work of a library's, of which its data is a copy. It is called with its data and `CUDA_SUCCESS`, or the fault after
-/// which it has nothing to do, as often as it is to be done: once, or by each launch of the graph that has it. With the
-/// last call, which may come after a fault, its data is its own again. An error that it answers is a fault.
+/// Work of a library, with a copy of its data. It is called with its data and `CUDA_SUCCESS`, or with the fault that
+/// prevents it, each time it is executed: once, or by each launch of the graph that contains it. After the last call,
+/// which may follow a fault, the library owns the data again. An error that it returns is a fault.
 pub type LibraryWork =
     unsafe extern "C" fn(data: *mut c_void, fault: CUresult, is_last: c_int) -> CUresult;
 
@@ -61,9 +61,9 @@ impl Drop for Recorded {
     }
 }
 
-/// Queues work in a stream of the context, NULL being its legacy stream, or records it if the stream is captured. With
-/// `wait` it returns when the work has ended, with the fault if there was one; that is not for a stream that is
-/// captured. The data is the driver's if `queued` says so.
+/// Queues work in a stream of the context (NULL is its legacy stream), or records it if the stream is captured. With
+/// `wait` it returns when the work has ended, with the fault if there was one; that is not permitted for a captured
+/// stream. The driver owns the data if `queued` is set.
 ///
 /// # Safety
 ///
@@ -100,9 +100,9 @@ pub unsafe extern "C" fn softwareGpuQueue(
     })
 }
 
-/// Gives the CPU's address of `size` bytes at a device address, to be read or written. It is for work that runs in a
-/// stream, and the pointer is good until that work ends. `CUDA_ERROR_ILLEGAL_ADDRESS` if the device may not reach all
-/// of them.
+/// Returns the CPU's address of `size` bytes at a device address, to be read or written. Work that runs in a stream
+/// calls this, and the pointer is valid until the work ends. `CUDA_ERROR_ILLEGAL_ADDRESS` if the device cannot access
+/// all of the bytes.
 ///
 /// # Safety
 ///

@@ -28,7 +28,7 @@ struct Link {
 struct State {
     linker: Linker,
     options: Options,
-    /// With a NUL behind it.
+    /// Followed by a NUL.
     made: Vec<u8>,
 }
 

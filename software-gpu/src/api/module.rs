@@ -23,7 +23,7 @@ use crate::image::{self, Refused};
 use crate::module::{MODULES, Module};
 use crate::ptx;
 
-/// The JIT options of a load: numbers travel inside the pointers, as CUDA has it.
+/// The JIT options of a load. CUDA passes numbers in place of pointers.
 pub(super) struct Options {
     list: Vec<(CUjit_option, u64)>,
     values: Pointer<u64>,
@@ -75,7 +75,8 @@ impl Options {
         }
     }
 
-    // The error log, cut to the caller's buffer and ended by NUL; its size option answers how much was written.
+    // The error log, truncated to the caller's buffer and terminated by NUL. Its size option returns the written
+    // length.
     fn log(&self, message: &str) {
         let size = self
             .value(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
@@ -113,7 +114,7 @@ impl Options {
             .collect()
     }
 
-    /// Does `work`, and reports how it went where the caller asked.
+    /// Calls `work`, and reports the result as the caller requested.
     pub fn report<T>(&self, work: impl FnOnce() -> std::result::Result<T, Refused>) -> Result<T> {
         let start = Instant::now();
         let result = work();

@@ -215,7 +215,7 @@ fn allocate(
     if recorded {
         return out.set(address);
     }
-    // As the driver does, which gives no memory and no error.
+    // The driver returns no memory and no error, too.
     if size == 0 {
         return out.set(0);
     }
@@ -291,7 +291,7 @@ export! {
         }
         context::queue(&stream, Vec::new(), move || {
             let driver = driver::get()?;
-            // Its context was destroyed meanwhile: nothing is left to do.
+            // Its context was destroyed meanwhile, so there is nothing to do.
             let Some(gone) = driver.memory.remove(address, |a| a.id == allocation.id) else {
                 return Ok(());
             };

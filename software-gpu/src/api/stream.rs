@@ -36,7 +36,7 @@ pub(super) fn create(
     out.set(cx.create_stream(order, priority).handle as CUstream)
 }
 
-// Only NULL and the two names of default streams have no table entry.
+// NULL and the two names of default streams are the only ones without a table entry.
 fn destroy(stream: CUstream) -> Result {
     if let Some(stream) = STREAMS.get(stream as u64) {
         context::of(&stream)?;
@@ -103,7 +103,7 @@ export! {
         context::wait(&stream)
     }
 
-    /// `cuStreamWaitEvent`: for the latest record at the time of the call; nothing if there is none.
+    /// `cuStreamWaitEvent`: for the latest record at the time of the call; does nothing if there is none.
     context fn cuStreamWaitEvent, cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |cx, null| {
         if flags > 1 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -131,7 +131,7 @@ export! {
         priority.set(cx.stream(stream, null)?.attributes().priority)
     }
 
-    /// `cuStreamGetId`: no other stream of the process ever has it.
+    /// `cuStreamGetId`: the id is unique in the process's lifetime.
     context fn cuStreamGetId, cuStreamGetId_ptsz(stream: CUstream, id: Pointer<c_ulonglong>) |cx, null| {
         id.set(cx.stream(stream, null)?.id)
     }
@@ -150,7 +150,7 @@ export! {
         let is_whole = allocation.is_managed()
             && allocation.start == address
             && (length == 0 || length as u64 == allocation.size);
-        // To a stream that has no name of its own nothing is attached.
+        // Nothing can be attached to a default stream.
         let is_default = stream as usize <= CU_STREAM_PER_THREAD;
         match flags {
             1 | 2 if is_whole => Ok(()),

@@ -31,7 +31,7 @@ fn long(value: &Value, at: usize) -> u64 {
     u64::from(word(value, at)) | u64::from(word(value, at + 4)) << 32
 }
 
-/// Sets one of `attributes` as the caller says it.
+/// Sets one of `attributes` to the caller's value.
 fn set(attributes: &mut Attributes, which: c_uint, value: &Value) -> Result {
     match which {
         CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {

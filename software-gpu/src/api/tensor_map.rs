@@ -30,7 +30,7 @@ const LAST_PROMOTION: u32 = 3;
 
 /// Bytes of an element of each `CUtensorMapDataType`; packed ones of 4 and 6 bits count as a byte.
 const ELEMENT_BYTES: [u64; 16] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4, 1, 1, 1];
-/// Those that have a NaN.
+/// The types that have a NaN.
 const FLOATS: std::ops::RangeInclusive<u32> = 6..=12;
 /// The packed ones whose memory is aligned to 32 bytes.
 const WIDE: [u32; 2] = [14, 15];
@@ -82,7 +82,7 @@ impl Tensor {
         require(self.steps.iter().all(|step| (1..=MOST_STEP).contains(step)))
     }
 
-    /// The limit of swizzling on the innermost dimension of a box of so many elements.
+    /// The limit that swizzling sets for the innermost dimension of a box with this number of elements.
     fn check_inner(&self, elements: u32) -> Result {
         if self.interleave != 0 {
             return Ok(());
@@ -155,7 +155,7 @@ fn tensor(
     Ok(tensor)
 }
 
-/// Corners of a box of pixels, which has as many dimensions as there are: they are the shorter, the more there are.
+/// Checks the corners of a box of pixels. The more dimensions there are, the smaller is their range.
 fn check_corners(lower: &[c_int], upper: &[c_int]) -> Result {
     let bits = match lower.len() {
         1 => 15,

@@ -171,7 +171,7 @@ impl Source {
     /// Narrows it to a view.
     fn see(&mut self, view: &CUDA_RESOURCE_VIEW_DESC) -> Result {
         require(view.reserved == [0; 16])?;
-        // Of memory a view says nothing.
+        // A view has no meaning for linear memory.
         if self.keep.is_none() {
             return Ok(());
         }

@@ -260,7 +260,7 @@ export! {
         Ok(())
     }
 
-    /// `cuSurfRefSetArray`: of an array that surfaces may be made of.
+    /// `cuSurfRefSetArray`: the array must support surfaces.
     context fn cuSurfRefSetArray(of: Handle, array: CUarray, flags: c_uint) |_| {
         let (of, array) = (surface(of)?, Array::named(array)?);
         if flags != 0 || array.form.Flags & CUDA_ARRAY3D_SURFACE_LDST == 0 {

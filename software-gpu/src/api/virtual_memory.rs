@@ -35,7 +35,7 @@ fn is_this_device(location: CUmemLocation) -> Result {
     }
 }
 
-// Checks that there can be such memory.
+// Checks that such memory is supported.
 fn check_properties(prop: &CUmemAllocationProp) -> Result {
     match prop.type_ {
         CU_MEM_ALLOCATION_TYPE_PINNED => {}
@@ -50,7 +50,7 @@ fn check_properties(prop: &CUmemAllocationProp) -> Result {
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Compression is a wish; the handle's properties say that it was not granted.
+    // Compression is only a request; the handle's properties show that it was not granted.
     if prop.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR != NO_HANDLE_TYPES
         || flags.gpuDirectRDMACapable != 0
         || flags.usage != 0
@@ -139,8 +139,7 @@ export! {
         Ok(())
     }
 
-    /// `cuMemCreate`: memory of the device's, which can be exported as a file descriptor if the properties ask for
-    /// that.
+    /// `cuMemCreate`: device memory, which can be exported as a file descriptor if the properties request it.
     healthy fn cuMemCreate(out: Pointer<CUmemGenericAllocationHandle>, size: usize, prop: Pointer<CUmemAllocationProp>, flags: c_ulonglong) |driver| {
         out.required()?;
         let prop = prop.get()?;
@@ -150,7 +149,7 @@ export! {
         out.set(create(driver, size, &prop)?)
     }
 
-    /// `cuMemRelease`: the memory itself lives as long as it is mapped or imported somewhere.
+    /// `cuMemRelease`: the memory itself exists as long as it is mapped or imported somewhere.
     healthy fn cuMemRelease(handle: CUmemGenericAllocationHandle) |_| {
         Handle::named(handle)?.release()
     }

@@ -19,7 +19,7 @@ impl Context {
         }
     }
 
-    /// The values of the limits that kernels can ask for, by number.
+    /// The values of the limits that kernels can query, by number.
     pub fn limits(&self) -> [usize; 7] {
         let limits = self.home().limits.lock();
         std::array::from_fn(|number| limits[number])

@@ -61,7 +61,7 @@ pub struct Context {
     /// A number that is never reused, by which objects refer to it. A green context has that of its primary context,
     /// which owns objects made in it.
     pub id: u64,
-    /// Its own number, by which its streams refer to it.
+    /// Its own number, with which its streams refer to it.
     pub own: u64,
     /// The handle.
     pub handle: u64,
@@ -192,7 +192,7 @@ impl Context {
         self.green.as_ref().map_or(self, |of| &of.home)
     }
 
-    /// The effects of its kernels beside memory.
+    /// The effects of its kernels other than on memory.
     pub fn effects(&self) -> OfContext {
         OfContext {
             printed: Arc::clone(&self.printed),
@@ -297,7 +297,7 @@ impl Context {
         drop(self.charge.lock().take());
     }
 
-    /// Adds a stream of its own.
+    /// Adds a stream to the context.
     pub fn create_stream(&self, order: Order, priority: i32) -> Arc<Stream> {
         let stream = STREAMS.insert_with(|h| Stream::new(h, (self.id, self.own), order, priority));
         self.streams.lock().push(Arc::downgrade(&stream));
@@ -334,7 +334,7 @@ impl Context {
                 let stream = STREAMS
                     .get(handle as u64)
                     .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-                // It may be one of a green context that has ended.
+                // The stream may belong to a destroyed green context.
                 of(&stream).map(|_| stream)
             }
         }
@@ -375,9 +375,9 @@ impl Context {
         stream.push(after, work)
     }
 
-    /// A ticket that ends when all that its streams were given until now has ended.
+    /// A ticket that is complete when all work that its streams have so far is complete.
     pub fn mark(&self) -> Arc<Ticket> {
-        // A stream of its own: nothing that comes later waits for it.
+        // A separate stream: no later work waits for it.
         let stream = Arc::new(Stream::new(0, (self.id, self.own), Order::NonBlocking, 0));
         let pending = self.pending();
         let ticket = self.queue(&stream, pending, Work::Always(Box::new(|_| ())));
@@ -387,7 +387,7 @@ impl Context {
         ticket
     }
 
-    /// Has all that its streams are given from now on wait for a ticket.
+    /// Makes all later work of its streams wait for a ticket.
     pub fn wait_behind(&self, ticket: Arc<Ticket>) {
         for green in self.greens() {
             green.wait_behind(Arc::clone(&ticket));
@@ -455,7 +455,7 @@ pub fn queue_always(
     queue_always_after(stream, Vec::new(), work)
 }
 
-/// The same behind tickets.
+/// The same, after tickets.
 pub fn queue_always_after(
     stream: &Arc<Stream>,
     after: Vec<Arc<Ticket>>,
@@ -465,7 +465,7 @@ pub fn queue_always_after(
     Ok(of(stream)?.queue(stream, after, Work::Always(Box::new(work))))
 }
 
-/// Whether all that was queued in a stream has ended; for the legacy stream, in the streams that it waits for too.
+/// Whether all queued work of a stream has ended; for the legacy stream, also that of the streams for which it waits.
 pub fn is_idle(stream: &Arc<Stream>) -> Result<bool> {
     Ok(of(stream)?.tickets(stream).is_empty())
 }
@@ -513,8 +513,8 @@ pub fn wait_for_context(id: u64) {
     }
 }
 
-/// Waits for the work of the context that `allocation` belongs to, as freeing memory does in CUDA. Other contexts are
-/// not waited for: one that never ends must not hold this one up.
+/// Waits for the work of the context to which `allocation` belongs, as freeing memory does in CUDA. It does not wait
+/// for other contexts: endless work there must not block this one.
 pub fn wait_for_users(allocation: &Allocation) {
     if let Ok(context) = by_id(allocation.context) {
         context.wait();
@@ -531,7 +531,7 @@ pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
     drop_when_unused(gone);
 }
 
-/// Drops `gone` once all that is queued now has ended, be it after this call.
+/// Drops `gone` once all work that is queued now has ended, possibly after this call.
 pub fn drop_when_unused<T: Send + Sync + 'static>(gone: Arc<T>) {
     let contexts: Vec<_> = LIVE
         .lock()
@@ -565,7 +565,7 @@ pub fn named(handle: u64) -> Result<Arc<Context>> {
     }
 }
 
-/// The handle of the context with that id, or zero if it is gone.
+/// The handle of the context with that id; zero if it was destroyed.
 pub fn handle_of(id: u64) -> u64 {
     by_id(id).map_or(0, |c| c.handle)
 }

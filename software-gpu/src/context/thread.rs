@@ -13,7 +13,7 @@ use crate::ffi::Result;
 use crate::stack::Stack;
 
 thread_local! {
-    // Without a destructor: calls of a program while a thread or the process ends still find its context.
+    // Without a destructor, so that calls of a program still find the context while a thread or the process ends.
     static STACK: RefCell<Stack> = const { RefCell::new(Stack::new()) };
 }
 

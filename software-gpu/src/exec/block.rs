@@ -50,7 +50,7 @@ impl Barriers {
         }
     }
 
-    /// Lanes `mask` of a warp arrive. Gives the barrier to wait at, or `None` when there is no need to.
+    /// Lanes `mask` of a warp arrive. Returns the barrier to wait at, or `None` if no wait is needed.
     pub(super) fn arrive(
         &mut self,
         warp: usize,
@@ -317,7 +317,7 @@ impl Block {
         Ok(Turn::More)
     }
 
-    /// Lets the waiters of opened barriers go on.
+    /// Lets the waiters of opened barriers continue.
     fn release(&mut self, program: &Program) {
         while let Some((number, holds, voters)) = self.barriers.opened.pop() {
             for w in 0..self.warps.len() {

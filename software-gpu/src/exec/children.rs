@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Work after a kernel: launches, copies and fills that its threads asked for. A launch is complete when all of it is.
+//! Work after a kernel: launches, copies and fills that its threads have requested. A launch is complete when all of
+//! this is.
 //!
-//! The work of a grid runs when the grid's blocks have ended, in the order of the calls. So the streams of a grid keep
-//! their order, and its events need none of their own. A child's work runs before the next work of its parent: a child
-//! is complete when its children are. Tail launches of a grid run when all its other work is complete.
+//! The work of a grid runs when the grid's blocks have ended, in the order of the calls. This keeps the order of the
+//! grid's streams, and its events need no further order. A child's work runs before its parent's next work: a child is
+//! complete when its children are. A grid's tail launches run when all its other work is complete.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +14,8 @@ use super::module::LoadedModule;
 use super::runtime::Runtime;
 use super::{Effects, Fault, FaultKind, Launch, run};
 
-/// Work of the device that is no kernel: done after the grid that asked for it, unless a fault or `cancel` ends the
-/// launch before. A launch of a graph can be one.
+/// Work of the device other than a kernel, which is executed after the grid that requested it, unless a fault or
+/// `cancel` ends the launch before. It can be a launch of a graph.
 pub type Call = Box<dyn FnOnce(&dyn Memory, &AtomicBool) -> Result<(), FaultKind> + Send>;
 
 /// One piece of work.
@@ -30,7 +31,7 @@ pub(super) struct Child {
     pub(super) params: Vec<u8>,
 }
 
-/// The work that a grid leaves behind.
+/// The work that remains after a grid.
 #[derive(Default)]
 pub(super) struct Later {
     pub(super) ordinary: VecDeque<Work>,

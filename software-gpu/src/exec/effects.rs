@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The effects of kernels beside memory, by functions of the device.
+//! The effects of kernels other than on memory, through functions of the device.
 
 use super::env::{Env, LOCAL};
 use super::lanes::each_until;
@@ -12,7 +12,7 @@ pub trait Effects: Sync {
     fn print(&self, text: Vec<u8>);
 
     /// Sets the value with this number, on which conditional nodes of the launched graph depend. `false` if there is
-    /// none: the kernel was launched otherwise, or the graph has fewer.
+    /// none: the kernel was not launched by a graph, or the graph has fewer values.
     fn set_condition(&self, _number: u64, _value: u32) -> bool {
         false
     }
@@ -22,8 +22,8 @@ pub trait Effects: Sync {
         0
     }
 
-    /// Launches a graph by its name, in one of the streams for that: the result for the kernel. `None` if there is no
-    /// such graph.
+    /// Launches a graph by its name, in one of the streams for that; returns the result for the kernel. `None` if there
+    /// is no such graph.
     fn launch_graph(&self, _graph: u64, _stream: u64) -> Option<u32> {
         None
     }
@@ -33,8 +33,8 @@ pub trait Effects: Sync {
         false
     }
 
-    /// Allocates so many bytes for all kernels of the context: their address, a multiple of 16, or zero if there is no
-    /// room. Memory finds the address as soon as this has returned.
+    /// Allocates this number of bytes for all kernels of the context. Returns their address, a multiple of 16, or zero
+    /// if there is no room. Kernels can access the memory as soon as this has returned.
     fn allocate(&self, _bytes: u64) -> u64 {
         0
     }
@@ -72,7 +72,8 @@ pub trait Effects: Sync {
         0
     }
 
-    /// Whether a kernel may launch this kernel so, beside what the kernel itself demands. Sets the cluster.
+    /// Whether a kernel may launch this kernel in this way, in addition to the kernel's own requirements. Sets the
+    /// cluster.
     fn prepare(&self, _kernel: usize, _launch: &mut Launch) -> bool {
         true
     }

@@ -34,7 +34,7 @@ pub(super) struct Cache<'a> {
     generation: u64,
     ranges: [Range; 4],
     next: usize,
-    /// The launch's last look-up: it stays valid until the launch ends.
+    /// The launch's last lookup: it stays valid until the launch ends.
     texture: Option<(u64, Arc<Texture>)>,
     surface: Option<(u64, Arc<Surface>)>,
 }
@@ -136,7 +136,7 @@ pub(super) struct Env<'a, 'm> {
     pub(super) live: u32,
     /// Nanoseconds are counted from here.
     pub(super) epoch: std::time::Instant,
-    /// The target of kernels' effects beside memory.
+    /// The target of kernels' effects other than on memory.
     pub(super) output: &'a dyn super::Effects,
     /// The device runtime of the grid.
     pub(super) runtime: &'a super::runtime::Runtime<'a>,
@@ -310,7 +310,7 @@ pub(super) unsafe fn load<M: Widen<D>, D: Copy, const SPACE: u8>(
     Ok(())
 }
 
-/// `st`: one element per entry of `list`; a register wider than the element gives its low part.
+/// `st`: one element per entry of `list`; of a register wider than the element, the low part is stored.
 ///
 /// # Safety
 /// As for [`load`].
@@ -452,7 +452,7 @@ impl Env<'_, '_> {
     }
 }
 
-/// Runtime special registers into `d`; `imm` says which.
+/// Reads a special register into `d` at run time; `imm` is its number.
 ///
 /// # Safety
 /// As for [`load`].
@@ -479,21 +479,21 @@ pub(super) unsafe fn read_special(env: &mut Env<'_, '_>, i: &Inst, mask: u32) ->
 }
 
 impl Env<'_, '_> {
-    /// A 64-bit parameter variable of one lane, zero when there is none.
+    /// A 64-bit parameter variable of one lane; zero if there is none.
     pub(super) fn parameter(&self, lane: usize, at: Option<u32>) -> u64 {
         let host = at.and_then(|at| self.in_local(lane, u64::from(at), 8));
         // SAFETY: `in_local` answers for the pointer; parameters may be placed at any alignment.
         host.map_or(0, |p| unsafe { p.cast::<u64>().read_unaligned() })
     }
 
-    /// A 32-bit parameter variable of one lane, zero when there is none.
+    /// A 32-bit parameter variable of one lane; zero if there is none.
     pub(super) fn parameter_word(&self, lane: usize, at: Option<u32>) -> u32 {
         let host = at.and_then(|at| self.in_local(lane, u64::from(at), 4));
         // SAFETY: as above.
         host.map_or(0, |p| unsafe { p.cast::<u32>().read_unaligned() })
     }
 
-    /// A NUL-terminated string at a generic address of one lane, cut off at 4 KiB or where there is no memory.
+    /// A NUL-terminated string at a generic address of one lane, truncated at 4 KiB or at the end of memory.
     pub(super) fn string_of(&mut self, lane: usize, address: u64) -> Vec<u8> {
         let mut s = Vec::new();
         while s.len() < 4096 {

@@ -13,7 +13,7 @@ pub struct Range {
     pub start: u64,
     /// One past the last device address.
     pub end: u64,
-    /// Host memory that backs `start`; all of `start..end` lies contiguously behind it.
+    /// Host memory that backs `start`; `start..end` is contiguous there.
     pub base: *mut u8,
     /// Whether kernels may write.
     pub writable: bool,

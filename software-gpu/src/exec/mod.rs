@@ -46,7 +46,7 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block in x, y and z; 1024 at most in all.
     pub block: [u32; 3],
-    /// Blocks of a cluster in x, y and z; `[1, 1, 1]` when none was asked for. Must divide the grid.
+    /// Blocks of a cluster in x, y and z; `[1, 1, 1]` if no cluster was requested. Must divide the grid.
     pub cluster: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub dynamic_shared_bytes: usize,
@@ -95,16 +95,16 @@ pub enum FaultKind {
         /// The expression.
         expression: String,
     },
-    /// An instruction that cannot be run as it was asked to, for instance an indirect call to something that is no
+    /// An instruction that cannot be executed with its operands, for example an indirect call to an address that is no
     /// function (`CUDA_ERROR_ILLEGAL_INSTRUCTION`).
     IllegalInstruction(String),
     /// A handle that is no texture's or surface's (`CUDA_ERROR_LAUNCH_FAILED`).
     NoObject(String),
     /// An access outside a surface (`CUDA_ERROR_LAUNCH_FAILED`).
     OutsideSurface,
-    /// Functions that call themselves have come too deep (`CUDA_ERROR_HARDWARE_STACK_ERROR`).
+    /// Recursion is too deep (`CUDA_ERROR_HARDWARE_STACK_ERROR`).
     StackOverflow,
-    /// Every thread that is left waits for one that never comes (a GPU would hang; `CUDA_ERROR_LAUNCH_TIMEOUT`).
+    /// Every remaining thread waits for one that never arrives (a GPU would hang; `CUDA_ERROR_LAUNCH_TIMEOUT`).
     Deadlock,
     /// The caller's flag stopped the kernel.
     Cancelled,
@@ -139,9 +139,9 @@ pub enum LoadError<E> {
     Allocate(E),
 }
 
-/// Runs `kernel` of `module` and all that it launches to their end, and returns when all effects are in memory.
+/// Runs `kernel` of `module` and everything that it launches to their end, and returns when all effects are in memory.
 /// `params` is the parameter buffer in the layout of [`ptx::Kernel::params`], `param_bytes` long. `cancel`, once true,
-/// makes the kernel stop soon. Its output goes to `output`, call by call.
+/// makes the kernel stop soon. Its output is passed to `output`, call by call.
 ///
 /// # Errors
 /// The first fault found; other blocks may have run in part or not at all by then.

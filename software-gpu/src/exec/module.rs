@@ -17,7 +17,7 @@ pub struct LoadedModule {
 }
 
 impl LoadedModule {
-    /// Places every variable of `module` through `allocate`, which gives a device address aligned to
+    /// Places every variable of `module` through `allocate`, which returns a device address aligned to
     /// [`ptx::Global::align`] (for [`ptx::Global::is_extern`] ones the address of another module's variable), and
     /// decodes every kernel. The caller writes [`Self::initialisers`] to device memory before the first launch.
     ///
@@ -99,7 +99,7 @@ impl LoadedModule {
         &self.module
     }
 
-    /// Address and size in bytes of a variable (`cuModuleGetGlobal`), whatever its linkage.
+    /// Address and size in bytes of a variable (`cuModuleGetGlobal`), with any linkage.
     pub fn global_address(&self, name: &str) -> Option<(u64, usize)> {
         let (i, g) = self.module.global(name)?;
         Some((self.addresses[i], g.size))

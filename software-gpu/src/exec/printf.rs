@@ -8,7 +8,7 @@ use super::env::{Env, GENERIC, LOCAL};
 use super::lanes::each_until;
 use super::program::{Inst, Stop};
 
-/// The maximum number of arguments of one call; a further conversion is printed as it is.
+/// The maximum number of arguments of one call; a further conversion is printed unchanged.
 const MOST_ARGUMENTS: i32 = 32;
 /// The widest field. One that is wider would not fit the buffer of a device.
 const MOST_WIDTH: i32 = 1 << 20;
@@ -80,7 +80,8 @@ fn number(format: &mut &[u8]) -> Option<Length> {
 }
 
 impl Conversion {
-    /// Reads one behind its `%`: flags, width, precision, size and type, in any combination. `None` if it is none.
+    /// Parses a conversion after its `%`: flags, width, precision, size and type, in any combination. `None` if it is
+    /// no conversion.
     fn parse(format: &mut &[u8]) -> Option<Self> {
         let mut rest = *format;
         let mut conversion = Self::default();
@@ -194,7 +195,7 @@ fn format_by(
     let Ok(length) = usize::try_from(length) else {
         return;
     };
-    // With room for the NUL.
+    // Including room for the NUL.
     let mut made = vec![0_u8; length + 1];
     write(made.as_mut_ptr().cast(), made.len(), spec.as_ptr());
     text.extend(&made[..length]);

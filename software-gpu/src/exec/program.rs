@@ -69,7 +69,7 @@ pub(super) struct Callee {
 
 /// The private state of a function, which a recursive call must preserve.
 pub(super) struct Again {
-    /// Its registers: places in the register file, and bytes of a lane (0: a predicate's word).
+    /// Its registers: offsets in the register file, and bytes of a lane (0: a predicate's word).
     pub(super) registers: Vec<(u32, u8)>,
     /// Its `.param` variables: local offsets and bytes.
     pub(super) params: Vec<(u32, u32)>,
@@ -125,7 +125,7 @@ pub(super) struct Inst {
     pub(super) line: u32,
 }
 
-/// Special registers whose value a block knows when it starts.
+/// Special registers whose values are known when a block starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Special {
     Tid(u8),

@@ -94,7 +94,7 @@ impl Shape<'_> {
             }
             Special::ClusterNctaRank => l.cluster.iter().product(),
             Special::IsExplicitCluster => u32::from(l.cluster != [1; 3]),
-            // The workspace's address, for grid-wide synchronisation; zero tells that the launch is not cooperative.
+            // The workspace's address, for grid-wide synchronisation; zero means that the launch is not cooperative.
             Special::EnvReg(1) if l.cooperative => (GRID_WINDOW >> 32) as u32,
             Special::EnvReg(_) | Special::Zero => 0,
         };
@@ -260,7 +260,7 @@ fn worker<'a>(
             }
         }
         if !resident.is_empty() {
-            // Whatever they wait for may need this processor.
+            // The awaited threads may need this processor.
             std::thread::yield_now();
             if !shape.launch.cooperative && resident.len() < RESIDENT {
                 patience += 1;

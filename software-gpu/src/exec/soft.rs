@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Floating-point arithmetic that Rust's operators do not give: directed rounding, narrow formats, PTX's NaN rules.
+//! Floating-point arithmetic that Rust's operators do not have: directed rounding, narrow formats, PTX's NaN rules.
 
 use rustc_apfloat::{Float, Round, ieee::Double};
 
@@ -11,9 +11,9 @@ pub(super) const RP: u8 = 3;
 /// To nearest, ties away from zero (`.rna`).
 pub(super) const RNA: u8 = 4;
 
-/// The NaN that single-precision instructions give.
+/// The NaN that single-precision instructions return.
 pub(super) const NAN32: f32 = f32::from_bits(0x7fff_ffff);
-/// The NaN that double-precision instructions give.
+/// The NaN that double-precision instructions return.
 pub(super) const NAN64: f64 = f64::from_bits(0xfff8_0000_0000_0000);
 
 /// Subnormals to zero of the same sign.
@@ -36,7 +36,7 @@ pub(super) fn flush_if<const FTZ: bool>(x: f32) -> f32 {
 pub(super) fn finish<const FTZ: bool, const SAT: bool>(x: f32) -> f32 {
     let x = flush_if::<FTZ>(x);
     if SAT {
-        // The comparison is false for NaN, which gives zero.
+        // The comparison is false for NaN, so the result is zero.
         if x > 0.0 {
             if x < 1.0 { x } else { 1.0 }
         } else {
@@ -234,7 +234,7 @@ pub(super) fn fma64<const MODE: u8>(a: f64, b: f64, c: f64) -> f64 {
 
 #[inline(always)]
 pub(super) fn sqrt64<const MODE: u8>(a: f64) -> f64 {
-    // As in `sqrt32`. NaNs, too: the result would be the argument's bits.
+    // As in `sqrt32`. NaNs are included, because the result would be the argument's bits.
     if a < 0.0 || a.is_nan() {
         return NAN64;
     }
@@ -269,7 +269,7 @@ pub(super) struct Format {
     pub(super) mantissa: u32,
     /// Exponent bits.
     pub(super) exponent: u32,
-    /// The NaN that conversions give.
+    /// The NaN that conversions return.
     pub(super) nan: u64,
 }
 
@@ -392,7 +392,7 @@ pub(super) fn widen(bits: u64, f: Format) -> f64 {
     }
 }
 
-/// `min`: the other operand for a NaN (or NaN if asked for), -0 below +0.
+/// `min`: the other operand for a NaN (or NaN if `NAN`), -0 below +0.
 #[inline(always)]
 pub(super) fn min32<const NAN: bool>(a: f32, b: f32) -> f32 {
     if NAN && (a.is_nan() || b.is_nan()) {

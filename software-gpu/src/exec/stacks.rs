@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Call stacks of a warp's lanes.
 //!
-//! Every function has its registers and its variables at one place, for all its calls. So a recursive call saves the
-//! lanes' values there, for the return, and gives the function's `.local` variables another place: their addresses may
-//! be in use.
+//! Every function has its registers and its variables at the same place for all its calls. So a recursive call saves
+//! the lanes' values, to be restored at the return, and moves the function's `.local` variables, because their
+//! addresses may be in use.
 
 use super::FaultKind;
 use super::env::Env;
@@ -16,7 +16,7 @@ const MOST_KEPT: usize = LANES * (512 << 10);
 /// The deepest call of a function that runs already: frames are looked for one by one.
 const DEEPEST: u32 = 8 << 10;
 
-/// A call that has not returned: the innermost of a stack, which goes on with its parent.
+/// A call that has not returned: the innermost one of a stack, which is linked to its parent.
 #[derive(Debug, Default)]
 struct Frame {
     /// The lanes in there, or in calls from there. Without any the frame is free.
@@ -43,7 +43,7 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// Only the kernel itself runs.
+    /// Only the kernel itself is running.
     pub(super) fn clear(&mut self) {
         self.frames.clear();
         self.frames.push(Frame {

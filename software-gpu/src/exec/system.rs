@@ -31,7 +31,7 @@ pub(super) unsafe fn address_of(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> R
     Ok(())
 }
 
-/// `cp.async`: `list[0]` bytes to shared memory, of which the first `c` come from the global address in `b`.
+/// `cp.async`: copies `list[0]` bytes to shared memory; the first `c` of them are at the global address in `b`.
 ///
 /// # Safety
 /// `EnvFn`'s contract.

@@ -310,7 +310,7 @@ impl Warp {
                     }
                     Op::Barrier(b) => {
                         if mask != 0 {
-                            // Lanes whose guard is off go on; a barrier in divergent code counts threads.
+                            // Lanes whose guard is off continue; a barrier in divergent code counts threads.
                             if mask != g.mask {
                                 self.groups.push(Group {
                                     pc: g.pc + 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Graphs and stream capture on this device: `gpgpu-graphs` has them, and [`run`] executes launches.
+//! Graphs and stream capture on this device: `gpgpu-graphs` implements them, and [`run`] executes launches.
 
 mod run;
 mod updatable;
@@ -83,7 +83,7 @@ pub fn refuse(stream: &Stream) -> Result {
     capture::refuse::<Soft>(&named(stream))
 }
 
-/// A stream is asked about or waited for.
+/// Must be called before a stream is queried or waited for.
 pub fn observe(stream: &Stream) -> Result {
     capture::observe_stream::<Soft>(&named(stream))
 }
@@ -98,7 +98,7 @@ pub fn wait_event(stream: &Stream, event: u64, flags: u32) -> Result<bool> {
     capture::wait_event::<Soft>(&named(stream), event, flags & 1 != 0)
 }
 
-/// A context ends.
+/// Removes a destroyed context.
 pub fn forget_context(handle: u64) {
     capture::forget_context::<Soft>(handle);
 }
@@ -225,7 +225,7 @@ impl Gpu for Soft {
     }
 
     fn free(address: u64) {
-        // If the context is gone, so is its memory.
+        // If the context was destroyed, so was its memory.
         if let Ok(driver) = driver::get() {
             let _ = memory::free(driver, address);
         }

@@ -36,12 +36,12 @@ use crate::stream::{Stream, Ticket};
 /// The values of an executable graph, on which its conditional nodes depend. The first one has the number 1.
 type Values = Arc<[AtomicU32]>;
 
-/// An executable graph: the steps say the rest.
+/// An executable graph; the steps contain the rest.
 pub struct Executable {
     values: Values,
     /// The graph as kernels launch it, if they do.
     direct: Option<device_graph::Named>,
-    /// The launches that kernels update, if there are any.
+    /// The launches that kernels update, if any.
     records: Option<Arc<Records>>,
 }
 
@@ -187,7 +187,7 @@ struct Run {
     launches: Arc<Launches>,
 }
 
-/// The effects of a graph's kernels beside memory.
+/// The effects of a graph's kernels other than on memory.
 struct InGraph<'a> {
     of: &'a OfContext,
     run: &'a Run,
@@ -260,7 +260,7 @@ fn bodies(steps: &[Step], index: usize) -> (Vec<Range<usize>>, usize) {
     (bodies, steps.len())
 }
 
-/// Does the bodies of a conditional step as its value says.
+/// Executes the bodies of a conditional step that its value selects.
 fn choose(steps: &[Step], bodies: &[Range<usize>], of: &Conditional, run: &Arc<Run>) -> Result {
     let value = &run.values[of.condition as usize - 1];
     while let Some(chosen) = of.chosen(value.load(Ordering::Acquire)) {
@@ -316,7 +316,7 @@ fn context_of(work: &Work) -> Option<u64> {
 
 /// A part of a launch.
 enum Part {
-    /// Not done after a fault.
+    /// Not executed after a fault.
     Work(Box<dyn FnOnce() -> Result + Send>),
     /// An event's record.
     Mark(Arc<Ticket>),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches of graphs that kernels update.
 //!
-//! Such a launch has a record in device memory, whose address is its name in kernels. The functions of the device
-//! runtime write there (`device_runtime.ptx`), and a launch of the graph reads it when it comes to the node. The
-//! program's own changes go to the record with the next launch or upload.
+//! Such a launch has a record in device memory, whose address is its name for kernels. The functions of the device
+//! runtime write to the record (`device_runtime.ptx`), and a launch of the graph reads it when it reaches the node. The
+//! program's own changes are copied to the record with the next launch or upload.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ struct Record(u64);
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // If the context is gone, so is its memory.
+        // If the context was destroyed, so was its memory.
         if let Ok(driver) = driver::get() {
             let _ = memory::free(driver, self.0);
         }
     }
 }
 
-/// A launch as its record has it.
+/// A launch with the values of its record.
 pub struct Now {
     pub enabled: bool,
     pub grid: [u32; 3],
@@ -67,7 +67,7 @@ fn read(from: u64, bytes: &mut [u8]) -> Result {
     copy_now(&Rows::line(bytes.as_mut_ptr() as u64, from, bytes.len()))
 }
 
-/// The launch as it is now.
+/// The launch with its present values.
 pub fn now(name: u64, kernel: &Kernel) -> Result<Now> {
     let mut bytes = vec![0; PARAMS + kernel.bytes().len()];
     read(name, &mut bytes)?;

@@ -14,7 +14,7 @@ pub(super) fn best_ptx(
     capability: u32,
 ) -> Result<String, Refused> {
     let entries = entries(source)?;
-    // Of several for one target, the first.
+    // If several are for one target, the first one.
     let ptx = entries.iter().rev();
     let best = ptx
         .filter(|entry| entry.kind == Kind::Ptx && entry.arch <= capability)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Module images as programs hand them over: PTX text, fatbins (bare or behind their wrapper) and cubins.
+//! Module images as programs pass them: PTX text, fatbins (bare or with their wrapper) and cubins.
 
 mod fatbin;
 
@@ -108,7 +108,7 @@ pub fn from_file(contents: &[u8], capability: u32) -> Result<String, Refused> {
     }
 }
 
-// A string may be shorter than four bytes: nothing behind its NUL is read.
+// A string may be shorter than four bytes: nothing after its NUL is read.
 fn first_four(source: &impl Source<Error = Refused>) -> Result<[u8; 4], Refused> {
     let mut first = [0; 4];
     for (i, byte) in first.iter_mut().enumerate() {
@@ -175,8 +175,8 @@ pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
 mod tests {
     use super::*;
 
-    /// Every loaded image is refused if there is a limit, or counted with all variables that are placed for it: inputs
-    /// of the fuzzers with something else in place of white space.
+    /// If there is a limit, every loaded image is either refused or counted with all variables that are placed for it.
+    /// The texts are inputs of the fuzzers, with something else in place of white space.
     #[test]
     fn every_placed_variable_is_counted() {
         const FRAGMENTS: &[&str] = &[

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory that the device can reach: its own, and the host memory that was pinned for it.
 //!
-//! Device addresses are a reserved range in which nothing is mapped; the bytes are behind a second range, the backing.
-//! So a program that dereferences a device pointer on the CPU dies as it would beside a real GPU, and every access of
-//! the device's goes through the map below.
+//! Device addresses are a reserved range in which nothing is mapped; the bytes are in a second range, the backing. So a
+//! program that dereferences a device pointer on the CPU crashes as with a real GPU, and every access by the device
+//! goes through the map below.
 
 mod physical;
 mod reserve;
@@ -77,7 +77,7 @@ pub enum Kind {
 pub struct Allocation {
     /// First address. For host memory the host's and the device's addresses are the same.
     pub start: u64,
-    /// Bytes that the caller asked for.
+    /// The bytes that the caller requested.
     pub size: u64,
     /// Its kind.
     pub kind: Kind,
@@ -115,7 +115,7 @@ impl Allocation {
         matches!(self.kind, Kind::Managed | Kind::ManagedModule)
     }
 
-    /// Whether it is none of the device's own memory: the host's, or managed.
+    /// Whether it is not the device's own memory: host memory, or managed memory.
     pub fn is_outside(&self) -> bool {
         self.is_host() || self.is_managed()
     }
@@ -145,7 +145,7 @@ impl Allocation {
 pub enum Place {
     /// Inside an allocation, whole.
     Known(Arc<Allocation>),
-    /// Host memory that the driver knows nothing about.
+    /// Host memory that is unknown to the driver.
     Pageable,
 }
 
@@ -168,7 +168,7 @@ pub struct DeviceMemory {
     spaces: Vec<Arc<Mutex<Space>>>,
     map: RwLock<Map>,
     reservations: Mutex<BTreeMap<u64, Arc<Reservation>>>,
-    /// The memory that small managed variables come from, and the bytes of it that are used.
+    /// The memory from which small managed variables are allocated, and its used bytes.
     variables: Mutex<Option<(Arc<Mapping>, usize)>>,
     generation: AtomicU64,
     _reserved: Mapping,
@@ -379,8 +379,8 @@ impl DeviceMemory {
     /// Makes the program's own memory reachable.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, for memory that cannot be written unless the flags say so,
-    /// and for the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
+    /// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped, for memory that cannot be written unless the flags say so, and
+    /// for the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
     pub fn register(&self, start: u64, size: u64, flags: u32, (context, device): Owner) -> Result {
         let end = start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if start == 0
@@ -434,8 +434,8 @@ impl DeviceMemory {
         (address < allocation.end()).then(|| allocation.clone())
     }
 
-    // The allocation in which a range lies, or the first of those of one reservation in which it does. Some device must
-    // have read, or write, access: between devices the driver copies by whichever of the two has it.
+    // The allocation that contains a range, or the first of the allocations of one reservation that contain it. Some
+    // device must have read, or write, access: between devices the driver copies with the one that has it.
     fn span(&self, address: u64, length: u64, write: bool) -> Option<Arc<Allocation>> {
         let end = address.checked_add(length)?;
         let map = self.read_map();
@@ -549,7 +549,7 @@ unsafe impl exec::Memory for Seen<'_> {
         let allocation = self.memory.find_any(addr)?;
         let access = match allocation.kind {
             _ if allocation.device == self.device => allocation.access_of(self.device),
-            // As with NVIDIA's driver, which gives peers the memory that the program allocates.
+            // As with NVIDIA's driver, peers can only access memory that the program itself allocates.
             Kind::Module | Kind::Heap => return None,
             Kind::Device => {
                 let reaches = self.effects.reaches(allocation.context);

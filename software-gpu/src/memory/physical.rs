@@ -39,7 +39,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Counts `bytes` as used, or `None` if there are not as many.
+    /// Counts `bytes` as used, or returns `None` if there is not enough memory.
     pub fn new(space: &Arc<Mutex<Space>>, bytes: u64) -> Option<Self> {
         let taken = space.lock().charge(bytes);
         taken.then(|| Self {
@@ -98,7 +98,7 @@ impl Physical {
         Ok(file)
     }
 
-    /// Makes memory of `size` bytes, zeroed; pages are taken as they are written.
+    /// Makes memory of `size` bytes, zeroed; pages are allocated when they are written.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -120,8 +120,8 @@ impl Physical {
         Self::know(key, || Ok(physical))
     }
 
-    /// The memory behind a descriptor that [`Physical::export`] made, here or in another process. The descriptor stays
-    /// the caller's.
+    /// The memory behind a descriptor that [`Physical::export`] made, here or in another process. The caller keeps the
+    /// descriptor.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for any other file.
@@ -148,7 +148,7 @@ impl Physical {
             Ok(Arc::new(Self {
                 file: file.into(),
                 size,
-                // The file does not say.
+                // The file does not contain it.
                 device: 0,
                 handle_types: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                 _charge: None,
@@ -197,8 +197,8 @@ impl Physical {
     }
 }
 
-/// A handle of physical memory, with the references that the program holds and the mappings made with it. The number
-/// stays taken while there is a mapping, for `cuMemRetainAllocationHandle` gives it back to the program.
+/// A handle of physical memory, with the program's references and the mappings made with it. The number stays in use
+/// while there is a mapping, because `cuMemRetainAllocationHandle` may return it to the program.
 #[derive(Debug)]
 pub struct Handle {
     number: u64,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Reserved device addresses, and physical memory that is mapped at them.
 //!
-//! As in the driver's own window nothing is mapped at the addresses themselves. The bytes are behind a second range of
-//! the same length, so that a range over several mappings is one for the CPU too.
+//! As in the driver's own window, nothing is mapped at the addresses themselves. The bytes are in a second range of the
+//! same length, so that a range over several mappings is contiguous for the CPU too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Reservation {
     start: u64,
     size: u64,
     backing: Mapping,
-    // Until it is freed; the backing may be needed longer.
+    // Until the reservation is freed; the backing may be needed longer.
     addresses: Mutex<Option<Mapping>>,
 }
 
@@ -113,7 +113,7 @@ fn around(all: &BTreeMap<u64, Arc<Reservation>>, address: u64) -> Option<&Arc<Re
 }
 
 impl DeviceMemory {
-    /// The reservation that `address` lies in: its start and bytes.
+    /// The reservation that contains `address`: its start and size.
     pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
         around(&self.reservations(), address).map(|r| (r.start, r.size))
     }
@@ -153,7 +153,7 @@ impl DeviceMemory {
         let addresses = wish
             .into_iter()
             .chain([gap])
-            // Something that is not the driver's may be in the gap.
+            // A mapping that is not the driver's may be in the gap.
             .chain(behind_all)
             .find_map(|at| Mapping::reserve_at(at, size).ok())
             .map_or_else(|| Mapping::reserve_aligned(size, alignment), Ok)
@@ -171,8 +171,8 @@ impl DeviceMemory {
         Ok(start)
     }
 
-    /// Removes a whole reservation without mappings. The addresses are free at once. Running work may still know the
-    /// bytes behind them: the code that drops the result has waited for that.
+    /// Removes a whole reservation without mappings. The addresses are free at once. Running work may still access the
+    /// bytes: the caller must wait for that before it drops the result.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for anything else.
@@ -273,7 +273,7 @@ impl DeviceMemory {
         Self::mappings(&self.read_map(), start, size).map(|_| ())
     }
 
-    /// The mappings of a range of one reservation, which cuts none of them in two.
+    /// The mappings of a range of one reservation, which must not cut any of them.
     fn within(
         reservations: &BTreeMap<u64, Arc<Reservation>>,
         map: &super::Map,

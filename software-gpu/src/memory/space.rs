@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 /// The start of the variables that programs use as well, if the kernel grants it.
 const VARIABLES: usize = 0x5000_0000_0000;
 
-/// A mapping that goes away with it.
+/// A mapping that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Mapping {
     address: usize,
@@ -85,7 +85,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Memory that takes pages as they are written, and none in a forked child.
+    /// Memory whose pages are allocated when they are written. A forked child does not get it.
     pub fn lazy(length: usize) -> io::Result<Self> {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let mapping = Self::map(0, length, rw, libc::MAP_NORESERVE)?;
@@ -142,9 +142,9 @@ impl Mapping {
         self.replace(offset, length, Some(file))
     }
 
-    /// Undoes [`Mapping::show`]: the part has zeroed pages of its own, for remaining users.
+    /// Undoes [`Mapping::show`]: the part gets its own zeroed pages, for remaining users.
     pub fn hide(&self, offset: usize, length: usize) {
-        // If even that is refused, the file stays there, unseen by new work, until the whole goes.
+        // If even that is refused, the file stays mapped, unused by new work, until the whole mapping is removed.
         let _ = self.replace(offset, length, None);
     }
 
@@ -153,14 +153,14 @@ impl Mapping {
         Self::pages(length, |_| 0)
     }
 
-    /// Host memory for variables: at addresses that another process is unlikely to use, as NVIDIA's are, so that a
-    /// guest's process can have it at the same ones.
+    /// Host memory for variables, at addresses that another process is unlikely to use, like NVIDIA's, so that a
+    /// guest's process can map it at the same ones.
     pub fn variables(length: usize) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(VARIABLES);
         Self::pages(length, |length| NEXT.fetch_add(length, Ordering::Relaxed))
     }
 
-    /// Whole pages; `wish` says where, given their bytes.
+    /// Maps whole pages; `wish` returns the address for their number of bytes.
     fn pages(length: usize, wish: impl FnOnce(usize) -> usize) -> io::Result<Self> {
         let length = length
             .checked_next_multiple_of(PAGE)
@@ -212,7 +212,7 @@ pub fn is_mapped(start: u64, size: u64) -> bool {
     let Some(end) = (start as usize).checked_add(size as usize) else {
         return false;
     };
-    // `mincore` wants a byte for each page; in pieces, so that a huge range needs no huge vector.
+    // `mincore` writes a byte for each page; in pieces, so that a huge range needs no huge vector.
     let mut residence = [0u8; 4096];
     let mut at = first;
     while at < end {
@@ -226,7 +226,7 @@ pub fn is_mapped(start: u64, size: u64) -> bool {
     true
 }
 
-/// Whether the program may write all of a range that is mapped. If the kernel does not tell, it may.
+/// Whether the program may write to all of a mapped range. If the kernel cannot tell, the answer is yes.
 pub fn is_writable(start: u64, size: u64) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
         return true;
@@ -276,7 +276,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// All of `0..length` free, of which `total` bytes may be used at once.
+    /// A space in which all of `0..length` is free; `total` bytes may be used at once.
     pub fn new(length: u64, total: u64) -> Self {
         Self {
             free: BTreeMap::from([(0, length)]),
@@ -290,7 +290,7 @@ impl Space {
         self.total - self.used
     }
 
-    /// Counts bytes as used that have no place in the window; false if there are not as many.
+    /// Counts bytes as used that have no address in the window; returns false if there is not enough memory.
     pub fn charge(&mut self, bytes: u64) -> bool {
         let fits = bytes <= self.free_bytes();
         if fits {

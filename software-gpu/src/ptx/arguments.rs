@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Registers and constants as arguments and results of calls, and registers as the parameters of functions.
 //!
-//! They become variables of `.param`, which alone a call copies, with loads and stores at both ends: in a function at
-//! its start and its returns, and around the call.
+//! They become `.param` variables, the only ones that a call copies. Loads and stores are added at both ends: in a
+//! function at its start and its returns, and around the call.
 
 use super::function::{FunctionParser, Name};
 use super::parser::{Declaration, Parser};
@@ -119,7 +119,7 @@ impl<'a> FunctionParser<'a> {
             let formal = self.formal(p, target, |f| f.params.get(i).copied());
             let variable = match *argument {
                 Operand::Register(register) => self.in_register(p, register, formal)?,
-                // Of a called address the parameter's size is not known: the call copies the lower bytes that it has.
+                // For a called address the parameter's size is unknown: the call copies the available lower bytes.
                 Operand::Integer(_) => match formal.unwrap_or(8) {
                     size @ (1 | 2 | 4 | 8) => self.variable(size),
                     _ => return p.error("a constant for a parameter that is not a number"),
@@ -155,7 +155,8 @@ impl<'a> FunctionParser<'a> {
         }
     }
 
-    /// The bytes of one of a called function's parameters. None if only its address is known, or it has no such one.
+    /// The bytes of one of a called function's parameters. `None` if only its address is known, or there is no such
+    /// parameter.
     fn formal(
         &self,
         p: &Parser<'a>,
@@ -192,7 +193,7 @@ impl<'a> FunctionParser<'a> {
         Ok(self.variable(size))
     }
 
-    /// A new variable of so many bytes.
+    /// A new variable of this number of bytes.
     fn variable(&mut self, size: usize) -> u32 {
         self.function.locals.push(Variable {
             name: String::new(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Elements of arrays as operands (PTX ISA, "Arrays as Operands"), made of plainer operands and instructions.
+//! Elements of arrays as operands (PTX ISA, "Arrays as Operands"). They are replaced by simpler operands and
+//! instructions.
 
 use std::collections::HashMap;
 
@@ -34,8 +35,8 @@ impl Arrays {
 }
 
 impl<'a> FunctionParser<'a> {
-    /// The brackets behind an array's name: `[constant]`, `[register]` or `[register+constant]`. Loads and stores take
-    /// the element at that place, all other instructions its address.
+    /// Parses the brackets after an array's name: `[constant]`, `[register]` or `[register+constant]`. Loads and stores
+    /// use the element, all other instructions its address.
     pub(super) fn element(
         &mut self,
         p: &mut Parser<'a>,
@@ -69,12 +70,12 @@ impl<'a> FunctionParser<'a> {
         };
         p.expect(']')?;
         if self.function.is_entry && matches!(array, Symbol::ParamVar(_)) {
-            // The decoder takes such an address for one of the kernel's parameters.
+            // The decoder would take such an address for one of the kernel's parameters.
             return p.error("a register cannot index a call's parameter in a kernel");
         }
         let (index, address) = self.registers_of_index(p)?;
         let [index, address, register] = [index, address, register].map(Operand::Register);
-        // The 32 bits of the product are all that ptxas adds, whatever the register's type.
+        // ptxas only adds the product's 32 bits, whatever the register's type is.
         let index = match self.width(&register) {
             32 => self.product(line, (register, index), more, size),
             bits @ (16 | 64) => {

@@ -41,7 +41,7 @@ impl Module {
                             list.push(f as usize);
                         }
                     }
-                    // An address may come from any function, another kernel included.
+                    // Any function can be the source of an address, including another kernel.
                     for f in &self.functions {
                         for o in f
                             .body
@@ -73,7 +73,7 @@ impl Module {
         list
     }
 
-    /// Those of `functions` that can be called recursively: by themselves, or by their callees.
+    /// The `functions` that can be called recursively: by themselves, or by their callees.
     pub fn recursive(&self, functions: &[usize]) -> HashSet<usize> {
         let places = functions.iter().enumerate();
         let mut search = Search {

@@ -93,7 +93,7 @@ impl Binary {
     /// The operator that these two tokens begin with; its precedence, which is C's; and the number of its tokens.
     fn of(first: Token<'_>, second: Token<'_>) -> Option<(Self, u8, usize)> {
         let Token::Punct(first) = first else {
-            // A name may begin with this sign, so it is no punctuation to the lexer.
+            // A name may begin with this character, so the lexer does not treat it as punctuation.
             return (first == Token::Word("%")).then_some((Self::Remainder, 10, 1));
         };
         let second = match second {
@@ -155,7 +155,7 @@ impl Binary {
             Self::LessOrEqual => order.is_le().into(),
             Self::Greater => order.is_gt().into(),
             Self::GreaterOrEqual => order.is_ge().into(),
-            // Only the lowest six bits of the distance count.
+            // Only the lowest six bits of the shift distance count.
             Self::ShiftLeft => a.like(x.wrapping_shl(y as u32)),
             Self::ShiftRight => match a {
                 Constant::Signed(v) => Constant::Signed(v.wrapping_shr(y as u32)),

@@ -376,7 +376,7 @@ impl<'a> FunctionParser<'a> {
 
     fn simple_operand(&mut self, p: &mut Parser<'a>, opcode: &str) -> Result<Operand, Error> {
         let line = p.line();
-        // Only calls have lists in parentheses, and no list is in another.
+        // Only calls have lists in parentheses, and lists are not nested.
         let is_list = opcode == "call" && self.depth == 0;
         match (p.peek(), p.peek_second()) {
             (Token::Punct('!'), Token::Word(name)) if name != "WARP_SZ" => {
@@ -421,7 +421,7 @@ impl<'a> FunctionParser<'a> {
         Ok(operand)
     }
 
-    /// The operands to come are inside of another.
+    /// Records that the following operands are nested in another one.
     fn deeper(&mut self, p: &Parser<'a>) -> Result<(), Error> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {

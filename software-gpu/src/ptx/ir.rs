@@ -154,7 +154,7 @@ pub struct Global {
     pub is_visible: bool,
     /// Declared `.attribute(.managed)`: the host uses it as well.
     pub is_managed: bool,
-    /// Its type is `.texref` or `.surfref`.
+    /// Set if its type is `.texref` or `.surfref`.
     pub reference: Option<Reference>,
 }
 
@@ -191,9 +191,9 @@ pub struct Variable {
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
-    /// `.extern .shared`: begins where static shared memory ends.
+    /// `.extern .shared`: begins after static shared memory.
     pub is_extern: bool,
-    /// Of `.param` space.
+    /// Whether it is in the `.param` space.
     pub is_param: bool,
 }
 

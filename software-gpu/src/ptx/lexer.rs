@@ -8,11 +8,11 @@ use super::Error;
 pub(super) enum Token<'a> {
     /// A name: an opcode, a register (`%r1`), a label or a variable.
     Word(&'a str),
-    /// `.name`, given without the dot; `::` may be part of it.
+    /// `.name`, without the dot; it may contain `::`.
     Dot(&'a str),
     /// An integer.
     Integer(i64),
-    /// An integer that ends in `U`, or that no signed one can be.
+    /// An integer that ends in `U`, or that does not fit a signed one.
     Unsigned(u64),
     /// `0f…`
     Single(u32),
@@ -109,7 +109,7 @@ fn end_of_comment(text: &str, start: usize, line: u32) -> Result<usize, Error> {
     Ok(content + length + 2)
 }
 
-/// The string whose first quote is at `start`, and the place behind it. A quote behind a backslash does not end it.
+/// The string whose first quote is at `start`, and the offset after it. A quote after a backslash does not end it.
 fn string(text: &str, start: usize, line: u32) -> Result<(Token<'_>, usize), Error> {
     let b = text.as_bytes();
     let unfinished = || Error::new(line, "string without end");
@@ -124,7 +124,7 @@ fn string(text: &str, start: usize, line: u32) -> Result<(Token<'_>, usize), Err
     Ok((Token::Text(content), end + 1))
 }
 
-/// The end of a name behind a dot, which may contain `::`.
+/// The end of a name after a dot, which may contain `::`.
 fn end_of_dotted(b: &[u8], start: usize) -> usize {
     let at = |i: usize| b.get(i).copied().unwrap_or(0);
     let mut end = start;

@@ -32,7 +32,7 @@ macro_rules! status {
     };
 }
 
-/// A pointer of the caller's to one `T` that the function reads; may be NULL.
+/// A caller's pointer to one `T` that the function reads; may be NULL.
 ///
 /// It has the pointer's ABI. Only C callers make one, and by the API's contract a pointer other than NULL is valid for
 /// the call, or an address of the device's if scalars are there.
@@ -58,7 +58,7 @@ impl<T> Argument<T> {
         self.0.is_null()
     }
 
-    /// The number of the address, which may be one of the device's.
+    /// The address as a number; it may be a device address.
     pub fn address(self) -> u64 {
         self.0 as u64
     }
@@ -77,7 +77,7 @@ impl<T: Plain> Argument<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// The values of an array of so many.
+    /// The values of an array of this length.
     ///
     /// # Errors
     /// The pointer is NULL.
@@ -102,7 +102,7 @@ impl<T> Answer<T> {
         self.0.is_null()
     }
 
-    /// The number of the address, which may be one of the device's.
+    /// The address as a number; it may be a device address.
     pub fn address(&self) -> u64 {
         self.0 as u64
     }

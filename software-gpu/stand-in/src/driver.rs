@@ -100,7 +100,7 @@ unsafe extern "C" fn run(data: *mut c_void, fault: Code, is_last: c_int) -> Code
 }
 
 impl Driver {
-    /// The driver; `None` where there is none, or it is not the software GPU's.
+    /// The driver; `None` if there is none, or it is not the software GPU's.
     pub fn get() -> Option<&'static Self> {
         static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
         DRIVER.get_or_init(Self::load).as_ref()
@@ -112,7 +112,7 @@ impl Driver {
             Library::open(Some("libcuda.so.1"), RTLD_LAZY | RTLD_NOLOAD)
                 .or_else(|_| Library::open(Some("libcuda.so.1"), RTLD_LAZY))
         };
-        // It stays for as long as its functions may be called: for ever.
+        // It stays loaded forever, because its functions may be called at any time.
         let library = Box::leak(Box::new(library.ok()?));
         // SAFETY: the functions have these signatures, by cuda.h and by `software-gpu/src/api/library_work.rs`.
         unsafe {
@@ -131,8 +131,8 @@ impl Driver {
         }
     }
 
-    /// Does something with a stream. If it is captured, the stream has so many bytes of memory meanwhile, as NVIDIA's
-    /// libraries take it for what a graph is to do.
+    /// Calls a function with a stream. If the stream is captured, it has this number of bytes of memory meanwhile,
+    /// which NVIDIA's libraries also allocate for the work of a graph.
     ///
     /// # Errors
     /// The driver's, and those of `body`.
@@ -173,7 +173,7 @@ impl Driver {
     }
 
     /// The current context. If there is none, the first device's primary context becomes current, as with the runtime
-    /// that NVIDIA's libraries are built on.
+    /// in NVIDIA's libraries.
     ///
     /// # Errors
     /// The driver's.
@@ -191,12 +191,12 @@ impl Driver {
         Ok(Name(context))
     }
 
-    /// Queues work in a stream of a context, NULL being its legacy stream, and waits for its end if asked to. An error
-    /// of the work's is a fault: it ends the process's use of the device. If the stream is captured, launches of the
-    /// graph do the work.
+    /// Queues work in a stream of a context (NULL is its legacy stream), and waits for its end if `wait` is set. An
+    /// error of the work is a fault: it ends the process's use of the device. If the stream is captured, launches of
+    /// the graph execute the work.
     ///
     /// # Errors
-    /// The driver's: the stream is none of the context's, an earlier fault, or with `wait` one of this work's.
+    /// The driver's: the stream does not belong to the context, an earlier fault, or with `wait` one of this work.
     pub fn queue(
         &self,
         context: Name,

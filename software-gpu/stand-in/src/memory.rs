@@ -41,7 +41,7 @@ plain!(
 /// A result of work: the driver's code is the error, and becomes a fault.
 pub type Outcome<T = ()> = Result<T, Code>;
 
-/// `count` elements, `step` elements apart; with a negative step the last one lies first.
+/// `count` elements, `step` elements apart; with a negative step the last one comes first in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Vector {
     /// The address of the first in memory.
@@ -189,7 +189,7 @@ impl Memory {
         Ok(all)
     }
 
-    /// Writes those elements of a matrix of which `which` says so, given row and column.
+    /// Writes those elements of a matrix that `which` selects by row and column.
     pub fn set_matrix<T: Plain>(
         &self,
         m: Matrix,

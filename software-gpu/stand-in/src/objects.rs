@@ -23,7 +23,7 @@ struct All<T> {
 }
 
 impl<T> Objects<T> {
-    /// None yet. Their numbers will be `step` apart, behind `first`.
+    /// No objects. Their numbers will be `step` apart, starting after `first`.
     pub const fn new(first: usize, step: usize) -> Self {
         let (live, made) = (None, 0);
         Self {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// Both libraries of a test program, which has them beside itself.
+/// The two libraries of a test program, which are in its directory.
 pub struct Libraries {
     stand_in: &'static str,
     loaded: OnceLock<[Library; 2]>,
@@ -35,7 +35,7 @@ impl Libraries {
     /// The function with that name, from whichever library it is.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no such function.
     pub fn function<F: Copy>(&self, name: &str) -> F {
         let find = |library: &Library| {
             // SAFETY: the caller's arguments have the types of the function's by its C declaration.
@@ -56,7 +56,7 @@ impl Libraries {
         crate::ok!(self, "cuCtxSetCurrent"; context);
     }
 
-    /// Device memory of so many bytes.
+    /// Device memory of this number of bytes.
     pub fn allocate(&self, size: usize) -> u64 {
         let mut address = 0u64;
         crate::ok!(self, "cuMemAlloc_v2"; &mut address, size.max(1));

@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 use crate::driver::{Code, Driver, INVALID_CONTEXT, Name, UNKNOWN};
 use crate::memory::{Memory, Outcome};
 
-/// A context, as an object knows it that was made in it.
+/// The context in which an object was made.
 #[derive(Clone, Copy)]
 pub struct Work {
     driver: &'static Driver,
@@ -29,11 +29,11 @@ impl Work {
         })
     }
 
-    /// Queues work in a stream, NULL being the legacy one, and waits for its end if asked to.
+    /// Queues work in a stream (NULL is the legacy one), and waits for its end if `wait` is set.
     ///
     /// # Errors
-    /// Another context is current that is not of the same primary one, or the driver's: the stream is none of the
-    /// context's, an earlier fault, or with `wait` one of this work's.
+    /// The current context does not belong to the same primary one, or the driver's errors: the stream does not belong
+    /// to the context, an earlier fault, or with `wait` one of this work.
     pub fn queue(
         &self,
         stream: Name,
@@ -50,7 +50,7 @@ impl Work {
             .queue(context, stream, wait, move || work(memory))
     }
 
-    /// Queues work in a stream that needs so many bytes of memory, which graphs allocate.
+    /// Queues work in a stream that needs this number of bytes of memory, which graphs allocate.
     ///
     /// # Errors
     /// As [`Work::queue`].
@@ -82,8 +82,8 @@ impl Work {
         receive.try_recv().map_err(|_| UNKNOWN)
     }
 
-    /// Waits for a stream's work. The context or the stream may be gone, or the device faulty: then there is nothing to
-    /// wait for.
+    /// Waits for a stream's work. If the context or the stream was destroyed, or the device is faulty, there is nothing
+    /// to wait for.
     pub fn wait(&self, stream: Name) {
         let _ = self.driver.queue(self.context, stream, true, || Ok(()));
     }

@@ -282,7 +282,7 @@ macro_rules! ok {
     };
 }
 
-// Not every test uses both.
+// Some tests do not use both.
 #[allow(unused_imports)]
 pub(crate) use {cu, ok};
 
@@ -352,13 +352,13 @@ impl Gate {
     }
 }
 
-/// Runs the rest of the test called `name` in a process of its own, because it spoils the one that it is in.
-/// True in that process.
+/// Runs the rest of the test called `name` in a separate process, because it makes its process unusable. Returns true
+/// in that process.
 pub fn in_child(name: &str) -> bool {
     in_child_with(name, 1)
 }
 
-/// As [`in_child`], with so many devices.
+/// Like [`in_child`], with this number of devices.
 pub fn in_child_with(name: &str, devices: usize) -> bool {
     const MARK: &str = "SOFTWARE_GPU_TEST_CHILD";
     if std::env::var_os(MARK).is_some() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! General products: alone, with pointers in an array, or a stride apart.
+//! General products: single ones, with an array of pointers, or with a stride.
 
 use std::ffi::{c_int, c_longlong};
 
@@ -16,7 +16,7 @@ use super::{family, matrix, require};
 /// The addresses of the matrices of one operand.
 #[derive(Debug, Clone, Copy)]
 pub enum Places {
-    /// From an address on, so many elements apart.
+    /// From an address on, with this distance in elements.
     Strided(u64, i64),
     /// From an array of addresses in device memory.
     Array(u64),
@@ -33,7 +33,7 @@ impl Places {
         Self::Strided(address as u64, stride)
     }
 
-    /// Matrices where the array at `address` says.
+    /// Matrices at the addresses in an array.
     pub fn array<T>(address: *const *const T) -> Self {
         Self::Array(address as u64)
     }
@@ -43,7 +43,7 @@ impl Places {
         matches!(self, Self::Strided(0, _) | Self::Array(0))
     }
 
-    // The array, if there is one.
+    // Reads the array, if there is one.
     fn read(self, memory: &Memory, count: i64) -> Outcome<Vec<u64>> {
         match self {
             Self::Strided(..) => Ok(Vec::new()),
@@ -81,7 +81,7 @@ pub struct Products {
 }
 
 impl Products {
-    /// Products as a function's arguments say them, with `shape` being m, n and k.
+    /// Products from a function's arguments; `shape` is m, n and k.
     ///
     /// # Errors
     /// `InvalidValue` for a number that is negative or no operation, and for columns that overlap.

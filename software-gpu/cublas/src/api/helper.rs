@@ -41,7 +41,7 @@ export! {
         out.set(create()?)
     }
 
-    /// Waits for the handle's work and ends it.
+    /// Waits for the handle's work and destroys the handle.
     fn cublasDestroy_v2(handle: RawHandle) { destroy(handle) }
 
     /// The version as one number; no handle is needed.
@@ -54,7 +54,7 @@ export! {
         value.set(version_part(part)?)
     }
 
-    /// Also takes the handle back to its own workspace.
+    /// Also returns the handle to its own workspace.
     fn cublasSetStream_v2(handle: RawHandle, stream: *mut c_void) |handle| {
         let mut settings = handle.settings();
         (settings.stream, settings.has_workspace) = (Name(stream), false);

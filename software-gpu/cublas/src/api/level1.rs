@@ -85,7 +85,7 @@ fn swap<T: Plain>(handle: &Handle, x: Vector, y: Vector) -> Result {
     })
 }
 
-/// The sum of `x` times `y`, with `x` conjugated if that is asked for.
+/// The sum of `x` times `y`; `x` may be conjugated.
 pub fn dot<N: Number, E: Store<N>>(
     handle: &Handle,
     conjugate: bool,
@@ -118,7 +118,8 @@ fn length(parts: impl Iterator<Item = f64> + Clone) -> f64 {
     largest * scaled.sqrt()
 }
 
-/// The Euclidean norm. As in all that follows, no elements and a step that is not positive make zero.
+/// The Euclidean norm. As in all functions below, the result is zero without elements or with a step that is not
+/// positive.
 pub fn nrm2<N: Field, E: Load<N>, R: Store<N::Real>>(
     handle: &Handle,
     x: Vector,
@@ -151,7 +152,7 @@ fn asum<N: Field>(handle: &Handle, x: Vector, result: Answer<N::Real>) -> Result
     })
 }
 
-/// The first element of which `is_better` says so against all others, counted from one.
+/// The index of the first element that is better than all others, counted from one.
 fn best<N: Field, I: Index>(
     handle: &Handle,
     x: Vector,

@@ -83,7 +83,7 @@ fn symv<N: Field>(
     multiply_add(handle, read, x, y, scalars)
 }
 
-/// `a = alpha x y^T + a`, with `y` conjugated if that is asked for.
+/// `a = alpha x y^T + a`; `y` may be conjugated.
 fn ger<N: Field>(
     handle: &Handle,
     conjugate: bool,

@@ -11,7 +11,8 @@ use gpgpu_stand_in::memory::{Matrix, Memory, Outcome, Scalar, Vector};
 
 use super::{family, matrix, require, vector};
 
-/// `c = alpha product + beta c` in those elements of `c` of which `which` says so. The product is made if it is needed.
+/// `c = alpha product + beta c` for the elements of `c` that `which` selects. The product is only computed if it is
+/// needed.
 fn update<N: Field>(
     memory: &Memory,
     product: impl FnOnce() -> Outcome<Dense<N>>,
@@ -151,7 +152,7 @@ fn geam<N: Field>(
     beta: Argument<N>,
 ) -> Result {
     for (operation, input) in operations.iter().zip(inputs) {
-        // In place only where each element depends on itself alone.
+        // This works in place only if each element depends only on itself.
         let alone = *operation == Operation::None && input.leading == c.leading;
         require(input.address != c.address || c.address == 0 || alone)?;
     }
@@ -164,7 +165,7 @@ fn geam<N: Field>(
         let mut sum = Dense::new(c.rows as usize, c.columns as usize, |_, _| N::default());
         for ((factor, operation), input) in scalars.iter().zip(operations).zip(inputs) {
             let factor = factor.get(&memory)?;
-            // With a factor of zero the matrix need not even be there.
+            // With a factor of zero the matrix need not exist.
             if !factor.is_nothing() {
                 let input = Dense::read::<N>(&memory, input)?.apply(operation);
                 let pairs = sum.data.iter_mut().zip(input.data);

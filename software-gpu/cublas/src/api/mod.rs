@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The cuBLAS API, one file per family, every function under NVIDIA's own name. Integers replace C's enumerations.
 #![allow(non_snake_case)]
-// cuBLAS's functions have as many arguments as they have.
+// cuBLAS's functions have this many arguments.
 #![allow(clippy::too_many_arguments)]
 
 pub mod gemm;
@@ -15,9 +15,9 @@ pub mod level3;
 use crate::types::{Result, Status};
 use gpgpu_stand_in::memory::{Matrix, Vector};
 
-/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the
-/// type beside the function's name, `S` a second one if there is one, and `Int` the integer: `c_int`, and `i64` in a
-/// second function, whose name ends in `_64`.
+/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body, `T` is the
+/// type next to the function's name, `S` the second one, if any, and `Int` the integer: `c_int`, and `i64` in a second
+/// function, whose name ends in `_64`.
 macro_rules! family {
     () => {};
     ($(#[$m:meta])* [$($name:ident $t:ty $(: $s:ty)?),* $(,)?] $arguments:tt |$handle:ident| $body:tt $($rest:tt)*) => {
@@ -56,7 +56,7 @@ macro_rules! family {
 }
 pub(crate) use family;
 
-/// A vector as a function's arguments say it.
+/// A vector from a function's arguments.
 fn vector<T>(address: *const T, count: i64, step: i64) -> Vector {
     Vector {
         address: address as u64,
@@ -65,7 +65,7 @@ fn vector<T>(address: *const T, count: i64, step: i64) -> Vector {
     }
 }
 
-/// A matrix as a function's arguments say it; `InvalidValue` if columns overlap.
+/// A matrix from a function's arguments; `InvalidValue` if columns overlap.
 fn matrix<T>(address: *const T, (rows, columns): (i64, i64), leading: i64) -> Result<Matrix> {
     require(rows >= 0 && columns >= 0 && leading >= rows.max(1))?;
     Ok(Matrix {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The one algorithm that there is, and the questions about it.
+//! The only algorithm, and queries about it.
 
 use std::ffi::c_int;
 
@@ -23,7 +23,7 @@ const MARK: u32 = 0x0061_4c74;
 #[repr(C)]
 pub struct Algorithm {
     mark: u32,
-    /// Its settings by number, of which the first is the algorithm's own; each may be 2 or 4 bytes wide.
+    /// Its settings by number. The first one is the algorithm's own number. Each may be 2 or 4 bytes wide.
     settings: [u32; 9],
     rest: [u32; 6],
 }

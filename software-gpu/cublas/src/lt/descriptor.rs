@@ -91,7 +91,7 @@ impl Descriptor {
 
 static DESCRIPTORS: Objects<Mutex<Descriptor>> = Objects::new(0xCB17_0000_0000_0000, 16);
 
-/// The number of a descriptor, as a C program has it.
+/// The number of a descriptor, which a C program sees as a pointer.
 pub type Raw = usize;
 
 fn find(raw: Raw) -> Result<Arc<Mutex<Descriptor>>> {

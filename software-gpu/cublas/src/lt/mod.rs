@@ -2,11 +2,11 @@
 //! The cuBLASLt API, whose handles are those of cuBLAS: one library has both names.
 //!
 //! - [`descriptor`]: descriptors and their attributes;
-//! - [`algorithm`]: the one algorithm that there is, and the questions about it;
+//! - [`algorithm`]: the only algorithm, and queries about it;
 //! - [`product`]: products, and computing them;
 //! - [`transform`]: copies of matrices in another order.
 #![allow(non_snake_case)]
-// cuBLASLt's functions have as many arguments as they have.
+// cuBLASLt's functions have this many arguments.
 #![allow(clippy::too_many_arguments)]
 
 pub mod algorithm;
@@ -68,7 +68,7 @@ extern "C" fn cublasLtGetStatusString(status: c_int) -> *const c_char {
     describe(status).1.as_ptr()
 }
 
-/// A scalar where the pointer mode of a descriptor says.
+/// A scalar at the place that a descriptor's pointer mode says.
 fn scalar<T: Plain>(pointer: Argument<T>, on_device: bool) -> Result<Scalar<T>> {
     match on_device {
         true if pointer.is_null() => Err(Status::InvalidValue),
@@ -77,7 +77,7 @@ fn scalar<T: Plain>(pointer: Argument<T>, on_device: bool) -> Result<Scalar<T>> 
     }
 }
 
-/// Whether scalars are in device memory by a `cublasLtPointerMode_t`. Vectors of them there are not supported.
+/// Whether a `cublasLtPointerMode_t` means that scalars are in device memory. Vectors of scalars are not supported.
 fn on_device(mode: u64) -> Result<bool> {
     match mode {
         0 => Ok(false),
@@ -87,7 +87,7 @@ fn on_device(mode: u64) -> Result<bool> {
     }
 }
 
-/// Writes bytes to where the caller has room for so many, or says how many they are where the caller has none.
+/// Writes bytes to the caller's buffer, or returns their number if the caller has no buffer.
 fn give(value: &[u8], to: *mut u8, room: usize, written: Answer<usize>, is_right: bool) -> Result {
     if room == 0 {
         return written.set(value.len());

@@ -33,7 +33,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout as its descriptor says it.
+    /// A layout from its descriptor.
     ///
     /// # Errors
     /// `InvalidValue` if rows or columns overlap, `NotSupported` for orders and batches of other kinds.
@@ -59,7 +59,7 @@ impl Layout {
         }
     }
 
-    // Its shape as columns one after the other.
+    // Its shape in column-major order.
     fn stored(&self) -> (i64, i64) {
         match self.by_rows {
             true => (self.columns, self.rows),
@@ -135,7 +135,7 @@ enum Activation {
     Gelu,
 }
 
-/// A number that an epilogue knows.
+/// A number to which an epilogue can be applied.
 trait Activate: Number {
     fn activate(self, by: Activation) -> Self;
 }
@@ -147,7 +147,7 @@ macro_rules! activate {
                 match by {
                     Activation::None => self,
                     Activation::Relu => self.max(0.0),
-                    // By the hyperbolic tangent, as cuBLASLt's documentation says.
+                    // With the hyperbolic tangent, as cuBLASLt documents.
                     Activation::Gelu => {
                         let inner = self + 0.044715 * self * self * self;
                         0.5 * self * (1.0 + (std::$t::consts::FRAC_2_PI.sqrt() * inner).tanh())
@@ -168,7 +168,7 @@ impl Activate for Integer {
     }
 }
 
-/// The combinations of types that there are.
+/// The supported combinations of types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Types {
     Half,
@@ -204,7 +204,7 @@ impl Types {
 /// Checks that products of these types can be computed.
 ///
 /// # Errors
-/// `NotSupported` if they cannot, `InvalidValue` if one is none.
+/// `NotSupported` if they cannot, `InvalidValue` if a type is invalid.
 pub fn check_types(compute: c_int, scale: c_int, data: [c_int; 4]) -> Result {
     Types::new(compute, scale, data).map(drop)
 }
@@ -221,7 +221,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// A product as its descriptors say it.
+    /// A product from its descriptors.
     ///
     /// # Errors
     /// `InvalidValue` if the matrices do not fit each other, `NotSupported` for an unsupported combination.
@@ -239,7 +239,8 @@ impl Product {
         if !fits || made.iter().any(|of| of.count != made[3].count) {
             return Err(Status::InvalidValue);
         }
-        // The attributes that change nothing here: the target of multiprocessors, and the permission of rough sums.
+        // The attributes that have no effect here: the target number of multiprocessors, and the permission of inexact
+        // sums.
         if !of.has_no_other(&[0, 1, 2, 3, 4, 7, 8, 10, 15, 25, 26]) {
             return Err(Status::NotSupported);
         }
@@ -364,7 +365,7 @@ fn epilogue(of: &Descriptor, data: c_int) -> Result<(Option<(u64, i64)>, Activat
     }
 }
 
-/// Queues a product in a stream. Without an algorithm it is computed all the same, and with one that is none it is not.
+/// Queues a product in a stream. The algorithm may be NULL, but must not be invalid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmul(
     handle: RawHandle,
@@ -388,11 +389,11 @@ unsafe extern "C" fn cublasLtMatmul(
         let layouts = [a_layout, b_layout, c_layout, d_layout];
         let product = Product::new(operation, layouts)?;
         if !algorithm.is_null() {
-            // As NVIDIA's library says of other bytes.
+            // NVIDIA's library returns the same status for other bytes.
             let checked = algorithm.get::<Status>()?.check();
             checked.map_err(|_| Status::NotSupported)?;
         }
-        // C may be left out where beta is zero, which only the work knows.
+        // C may be missing if beta is zero, which is known only when the work runs.
         if [a, b, d].contains(&0) {
             return Err(Status::InvalidValue);
         }

@@ -73,7 +73,7 @@ fn run<N: Number, T: Store<N> + Load<N>>(
     Ok(())
 }
 
-/// Queues a copy in a stream: the sum of two matrices, of which each may be missing.
+/// Queues a copy in a stream: the sum of two matrices, each of which may be missing.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatrixTransform(
     handle: RawHandle,

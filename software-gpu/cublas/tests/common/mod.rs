@@ -114,7 +114,7 @@ pub fn download<T: Number>(address: u64, count: usize) -> Vec<T> {
     values
 }
 
-/// A scalar where the handle's mode wants it.
+/// A scalar at the place that the handle's mode says.
 pub struct Scalar<T>(Box<T>, Option<u64>);
 
 impl<T: Copy> Scalar<T> {
@@ -213,12 +213,12 @@ pub fn assert_close<T: Number>(found: T, expected: C64, what: &str) {
     assert!(close, "{what} {}: {found} is not {expected}", T::LETTER);
 }
 
-/// A value that cannot be a result: it shows reads and writes that should not have been.
+/// A value that cannot be a result: it reveals invalid reads and writes.
 pub fn poison<T: Number>() -> T {
     T::new(C64::new(f64::NAN, f64::NAN))
 }
 
-/// A matrix in device memory with room below each column, and as it should be.
+/// A matrix in device memory with gaps after each column, and its expected content.
 pub struct Matrix<T> {
     pub rows: usize,
     pub columns: usize,

@@ -114,7 +114,7 @@ export! {
         rank(asked, count, to, -1.0)
     }
 
-    /// The best algorithms by a trial, which is none.
+    /// Returns the best algorithms, without the trial that its name promises.
     fn cudnnFindConvolutionForwardAlgorithm(
         handle: Raw, x: Raw, filter: Raw, convolution: Raw, y: Raw, asked: c_int,
         count: Answer<c_int>, to: Answer<Performance>,

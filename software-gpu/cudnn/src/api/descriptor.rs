@@ -63,7 +63,7 @@ fn set(tensor: Raw, data: c_int, sizes: Vec<i64>, strides: Vec<i64>) -> Result {
     })
 }
 
-/// Writes the first so many numbers.
+/// Writes the first `asked` numbers.
 fn give(to: Answer<c_int>, asked: c_int, values: &[i64]) -> Result {
     let values = values.iter().take(usize::try_from(asked).unwrap_or(0));
     for (at, value) in values.enumerate() {
@@ -141,7 +141,7 @@ export! {
         spread([nStride, cStride, hStride, wStride], tensor.strides)
     }
 
-    /// From the first element to behind the last one.
+    /// The distance from the first element to the end of the last one.
     fn cudnnGetTensorSizeInBytes(tensor: Raw, size: Answer<usize>) {
         size.set(said::<Tensor>(tensor)?.bytes())
     }

@@ -24,7 +24,7 @@ export! {
         out.set(create()?)
     }
 
-    /// Waits for the handle's work and ends it.
+    /// Waits for the handle's work and destroys the handle.
     fn cudnnDestroy(handle: Raw) { destroy(handle) }
 
     /// Sets the stream of the handle's work from now on.
@@ -52,7 +52,7 @@ pub extern "C" fn cudnnGetVersion() -> usize {
     (VERSION[0] * 10_000 + VERSION[1] * 100 + VERSION[2]) as usize
 }
 
-/// The newest architecture of devices that it knows.
+/// The newest device architecture that it supports.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetMaxDeviceVersion() -> usize {
     1200

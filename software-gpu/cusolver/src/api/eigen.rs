@@ -58,7 +58,7 @@ pub fn syevd<T: Number>(
     handle.run(move |memory| compute::<T>(memory, what, a, w, None, info).map(|_| ()))
 }
 
-/// Those of a range, and their number. Ranges of values are not supported.
+/// The eigenvalues in a range, and their number. Ranges of values are not supported.
 pub fn syevdx<T: Number>(
     handle: &Handle,
     (jobz, range, uplo): (c_int, c_int, c_int),

@@ -12,7 +12,7 @@ use crate::types::{Fill, Number, Operation, Result, Status, flag, require};
 
 use super::{all, family, matrix, vector};
 
-/// The Cholesky factor of a matrix; `info` says which leading minor is not positive.
+/// The Cholesky factor of a matrix; `info` is the leading minor that is not positive.
 pub fn potrf<T: Number>(handle: &Handle, fill: Fill, a: Matrix, info: u64) -> Result {
     require(info != 0)?;
     handle.run(move |memory| {

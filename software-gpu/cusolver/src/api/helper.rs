@@ -52,7 +52,7 @@ export! {
         out.set(create()?)
     }
 
-    /// Waits for the handle's work and ends it.
+    /// Waits for the handle's work and destroys the handle.
     fn cusolverDnDestroy(handle: Raw) { destroy(handle) }
 
     /// The version as one number.
@@ -77,13 +77,13 @@ export! {
         stream.set(handle.settings().stream.0)
     }
 
-    /// Makes a handle for functions of sparse matrices, of which there are none here.
+    /// Makes a handle for functions of sparse matrices, none of which are supported here.
     fn cusolverSpCreate(out: Answer<Raw>) {
         require(!out.is_null())?;
         out.set(create()?)
     }
 
-    /// Waits for the handle's work and ends it.
+    /// Waits for the handle's work and destroys the handle.
     fn cusolverSpDestroy(handle: Raw) { destroy(handle) }
 
     /// The stream of later work.
@@ -122,7 +122,7 @@ export! {
     /// They end.
     fn cusolverDnDestroyGesvdjInfo(info: Raw) { end(&GESVDJ, info) }
 
-    /// Sets the tolerance of the remainder beside the diagonal.
+    /// Sets the tolerance of the off-diagonal remainder.
     fn cusolverDnXgesvdjSetTolerance(info: Raw, tolerance: f64) {
         with(&GESVDJ, info, |info| info.tolerance = tolerance)
     }
@@ -143,7 +143,7 @@ export! {
         rounds.set(with(&GESVDJ, info, |info| info.rounds)?)
     }
 
-    /// The remainder beside the diagonal: less than the tolerance.
+    /// The off-diagonal remainder, which is less than the tolerance.
     fn cusolverDnXgesvdjGetResidual(handle: Raw, info: Raw, residual: Answer<f64>) |handle| {
         handle.answer(|_| Ok(()))?;
         residual.set(with(&GESVDJ, info, |info| info.tolerance)? / 2.0)
@@ -155,7 +155,7 @@ export! {
     /// They end.
     fn cusolverDnDestroySyevjInfo(info: Raw) { end(&SYEVJ, info) }
 
-    /// Sets the tolerance of the remainder beside the diagonal.
+    /// Sets the tolerance of the off-diagonal remainder.
     fn cusolverDnXsyevjSetTolerance(info: Raw, tolerance: f64) {
         with(&SYEVJ, info, |info| info.tolerance = tolerance)
     }

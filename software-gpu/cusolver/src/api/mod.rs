@@ -15,8 +15,8 @@ use gpgpu_stand_in::memory::{Matrix, Vector};
 
 use crate::types::{Result, require};
 
-/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the
-/// type beside the function's name.
+/// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body, `T` is the
+/// type next to the function's name.
 macro_rules! family {
     () => {};
     ($(#[$m:meta])* [$($name:ident $t:ty),* $(,)?] $arguments:tt |$handle:ident| $body:tt $($rest:tt)*) => {
@@ -38,7 +38,7 @@ macro_rules! family {
 }
 pub(crate) use family;
 
-/// A matrix as a function's arguments say it; `InvalidValue` if columns overlap.
+/// A matrix from a function's arguments; `InvalidValue` if columns overlap.
 fn matrix<T>(address: *const T, (rows, columns): (i64, i64), leading: i64) -> Result<Matrix> {
     require(rows >= 0 && columns >= 0 && leading >= rows.max(1))?;
     Ok(Matrix {

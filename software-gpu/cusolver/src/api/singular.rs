@@ -26,7 +26,7 @@ fn decompose<T: Number>(memory: Memory, a: Matrix, s: u64, is_whole: bool) -> Ou
     Ok(found)
 }
 
-// `gesvd`'s letters: everything, as many as there are values, the same in the matrix's own place, or none.
+// `gesvd`'s letters: all vectors, as many as there are values, the same in place of the matrix, or none.
 fn place(
     letter: c_schar,
     (all, some): (i64, i64),
@@ -68,7 +68,7 @@ pub fn gesvd<T: Number>(
         Matrix { rows: n, ..a },
     )?;
     handle.run(move |memory| {
-        // Before there is anything as large.
+        // Before memory of this size is allocated.
         for of in [left, right].into_iter().flatten() {
             memory.check_matrix::<T>(of)?;
         }

@@ -184,16 +184,16 @@ both! {
 }
 
 export! {
-    /// It ends.
+    /// Destroys it.
     fn cusparseDestroyDnVec(name: Raw) { end(&VECTORS, name) }
 
-    /// It ends.
+    /// Destroys it.
     fn cusparseDestroySpVec(name: Raw) { end(&SPARSE, name) }
 
-    /// It ends.
+    /// Destroys it.
     fn cusparseDestroyDnMat(name: Raw) { end(&MATRICES, name) }
 
-    /// It ends.
+    /// Destroys it.
     fn cusparseDestroySpMat(name: Raw) { end(&SPARSE_MATRICES, name) }
 
     /// Other values of the same shape.

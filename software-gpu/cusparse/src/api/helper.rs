@@ -20,7 +20,7 @@ export! {
         out.set(create()?)
     }
 
-    /// Waits for the handle's work and ends it.
+    /// Waits for the handle's work and destroys the handle.
     fn cusparseDestroy(handle: Raw) { destroy(handle) }
 
     /// The version as one number.

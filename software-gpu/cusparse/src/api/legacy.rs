@@ -21,7 +21,7 @@ export! {
     /// A general matrix whose indices begin at zero.
     fn cusparseCreateMatDescr(out: Answer<Raw>) { make(&DESCRIPTIONS, out, [0; 4]) }
 
-    /// It ends.
+    /// Destroys it.
     fn cusparseDestroyMatDescr(name: Raw) { end(&DESCRIPTIONS, name) }
 
     /// General, symmetric, Hermitian or triangular.
@@ -57,7 +57,7 @@ export! {
         size.set(BUFFER)
     }
 
-    /// Sorts each row by columns; the permutation goes along.
+    /// Sorts each row by columns, and permutes the permutation in the same way.
     fn cusparseXcsrsort(handle: Raw, m: c_int, n: c_int, nnz: c_int, descrA: Raw, csrRowPtr: *const c_int, csrColInd: *mut c_int, P: *mut c_int,
         _buffer: *mut c_void) |handle| {
         require(m >= 0 && n >= 0 && nnz >= 0)?;

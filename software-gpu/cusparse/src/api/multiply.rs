@@ -11,7 +11,7 @@ use crate::types::{Number, Operation, Result, Status, by_type, require};
 
 use super::{BUFFER, export};
 
-/// Checks that the operands have the type of the computation: there is no conversion here.
+/// Checks that the operands have the type of the computation: conversions are not supported.
 fn alike(compute: c_int, data: &[c_int]) -> Result {
     match data.iter().all(|data| *data == compute) {
         true => Ok(()),
@@ -55,7 +55,7 @@ fn spmv<T: Number>(
             sums[row] += value * xs[column];
         }
         let old = match beta == T::default() {
-            // The existing value may be no number.
+            // The existing value may be NaN.
             true => vec![T::default(); sums.len()],
             false => y.read(memory)?,
         };
@@ -220,7 +220,7 @@ export! {
         bufferSize.set(BUFFER)
     }
 
-    /// Counts the elements that are not zero: the sparse matrix knows the number afterwards.
+    /// Counts the elements that are not zero, and stores the number in the sparse matrix.
     fn cusparseDenseToSparse_analysis(handle: Raw, matA: Raw, matB: Raw, _alg: c_int, _buffer: *mut c_void) |handle| {
         let (a, b) = (get(&MATRICES, matA)?, get(&SPARSE_MATRICES, matB)?);
         require(a.shape == b.shape && a.data == b.data)?;

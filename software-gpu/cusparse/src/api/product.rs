@@ -52,11 +52,11 @@ fn multiply<T: Number>(memory: Memory, a: SparseMatrix, b: SparseMatrix) -> Outc
         .collect())
 }
 
-/// A pointer of the caller's to a size that a function reads and writes; may be NULL.
+/// A caller's pointer to a size that a function reads and writes; may be NULL.
 #[repr(transparent)]
 pub struct Size(*mut usize);
 
-/// Tells the size that a buffer must have if there is none; whether there is one now.
+/// Writes the required size if there is no buffer. Returns whether there is one.
 fn has_buffer(size: Size, buffer: *mut c_void) -> Result<bool> {
     require(!size.0.is_null())?;
     if buffer.is_null() {
@@ -73,7 +73,7 @@ export! {
     /// A product that is about to be made.
     fn cusparseSpGEMM_createDescr(out: Answer<Raw>) { make(&PRODUCTS, out, Product::default()) }
 
-    /// It ends.
+    /// Destroys it.
     fn cusparseSpGEMM_destroyDescr(name: Raw) { end(&PRODUCTS, name) }
 
     /// The size of the first buffer; the second call does nothing with it.

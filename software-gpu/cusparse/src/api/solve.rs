@@ -69,7 +69,7 @@ export! {
     /// A system that is about to be solved.
     fn cusparseSpSV_createDescr(out: Answer<Raw>) { make(&SYSTEMS, out, false) }
 
-    /// It ends.
+    /// Destroys it.
     fn cusparseSpSV_destroyDescr(name: Raw) { end(&SYSTEMS, name) }
 
     /// The workspace of the analysis.

@@ -16,7 +16,7 @@ const WIDTHS: [usize; attribute::COUNT] = [4, 4, 4, 4, 4, 4, 4, 8, 8, 8];
 fn of_product(number: c_int) -> Result<(usize, usize), Status> {
     match usize::try_from(number) {
         Ok(number) if number < WIDTHS.len() => Ok((number, WIDTHS[number])),
-        // Scales for types that there are not here.
+        // Scales for types that are not supported here.
         Ok(10..20) => Err(Status::NotSupported),
         _ => Err(Status::InvalidValue),
     }
@@ -44,7 +44,7 @@ export! {
     /// Ends a matrix. Products that were described with it do not change.
     fn cusparseLtMatDescriptorDestroy(matrix: Answer<Matrix>) { end(matrix).map(drop) }
 
-    /// Says how many matrices there are, and how far apart.
+    /// Sets the number of matrices, or the distance between them.
     fn cusparseLtMatDescSetAttribute(
         handle: Argument<RawHandle>, matrix: Answer<Matrix>, number: c_int, data: Argument<u8>, size: usize,
     ) |handle| {
@@ -61,7 +61,7 @@ export! {
         matrix.set(of)
     }
 
-    /// The same as they are.
+    /// Returns the present values.
     fn cusparseLtMatDescGetAttribute(
         handle: Argument<RawHandle>, matrix: Argument<Matrix>, number: c_int, data: Answer<u8>, size: usize,
     ) |handle| {
@@ -74,7 +74,7 @@ export! {
         }
     }
 
-    /// A product, of matrices as they are now.
+    /// A product of matrices with their present values.
     fn cusparseLtMatmulDescriptorInit(
         handle: Argument<RawHandle>, product: Answer<Product>, of_a: c_int, of_b: c_int, a: Argument<Matrix>, b: Argument<Matrix>, c: Argument<Matrix>,
         d: Argument<Matrix>, compute: c_int,
@@ -97,7 +97,7 @@ export! {
         product.set(of)
     }
 
-    /// The same as they are.
+    /// Returns the present values.
     fn cusparseLtMatmulDescGetAttribute(
         handle: Argument<RawHandle>, product: Argument<Product>, number: c_int, data: Answer<u8>, size: usize,
     ) |handle| {

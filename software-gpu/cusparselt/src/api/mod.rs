@@ -26,7 +26,7 @@ pub(crate) use export;
 use crate::types::{Result, Status};
 use gpgpu_stand_in::call::{Answer, Argument};
 
-/// Reads the value of an attribute of so many bytes.
+/// Reads an attribute's value, which has this number of bytes.
 fn take(data: Argument<u8>, size: usize, bytes: usize) -> Result<u64> {
     if size != bytes {
         return Err(Status::InvalidValue);
@@ -37,7 +37,7 @@ fn take(data: Argument<u8>, size: usize, bytes: usize) -> Result<u64> {
     }
 }
 
-/// Gives the value of an attribute of so many bytes.
+/// Returns an attribute's value, which has this number of bytes.
 fn give(data: Answer<u8>, size: usize, bytes: usize, value: u64) -> Result {
     if size != bytes {
         return Err(Status::InvalidValue);

@@ -62,7 +62,7 @@ fn selection(from: Argument<Named<SELECTION>>) -> Result<Arc<Selection>> {
 /// The plan in a program's structure. Its handle is not checked: callers must not mix handles.
 ///
 /// # Errors
-/// `InvalidValue` if it is none.
+/// `InvalidValue` if it is no plan.
 pub fn plan(from: Argument<Named<PLAN>>) -> Result<Arc<Plan>> {
     let found = PLANS.find(read(from)?.number as usize);
     found.ok_or(Status::InvalidValue)
@@ -121,7 +121,7 @@ export! {
         selection.set(Named::new(SELECTIONS.add(made)))
     }
 
-    /// Ends a selection. Plans that were made of it keep it.
+    /// Destroys a selection. Plans that were made from it keep it.
     fn cusparseLtMatmulAlgSelectionDestroy(selection: Answer<Named<SELECTION>>) {
         let ended = SELECTIONS.remove(end(selection)?.number as usize);
         ended.map(drop).ok_or(Status::InvalidValue)
@@ -157,7 +157,7 @@ export! {
         give(data, size, 4, *value.ok_or(Status::InvalidValue)? as u64)
     }
 
-    /// Makes a plan of a product as it is now, and of a selection.
+    /// Makes a plan from a product's present values and from a selection.
     fn cusparseLtMatmulPlanInit(
         handle: Argument<RawHandle>, plan: Answer<Named<PLAN>>, product: Argument<Product>, selection: Argument<Named<SELECTION>>,
     ) |handle| {

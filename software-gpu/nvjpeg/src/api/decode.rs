@@ -29,7 +29,7 @@ fn decode_stream(stream: Raw, params: Raw) -> Result<Arc<Vec<Channel>>> {
     Ok(Arc::new(decode(data.bytes(), format, &region)?))
 }
 
-/// Decodes a batch. `format` says what becomes of an image.
+/// Decodes a batch in the output format `format`.
 fn decode_batch(
     state: &State,
     data: Argument<u64>,

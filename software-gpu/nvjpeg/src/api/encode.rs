@@ -84,7 +84,7 @@ export! {
         })
     }
 
-    /// Changes nothing: with tables of its own an image would get a scan for each component.
+    /// Has no effect: with its own tables an image would have a scan for each component.
     fn nvjpegEncoderParamsSetOptimizedHuffman(params: Raw, _optimized: c_int, _stream: *mut c_void) {
         find(&ENCODER_PARAMS, params).map(drop)
     }

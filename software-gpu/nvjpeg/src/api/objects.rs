@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Handles, buffers, and what the library says of itself.
+//! Handles, buffers, and properties of the library.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -102,7 +102,7 @@ export! {
         padding.set(find(&HANDLES, handle)?.paddings.lock()[1])
     }
 
-    /// There are none.
+    /// There are no engines.
     fn nvjpegGetHardwareDecoderInfo(handle: Raw, engines: Answer<c_uint>, cores: Answer<c_uint>) {
         find(&HANDLES, handle)?;
         engines.set::<Status>(0)?;

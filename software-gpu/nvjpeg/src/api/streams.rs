@@ -139,7 +139,7 @@ export! {
         Ok(())
     }
 
-    /// Only whole images are decoded here.
+    /// Scaling is not supported.
     fn nvjpegDecodeParamsSetScaleFactor(params: Raw, factor: c_int) {
         find(&DECODE_PARAMS, params)?;
         match factor {
@@ -148,7 +148,7 @@ export! {
         }
     }
 
-    /// Images stay as they are.
+    /// Images are not rotated.
     fn nvjpegDecodeParamsSetExifOrientation(params: Raw, orientation: c_int) {
         find(&DECODE_PARAMS, params)?;
         match orientation {

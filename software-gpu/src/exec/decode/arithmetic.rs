@@ -93,7 +93,7 @@ macro_rules! rounded {
     };
 }
 
-/// Adds with carry: bit 0 of `imm` takes the carry in, bit 1 gives it out, bit 2 subtracts; the carry is predicate `e`.
+/// Adds with carry: bit 0 of `imm` reads the carry, bit 1 writes it, bit 2 subtracts; the carry is predicate `e`.
 unsafe fn carry<T: Into<u64> + TryFrom<u64> + Copy>(regs: *mut u8, i: &Inst, mask: u32) {
     let bits = size_of::<T>() * 8;
     // SAFETY: `Alu`'s contract.

@@ -501,7 +501,7 @@ impl Decoder<'_> {
             "vavrg" => 5,
             _ => return Ok(false),
         };
-        // With two parts or four, min and max would combine with c part by part: not offered.
+        // With two or four parts, min and max would combine with c part by part, which is not implemented.
         if parts > 1 && accumulate > 1 {
             return Ok(false);
         }

@@ -8,7 +8,7 @@ use super::arithmetic::rounding;
 use super::{Decoder, Kind, Mods, Ty};
 use crate::ptx::{Error, Operand};
 
-/// The operation of a conversion without a loop of its own, packed into [`Inst::imm`].
+/// The operation of a conversion that has no loop of its own, packed into [`Inst::imm`].
 #[derive(Clone, Copy)]
 struct Plan {
     from: Ty,

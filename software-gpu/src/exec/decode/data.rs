@@ -171,7 +171,7 @@ impl Decoder<'_> {
             return Ok(true);
         }
         let d = self.destination(d, t.bits)?;
-        // The address of a kernel parameter or of a device function's own one is taken to go on with ld.param.
+        // The address of a kernel parameter, or of a device function's own parameter, is taken for a later ld.param.
         let a = match a {
             Operand::Symbol(s @ (Symbol::KernelParam(_) | Symbol::ParamVar(_)), off) => {
                 let v = self.symbol(*s, *off);

@@ -93,7 +93,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Reads the modifiers that all accesses share; gives the space and whether a cache hint is an operand.
+    /// Reads the modifiers that all accesses share; returns the space and whether a cache hint is an operand.
     fn access(&self, m: &mut Mods<'_>) -> (Option<&'static str>, bool, Option<&'static str>) {
         let order = if m.take("acquire") {
             Some("acquire")
@@ -138,7 +138,7 @@ impl Decoder<'_> {
         (space, hint, order)
     }
 
-    /// Sets `a`, `imm` and `wide` from an address operand; gives the state space.
+    /// Sets `a`, `imm` and `wide` from an address operand; returns the state space.
     pub(super) fn address(
         &mut self,
         i: &mut Inst,
@@ -299,7 +299,7 @@ impl Decoder<'_> {
         };
         let mut i = self.inst(Op::Nop);
         let code = self.address(&mut i, &o[first], space)?;
-        // `imm` is the address's offset; the operation travels in the list.
+        // `imm` is the address's offset, so the operation is in the list.
         i.list = Box::new([imm]);
         i.b = self.source(&o[first + 1], t)?;
         i.c = match op {

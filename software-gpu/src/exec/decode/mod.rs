@@ -83,7 +83,7 @@ impl Ty {
     }
 }
 
-/// The modifiers of an instruction; each must be asked for.
+/// The modifiers of an instruction; the decoder must take each of them.
 pub(super) struct Mods<'a> {
     left: Vec<&'a str>,
 }
@@ -125,7 +125,7 @@ pub(super) struct Decoder<'m> {
     shared: HashMap<u32, usize>,
     dynamic_shared: usize,
     frame: usize,
-    /// Predicates come sixteen to a line.
+    /// There are sixteen predicates per line.
     pred_line: (usize, usize),
     constants: HashMap<(u8, u64), u32>,
     specials: HashMap<(u8, Special), u32>,
@@ -299,14 +299,14 @@ impl<'m> Decoder<'m> {
         let mut i = self.inst(op);
         i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
         i.imm = callee.returns.first().map_or(-1, |result| result.0.into());
-        // For a function of the device runtime, which these are no registers of.
+        // For a function of the device runtime, these are not registers.
         i.d = callee.returns.first().map_or(0, |result| result.1);
         i.c = super::runtime::find(&f.name).unwrap_or(0) as u32;
         self.code.push(i);
     }
 
     fn body(&mut self, f: &Function) -> Result<(), Error> {
-        // One PTX instruction may become several: targets are patched afterwards.
+        // One PTX instruction may become several instructions, so targets are patched afterwards.
         let mut at = Vec::with_capacity(f.body.len() + 1);
         let start = self.code.len();
         for i in &f.body {
@@ -462,7 +462,7 @@ impl<'m> Decoder<'m> {
         at as u32
     }
 
-    /// A scratch register of the decoder's own; `n` tells several apart.
+    /// A scratch register of the decoder; `n` distinguishes several.
     pub(super) fn temp(&mut self, bytes: u8, n: u8) -> u32 {
         if let Some(&t) = self.temps.get(&(bytes, n)) {
             return t;

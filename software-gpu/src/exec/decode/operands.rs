@@ -7,7 +7,7 @@ use crate::exec::lanes::{alu1, alu2};
 use crate::ptx::{Error, Operand, Symbol};
 
 impl Decoder<'_> {
-    /// The generic or window-relative value of a symbol, as `mov` gives it.
+    /// The generic or window-relative value of a symbol, like that of `mov`.
     pub(super) fn symbol(&self, s: Symbol, offset: i64) -> u64 {
         let base = match s {
             Symbol::Global(g) => self.addresses[g as usize],

@@ -49,7 +49,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The registers of coordinates, behind that of the layer or `NONE`.
+    /// The registers of coordinates, after that of the layer or `NONE`.
     fn place(
         &mut self,
         geometry: Geometry,
@@ -58,7 +58,7 @@ impl Decoder<'_> {
     ) -> Result<Vec<u32>, Error> {
         let first = usize::from(geometry.has_layer());
         let count = geometry.coordinates();
-        // Three become four: the last says nothing.
+        // Three become four; the last one has no meaning.
         if coordinates.len() < first + count {
             return self.error("too few coordinates");
         }

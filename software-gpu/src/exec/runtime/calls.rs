@@ -19,7 +19,7 @@ struct Call<'c, 'e, 'm> {
     places: &'c [u32],
 }
 
-/// The end of a call that gives no result: an error of the caller's, or a fault.
+/// The end of a call without a result: an error for the caller, or a fault.
 enum Failed {
     Error(u32),
     Stop(Stop),
@@ -41,7 +41,7 @@ type Outcome<T = u64> = Result<T, Failed>;
 type Body = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// The functions, without `cuda` or `__cudaCDP2` at the start and `_ptsz` at the end. Most results are errors; a body
-/// gives 0 then.
+/// returns 0 then.
 const FUNCTIONS: [(&str, Body); 30] = [
     ("GetParameterBuffer", |c| {
         let bytes = c.long(1);
@@ -213,7 +213,7 @@ pub(in super::super) unsafe fn call(
     })
 }
 
-/// A value that a function gives by a pointer.
+/// A value that a function returns through a pointer.
 trait Given: Copy {
     type Bytes: AsRef<[u8]>;
     fn bytes(self) -> Self::Bytes;
@@ -356,7 +356,7 @@ impl<'e> Call<'_, 'e, '_> {
 }
 
 fn stream_create(c: &mut Call<'_, '_, '_>) -> Outcome {
-    // Streams of a grid do not wait for the NULL stream, and a program must say so: `cudaStreamNonBlocking`.
+    // Streams of a grid never wait for the NULL stream, and a program must request that: `cudaStreamNonBlocking`.
     if c.word(1) != 1 || c.long(0) == 0 {
         return Err(error::INVALID_VALUE.into());
     }
@@ -371,7 +371,7 @@ fn stream_create(c: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn event_create(c: &mut Call<'_, '_, '_>) -> Outcome {
-    // Events of a grid have no time, and a program must say so: `cudaEventDisableTiming`.
+    // Events of a grid have no time, and a program must request that: `cudaEventDisableTiming`.
     if c.word(1) != 2 || c.long(0) == 0 {
         return Err(error::INVALID_VALUE.into());
     }

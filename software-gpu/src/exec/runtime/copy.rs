@@ -14,13 +14,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The address of a row. One behind the last address is none, and wraps to where nothing is.
+    /// The address of a row. A row beyond the last address wraps to unused addresses.
     fn row(self, number: u64) -> u64 {
         self.start.saturating_add(self.pitch.saturating_mul(number))
     }
 }
 
-/// The host's pointer for an address, and how many of `left` bytes are behind it.
+/// The host's pointer for an address, and the number of contiguous bytes there, at most `left`.
 fn place(
     memory: &dyn Memory,
     address: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The device runtime of one grid: the parameter buffers, streams and events of its threads, and the work that they ask
-//! for, which runs [after the grid](super::children).
+//! The device runtime of one grid: the parameter buffers, streams and events of its threads, and the work that they
+//! request, which runs [after the grid](super::children).
 
 mod calls;
 mod copy;
@@ -39,7 +39,7 @@ const FIRE_AND_FORGET: u64 = 4;
 /// `CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT`, and its value unless a program sets it.
 const PENDING_LIMIT: u32 = 4;
 const PENDING: usize = 2048;
-/// The most that a program gets, whatever it sets: waiting work takes memory of the process.
+/// The upper limit, whatever a program sets: pending work takes memory of the process.
 const MOST_PENDING: usize = 1 << 16;
 /// The most streams of a grid, and the most events.
 const MOST_OBJECTS: usize = 1 << 16;
@@ -61,7 +61,7 @@ struct Buffer {
 #[derive(Default)]
 struct State {
     later: Later,
-    /// They stay until the grid ends: other threads may use them while one launches.
+    /// They exist until the grid ends: other threads may use them while one launches.
     buffers: Vec<Buffer>,
     buffer_bytes: u64,
     streams: HashSet<u64>,
@@ -69,7 +69,7 @@ struct State {
     handles: u64,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 pub(super) struct Runtime<'a> {
     module: &'a LoadedModule,
     pending: &'a AtomicUsize,
@@ -92,7 +92,7 @@ impl<'a> Runtime<'a> {
         }
     }
 
-    /// The work that the grid leaves behind.
+    /// The work that remains after the grid.
     pub(super) fn finish(self) -> Later {
         let state = self.state.into_inner();
         let unused = state.buffers.iter().filter(|of| !of.is_launched).count();
@@ -100,8 +100,8 @@ impl<'a> Runtime<'a> {
         state.later
     }
 
-    /// The host's pointer to bytes of a parameter buffer, by the place behind the start of the buffers' window. It is
-    /// valid until the grid ends.
+    /// The host's pointer to bytes of a parameter buffer, by the offset in the buffers' window. It is valid until the
+    /// grid ends.
     pub(super) fn buffer(&self, at: u64, bytes: u64) -> Option<*mut u8> {
         let state = self.state.lock();
         let buffer = state.buffers.get((at / SPAN) as usize)?;
@@ -138,7 +138,7 @@ impl<'a> Runtime<'a> {
         kernel.ok_or(error::INVALID_DEVICE_FUNCTION)
     }
 
-    /// A new parameter buffer: its place behind the start of their window.
+    /// A new parameter buffer: its offset in their window.
     fn make_buffer(&self, bytes: u64, of: Option<(usize, Launch)>) -> Result<u64, u32> {
         if bytes > MOST_BUFFER {
             return Err(error::INVALID_VALUE);

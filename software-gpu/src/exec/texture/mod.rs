@@ -108,7 +108,7 @@ pub struct Sampler {
     pub border: [f32; 4],
 }
 
-/// The dimensions of an array beside x, y and z.
+/// The dimensions of an array besides x, y and z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
     /// The slices are layers.
@@ -119,7 +119,7 @@ pub struct Layout {
 
 /// A texture object.
 pub struct Texture {
-    /// Its levels, from the first that it may read.
+    /// Its levels, from the first readable one.
     pub levels: Vec<Image>,
     /// Its elements.
     pub format: Format,
@@ -127,7 +127,7 @@ pub struct Texture {
     pub layout: Layout,
     /// The properties of its reads.
     pub sampler: Sampler,
-    /// Linear memory, which is read by whole coordinates alone: outside it is zero.
+    /// Linear memory, which is read by integer coordinates only; outside it is zero.
     pub is_linear: bool,
     /// Holds the elements.
     pub keep: Option<Arc<dyn Any + Send + Sync>>,
@@ -192,7 +192,7 @@ impl Geometry {
         matches!(self, Self::A1 | Self::A2 | Self::ACube)
     }
 
-    /// Coordinates beside the layer.
+    /// The number of coordinates besides the layer.
     pub(super) fn coordinates(self) -> usize {
         match self {
             Self::D1 | Self::A1 => 1,

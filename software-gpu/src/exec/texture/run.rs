@@ -252,7 +252,7 @@ unsafe fn reach(
     let image = surface.image;
     let element = surface.format.size() as i64;
     let z = if geometry.has_layer() { layer } else { at[2] };
-    // Of x only whole elements count.
+    // Only whole elements of x count.
     let mut element_at = i64::from(at[0]).div_euclid(element);
     let (mut y, mut z) = (i64::from(at[1]), i64::from(z));
     let [width, height, depth] = [image.width, image.height, image.depth].map(i64::from);

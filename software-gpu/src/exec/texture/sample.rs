@@ -13,7 +13,7 @@ struct Pair {
     weight: u32,
 }
 
-/// A coordinate as elements in 1/256, as a texture unit has it.
+/// A coordinate in 1/256 of an element, as in a texture unit.
 fn fixed(x: f32) -> i64 {
     // Out of all proportion is out of the image, and not a number is 0.
     (x * 256.0).round().clamp(-1e15, 1e15) as i64
@@ -190,7 +190,7 @@ impl Texture {
         })
     }
 
-    /// The element beyond the edge of a face: the one of the face that lies there.
+    /// The element beyond the edge of a face: the one of the adjacent face.
     fn beyond(&self, image: &Image, spot: &Spot, [s, t]: [i64; 2]) -> [u32; 3] {
         let size = image.width as f32;
         let place = |number: i64| (number as f32 + 0.5) / size;
@@ -264,7 +264,7 @@ impl Texture {
         Ok(sum)
     }
 
-    /// The level that is asked for.
+    /// The requested level.
     fn level(&self, wish: &Wish) -> f32 {
         let image = &self.levels[0];
         let sizes = [image.width, image.height, image.depth].map(|size| size as f32);
@@ -286,7 +286,7 @@ impl Texture {
             .clamp(0.0, (self.levels.len() - 1) as f32)
     }
 
-    /// The texture's value for an instruction of `tex`, and whether there is one.
+    /// The texture's value for a `tex` instruction, and whether there is one.
     pub(super) fn sample(
         &self,
         env: &mut Env<'_, '_>,
