@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-# Completion for vhost-device-gpgpu. The options come from --help, so they are those of the program that is installed.
+# Completion for vhost-device-gpgpu. The options come from --help, so they are those of the installed program.
 
 _vhost_device_gpgpu() {
     local program=$1 word=$2 before=$3 values help

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-# Completion for gpgpu-run: its options, then a command, then what that command completes.
+# Completion for gpgpu-run: its options, then a command, then that command's own completion.
 
 _gpgpu_run() {
     local word=$2 before=$3 at

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-# The guest's init: mounts what programs expect, loads the driver, runs the jobs of /etc/gpgpu-jobs one after the other,
-# then those that come over the console, and powers off.
+# The guest's init: mounts the file systems that programs expect, loads the driver, runs the jobs in /etc/gpgpu-jobs one
+# after the other, then those from the console, and powers off.
 /bin/busybox mkdir -p /dev /proc /sys /tmp
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin:/sbin
@@ -24,15 +24,15 @@ if [ -f /lib/modules/virtio_gpgpu.ko ]; then
     echo "==> module rc=$?"
 fi
 run_jobs </etc/gpgpu-jobs
-# A host that wants to choose as it goes gives further jobs on the console, one a line, and "end" after the last.
+# An interactive host sends further jobs on the console, one per line, and "end" after the last.
 if [ -f /etc/gpgpu-console ]; then
     stty -echo </dev/console
     echo "==> console"
     run_jobs </dev/console
 fi
-# Hands the kernel's complaints to the host.
+# Reports the kernel's errors to the host.
 say_complaints
 echo "==> finished"
-# QEMU's power-off does not work once the machine has slept; its host ends it when it would start again.
+# QEMU's power-off does not work once the machine has been suspended; the host ends it when it would start again.
 [ -f /tmp/suspended ] && reboot -f
 poweroff -f

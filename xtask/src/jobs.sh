@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-# The functions of guests that run jobs, for a guest's init or a service of its systemd. Every line for the host starts with "==>";
-# what lies between a job's two lines is that job's output.
+# The functions of guests that run jobs, for a guest's init or a service of its systemd. Every line for the host starts with
+# "==>"; the lines between a job's two lines are its output.
 
 # Milliseconds since the kernel started.
 now() {
@@ -8,12 +8,12 @@ now() {
     echo "$((${up%.*} * 1000 + 1${up#*.} * 10 - 1000))"
 }
 
-# Says which kernel has come up.
+# Reports the running kernel.
 say_kernel() {
     echo "==> guest kernel=$(uname -r) boot_ms=$(now)"
 }
 
-# Runs one job: its name, its seconds, its command.
+# Runs one job: its name, its time limit in seconds, its command.
 run_job() {
     echo "==> begin $1"
     start=$(now)
@@ -25,7 +25,7 @@ run_job() {
 
 tab=$(printf '\t')
 
-# Runs the jobs of its standard input, one a line, until "end".
+# Runs the jobs in its standard input, one per line, until "end".
 run_jobs() {
     while IFS=$tab read -r id limit command; do
         [ "$id" = end ] && break
@@ -33,10 +33,10 @@ run_jobs() {
     done
 }
 
-# The complaints of a kernel. The host looks for the same ones on the console.
+# The error messages of a kernel. The host searches the console for the same ones.
 complaints='WARNING:|BUG:|Oops|Call Trace|general protection|Kernel panic'
 
-# Prints the complaints in the kernel's log, and the driver's failures. A module without a signature is no failure.
+# Prints the errors in the kernel's log, and the driver's failures. A module without a signature is no failure.
 say_complaints() {
     dmesg | grep -v 'module verification failed' |
         grep -E "$complaints|virtio_gpgpu.*(fail|error)" | sed 's/^/==> kernel /'
