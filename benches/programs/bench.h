@@ -38,7 +38,7 @@ template <typename... A>
     }                                                                   \
   } while (0)
 
-// Times of one thing done many times.
+// Durations of an operation that is repeated many times.
 class Samples {
  public:
   void add(double value) { values_.push_back(value); }
@@ -88,7 +88,7 @@ class Wanted {
   // The number of repetitions: `times` in a full run.
   int repetitions(int times) const { return quick_ ? std::max(times / 5, 3) : times; }
   bool quick() const { return quick_; }
-  // Waits, with a context, until the worker for the next client has started behind this one.
+  // Waits, with a context, until the worker for the next client has started.
   void settle() const {
     const time_t seconds = static_cast<time_t>(settle_);
     const timespec time = {seconds, static_cast<long>((settle_ - seconds) * 1e9)};

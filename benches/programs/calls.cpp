@@ -2,7 +2,8 @@
 // The cost of single calls of the driver API to their caller.
 #include "driver.h"
 
-// Launches in a row between two looks at the clock: more than the clock's own cost, fewer than any queue holds.
+// The number of launches between two readings of the clock: more expensive than the clock, and fewer than any queue
+// holds.
 constexpr int kBatch = 64;
 constexpr int kRow = 50000;
 

@@ -40,7 +40,7 @@ class Host {
   unsigned* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   unsigned pages() const { return static_cast<unsigned>(bytes_ / kPage); }
-  // A mark into every page, so that each copy has something of its own to carry.
+  // Writes a mark to every page, so that each copy transfers different data.
   void mark(unsigned value) {
     for (size_t at = 0; at < pages(); ++at) data_[at * kWords] = value;
   }

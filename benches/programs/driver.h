@@ -69,7 +69,7 @@ class Counter {
     void* arguments[] = {&address_};
     CHECK(cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, arguments, nullptr));
   }
-  // So many launches run that were captured.
+  // Records that this number of captured launches has run.
   void ran(unsigned launches) { launches_ += launches; }
   // Fails unless every launch so far has added one, and no other did.
   void check() {

@@ -14,7 +14,7 @@ struct Shared {
   alignas(64) std::atomic<unsigned> back;
 };
 
-// A word handed to another process and back, both of which look at it without pause.
+// A word that is passed to another process and back; both poll it without pause.
 static void ping_pong(const Wanted& wanted) {
   if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
   auto* const shared = static_cast<Shared*>(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // A process that computes, waits SECONDS with its context open, and computes again. It prints a line when it starts to
-// wait, for the measurement of the processes beside it.
+// wait, for the measurement of other processes.
 #include <sys/resource.h>
 
 #include "driver.h"
@@ -23,8 +23,8 @@ int main(int argc, char** argv) {
     CHECK(cuStreamSynchronize(device.stream));
     return now() - begin;
   };
-  // The next worker has a context of its own. If it started after the work below, the first call would have to wait for
-  // the GPU to change contexts.
+  // The next worker has its own context. If it started after the work below, the first call would have to wait for the
+  // GPU to switch contexts.
   wanted.settle();
   Samples busy;
   for (int i = 0; i < 1000; ++i) busy.add(once());

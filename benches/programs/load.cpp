@@ -22,9 +22,9 @@
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Every so many bytes of a copy carry a stamp of the copy's own.
+// The distance of the stamps in a copy; the stamps differ between copies.
 constexpr size_t kStampEvery = 64 << 10;
-// The maximum work between two looks at an event, in microseconds: the counted work lags behind by no more.
+// The maximum work between two queries of an event, in microseconds, and so the maximum lag of the counted work.
 constexpr double kBatchMicroseconds = 2000;
 constexpr double kSampleMicroseconds = 100e3;
 
@@ -139,7 +139,7 @@ class Kernels {
       CHECK(cuEventElapsedTime(&milliseconds, begin, end));
       return std::max(milliseconds * 1e3 / times, 1e-3);
     };
-    // A GPU that rests runs slower: let it come up to speed first.
+    // An idle GPU runs slower, so warm it up first.
     for (const double until = now() + 300e3; now() < until;) measure(1000, 20);
     double iterations = 1000;
     for (int round = 0; round < 4; ++round) {
@@ -245,7 +245,7 @@ class Run {
   }
   Run(const Run&) = delete;
 
-  // Works until the clock says so, and until all of it is done.
+  // Works until the given time, and until all work is done.
   void work(double until) {
     while (now() < until) {
       if (idle_.empty()) await();
@@ -306,7 +306,7 @@ class Run {
   Samples waits_;
 };
 
-// Waits until the wall clock says so; `stdin` says when on its standard input.
+// Waits until the given wall clock time; with `stdin`, reads it from the standard input.
 void wait_for_start(const char* start) {
   char line[64] = "";
   if (start != nullptr && strcmp(start, "stdin") == 0) {

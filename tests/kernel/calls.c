@@ -17,7 +17,7 @@ void interrupted_submission(void)
 	CHECK_EQ(pinned() - before, 256);
 	CHECK_EQ(status_of("VmPin") - counted, 1024);
 
-	/* The device is done with it: no process has to come back. */
+	/* The device has finished it; the process need not return. */
 	CHECK_EQ(tell(RELEASE, 20), 1);
 	UNTIL(pinned() == before);
 	UNTIL(status_of("VmPin") == counted);
@@ -72,7 +72,7 @@ void interrupted_transfer(void)
 	UNTIL(pinned() == before);
 	UNTIL(status_of("VmPin") == counted);
 
-	/* It goes on from there. */
+	/* It continues from there. */
 	made.over = 0;
 	start_call(&made);
 	for (released = 8; !made.over; released += tell(RELEASE, 21))
@@ -176,7 +176,7 @@ static void user_is_charged_body(void)
 	drop_privileges(1 << 20);
 	fd = new_client();
 	CHECK_EQ(register_memory(fd, memory(768 << 10), 768 << 10), 0);
-	/* A child has no limit of its own. */
+	/* A child has its own charge. */
 	CHECK_EQ(in_child(charges_more_body), 0);
 	/* The charge ends once the device has released the memory. */
 	close(fd);

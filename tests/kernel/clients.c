@@ -114,7 +114,7 @@ static void opens_many(void)
 		new_client();
 }
 
-/* The clients of a process that ends are closed at the same time, not one after another has been waited for. */
+/* When a process exits, its clients are closed concurrently, not one after the other. */
 void closed_by_an_exit(void)
 {
 	int status;
@@ -130,7 +130,7 @@ void closed_by_an_exit(void)
 		_exit(0);
 	}
 	UNTIL(tell(HELD, 10) == 8);
-	/* It is not gone before its clients are. */
+	/* It does not end before its clients have. */
 	CHECK_EQ(waitpid(child, &status, WNOHANG), 0);
 	device_behaves();
 	CHECK_EQ(tell(RELEASE, 10), 8);
@@ -228,7 +228,7 @@ void ends_with_its_opener(void)
 
 static int messages[2];
 
-/* Sends its file to the parent, and ends. */
+/* Sends its file to the parent, and exits. */
 static void passes_it_on(void)
 {
 	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -246,7 +246,7 @@ static void passes_it_on(void)
 	CHECK_EQ(sendmsg(messages[1], &message, 0), 1);
 }
 
-/* A client that was passed on ends with its process, and is of no use to whom it was passed on to. */
+/* A client that was passed on ends with its process, and is unusable for the receiver. */
 void ends_though_passed_on(void)
 {
 	char byte, control[CMSG_SPACE(sizeof(int))];
@@ -282,7 +282,7 @@ static void *keeps_the_table(void *arg)
 	return NULL;
 }
 
-/* A thread's end is not its process's, whatever tables of files there are. */
+/* A thread's end is not its process's, even if it has its own file table. */
 void outlives_a_thread(void)
 {
 	int fd = new_client();
@@ -316,7 +316,7 @@ static void ends_somehow(unsigned int way)
 	for (i = 0; i < 3; i++) {
 		calls[i].fd = i == (int)(way % 3) ? new_client() : fd;
 		start_call(&calls[i]);
-		/* The tid comes before the call: signals may find it anywhere. */
+		/* The tid is set before the call, because signals may arrive at any time. */
 		UNTIL(calls[i].tid);
 		if (way & 4)
 			pthread_kill(calls[i].thread, SIGUSR1);
@@ -330,7 +330,7 @@ static void ends_somehow(unsigned int way)
 	_exit(0);
 }
 
-/* Processes that end in all ways at the same time, while the device returns chains or not: nothing stays behind. */
+/* Processes end in different ways at the same time, while the device returns chains or not: nothing may stay behind. */
 void many_at_once(void)
 {
 	const int children = 6, rounds = 32;

@@ -54,7 +54,7 @@ enum { ECHO, HOLD, USED, INVERT };
 		}                                                                           \
 	} while (0)
 
-/* The file for tell(); -1 has it open another. */
+/* The file for tell(); with -1, it opens another one. */
 extern int orders;
 
 struct call {
@@ -75,7 +75,7 @@ struct call {
 	void *data;
 };
 
-/* Says why, and ends the test. */
+/* Prints the reason, and ends the test. */
 void fail(const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 3, 4), noreturn));
 int open_file(void);
@@ -112,11 +112,11 @@ void bind_again(void);
 /* Sleeps and is woken by the clock. */
 void suspend(void);
 void drop_privileges(size_t memlock);
-/* Runs `body` in a child, and gives what it ended with. */
+/* Runs `body` in a child, and returns its exit status. */
 int in_child(void (*body)(void));
-/* A call that comes back at once. */
+/* A call that returns at once. */
 int echo(int fd);
-/* Starts a call, and interrupts it once the device holds so many chains of it under `key`. */
+/* Starts a call, and interrupts it once the device holds this number of its chains under `key`. */
 void interrupt_call(struct call *made, unsigned int key, unsigned int chains);
 
 /* The tests. */

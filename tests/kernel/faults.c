@@ -85,7 +85,7 @@ void chains_without_memory(void)
 
 #define MOVERS 16
 
-/* However many requests end together, interrupts are off for a few of them at a time alone. */
+/* However many requests end at once, interrupts are disabled only for a few of them at a time. */
 void many_end_at_once(void)
 {
 	struct call held = { .fd = new_client(), .stream = { HOLD, 34 }, .flags = GPGPU_SUBMIT_NOWAIT };

@@ -214,7 +214,7 @@ void drop_privileges(size_t memlock)
 	CHECK_EQ(prctl(PR_SET_DUMPABLE, 1), 0);
 }
 
-/* Runs `body` in a child, and gives what it ended with. */
+/* Runs `body` in a child, and returns its exit status. */
 int in_child(void (*body)(void))
 {
 	int status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-/* "driver-tests NAME" runs a test, as root, and ends with 0 if it passed; without a name it lists them. */
+/* "driver-tests NAME" runs a test as root, and exits with 0 if it passed; without a name it lists the tests. */
 #include "driver.h"
 
 static const struct {

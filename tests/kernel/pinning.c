@@ -5,7 +5,7 @@
 #define BYTES (32ul << 20)
 #define ROUNDS 8
 #define BATCH (512 * PAGE)
-/* A block is of at most 4 MiB, and may be shorter. */
+/* A block has at most 4 MiB, and may be shorter. */
 #define BLOCKS (BYTES / (4ul << 20) + 1)
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 
@@ -23,7 +23,7 @@ static struct {
 	long calls, ns;
 } costs[FUNCTIONS];
 
-/* Watches so many of the functions. */
+/* Watches the first `functions` of the functions. */
 static void watch_costs(int functions)
 {
 	char command[512] = "";
@@ -117,7 +117,7 @@ static void watch_moves(struct call *moved, int functions)
 	watch_costs(functions);
 	for (i = 0; i < ROUNDS; i++)
 		CHECK_EQ(call(moved), 0);
-	/* Pages of the last block may be let go a little later. */
+	/* Pages of the last block may be released slightly later. */
 	UNTIL(pinned() == 0);
 	read_costs(functions);
 	CHECK_EQ(costs[WHOLE].calls, ROUNDS);
@@ -127,7 +127,7 @@ static void watch_moves(struct call *moved, int functions)
 	CHECK(costs[WAIT].calls <= ROUNDS * (long)(BLOCKS + 1));
 }
 
-/* Moves memory to the device, or from it, several times, and gives the runs that each move had. */
+/* Moves memory to the device, or from it, several times, and returns the number of runs of each move. */
 static long cost_of(const char *kind, void *data, int from)
 {
 	struct call moved = { .fd = new_client(), .stream = { ECHO }, .transfer = 1, .data = data };

@@ -51,7 +51,7 @@ static void interrupts(long *all, long *unhandled)
 
 #define CALLS 2000
 
-/* Short calls beside one that sleeps watch the virtqueue: the device sends no interrupt for them. */
+/* Short calls, made while another call sleeps, poll the virtqueue: the device sends no interrupt for them. */
 void pollers_beside_a_sleeper(void)
 {
 	struct call sleeper = { .stream = { HOLD, 30 } };
@@ -76,7 +76,7 @@ void pollers_beside_a_sleeper(void)
 	CHECK(all[1] - all[0] < CALLS / 4);
 }
 
-/* A client that ended does not turn interrupts on for as long as another one's chain is under way. */
+/* A client that was closed does not enable interrupts while another one's chain is pending. */
 void interrupts_after_a_close(void)
 {
 	struct call pending = { .stream = { HOLD, 31 }, .flags = GPGPU_SUBMIT_NOWAIT };

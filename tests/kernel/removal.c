@@ -4,7 +4,7 @@
 
 /* ---- Removal */
 
-/* A reset ends what the device would not end: with it, everything is let go. */
+/* A reset ends requests that the device would not end: everything is released. */
 void removed(void)
 {
 	struct call waiting = { .stream = { HOLD, 40 }, .in_bytes = 1 << 20, .answer_bytes = 64 };
@@ -54,7 +54,7 @@ static void *waits_for_a_reset(void *arg)
 	return NULL;
 }
 
-/* The device writes for a while after it was told to stop: until then its chains' memory stays in place. */
+/* The device continues to write after it was told to stop: until it has stopped, its chains' memory stays allocated. */
 void slow_to_reset(void)
 {
 	struct call waiting = { .stream = { HOLD, 43 }, .answer_bytes = 64 };
@@ -121,7 +121,7 @@ static void *opens_and_waits(void *arg)
 	return NULL;
 }
 
-/* A thread that only a fatal signal ends, for the device does not answer, does not keep the system awake. */
+/* A thread that only a fatal signal ends, because the device does not answer, does not keep the system awake. */
 void suspended_while_opening(void)
 {
 	struct call opening = { .fd = open_file() };
@@ -155,7 +155,7 @@ static void check_out_of_service(void)
 	CHECK_EQ(echo(new_client()), 0);
 }
 
-/* The device that is there afterwards is none that the driver knows. */
+/* Afterwards there is a device that the driver does not know. */
 void not_restored(void)
 {
 	tell(NO_MAGIC, 1);
@@ -163,7 +163,7 @@ void not_restored(void)
 	check_out_of_service();
 }
 
-/* Its virtqueues are shorter afterwards: the driver takes them as they are. */
+/* Its virtqueues are shorter afterwards: the driver accepts that. */
 void restored_with_short_queues(void)
 {
 	struct call moved = { .stream = { ECHO }, .in_bytes = 1 << 20, .answer_bytes = 64, .transfer = 1 };
@@ -195,7 +195,7 @@ void restored_with_short_queues(void)
 	CHECK_EQ(info.max_segments, 1024);
 }
 
-/* Its virtqueues are too short afterwards, or there are none. */
+/* Its virtqueues are too short afterwards, or do not exist. */
 void restored_without_queues(void)
 {
 	probe("fail", "vp_modern_get_queue_size 8 3");

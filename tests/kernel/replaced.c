@@ -25,7 +25,7 @@ static void check_new_one_works(int old)
 	UNTIL(pinned() == 0);
 }
 
-/* The answer that a call waits for never comes: the driver looks by itself. */
+/* The answer that a call waits for never arrives: the driver polls the device by itself. */
 void replaced_under_a_call(void)
 {
 	struct call waiting = { .stream = { HOLD, 60 }, .in_bytes = 1 << 20, .answer_bytes = 64 };
@@ -58,7 +58,7 @@ void replaced_between_calls(void)
 	check_new_one_works(fd);
 }
 
-/* The first program that comes after it has a client that stays. */
+/* The first program that opens the new device gets a client that works. */
 void replaced_before_an_open(void)
 {
 	int old = new_client(), early = open_file(), fd;
@@ -75,7 +75,7 @@ void replaced_before_an_open(void)
 	check_new_one_works(old);
 }
 
-/* The CLOSE of a client that the device never had says nothing of its memory. */
+/* The answer to a CLOSE of a client that the device never had does not release the client's memory. */
 void replaced_before_a_close(void)
 {
 	int fd = new_client(), other = new_client();

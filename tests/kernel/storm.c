@@ -5,7 +5,7 @@
 #define ACTORS 6
 /* The number of processes in succession of each actor. */
 #define LIVES 12
-/* The most steps of a process before it ends by itself. */
+/* The maximum number of steps before a process ends by itself. */
 #define STEPS 40
 #define REGION (8 * PAGE)
 #define MEMLOCK (64 * REGION)
@@ -28,7 +28,7 @@ static void *hold(void *arg)
 	struct call *made = arg;
 
 	made->tid = gettid();
-	/* Until it is answered; a signal has it come back, and it is taken up again or not. */
+	/* Until it is answered; a signal interrupts it, and it is resumed or not. */
 	made->error = call(made);
 	if (made->error == EINTR && made->submit.thread % 2)
 		made->error = call(made);
@@ -66,7 +66,7 @@ static void interrupted_calls(int fd, unsigned int key)
 	}
 }
 
-/* One process's life. It reports each step to the parent, which kills it after one of them. */
+/* The main function of a process. It reports each step to the parent, which kills it after one of them. */
 static void live(unsigned int seed, int steps)
 {
 	struct region regions[8] = { 0 };
@@ -143,7 +143,7 @@ static void live(unsigned int seed, int steps)
 	}
 }
 
-/* Is one process after the other, and ends each where its turn has come, or lets it end. */
+/* Starts one process after the other, and kills each at a random step, or lets it end. */
 static void act(unsigned int actor)
 {
 	unsigned int life, steps;

@@ -263,7 +263,7 @@ PITFALL(57, after_a_failed_kernel) {
     gate->open();
     CUresult code = cuStreamSynchronize(stream);
     EXPECT(code == CUDA_ERROR_ILLEGAL_ADDRESS, "cuStreamSynchronize returned %d", (int)code);
-    // The callback may be on its way still.
+    // The callback may not have run yet.
     double until = pitfall::seconds() + 2;
     while (callback == 0 && pitfall::seconds() < until)
         std::this_thread::yield();

@@ -21,7 +21,7 @@ static CUgraph end(CUstream stream) {
     return graph;
 }
 
-// The capture ends with this error and without a graph, and the stream can be used, and captured, again.
+// The capture ends with this error and without a graph, and the stream can be used and captured again.
 static void end_without(CUstream stream, CUresult code) {
     CUgraph graph = (CUgraph)8;
     CK_IS(cuStreamEndCapture(stream, &graph), code);
@@ -57,7 +57,7 @@ static CUgraphExec instantiate(CUgraph graph, unsigned long long flags = 0) {
     return exec;
 }
 
-// Launches a graph as often, waits, and ends it and its graph.
+// Launches a graph `times` times, waits, and destroys it and its graph.
 static void replay(CUgraph graph, CUstream stream, int times = 1) {
     CUgraphExec exec = instantiate(graph);
     for (int i = 0; i < times; i++)
@@ -229,7 +229,8 @@ PITFALL(37, copies_of_arrays_are_nodes) {
         EXPECT(word_at(b + 64) == 2, "more than the rows was written");
         EXPECT(back[0] == 5 + turn && back[16 * 3 + 15] == 30 + turn, "%u and %u in turn %u", back[0], back[63], turn);
     }
-    // Copies of several rows stay as they are. Of one row, each end may be another, but of the same type.
+    // Copies of several rows cannot be changed. For one row, each address can be changed to another one of the same
+    // type.
     CK(cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &got, gpu.context));
     CUDA_MEMCPY3D changed = got;
     changed.srcDevice = b;
@@ -288,7 +289,7 @@ PITFALL(36, what_is_not_for_a_capture_ends_it) {
     FORBIDDEN(cuEventQuery(event));
     FORBIDDEN(cuEventSynchronize(event));
     FORBIDDEN(cuStreamSynchronize(other));
-    // Copies between contexts, whatever those are.
+    // Copies between contexts, whichever these are.
     FORBIDDEN(cuMemcpyPeerAsync(a, gpu.context, a + 128, gpu.context, 4, stream));
     CUDA_MEMCPY3D_PEER between{};
     between.srcMemoryType = between.dstMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -451,7 +452,7 @@ PITFALL(38, streams_join_by_events_and_everybody_knows) {
     EXPECT(status_of(b) == CU_STREAM_CAPTURE_STATUS_ACTIVE, "%d", status_of(b));
     LAUNCH(step, 1, 1, b, y, 5u, 0u);
     LAUNCH(step, 1, 1, a, x, 3u, 0u);
-    // Another thread sees both in one capture, and begins one of its own.
+    // Another thread sees both in one capture, and begins its own capture.
     cuuint64_t of_a = 0, of_b = 0, of_c = 0;
     auto id = [](CUstream stream) {
         CUstreamCaptureStatus status;
@@ -528,14 +529,14 @@ PITFALL(36, streams_that_do_not_join_end_the_capture) {
     EXPECT(graph == nullptr, "a graph at %p", (void *)graph);
     end_without(b, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
-    // Neither does one end in a stream that it did not begin in.
+    // A capture cannot be ended in another stream than that in which it began.
     begin(a);
     CK(cuEventRecord(event, a));
     CK(cuStreamWaitEvent(b, event, 0));
     CK_IS(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     end_without(a, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     EXPECT(status_of(b) == CU_STREAM_CAPTURE_STATUS_NONE, "%d", status_of(b));
-    // Another thread ends one without a graph, whether it is joined or not.
+    // Another thread ends a capture without a graph, whether or not it is joined.
     for (CUresult code : {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD}) {
         begin(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         launch(a);
@@ -551,7 +552,8 @@ PITFALL(36, streams_that_do_not_join_end_the_capture) {
         EXPECT(graph == nullptr, "a graph at %p", (void *)graph);
         CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
     }
-    // A stream that ends takes its capture with it, but not one that began elsewhere: whether its work was joined counts.
+    // A stream that is destroyed ends its capture, but not one that began in another stream: only whether its work was
+    // joined counts.
     for (bool joins : {true, false}) {
         CUstream fork = new_stream();
         begin(a);
@@ -599,7 +601,7 @@ PITFALL(36, streams_may_end_before_their_capture) {
         CK(cuStreamWaitEvent(side, forked, 0));
         CK(cuMemsetD32Async(x + 4, 4, 1, side));
         CK(cuEventRecord(joined, side));
-        // Before the stream ends, after it, and not at all.
+        // Before the stream is destroyed, after it, and not at all.
         if (joins == 0)
             CK(cuStreamWaitEvent(origin, joined, 0));
         CK(cuStreamDestroy(side));
@@ -622,7 +624,7 @@ PITFALL(36, streams_may_end_before_their_capture) {
             CK(cuGraphDestroy(graph));
         }
     }
-    // Whoever has the graph need not ask for it.
+    // If the program already has the graph, the pointer may be NULL.
     CUgraph given;
     size_t nodes = 0;
     CK(cuGraphCreate(&given, 0));
@@ -654,7 +656,7 @@ PITFALL(38, external_events_are_nodes) {
     CUgraphExec exec = instantiate(graph);
     Gate gate(gpu);
     for (unsigned i = 1; i <= 3; i++) {
-        // The graph waits for what the event was recorded behind last, and its own event is over when it is.
+        // The graph waits for the work before the event's last record, and its own event is complete when that work is.
         gate.close(other);
         CK(cuEventRecord(ready, other));
         CK(cuGraphLaunch(exec, stream));
@@ -676,7 +678,7 @@ PITFALL(34, what_the_library_does_for_itself_is_in_no_capture) {
     CUdeviceptr a = device_words(count), b = device_words(count);
     std::vector<unsigned> near(count, 4), far(count);
     begin(stream);
-    // Long pageable copies in another stream, and what comes with them, are not unsafe.
+    // Long pageable copies in another stream, and the calls that belong to them, are not unsafe.
     for (unsigned i = 0; i < 4; i++) {
         CK(cuMemcpyHtoDAsync(a, near.data(), count * 4, other));
         LAUNCH(fill, 32, 64, other, a, i, 100u);

@@ -4,7 +4,7 @@
 
 typedef CUgraphConditionalHandle Value;
 
-// The device's function that sets a value is in NVIDIA's device runtime (libcudadevrt.a). The driver knows it as well.
+// The device function that sets a value is in NVIDIA's device runtime (libcudadevrt.a). The driver knows it as well.
 static const char *KERNELS = R"(.version 8.3
 .target sm_80
 .address_size 64
@@ -30,7 +30,7 @@ static const char *KERNELS = R"(.version 8.3
     }
     ret;
 }
-// One more, and the value says whether that is below the bound.
+// Counts one more, and sets the value to whether the count is below the bound.
 .visible .entry count(.param .u64 to, .param .u64 number, .param .u32 bound) {
     .reg .b64 a, n; .reg .b32 x, m; .reg .pred p;
     ld.param.u64 a, [to];
@@ -173,7 +173,7 @@ PITFALL(39, a_value_chooses_a_body) {
     }
 }
 
-// A body is done until a kernel in it says that it is enough, also one in a body.
+// A body is repeated until a kernel in it sets the value to 0, also in a nested body.
 PITFALL(39, bodies_are_repeated) {
     Setup s;
     CUgraph graph = new_graph();
@@ -221,7 +221,7 @@ PITFALL(39, bodies_are_repeated) {
     void *of_steps[] = {&steps, &inner, &five}, *of_rounds[] = {&rounds, &outer, &three};
     s.adds(deep, {s.kernel(deep, {}, s.count, of_steps)}, 1);
     s.kernel(body, {loop}, s.count, of_rounds);
-    // The answer of NVIDIA's driver to a body alone is not known.
+    // The answer of NVIDIA's driver to a body alone is unknown.
     CUgraphExec alone = nullptr;
     if (pitfall::backend() != "native")
         CK_IS(cuGraphInstantiate(&alone, body, 0), CUDA_ERROR_INVALID_VALUE);
@@ -356,7 +356,7 @@ PITFALL(63, conditions_that_cannot_be) {
     CK_IS(cuGraphInstantiate(&second, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
     unsigned got = s.launched(exec);
     EXPECT(got == 2, "the word is %u", got);
-    // With its node a value is free for another one.
+    // When its node is destroyed, a value is free for another one.
     CK(cuGraphExecDestroy(exec));
     CK(cuGraphDestroyNode(node));
     CK_IS(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);

@@ -195,7 +195,7 @@ PITFALL(05, sync_copy_follows_blocking_streams) {
         EXPECT(gate.is_open(), "a synchronous copy overtook a kernel of a blocking stream");
         EXPECT_WORDS(got.data(), 1024, 8);
     }
-    // And the blocking stream follows the legacy one.
+    // The blocking stream waits for the legacy one.
     Gate gate(gpu);
     gate.close(CU_STREAM_LEGACY);
     LAUNCH(fill, 1, 64, stream, device, 9u, 1024u);
@@ -315,7 +315,7 @@ PITFALL(08, large_copies) {
     round_trip((size_t(4) << 30) + 1);
 }
 
-// A copy of many blocks, odd at both ends on both sides: every byte arrives, and none beside them changes.
+// A copy of many blocks, unaligned at both ends on both sides: every byte arrives, and no adjacent byte changes.
 PITFALL(08, one_long_copy_unaligned) {
     Gpu gpu;
     const size_t most = (size_t(256) << 20) + 3, slack = 8192;
@@ -345,7 +345,7 @@ PITFALL(08, one_long_copy_unaligned) {
     }
 }
 
-// Some of a copy's blocks are good and one is not: the call says so, nothing hangs, and what comes next works.
+// One of a copy's blocks is invalid: the call reports it, nothing hangs, and later calls work.
 PITFALL_OURS(82, copy_past_the_end) {
     Gpu gpu;
     const size_t bytes = 24 << 20, past = 4 << 20;

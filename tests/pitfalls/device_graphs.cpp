@@ -18,7 +18,7 @@ static const char *KERNELS = R"(.version 8.3
     st.global.u32 [a], x;
     ret;
 }
-// to = 10 * to + term: the digits tell the order.
+// to = 10 * to + term: the digits show the order.
 .visible .entry append(.param .u64 to, .param .u32 term) {
     .reg .b64 a; .reg .b32 x, y;
     ld.param.u64 a, [to];
@@ -43,7 +43,7 @@ static const char *KERNELS = R"(.version 8.3
     st.global.u32 [a], x;
     ret;
 }
-// Counts, and launches its own graph behind itself below a bound. The name of the graph goes to name.
+// Counts, and launches its own graph as a tail while the count is below a bound. Stores the graph's name in name.
 .visible .entry again(.param .u64 to, .param .u32 bound, .param .u64 name) {
     .reg .b64 a, g, n, s; .reg .b32 x, m; .reg .pred p;
     ld.param.u64 a, [to];
@@ -160,7 +160,8 @@ static CUgraphExec digit(const Setup &s, unsigned which) {
     return exec;
 }
 
-// A tail begins when all of the graph has ended, what was fired before it has ended too, and the stream goes on behind all.
+// A tail begins when the whole graph has ended, including graphs that were fired before it, and the stream continues
+// after all of them.
 PITFALL(39, kernels_launch_graphs) {
     Setup s;
     CUgraphExec one = digit(s, 1), two = digit(s, 2), three = digit(s, 3);
@@ -175,7 +176,7 @@ PITFALL(39, kernels_launch_graphs) {
             s.expect(exec, 7, 123, flags ? "in a graph for kernels" : "in a graph");
         for (unsigned index = 2; index < 5; index++)
             EXPECT(s.word(index) == 0, "launch %u: result %u", index, s.word(index));
-        // Behind the launch in its stream.
+        // After the launch in its stream.
         s.clear();
         CUdeviceptr to = s.words + 4;
         unsigned last = 9;
@@ -330,7 +331,7 @@ PITFALL(63, graphs_that_kernels_cannot_launch) {
     size_t count = 1;
     CK(cuGraphGetNodes(embedded, &node, &count));
     refused(outer, no_operation, node, "a call in a graph that is a node");
-    // In another context of the device. Copies may be.
+    // In another context of the device. Only copies may be.
     CUcontext other;
     CUdeviceptr far = 0;
     CK(cuCtxCreate(&other, nullptr, 0, s.gpu.device));
@@ -354,7 +355,7 @@ PITFALL(63, graphs_that_kernels_cannot_launch) {
     s.expect(exec, 1, 0, "the rest");
 }
 
-// Launches that a kernel is refused, and the handle's life.
+// Launches that are refused to a kernel, and the lifetime of the handle.
 PITFALL(63, launches_that_a_kernel_is_refused) {
     Setup s;
     CUgraph graph = new_graph(), outer = new_graph();
@@ -389,14 +390,14 @@ PITFALL(63, launches_that_a_kernel_is_refused) {
         CK(cuGraphExecDestroy(of));
         CK(cuGraphDestroy(once));
     }
-    // A name is free for another graph when its graph has gone, as often as one likes.
+    // A name is free for another graph after its graph was destroyed, any number of times.
     for (unsigned round = 0; round < 64; round++) {
         CK(cuGraphExecDestroy(exec));
         exec = for_kernels(graph, s.stream);
     }
     s.expect(exec, 0, 1, "after 64 others");
-    // No kernel of a stream launches graphs.
-    // Through the guest's library the launch may be posted: its error comes with a later call.
+    // A stream's kernel cannot launch graphs. Through the guest's library the launch may be posted: its error is
+    // returned by a later call.
     if (pitfall::backend() == "native" || pitfall::backend() == "software") {
         CUdeviceptr code = s.words;
         Name name = (Name)exec, in = FORGET;

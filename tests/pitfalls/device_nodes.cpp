@@ -150,7 +150,7 @@ struct Setup {
 
     void set_value(unsigned value) const { CK(cuMemcpyHtoD(words + 32, &value, 4)); }
 
-    // Runs a kernel that updates, and gives the result in it.
+    // Runs a kernel that updates a node, and returns its result.
     unsigned run(CUfunction function, void **params) const {
         CK(cuMemsetD32(words + 4, ~0u, 1));
         CK(cuCtxSynchronize());
@@ -282,7 +282,7 @@ PITFALL(39, kernels_update_launches) {
     CK(cuGraphExecDestroy(exec));
 }
 
-// A kernel of the graph updates a launch behind it, whose function was another one when the name was made.
+// A kernel of the graph updates a later launch, whose function was another one when the name was made.
 PITFALL(39, a_kernel_updates_a_launch_behind_it) {
     Setup s;
     for (unsigned long long flags : {0ull, (unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH}) {
@@ -347,7 +347,7 @@ PITFALL(39, captured_launches_that_kernels_update) {
     s.expect(exec, 12, "updated");
 }
 
-// The rest of the graph is made anew: nodes of other types, values and their bodies, and edges between such launches.
+// The rest of the graph is rebuilt: nodes of other types, values and their bodies, and edges between such launches.
 PITFALL(39, a_graph_of_all_kinds_is_made_again) {
     Setup s;
     CUgraph graph = new_graph();

@@ -5,7 +5,7 @@
 
 extern "C" const char device_runtime[], device_runtime_end[]; // libcudadevrt.a
 
-// The module of a text and the device runtime. Skips the test if there is none.
+// A module that consists of a text and the device runtime. Skips the test if there is no runtime.
 inline CUmodule with_device_runtime(const char *text) {
     size_t bytes = device_runtime_end - device_runtime;
     if (bytes == 0)

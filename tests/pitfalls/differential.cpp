@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// A table of driver calls with invalid or odd arguments and what each returns: one line "call arguments -> code", to be
-// compared between NVIDIA's driver and ours. The program asserts nothing; it ends with 0 once it has the whole table.
+// A table of driver calls with invalid or odd arguments and their results: one line "call arguments -> code", for a
+// comparison of NVIDIA's driver and ours. The program asserts nothing; it exits with 0 once the table is complete.
 #include "driver.h"
 #include "rows.h"
 

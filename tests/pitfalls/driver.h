@@ -48,7 +48,8 @@ struct Gpu {
         CK(cuCtxSetCurrent(context));
     }
 
-    // The kernels, loaded when the first is asked for: a gate asks for one, so never behind a spinning kernel.
+    // The kernels, loaded when the first one is needed. A gate needs one, so they are never loaded behind a spinning
+    // kernel.
     CUmodule module() const {
         static std::mutex lock;
         std::lock_guard<std::mutex> guard(lock);
@@ -66,7 +67,7 @@ struct Gpu {
     CUfunction function(const char *name) const {
         CUfunction found = nullptr;
         CK(cuModuleGetFunction(&found, module(), name));
-        // Whatever is loaded lazily is loaded now, not behind a spinning kernel.
+        // Load now what is loaded lazily, not behind a spinning kernel.
         int registers = 0;
         CK(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, found));
         return found;
@@ -113,8 +114,7 @@ inline CUcontext pop_context() {
     return popped;
 }
 
-// Fills words before anything that comes after, in a stream of any kind: a fill waits for no stream that is not
-// blocking.
+// Fills words before any later work, in a stream of any kind: a fill does not wait for non-blocking streams.
 inline void set_words(CUdeviceptr words, unsigned value, size_t count) {
     CK(cuMemsetD32(words, value, count));
     CK(cuCtxSynchronize());

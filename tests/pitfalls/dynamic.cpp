@@ -25,7 +25,7 @@ struct Setup {
         return read;
     }
 
-    // The words that a kernel and all that it launches have left. The stream goes on when all of it is complete.
+    // The words that a kernel and all its launches have written. The stream continues when all of it is complete.
     std::vector<unsigned> run(const char *name, unsigned value, size_t count, unsigned blocks = 1, unsigned threads = 1) const {
         set_words(words, 0, 4096);
         LAUNCH(function(name), blocks, threads, stream, words, value);

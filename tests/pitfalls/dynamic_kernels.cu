@@ -39,7 +39,7 @@ extern "C" __global__ void connected(unsigned *out, unsigned value) {
 
 __global__ void parent_of_one(unsigned *out, unsigned value) { add<<<1, 1>>>(out, value); }
 
-// The tail comes after all other work of the grid, with the work of its children.
+// The tail runs after all other work of the grid, including the work of its children.
 extern "C" __global__ void tail(unsigned *out, unsigned value) {
     copy_word<<<1, 1, 0, cudaStreamTailLaunch>>>(out + 1, out);
     parent_of_one<<<1, 1, 0, cudaStreamFireAndForget>>>(out, value);
@@ -47,7 +47,7 @@ extern "C" __global__ void tail(unsigned *out, unsigned value) {
     copy_word<<<1, 1, 0, cudaStreamTailLaunch>>>(out + 3, out + 2);
 }
 
-// A kernel that goes on in its own tail.
+// A kernel that continues in its own tail.
 extern "C" __global__ void again(unsigned *out, unsigned left) {
     *out += 1;
     if (left > 0)
@@ -65,7 +65,7 @@ extern "C" __global__ void moves(unsigned *out, unsigned value) {
     out[0] = codes;
 }
 
-// The codes of launches that cannot be, and of a query behind each.
+// The codes of invalid launches, and of a query after each.
 extern "C" __global__ void refused(unsigned *out, unsigned threads) {
     add<<<1, threads>>>(out, 1);
     out[1] = cudaPeekAtLastError();

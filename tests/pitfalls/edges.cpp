@@ -3,7 +3,7 @@
 // are those of an H100 (driver 580.159.04).
 #include "driver.h"
 
-// Each node adds to a word of its own, so that overlapping launches give what others give.
+// Each node adds to its own word, so that overlapping launches have the same results as others.
 struct Adder {
     CUfunction kernel;
     CUdeviceptr words = device_words(8, 0);
@@ -150,7 +150,7 @@ PITFALL(38, events_of_captured_launches_stand_for_a_part_of_them) {
     } cases[] = {
         {false, 0, false, edge(1, 1), "0>1:1,0,1"},
         {false, 1, false, edge(2, 1), "0>1:2,0,1"},
-        // A launch that may overlap does not wait for the beginning of the blocks alone.
+        // A launch that may overlap does not only wait for the start of the blocks.
         {false, 1, true, edge(2, 1), "0>1:1,0,1"},
         {true, 0, false, edge(2, 0), "0>1:2,0,0"},
     };

@@ -2,7 +2,7 @@
 // Effects of environment variables: visible devices, blocking launches, an absent profiler.
 #include "driver.h"
 
-// As in cudaProfiler.h, a package of its own.
+// From cudaProfiler.h, which is in a separate package.
 extern "C" CUresult cuProfilerStart(void);
 extern "C" CUresult cuProfilerStop(void);
 

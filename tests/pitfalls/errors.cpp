@@ -12,7 +12,7 @@ PITFALL(29, failed_call_shows_by_the_next_sync) {
     CUstream stream = new_stream();
     unsigned value = 1;
     unsigned *pinned = pinned_words(1024);
-    // An address that nothing owns. It may be refused at the call or by the synchronisation, but it is not a success.
+    // An unused address. It may be refused by the call or by the synchronisation, but must not succeed.
     CUdeviceptr nowhere = 0x123450000ull;
     CUresult at_call = cuMemcpyHtoDAsync(nowhere, pinned, 4096, stream);
     CUresult at_sync = cuStreamSynchronize(stream);
@@ -118,7 +118,7 @@ static void sticky(const char *kernel, int expected) {
 PITFALL(30, illegal_address_is_sticky) { sticky("illegal_store", CUDA_ERROR_ILLEGAL_ADDRESS); }
 PITFALL(30, trap_is_sticky) { sticky("trap", 0); }
 
-// After such an error the process ends as any other does.
+// After such an error the process exits normally.
 PITFALL(30, process_ends_after_a_sticky_error) {
     pid_t child = fork();
     if (child == 0) {

@@ -157,7 +157,8 @@ PITFALL(68, memory_of_a_graph_is_used_again) {
     CK(cuGraphDestroy(graph));
 }
 
-// Nodes rely on the order of others that freed their memory: such a graph stays as it was made, and has one executable graph at a time.
+// Nodes rely on the order of others that freed their memory: such a graph cannot be changed, and has one executable
+// graph at a time.
 PITFALL(68, graphs_with_memory_stay_as_they_were_made) {
     Gpu gpu;
     CUstream stream = new_stream();

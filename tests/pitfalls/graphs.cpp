@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Graphs: made by hand, asked about, changed, cloned, launched, ended (pitfalls 7, 39 to 42, 63).
+// Graphs: built by hand, queried, changed, cloned, launched, destroyed (pitfalls 7, 39 to 42, 63).
 #include "graphs.h"
 
 static CUDA_MEMCPY3D line_to_host(void *to, CUdeviceptr from, size_t bytes) {
@@ -107,7 +107,7 @@ PITFALL(39, nodes_of_every_type_and_their_setters) {
     launch(exec, stream);
     EXPECT(near[0] == 13 && near[1] == 4 && near[7] == 4 && near[8] == 0 && called == 1, "%u, %u, called %u", near[0], near[1], called.load());
     CK(cuEventQuery(event));
-    // Each can be asked for and changed, in the graph and in what was instantiated.
+    // Each can be queried and changed, in the graph and in the executable graph.
     CUDA_MEMSET_NODE_PARAMS fill_got{};
     CK(cuGraphMemsetNodeGetParams(fill, &fill_got));
     EXPECT(fill_got.dst == x && fill_got.value == 4 && fill_got.elementSize == 4 && fill_got.width == 8 && fill_got.height == 1, "fill");
@@ -136,7 +136,7 @@ PITFALL(39, nodes_of_every_type_and_their_setters) {
     launch(exec, stream);
     EXPECT(near[0] == 19 && near[3] == 6 && near[4] == 4 && called == 12, "%u, %u, called %u", near[0], near[4], called.load());
     CK(cuEventQuery(second));
-    // A node that is not enabled does nothing, and what waits for it goes on.
+    // A disabled node does nothing, and its dependents run.
     unsigned enabled = 7;
     CK(cuGraphNodeSetEnabled(exec, fill, 0));
     CK(cuGraphNodeGetEnabled(exec, fill, &enabled));
@@ -155,7 +155,7 @@ PITFALL(39, nodes_of_every_type_and_their_setters) {
     launch(exec, stream);
     EXPECT(near[0] == 30, "%u", near[0]);
     CK_IS(cuGraphExecChildGraphNodeSetParams(exec, child, inner), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
-    // Of one type with the setter of another: refused.
+    // The setter of another type is refused.
     CK_IS(cuGraphMemsetNodeGetParams(copy, &fill_got), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuGraphHostNodeSetParams(fill, &host_got), CUDA_ERROR_INVALID_VALUE);
     CK(cuGraphExecDestroy(exec));
@@ -200,7 +200,7 @@ PITFALL(39, one_function_for_nodes_of_every_type) {
     params.reserved0[1] = 1;
     CK_IS(cuGraphNodeSetParams(first, &params), CUDA_ERROR_INVALID_VALUE);
     CK(cuGraphExecDestroy(exec));
-    // The graph of a child graph node is replaced by a clone of another, of whatever shape.
+    // The graph of a child graph node is replaced by a clone of another one with any topology.
     CUgraph inner = new_graph(), longer = new_graph(), own;
     add_step(inner, {}, step.node.func, x, 2, 1);
     CUgraphNode child, last = nullptr;
@@ -367,8 +367,8 @@ PITFALL(40, what_a_graph_holds_lives_as_long_as_its_launches) {
     host.fn = [](void *) { calls++; };
     CUgraphNode node;
     CK(cuGraphAddHostNode(&node, graph, nullptr, 0, &host));
-    // A copy to the host, which the launch still makes when graph and executable graph are gone. To pageable memory the
-    // launch itself would wait.
+    // A copy to the host, which the launch still makes when graph and executable graph are destroyed. The launch itself
+    // would wait for a copy to pageable memory.
     CUdeviceptr x = device_words(256, 5);
     unsigned *near = pinned_words(256);
     CUDA_MEMCPY3D back = line_to_host(near, x, 1024);
@@ -391,7 +391,7 @@ PITFALL(40, what_a_graph_holds_lives_as_long_as_its_launches) {
     }
     EXPECT(calls == 3, "%d calls", calls.load());
     EXPECT_WORDS(near, 256, 5);
-    // The destructor may be called a little after.
+    // The destructor may be called slightly later.
     for (int i = 0; i < 5000 && ended == 0; i++)
         usleep(1000);
     EXPECT(ended == 1, "%d ends", ended.load());
@@ -493,7 +493,7 @@ PITFALL(41, graphs_in_graphs_and_written_out) {
     CUgraphExec exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
     cuuint64_t flags = 99;
     CK(cuGraphExecGetFlags(exec, &flags));
-    // Only that of freeing is kept.
+    // Only the flag for freeing is kept.
     EXPECT(flags == 0, "%llu", (unsigned long long)flags);
     CK(cuGraphUpload(exec, stream));
     // An executable graph becomes no node of a capture; its graph does.
@@ -560,7 +560,7 @@ PITFALL(41, a_graph_that_was_moved_into_a_node_keeps_its_nodes) {
     CUgraphExec exec = instantiate(outer);
     launch(exec, stream);
     EXPECT(word_at(x) == 3 && word_at(z) == 3, "%u, %u", word_at(x), word_at(z));
-    // Its nodes are those of the executable graph.
+    // Its nodes are the executable graph's.
     line.srcDevice = y;
     CK(cuGraphExecMemcpyNodeSetParams(exec, copy, &line, gpu.context));
     launch(exec, stream);
@@ -607,7 +607,7 @@ PITFALL(41, large_graphs_and_wide_ones) {
     CK(cuGraphDestroy(graph));
 }
 
-// No launch waits for an earlier graph of the same shape: each graph runs, changes and ends in its own order.
+// No launch waits for an earlier graph with the same topology: each graph runs, changes and ends in its own order.
 PITFALL(41, graphs_that_are_alike_are_each_their_own) {
     Gpu gpu;
     CUfunction f = gpu.function("step");
@@ -650,7 +650,7 @@ PITFALL(41, graphs_that_are_alike_are_each_their_own) {
             CK(cuGraphDestroy(other));
             CK(cuGraphDestroy(graph));
             CK(cuGraphLaunch(exec, stream));
-            // One in three ends while it may not be made yet.
+            // One in three is destroyed when it may not have been made yet.
             if (i % 3 == 0)
                 CK(cuGraphExecDestroy(exec));
             else
@@ -695,7 +695,7 @@ PITFALL(40, what_a_graph_uses_may_end_before_it) {
     host.fn = [](void *) { calls++; };
     CK(cuGraphAddHostNode(&node, graph, nullptr, 0, &host));
     CUgraphExec exec = instantiate(graph);
-    // Many launches under way while the graph ends, from two threads.
+    // Many pending launches while the graph is destroyed, from two threads.
     std::thread other([&] {
         CK(cuCtxSetCurrent(gpu.context));
         CUstream mine = new_stream();
@@ -757,7 +757,7 @@ PITFALL_OURS(63, handles_of_graphs_that_are_none) {
     CK(cuGraphDestroy(graph));
     CK_IS(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
     CK(cuCtxSynchronize());
-    // An executable graph of a context that has ended: its end is no error of a later call.
+    // An executable graph of a destroyed context: its destruction causes no error of a later call.
     CUcontext other;
     CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
     graph = new_graph();

@@ -251,7 +251,7 @@ PITFALL(25, what_is_made_in_a_green_context_is_the_primarys) {
     LAUNCH(loaded, 1, 32, plain, memory, 20u, 32u);
     CK(cuStreamSynchronize(plain));
     EXPECT(word(memory) == 20, "by the function that was loaded in it: %u", word(memory));
-    // With the primary context current, in the green one's stream.
+    // In the green context's stream, while the primary context is current.
     LAUNCH(fill, 1, 32, own, memory, 21u, 32u);
     CK(cuStreamSynchronize(own));
     EXPECT(word(memory) == 21, "%u", word(memory));
@@ -280,7 +280,7 @@ PITFALL(24, green_contexts_record_and_wait) {
     CK(cuGreenCtxRecordEvent(green, record));
     CK_IS(cuEventQuery(record), CUDA_ERROR_NOT_READY);
     CK_IS(cuStreamQuery(held), CUDA_ERROR_NOT_READY);
-    // A stream of the primary context is held back by the event alone.
+    // A stream of the primary context is delayed only by the event.
     CK(cuMemsetD32Async(words, 1, 1, other));
     CK(cuStreamSynchronize(other));
     CK(cuStreamWaitEvent(other, record, 0));
@@ -290,7 +290,7 @@ PITFALL(24, green_contexts_record_and_wait) {
     CK(cuStreamSynchronize(other));
     CK(cuEventSynchronize(record));
     EXPECT(word(words + 4) == 2, "%u", word(words + 4));
-    // And the other way about: all that the green context is given from now on waits.
+    // And the reverse: all later work of the green context waits.
     gate.close(other);
     CK(cuEventRecord(wait, other));
     CK(cuGreenCtxWaitEvent(green, wait));
@@ -331,7 +331,7 @@ PITFALL(22, the_primary_context_waits_for_its_green_ones) {
         gate.wait_opened();
     }
     CK(cuCtxSetCurrent(gpu.context));
-    // Whether freeing memory waits for the green contexts of its context CUDA does not say.
+    // CUDA does not define whether freeing memory waits for the green contexts of its context.
     CUdeviceptr freed = 0;
     CK(cuCtxSetCurrent(context));
     CK(cuMemAlloc(&freed, 1 << 20));
@@ -404,7 +404,7 @@ PITFALL(58, a_green_context_ends_while_it_is_current) {
     CK(cuMemFree(memory));
 }
 
-// CUDA lets one thread at a time have it.
+// CUDA lets only one thread at a time use it.
 PITFALL_OURS(58, a_green_context_ends_while_other_threads_have_it) {
     Gpu gpu;
     CUgreenCtx green = smallest(gpu.device);
@@ -461,7 +461,7 @@ PITFALL(59, a_green_context_retains_the_primary) {
     CK(cuCtxSetCurrent(nullptr));
     CK(cuGreenCtxDestroy(green));
     EXPECT(!is_active(), "the primary context stays active");
-    // With one more use of it, it stays.
+    // It continues to exist while it is retained once more.
     CUcontext primary = nullptr;
     CK(cuGreenCtxCreate(&green, whole, gpu.device, CU_GREEN_CTX_DEFAULT_STREAM));
     CK(cuDevicePrimaryCtxRetain(&primary, gpu.device));
@@ -633,7 +633,7 @@ PITFALL_OURS(21, a_green_context_has_a_default_stream_of_its_own) {
     CK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&on_each, fill, 256, 0));
     unsigned most = all.sm.smCount * on_each, value = 3, count = 1024;
     void *params[] = {&words, &value, &count};
-    // With the same handle it is now one stream, now the other.
+    // The same handle is used with different streams in turn.
     CK(cuLaunchCooperativeKernel(fill, most, 1, 1, 256, 1, 1, 0, nullptr, params));
     CK(cuCtxSynchronize());
     gate.close(nullptr);
@@ -690,12 +690,12 @@ PITFALL_OURS(63, green_handles_that_are_none) {
     CK_IS(cuDevResourceGenerateDesc(&descriptor, groups.data(), 0), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuDevResourceGenerateDesc(&descriptor, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuDevResourceGenerateDesc(nullptr, groups.data(), 1), CUDA_ERROR_INVALID_VALUE);
-    // Of two splits, and twice the whole.
+    // From two splits, and the whole device twice.
     auto others = split(all, 1, all.sm.smCount);
     CUdevResource mixed[] = {groups[0], others[0]}, twice[] = {all, all};
     CK_IS(cuDevResourceGenerateDesc(&descriptor, mixed, 2), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     CK_IS(cuDevResourceGenerateDesc(&descriptor, twice, 2), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-    // The count is for the program to read: nothing comes of a change.
+    // The count is only informative: a change has no effect.
     bad = groups[0];
     bad.sm.smCount += 100;
     CUgreenCtx same = make(gpu.device, {bad});
@@ -715,7 +715,7 @@ PITFALL_OURS(63, green_handles_that_are_none) {
     // The software GPU's own resources are numbers, which last.
     if (pitfall::backend() != "software")
         CK_IS(cuGreenCtxCreate(&none, describe(inner), gpu.device, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_ERROR_INVALID_CONTEXT);
-    // A reset ends them all, and their streams.
+    // A reset destroys them all, and their streams.
     green = make(gpu.device, {groups[0]});
     stream = stream_of(green);
     CK(cuCtxSetCurrent(context_of(green)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Garbage, freed and foreign handles (pitfall 63). Natively some of these crash the process: they run on ours alone.
+// Invalid, freed and foreign handles (pitfall 63). Natively some of these crash the process, so they only run on ours.
 #include "driver.h"
 
 static void device_still_works(const Gpu &gpu) {
@@ -31,7 +31,7 @@ static void every_call_with(const Gpu &gpu, uint64_t handle) {
     CUdeviceptr address = 0;
     CUfunction found;
     unsigned flags = 0;
-    // Every one is an error, at the call or at the next synchronisation, and none ends the process.
+    // Each is an error, at the call or at the next synchronisation, and none ends the process.
     REFUSED(cuStreamSynchronize(stream));
     REFUSED(cuStreamQuery(stream));
     REFUSED(cuStreamWaitEvent(stream, good, 0));

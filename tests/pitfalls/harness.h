@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// The harness of the pitfall programs: each test runs in a process of its own (this program executed again, before any
-// CUDA call), so that a sticky error, a crash or a hang costs that test alone.
+// The harness of the pitfall programs: each test runs in a separate process (this program executed again, before any
+// CUDA call), so that a sticky error, a crash or a hang only affects that test.
 //
 //   PITFALL(01, async_dtoh_pageable) { ... CK(cuMemAlloc(&p, 4)); EXPECT(x == 1, "x is %d", x); ... }
 //   PITFALL_OURS(63, random_handles) { ... }   // never run on NVIDIA's driver: it may crash there
@@ -102,7 +102,7 @@ struct Tally {
     int passed = 0, failed = 0, skipped = 0;
 };
 
-// Starts the test in a process of its own, forwards what it prints and judges how it ended.
+// Starts the test in a separate process, forwards its output and judges how it ended.
 inline void run_one(const Test &test, double limit, Tally &tally) {
     if (test.ours_only && (backend().empty() || backend() == "native")) {
         printf("SKIP %s: would hand NVIDIA's driver an invalid handle (PITFALL_BACKEND is not software, socket or vm)\n",
@@ -168,7 +168,7 @@ inline void run_one(const Test &test, double limit, Tally &tally) {
                 continue;
             }
             if (got == 0 && !exited) {
-                // All writers are gone, so the process is about to be: wait for it within the limit.
+                // All writers have closed the pipe, so the process is about to end: wait for it within the limit.
                 while (waitpid(child, &status, WNOHANG) == 0) {
                     if (seconds() > deadline) {
                         timed_out = true;

@@ -56,7 +56,7 @@ PITFALL(67, objects_of_kernels_live_until_they_are_deleted) {
     }
 }
 
-// Takes pieces until there are no more, and gives all of them back.
+// Allocates pieces until it fails, and frees all of them.
 __global__ void fill(unsigned *count) {
     void **last = nullptr;
     unsigned taken = 0;

@@ -4,7 +4,7 @@
 
 static const size_t MIB = 1 << 20;
 
-// A pool of the host that device 0 may use, or the skip of a test where there are none.
+// A pool of host memory that device 0 may use; skips a test if such pools are not supported.
 static CUmemoryPool new_pool(const Gpu &gpu, size_t most = 0, bool open = true) {
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED))
         pitfall::skip("no memory pools of the host");
@@ -114,7 +114,7 @@ PITFALL(68, one_stream_reuses_its_host_memory_in_order) {
     CK(cuMemPoolDestroy(pool));
 }
 
-// A pool that is full, and a free that another stream has not reached: the allocation comes behind it.
+// A full pool, and a free that another stream has not reached: the allocation waits for it.
 PITFALL(68, a_full_pool_of_host_memory_has_streams_wait) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu, MIB);
@@ -246,7 +246,7 @@ PITFALL(17, host_pool_memory_is_the_hosts_with_access_and_without) {
     CK_IS(cuMemFreeHost(memory), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuMemFreeAsync(address + 4, stream), CUDA_ERROR_INVALID_VALUE);
     EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 200, "both are still used");
-    // A pool that ends leaves memory in use as it is.
+    // A destroyed pool leaves memory in use unchanged.
     CK(cuMemPoolDestroy(pool));
     CK_IS(cuMemPoolTrimTo(pool, 0), CUDA_ERROR_INVALID_VALUE);
     std::fill_n(next, 25, 6u);
@@ -382,7 +382,7 @@ PITFALL(28, host_pool_memory_outlives_its_context) {
     CK(cuCtxSetCurrent(gpu.context));
     std::vector<unsigned> wanted(bytes / 4), got(bytes / 4);
     pattern(wanted.data(), bytes, 5);
-    // Memory that comes later is other memory.
+    // Later allocations are other memory.
     unsigned *other = from_pool(pool, bytes, stream);
     LAUNCH(gpu.function("fill"), 4, 256, stream, other, 9u, (unsigned)(bytes / 4));
     CK(cuStreamSynchronize(stream));

@@ -40,7 +40,7 @@ PITFALL(65, kernels_of_two_processes_share_memory) {
             CUdeviceptr base = 0;
             size_t bytes = 0;
             CK(cuMemGetAddressRange(&base, &bytes, memory + (count - 1) * 4));
-            // A page of the device may be rounded up.
+            // The size may be rounded up to a page of the device.
             EXPECT(base == memory && (bytes == count * 4ull || count == 1), "%zu bytes from %lld", bytes, (long long)(base - memory));
             fill(gpu, memory, count, count ^ 6);
             peer.go();
@@ -151,8 +151,8 @@ PITFALL(65, memory_is_opened_and_closed_by_the_rules) {
         CK(cuIpcOpenMemHandle(&again, handle, 1));
         CK(cuIpcCloseMemHandle(again));
         CK(cuStreamEndCapture(stream, &graph));
-        // It goes with its context. NVIDIA's driver 580 opens it in no other context than the first, though it was
-        // closed there.
+        // It is destroyed with its context. NVIDIA's driver 580 opens it in no other context than the first, although
+        // it was closed there.
         if (pitfall::backend() == "native")
             return peer.go();
         CUcontext brief;
@@ -234,7 +234,7 @@ PITFALL(65, opened_memory_outlives_its_owner) {
     owner.peer.wait();
     expect_words(memory, 9 << 20, 8);
     expect_words(word, 64, 9);
-    // A kernel works on it while its owner ends.
+    // A kernel uses it while its owner ends.
     CUstream stream = new_stream();
     Gate gate(gpu);
     gate.close(stream);
@@ -250,7 +250,7 @@ PITFALL(65, opened_memory_outlives_its_owner) {
     expect_words(memory, 9 << 20, 13);
     expect_words(word, 64, 9);
     CK(cuIpcCloseMemHandle(memory));
-    // Nobody is left to give it. The host learns that at an undefined time.
+    // No process can provide it any more. The host learns that at an undefined time.
     CUresult code = CUDA_SUCCESS;
     for (int i = 0; i < 500 && (code = cuIpcOpenMemHandle(&again, handle, 1)) == CUDA_SUCCESS; i++) {
         CK(cuIpcCloseMemHandle(again));
@@ -548,7 +548,7 @@ PITFALL(65, events_of_another_process_are_pending_until_they_are_over) {
         Gate gate(gpu);
         peer.go();
         peer.wait();
-        // The other process has recorded, behind its gate.
+        // The other process has recorded it, after its gate.
         CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
         CK_IS(cuEventQuery(again), CUDA_ERROR_NOT_READY);
         CK(cuStreamWaitEvent(stream, event, 0));
@@ -594,7 +594,7 @@ PITFALL(65, events_of_another_process_are_pending_until_they_are_over) {
     CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     CK(cuStreamWaitEvent(waiting, event, 0));
     CK_IS(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
-    // A wait is for the record that was the latest when it was asked for.
+    // A wait is for the latest record at the time of the call.
     CK(cuStreamQuery(stream));
     other.peer.go();
     CK(cuEventSynchronize(event));
@@ -698,7 +698,7 @@ PITFALL_OURS(65, records_of_a_process_that_has_died_are_over) {
     CK(cuStreamSynchronize(stream));
     CK(cuStreamSynchronize(other));
     CK(cuEventQuery(own));
-    // Who is left goes on with them.
+    // The remaining process continues to use them.
     CK(cuEventRecord(event, stream));
     CK(cuEventSynchronize(event));
 }

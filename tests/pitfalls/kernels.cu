@@ -52,7 +52,7 @@ struct Box {
     unsigned value;
     Box *next;
 };
-// Follows pointers that only device memory knows.
+// Follows pointers that are only in device memory.
 extern "C" __global__ void store_through(Box *box) {
     for (; box; box = box->next)
         *box->target = box->value;

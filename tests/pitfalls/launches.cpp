@@ -10,7 +10,7 @@ static unsigned word_at(CUdeviceptr word) {
     return value;
 }
 
-// Rejected at the launch, and gone after it.
+// The error is returned by the launch, and does not persist.
 PITFALL(28, rejected_launch_is_synchronous_and_not_sticky) {
     Gpu gpu;
     CUfunction fill = gpu.function("fill");
@@ -129,7 +129,7 @@ PITFALL(46, mixed_parameters) {
     OBSERVE("extra_too_small", cuLaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
 }
 
-// Slang's programs have only global parameters, and give each launch a parameter buffer of 0 bytes at NULL.
+// Slang's programs only have global parameters, and pass each launch a parameter buffer of 0 bytes at NULL.
 PITFALL(46, no_parameters_in_no_buffer) {
     Gpu gpu;
     CUfunction count = gpu.function("no_params");
@@ -178,8 +178,8 @@ PITFALL(46, more_than_64_parameters) {
     CK(cuCtxSynchronize());
 }
 
-// The same launches again and again with other parameters, as a training loop has them, in one stream and in two, and
-// with what changes how launches run in between. Each step depends on the one before.
+// The same launches repeated with other parameters, like a training loop, in one stream and in two, and with calls in
+// between that change how launches run. Each step depends on the one before.
 PITFALL(46, parameters_of_many_launches) {
     Gpu gpu;
     CUfunction step = gpu.function("step");
@@ -216,8 +216,9 @@ PITFALL(46, parameters_of_many_launches) {
     EXPECT(word_at(words[0]) == expected[0], "%u, not %u", word_at(words[0]), expected[0]);
 }
 
-// The same launches with other parameters, each waited for, so that none lies beside another: in two streams and the default
-// stream, with what changes how launches run in between, in streams that come and go, and on two threads at once.
+// The same launches with other parameters, each waited for, so that no two are pending: in two streams and the default
+// stream, with calls in between that change how launches run, in streams that are made and destroyed, and on two
+// threads at once.
 PITFALL(46, parameters_of_launches_one_at_a_time) {
     Gpu gpu;
     CUfunction step = gpu.function("step");

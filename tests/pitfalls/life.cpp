@@ -36,7 +36,7 @@ PITFALL(58, reset_while_other_threads_hold_the_context) {
         stage = 1;
         while (stage < 2)
             std::this_thread::yield();
-        // The context is gone; what this thread still holds is an error and no crash.
+        // The context was destroyed; uses of this thread's remaining handles are errors and no crashes.
         CUcontext current = nullptr;
         OBSERVE("get_current_after_reset", cuCtxGetCurrent(&current));
         OBSERVE("alloc_after_reset", cuMemAlloc(&memory, 4096));
@@ -142,7 +142,7 @@ PITFALL(59, primary_context_before_the_first_retain) {
     CK(cuCtxDestroy(own));
 }
 
-// A program that makes a context of its own at once, and one that goes on without any.
+// A program that makes its own context at once, and one that continues without any.
 PITFALL(59, own_context_without_the_primary) {
     CK(cuInit(0));
     CUdevice device;

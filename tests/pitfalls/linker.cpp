@@ -128,7 +128,7 @@ PITFALL_OURS(63, linkers_that_are_none) {
     CK_IS(add((CUlinkState)0x1234, caller_ptx, "x"), CUDA_ERROR_INVALID_HANDLE);
 }
 
-// Many threads link, each with linkers of its own.
+// Many threads link, each with its own linkers.
 PITFALL(63, many_threads_link) {
     Gpu gpu;
     std::vector<std::thread> threads;

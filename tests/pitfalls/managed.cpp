@@ -172,7 +172,7 @@ PITFALL(13, threads_read_managed_memory_at_once) {
                     wrong++;
         });
         EXPECT(wrong == 0, "round %u: %u words are wrong", round, wrong.load());
-        // Each has words of its own to write.
+        // Each thread writes to its own words.
         each([&](unsigned t) {
             for (unsigned i = t; i < count; i += 4 * 1009)
                 words[i] = round + 100;
@@ -210,7 +210,7 @@ PITFALL(12, managed_memory_of_one_stream_is_free_while_others_work) {
             unsigned expected = i >= 10 && i < 1010 ? i - 10 + round + 5 : i + round;
             EXPECT(host[i] == expected, "round %u: the host's word %u is %u, not %u", round, i, host[i], expected);
         }
-        // Another launch in the busy stream takes none of it away.
+        // Another launch in the busy stream does not detach it.
         LAUNCH(add, 4, 64, busy, other, 1u, count, 1u);
         mine[round] = 3;
         host[round] = 4;
@@ -222,7 +222,7 @@ PITFALL(12, managed_memory_of_one_stream_is_free_while_others_work) {
     unsigned first = 0;
     CK(cuMemcpyDtoH(&first, other, 4));
     EXPECT(first == 5, "the busy stream's word is %u", first);
-    // A stream that ends gives its memory back.
+    // A destroyed stream releases its memory.
     CK(cuStreamDestroy(own));
     CK(cuStreamAttachMemAsync(busy, on_device(mine), 0, CU_MEM_ATTACH_GLOBAL));
     CK(cuStreamSynchronize(busy));
@@ -270,7 +270,7 @@ PITFALL(09, copies_from_and_to_managed_memory) {
         CK(cuStreamSynchronize(stream));
         pattern(model.data(), bytes, 4);
         EXPECT(memcmp(pinned, model.data(), bytes) == 0, "by a second one to pinned memory, attachment %u", flags);
-        // As the host's side, which it is too.
+        // As host memory, which it is too.
         pattern(memory, bytes, 5);
         CK(cuMemcpyHtoDAsync(device, memory, bytes, stream));
         CK(cuMemcpyDtoHAsync(second, device, bytes, stream));
@@ -348,7 +348,7 @@ struct Call {
     unsigned seen;
 };
 
-// A call of the program in a stream uses managed memory; the stream goes on only when it returns.
+// A host function in a stream uses managed memory; the stream continues only when it returns.
 PITFALL(57, callbacks_use_managed_memory) {
     Gpu gpu;
     need_managed(gpu);
@@ -629,8 +629,8 @@ PITFALL(12, managed_memory_is_prefetched_and_advised) {
     CK_IS(ask(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, plain, 4096), CUDA_ERROR_INVALID_VALUE);
 }
 
-// A child of fork leaves its parent's managed memory alone, and its parent's goes on.
-// Both devices use memory of either, wherever it is, and the program sees what they wrote.
+// A forked child does not affect its parent's managed memory, and the parent continues. Both devices use each other's
+// memory, wherever it is, and the program sees what they wrote.
 PITFALL(12, managed_memory_of_two_devices) {
     Gpu gpu;
     need_managed(gpu);
@@ -693,7 +693,7 @@ PITFALL(60, managed_memory_is_the_parents) {
     CK(cuCtxSynchronize());
     pid_t child = fork();
     if (child == 0) {
-        // It ends, as any child does that has nothing to do with it.
+        // It exits, like any unrelated child.
         void *own = malloc(1 << 22);
         memset(own, 1, 1 << 22);
         _exit(0);
@@ -706,7 +706,7 @@ PITFALL(60, managed_memory_is_the_parents) {
     EXPECT_WORDS(words, count, 7);
 }
 
-// The process ends, wherever its memory is; a context takes its memory along.
+// The process ends, wherever its memory is; a context destroys its memory.
 PITFALL(61, managed_memory_ends_with_its_context) {
     Gpu gpu;
     need_managed(gpu);
@@ -738,8 +738,7 @@ PITFALL(61, managed_memory_ends_with_its_context) {
     CK(cuCtxSynchronize());
 }
 
-// Variables that the image puts into managed memory, one small and one of several blocks, and one that is the device's
-// alone.
+// Variables that the image places in managed memory, one small and one of several blocks, and a device variable.
 static const char *VARIABLES = R"(.version 7.0
 .target sm_50
 .address_size 64
@@ -766,7 +765,7 @@ PITFALL(12, managed_variables_of_a_module) {
         CK(cuModuleLoadData(&module, VARIABLES));
         CUfunction both;
         CK(cuModuleGetFunction(&both, module, "both"));
-        // Once before the program knows where they are.
+        // Once before the program knows their addresses.
         if (round == 1) {
             CK(cuLaunchKernel(both, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
             CK(cuCtxSynchronize());
@@ -811,7 +810,7 @@ PITFALL(12, managed_variables_of_a_module) {
     }
 }
 
-// A library tells its managed variables from others, and its module has them at the same place.
+// A library distinguishes its managed variables from others, and its module has them at the same address.
 PITFALL(12, managed_variables_of_a_library) {
     Gpu gpu;
     need_managed(gpu);
@@ -834,7 +833,7 @@ PITFALL(12, managed_variables_of_a_library) {
     CK(cuLibraryGetGlobal(&other, &bytes, library, "plain"));
     CK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, other));
     EXPECT(!is_managed, "plain is managed");
-    // Many threads ask for the same one at once.
+    // Many threads query the same one at once.
     CK(cuLibraryUnload(library));
     for (int round = 0; round < 10; round++) {
         CK(cuLibraryLoadData(&library, VARIABLES, nullptr, nullptr, 0, nullptr, nullptr, 0));

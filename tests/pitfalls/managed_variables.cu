@@ -62,7 +62,7 @@ PITFALL(12, managed_variables_are_one_on_both_sides) {
     EXPECT(counter == 11, "the counter is %u", counter);
 }
 
-// The runtime knows them by their symbols and by their addresses.
+// The runtime finds them by their symbols and by their addresses.
 PITFALL(12, managed_variables_are_known_by_their_symbols) {
     void *address = nullptr;
     size_t bytes = 0;

@@ -36,7 +36,7 @@ PITFALL(22, waits_end_with_the_value_that_they_are_for) {
     }
 }
 
-// The CPU ends a wait by pinned memory, and sees what a stream writes there.
+// The CPU ends a wait through pinned memory, and sees what a stream writes there.
 PITFALL(22, words_in_pinned_memory) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -120,7 +120,7 @@ PITFALL_OURS(63, words_outside_what_the_program_has) {
     CK(cuStreamSynchronize(stream));
 }
 
-// A process that ends amid a wait takes the wait with it, and holds no other process up.
+// If a process ends during a wait, the wait ends with it, and no other process is delayed.
 PITFALL(62, process_ends_amid_a_wait) {
     for (int round = 0; round < 3; round++) {
         pid_t child = fork();
@@ -174,7 +174,7 @@ PITFALL(62, wait_holds_no_other_process_up) {
     pitfall::wait_for(child);
 }
 
-// A set attribute reads back, and goes with a copy.
+// An attribute that was set can be read back, and is copied with the others.
 PITFALL(48, attributes_of_streams) {
     Gpu gpu;
     CUstream one = new_stream(), other = new_stream();
@@ -201,7 +201,7 @@ PITFALL(48, attributes_of_streams) {
     EXPECT(priority == greatest, "%d instead of %d", priority, greatest);
 }
 
-// An event that a launch records is one of that launch, whatever it was recorded for before.
+// An event that a launch records represents that launch, whatever it was recorded for before.
 PITFALL(47, launches_record_the_events_of_their_attributes) {
     Gpu gpu;
     Gate gate(gpu);

@@ -148,7 +148,7 @@ PITFALL(86, address_space_churn_during_copies) {
     churn.join();
 }
 
-// The source's pages are gone right after a pageable copy returned.
+// The source's pages are unmapped right after a pageable copy returned.
 PITFALL(86, unmapped_right_after_pageable_copy) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -182,7 +182,7 @@ static void fork_with_registered(const Gpu &gpu, void *memory, size_t bytes, boo
     EXPECT(pipe(ready) == 0 && pipe(go) == 0, "pipe");
     pid_t child = fork();
     if (child == 0) {
-        // Some drivers keep pinned ranges out of the child: then this faults, in the child alone.
+        // Some drivers do not pass pinned ranges on to the child: then this faults, only in the child.
         signal(SIGSEGV, SIG_DFL);
         ssize_t ignored = write(ready[1], "r", 1);
         for (size_t i = 0; i < count; i += 256)
@@ -206,7 +206,7 @@ static void fork_with_registered(const Gpu &gpu, void *memory, size_t bytes, boo
     CK(cuMemcpyDtoH(got.data(), copy, bytes));
     for (size_t i = 0; i < count; i += 256)
         EXPECT(got[i] == (unsigned)i + 5, "word %zu as the device read it: 0x%x", i, got[i]);
-    // And what the device writes must reach the parent.
+    // And data that the device writes must reach the parent.
     CK(cuMemcpyDtoHAsync(memory, device, bytes, stream));
     CK(cuStreamSynchronize(stream));
     EXPECT_WORDS((unsigned *)memory, count, 0x77777777);

@@ -332,7 +332,7 @@ PITFALL(44, libraries_and_kernels) {
     CK(cuLibraryGetKernel(&fill, library, "fill"));
     CK_IS(cuLibraryGetKernel(&missing, library, "missing"), CUDA_ERROR_NOT_FOUND);
     CUdeviceptr word = device_words(64);
-    // A kernel is launched as it is, cast to a function, and as the function of the current context.
+    // A kernel is launched directly, cast to a function, and as the function of the current context.
     LAUNCH((CUfunction)fill, 1, 32, nullptr, word, 6u, 64u);
     EXPECT(word_at(word) == 6, "%u", word_at(word));
     CUfunction function;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// The rest of the driver API: functions of the first versions of CUDA, and what a machine has none of. The expected
-// codes are those of an H100 with driver 580.
+// The rest of the driver API: functions of CUDA's first versions, and features that a machine lacks. The expected codes
+// are those of an H100 with driver 580.
 #include "driver.h"
 #include <dlfcn.h>
 #include <string>
 
-// A function by its symbol: cuda.h gives the name without a suffix to the newest one.
+// A function by its symbol: cuda.h maps the name without a suffix to the newest version.
 template <typename... Arguments> static int call(const char *symbol, Arguments... arguments) {
     static void *library = dlopen("libcuda.so.1", RTLD_NOW);
     void *function = library ? dlsym(library, symbol) : nullptr;
@@ -27,8 +27,8 @@ static unsigned word_at(CUdeviceptr at) {
     return value;
 }
 
-// Addresses of 32 bits are for contexts that no 64-bit process has; results are cleared all the same.
-// Some programs know the library by its name for linkers alone, which NVIDIA's driver has too. Both names are one library.
+// Addresses of 32 bits are for contexts that no 64-bit process has; results are cleared all the same. Some programs
+// load the library by its linker name, which NVIDIA's driver also has. Both names are one library.
 PITFALL(50, the_library_has_two_names) {
     void *one = dlopen("libcuda.so.1", RTLD_NOW), *other = dlopen("libcuda.so", RTLD_NOW);
     if (!other && pitfall::backend() == "native")
@@ -249,7 +249,7 @@ PITFALL(50, core_dumps_are_set_up) {
     IS(CUDA_ERROR_INVALID_VALUE, "cuCoredumpSetAttributeGlobal", 1u, (void *)value, &size);
     size = 1;
     IS(CUDA_ERROR_INVALID_VALUE, "cuCoredumpSetAttributeGlobal", 8u, (void *)value, &size);
-    // No context has a pipe of its own.
+    // No context has its own pipe.
     IS(CUDA_ERROR_INVALID_VALUE, "cuCoredumpGetAttribute", 4u, (void *)value, &size);
     IS(CUDA_ERROR_INVALID_VALUE, "cuCoredumpGetAttribute", 6u, (void *)value, &size);
     CK(cuCtxSetCurrent(nullptr));
@@ -296,7 +296,7 @@ PITFALL(50, what_the_machine_has_none_of) {
     description[3] = 65536;
     IS(CUDA_ERROR_NOT_SUPPORTED, "cuImportExternalMemory", &none, (const void *)description);
     IS(CUDA_ERROR_INVALID_VALUE, "cuImportExternalMemory", &none, (const void *)nullptr);
-    // Of a semaphore these are flags, of which there are none.
+    // For a semaphore these are flags, none of which are defined.
     IS(CUDA_ERROR_INVALID_VALUE, "cuImportExternalSemaphore", &none, (const void *)description);
     description[0] = 1;
     description[3] = 0;
@@ -374,7 +374,7 @@ PITFALL(82, batches_of_boxes) {
     ask(CUDA_ERROR_INVALID_VALUE, 1, "no such flag");
     both[1].src.type = 5;
     ask(CUDA_ERROR_INVALID_VALUE, 1, "no such type");
-    // With an array all lengths are in its elements.
+    // With an array, all lengths are in its elements.
     CUDA_ARRAY3D_DESCRIPTOR form = {8, 4, 0, CU_AD_FORMAT_UNSIGNED_INT16, 1, 0};
     CUarray array;
     CK(cuArray3DCreate(&array, &form));

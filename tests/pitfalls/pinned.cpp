@@ -13,7 +13,7 @@ static void need_unified(const Gpu &gpu) {
         pitfall::skip("no unified addressing");
 }
 
-// Under unified addressing every pinned buffer is the kernel's too, whatever its flags.
+// With unified addressing, kernels can access every pinned buffer, whatever its flags are.
 PITFALL(10, plain_pinned_written_by_kernel) {
     Gpu gpu;
     need_unified(gpu);
@@ -77,7 +77,7 @@ PITFALL(11, mapped_pointers_inside_structs) {
     EXPECT(first[7] == 111 && got == 222 && second[5] == 333, "%u %u %u", first[7], got, second[5]);
 }
 
-// Coherent, or refused with a null pointer and an attribute that says so; nothing between.
+// Coherent, or refused with a null pointer and an attribute that reports it; no other behaviour is permitted.
 PITFALL(12, managed_coherent_or_refused) {
     Gpu gpu;
     int managed = gpu.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
@@ -179,9 +179,8 @@ PITFALL(15, register_edges) {
     free(memory);
 }
 
-// The bytes beside an unaligned registered buffer belong to the CPU alone.
-// Pages that are mapped twice, and in another process too, stay the same pages: a library may talk that way
-// with a kernel that runs for as long as they talk.
+// Only the CPU uses the bytes next to an unaligned registered buffer. Pages that are mapped twice, and in another
+// process too, stay the same pages: a library may communicate through them with a running kernel.
 PITFALL(15, registered_shared_memory_stays_shared) {
     const size_t bytes = 3 * 4096;
     int file = (int)syscall(SYS_memfd_create, "shared", 0u);
@@ -230,7 +229,7 @@ PITFALL(15, registered_shared_memory_stays_shared) {
     EXPECT(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
 
-// Many such files at a time, let go in another order, and again.
+// Many such files at a time, released in another order, and again.
 PITFALL(15, many_shared_files_are_registered) {
     Gpu gpu;
     CUfunction step = gpu.function("step");
@@ -367,8 +366,7 @@ PITFALL(17, attributes_die_with_the_registration) {
         CK(cuMemHostUnregister(memory));
         CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(memory + 70'000)), CUDA_ERROR_INVALID_VALUE);
     }
-    // Addresses are used again: each allocation answers for itself, by its new kind and size, and has a number of its
-    // own.
+    // Addresses are reused: each allocation reports its own new kind and size, and has its own number.
     std::set<unsigned long long> ids;
     for (int round = 0; round < 50; round++) {
         size_t bytes = 4096 * (1 + round % 7), size = 0;
@@ -445,7 +443,7 @@ PITFALL(17, every_allocator_is_known) {
         CK(cuMemRelease(handle));
         CK(cuMemAddressFree(address, granularity));
     } else {
-        // NCCL asks for the granularity first, and goes another way only if the memory itself cannot be had.
+        // NCCL queries the granularity first, and uses another method only if the memory itself cannot be allocated.
         if (cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS) {
             EXPECT(granularity == 2 << 20, "%zu bytes", granularity);
             EXPECT(cuMemCreate(&handle, granularity, &prop, 0) == CUDA_ERROR_NOT_SUPPORTED, "memory of no device");
@@ -560,8 +558,8 @@ struct CopyOut {
     std::thread thread;
 };
 
-// A copy that a signal has interrupted is left under way while the process handles the signal, with its pages pinned.
-// They count: one such copy is always left, and a further one only with room below the limit.
+// A copy that a signal has interrupted stays pending while the process handles the signal, with its pages pinned. They
+// count: one such copy is always permitted, and a further one only with room below the limit.
 PITFALL(89, interrupted_copies_count_as_pinned) {
     if (pitfall::backend() != "vm")
         pitfall::skip("not the guest's kernel driver");
@@ -576,7 +574,7 @@ PITFALL(89, interrupted_copies_count_as_pinned) {
     CopyOut copies[2];
     for (auto &copy : copies)
         copy.target.assign(words, 0);
-    // An ordinary user: the limit holds for it. It may look at its own threads.
+    // An ordinary user, to whom the limit applies. It may access its own threads.
     rlimit limit = {8 << 20, 8 << 20};
     EXPECT(setrlimit(RLIMIT_MEMLOCK, &limit) == 0, "setrlimit: %s", strerror(errno));
     EXPECT(setresuid(65534, 65534, 65534) == 0, "setresuid: %s", strerror(errno));

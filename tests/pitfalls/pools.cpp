@@ -4,7 +4,7 @@
 
 static const size_t MIB = 1 << 20;
 
-// A pool of device 0, or the skip of a test where there are none.
+// A pool of device 0; skips a test if pools are not supported.
 static CUmemoryPool new_pool(const Gpu &gpu, size_t most = 0) {
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))
         pitfall::skip("no memory pools");
@@ -53,7 +53,7 @@ static CUdeviceptr from_pool(CUmemoryPool pool, size_t bytes, CUstream stream) {
 PITFALL(68, other_streams_wait_for_a_free) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu);
-    // Nor does another stream's allocation make that stream wait, which with the gate closed would last.
+    // Another stream's allocation does not make that stream wait either, which would hang while the gate is closed.
     set_flag(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
     set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, ~0ull);
     CUstream reader = new_stream(), writer = new_stream();
@@ -70,7 +70,7 @@ PITFALL(68, other_streams_wait_for_a_free) {
             gate.close(reader);
             CK(cuMemcpyDtoDAsync(copy, first, bytes, reader));
             CK(cuMemFreeAsync(first, reader));
-            // Whatever anybody gets now, it is not what the reader has yet to read.
+            // No allocation now may get memory that the reader has yet to read.
             std::vector<CUdeviceptr> others;
             for (int i = 0; i < 4; i++) {
                 others.push_back(from_pool(pool, bytes, writer));
@@ -127,7 +127,7 @@ PITFALL(68, one_stream_reuses_in_order_and_nobody_waits) {
     CK(cuMemPoolDestroy(pool));
 }
 
-// Small memory goes round in a stream; what another pool, stream or length gets meanwhile is something else.
+// A stream reuses small memory; another pool, stream or size gets other memory meanwhile.
 PITFALL(68, small_memory_that_goes_round_is_used_and_freed) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu), second = new_pool(gpu);
@@ -391,7 +391,7 @@ PITFALL(68, what_is_freed_but_not_over_is_waited_for) {
         gate.close(stream);
         CK(cuMemFreeAsync(memory, stream));
         gate.open_later();
-        // Nobody has so much but the stream behind the gate.
+        // Only the stream behind the gate has freed this much.
         if (way == 2)
             CK(cuMemAlloc(&memory, most));
         else
@@ -569,7 +569,7 @@ PITFALL(68, memory_of_another_devices_pool) {
     CK(cuMemPoolSetAccess(pool, &wish, 1));
     CK(cuMemPoolGetAccess(&access, pool, &here));
     EXPECT(access == CU_MEM_ACCESS_FLAGS_PROT_NONE, "access %d after it was taken", (int)access);
-    // Each device has its own pool, which its streams allocate from whatever context is current.
+    // Each device has its own pool, from which its streams allocate, whatever context is current.
     CUmemoryPool own = nullptr, of = nullptr;
     CK(cuDeviceGetDefaultMemPool(&own, two.device));
     CUdeviceptr memory = 0;

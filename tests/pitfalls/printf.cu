@@ -112,7 +112,7 @@ PITFALL(54, printed_text_comes_with_each_way_of_waiting) {
             CKR(cudaMemcpyAsync(&got, word, 4, cudaMemcpyDeviceToHost, stream));
             CKR(cudaStreamSynchronize(stream));
         });
-        // An event that was asked about before.
+        // An event that was queried before.
         way(5, [&] {
             CKR(cudaEventRecord(event, stream));
             while (cudaEventQuery(event) == cudaErrorNotReady) {

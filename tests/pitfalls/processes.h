@@ -92,13 +92,13 @@ struct Other {
         peer.socket = ends[0];
     }
 
-    // It ends well.
+    // Waits for its successful exit.
     void join() const {
         int status = 0;
         EXPECT(waitpid(pid, &status, 0) == pid && status == 0, "the other process ended with %#x", status);
     }
 
-    // It ends now, whatever it does.
+    // Kills it, whatever it does.
     void kill() const {
         ::kill(pid, SIGKILL);
         int status = 0;

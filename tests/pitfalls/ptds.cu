@@ -78,7 +78,7 @@ PITFALL(68, allocations_are_in_the_threads_default_stream) {
     CKR(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
     *flag = 0;
     hold<<<1, 1>>>(flag, 15'000'000'000ll);
-    // Behind the kernel of this thread nothing of the other thread waits.
+    // The other thread does not wait for this thread's kernel.
     unsigned *mine, got = 0;
     CKR(cudaMallocAsync(&mine, 1 << 20, 0));
     CKR(cudaMemsetAsync(mine, 0, 1 << 20, 0));

@@ -27,7 +27,7 @@ static uint64_t noise(uint64_t &state) {
     return state;
 }
 
-// The child's writes to its ring while it goes on calling.
+// Runs the child's writes to its ring while it continues to call.
 static void work_beside(void (*scribble)(uint64_t &state)) {
     Gpu gpu;
     CUdeviceptr word = device_words(1, 1);
@@ -63,7 +63,7 @@ static void survives(void (*scribble)(uint64_t &state)) {
         _exit(0);
     }
     int status = pitfall::wait_for(child);
-    // How it ends is its own affair.
+    // How it ends does not matter.
     EXPECT(status != 1000 + SIGALRM, "the process hangs");
     Gpu gpu;
     CUdeviceptr word = device_words(1, 5);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// One line of a differential table per call. A call that crashes the process's library, or never returns, is a row that
-// says so: both are facts to compare.
+// One line of a differential table per call. A call that crashes the process's library, or never returns, has a row
+// that reports this: both are facts to compare.
 //
-// After a crash inside the library nothing it says counts any more: its locks may be held. So the table is made by a
-// process of its own, and when a row ends that process, another makes the whole table again without the call. The
-// printed table is that of the one process that came to the end.
+// After a crash inside the library its results are meaningless, because its locks may be held. So a separate process
+// makes the table. When a row ends that process, another process makes the whole table again without the call. The
+// printed table is that of the one process that reached the end.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline std::string row_prefix;
 inline std::map<int, std::string> rows_known;
 inline int rows_done = 0;
 
-// Evaluates the call inside the row, unless it is known how it ends. Each row is one line.
+// Evaluates the call in the row, unless its end is already known. Each row is one line.
 #define ROW(...)                                                                                                       \
     do {                                                                                                               \
         auto known_ = rows_known.find(rows_done++);                                                                    \
@@ -37,7 +37,7 @@ inline int rows_done = 0;
         alarm(0);                                                                                                      \
     } while (0)
 
-// Runs the program again with `arguments` and returns how it ended; what it printed is in `text`.
+// Runs the program again with `arguments` and returns how it ended; its output is in `text`.
 inline int run_again(std::vector<std::string> arguments, std::string &text) {
     int ends[2];
     if (pipe(ends) != 0)
@@ -65,8 +65,8 @@ inline int run_again(std::vector<std::string> arguments, std::string &text) {
     return status;
 }
 
-// The program's main: prints the table that `table` makes. `arguments` beyond the program's name are those of
-// run_again: a row's number and how it ends, in turn.
+// The program's main function: prints the table that `table` makes. `arguments` after the program's name are those of
+// run_again: pairs of a row's number and its end.
 inline int run_rows(int argc, char **argv, void (*table)()) {
     if (argc > 1) {
         for (int i = 2; i + 1 < argc; i += 2)

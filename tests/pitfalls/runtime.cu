@@ -226,7 +226,7 @@ PITFALL(32, runtime_names_and_strings) {
     pitfall::observed("hash_of_strings=%llx", (unsigned long long)hash);
 }
 
-// Each field of the properties against the attribute that says the same: a shifted structure shows.
+// Compares each field of the properties with the corresponding attribute: a shifted structure is detected.
 PITFALL(49, properties_match_attributes) {
     cudaDeviceProp prop;
     struct {
@@ -341,7 +341,7 @@ PITFALL(49, properties_match_attributes) {
 
 __global__ void read_texture(cudaTextureObject_t texture, float *out) { out[threadIdx.x] = tex2D<float>(texture, threadIdx.x + 0.5f, 1.5f); }
 
-// Arrays and textures of the runtime: copies in all directions, and what was given comes back.
+// Arrays and textures of the runtime: copies in all directions, and descriptions that are read back.
 PITFALL(55, runtime_textures) {
     const cudaChannelFormatDesc floats = cudaCreateChannelDesc<float>();
     const float data[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -382,7 +382,7 @@ PITFALL(55, runtime_textures) {
     EXPECT(how.addressMode[1] == cudaAddressModeClamp && how.filterMode == cudaFilterModePoint && how.readMode == cudaReadModeElementType, "mode %d, filter %d, read mode %d",
            (int)how.addressMode[1], (int)how.filterMode, (int)how.readMode);
     CKR(cudaDestroyTextureObject(texture));
-    // Of rows in memory.
+    // From rows in memory.
     float *memory;
     size_t pitch;
     CKR(cudaMallocPitch(&memory, &pitch, 16, 2));
@@ -521,7 +521,7 @@ template <typename... A> static int newer(const char *name, A... arguments) {
 
 PITFALL(25, runtime_green_contexts) {
     CKR(cudaFree(nullptr));
-    // A CUdevResource: 144 bytes, with the multiprocessors behind 96 of them.
+    // A CUdevResource: 144 bytes, with the multiprocessors after the first 96.
     struct alignas(8) Resource {
         unsigned type, internal[23], count, rest[11];
     } all = {}, group = {}, left = {}, has = {};
@@ -575,7 +575,7 @@ PITFALL(25, runtime_green_contexts) {
     CKR(cudaDeviceSynchronize());
 }
 
-// The runtime's structure of a conditional node says which graphs are the bodies.
+// The runtime's structure of a conditional node returns the bodies' graphs.
 PITFALL(39, runtime_graphs_have_conditional_nodes) {
     for (unsigned value : {0u, 1u}) {
         cudaGraph_t graph;
@@ -613,7 +613,7 @@ PITFALL(39, runtime_graphs_have_conditional_nodes) {
     }
 }
 
-// Whether a code says that the driver is too old for a function of the runtime.
+// Whether a code means that the driver is too old for a function of the runtime.
 static bool too_old(int code) { return code == cudaErrorNotSupported || code == cudaErrorCallRequiresNewerDriver; }
 
 PITFALL(39, runtime_graphs_have_ids_and_say_their_parameters) {

@@ -70,7 +70,7 @@ struct Devices {
 PITFALL(39, a_graph_goes_over_two_devices) {
     Devices both;
     CUgraph graph = new_graph();
-    // Back and forth: 1 here, 2 there, 3 here; and 4 there beside the last.
+    // Alternating: 1 here, 2 there, 3 here; and 4 there in parallel with the last.
     CUgraphNode one = both.append(graph, {}, 0, 1);
     CUgraphNode there = both.copy(graph, {one}, 1);
     CUgraphNode two = both.append(graph, {there}, 1, 2);
@@ -126,7 +126,7 @@ PITFALL(39, a_graph_is_launched_in_a_stream_of_another_device) {
         both.append(graph, {one}, at, 2);
         CUgraphExec exec = instantiate(graph);
         both.expect(exec, at ? 0 : 12, at ? 12 : 0);
-        // As a part of another.
+        // As a child of another graph.
         CUgraph outer = new_graph();
         CUgraphNode child = nullptr;
         CUgraphNode three = both.append(outer, {}, !at, 3);
@@ -153,7 +153,7 @@ PITFALL(38, streams_of_two_devices_are_captured_together) {
     LAUNCH(both.steps[0], 1, 1, first, both.words[0], 10u, 1u);
     CK(cuEventRecord(events[0], first));
     CK(cuStreamWaitEvent(second, events[0], 0));
-    // Streams and functions say where, whatever context is current.
+    // Streams and functions determine the device, whatever context is current.
     CK(cuMemcpyDtoDAsync(both.words[1], both.words[0], 4, second));
     LAUNCH(both.steps[1], 1, 1, second, both.words[1], 10u, 2u);
     CK(cuCtxSetCurrent(both.contexts[1]));
@@ -238,7 +238,7 @@ PITFALL(63, peers_by_the_rules) {
     for (int round = 0; round < 2; round++) {
         CK(cuCtxEnablePeerAccess(both.contexts[1], 0));
         CK_IS(cuCtxEnablePeerAccess(both.contexts[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-        // The other direction has an access of its own.
+        // The other direction has its own access.
         CK(cuCtxSetCurrent(both.contexts[1]));
         CK_IS(cuCtxDisablePeerAccess(both.contexts[0]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
         CK(cuCtxSetCurrent(both.contexts[0]));

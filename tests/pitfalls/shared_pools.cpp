@@ -233,7 +233,7 @@ PITFALL(65, shared_pools_by_the_rules) {
     CK(cuMemFreeAsync(address, stream));
     CK_IS(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
     CK(cuStreamSynchronize(stream));
-    // Not while a stream is captured.
+    // Not permitted while a stream is captured.
     CUgraph graph = nullptr;
     CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CK_IS(cuMemPoolImportPointer(&address, imported, &data), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -244,7 +244,7 @@ PITFALL(65, shared_pools_by_the_rules) {
     expect_words(memory, 1024, 3);
 }
 
-// Another process can read and write an allocation until its stream has come to the free.
+// Another process can read and write an allocation until its stream has reached the free.
 PITFALL(65, shared_allocations_are_freed_in_the_order_of_streams) {
     Other other([](const Peer &peer) {
         Gpu gpu;
@@ -339,7 +339,7 @@ PITFALL_OURS(65, shared_allocations_outlive_their_owner) {
     CK(cuMemFree(ordered));
     CK(cuMemFreeAsync(plain, nullptr));
     CK(cuCtxSynchronize());
-    // Nobody is left to give it. The host learns that at an undefined time.
+    // No process can provide it any more. The host learns that at an undefined time.
     CUresult code = CUDA_SUCCESS;
     for (int i = 0; i < 500 && (code = cuMemPoolImportPointer(&late, pool, &data[1])) == CUDA_ERROR_INVALID_VALUE; i++)
         usleep(10000);

@@ -153,7 +153,7 @@ PITFALL(21, priorities) {
     EXPECT(first != second, "two streams with id %llu", first);
 }
 
-// NOT_READY while it runs, and a loop that only asks comes to its end.
+// NOT_READY while it runs, and a loop that only queries comes to an end.
 PITFALL(22, query_is_honest_and_ends) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -310,8 +310,8 @@ PITFALL(24, wait_binds_to_the_latest_record) {
     }
 }
 
-// A stream that was found idle, again and again, is busy as soon as anything gives it work: its own thread, another
-// one, an event of another stream, the legacy stream.
+// A stream that was repeatedly found idle is busy as soon as it gets work: from its own thread, another one, an event
+// of another stream, or the legacy stream.
 PITFALL(24, idle_streams_are_busy_again) {
     Gpu gpu;
     CUfunction step = gpu.function("step");
@@ -361,7 +361,7 @@ PITFALL(24, idle_streams_are_busy_again) {
             CK(cuStreamWaitEvent(stream, there, 0));
         });
     }
-    // The event waits for the legacy stream though its own stream has nothing to do, whatever a query has said of that.
+    // The event waits for the legacy stream although its own stream is idle, whatever a query has returned before.
     for (bool asks : {false, true}) {
         settle(blocking);
         Gate gate(gpu);
@@ -373,7 +373,8 @@ PITFALL(24, idle_streams_are_busy_again) {
         gate.open();
         CK(cuEventSynchronize(event));
     }
-    // Records in a row in an idle stream: each is over, none tells of work that another thread gives the stream later.
+    // Consecutive records in an idle stream: each is complete, and none includes work that another thread submits
+    // later.
     for (CUstream stream : {free_stream, blocking, (CUstream) nullptr}) {
         for (int i = 0; i < 20; i++) {
             CK(cuEventRecord(event, stream));
@@ -381,7 +382,7 @@ PITFALL(24, idle_streams_are_busy_again) {
             CK(cuEventRecord(before, stream));
             CK(cuEventSynchronize(before));
             CK(cuEventQuery(event));
-            // Whatever else is done meanwhile that gives no work, here or in another thread.
+            // Whatever else is done meanwhile without submitting work, here or in another thread.
             CUevent other_event;
             CK(cuEventCreate(&other_event, CU_EVENT_DISABLE_TIMING));
             CK(cuEventDestroy(other_event));
@@ -464,7 +465,7 @@ PITFALL(24, contexts_record_and_wait) {
     CK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
     CK_IS(cuCtxWaitEvent(gpu.context, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    // An event is recorded of its own context, and waited for in any.
+    // An event is recorded in its own context, and waited for in any.
     CUcontext other;
     CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
     CK(cuEventCreate(&foreign, CU_EVENT_DISABLE_TIMING));
@@ -475,7 +476,7 @@ PITFALL(24, contexts_record_and_wait) {
     CK(cuCtxDestroy(other));
 }
 
-// Two threads, two streams, ordered by events alone.
+// Two threads, two streams, ordered only by events.
 PITFALL(24, event_ping_pong_over_threads) {
     Gpu gpu;
     CUfunction step = gpu.function("step");

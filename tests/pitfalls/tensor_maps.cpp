@@ -31,7 +31,7 @@ PITFALL(39, tensor_maps_say_what_they_were_made_of) {
     EXPECT(!memcmp(&one, &same, sizeof one), "equal maps differ");
     EXPECT(memcmp(&one, &wider, sizeof one), "unequal maps are the same");
     EXPECT(memcmp(&one, &moved, sizeof one), "maps of two tensors are the same");
-    // The alignment of a map counts for kernels alone: programs keep maps in objects of theirs.
+    // The alignment of a map only matters for kernels: programs store maps in their own objects.
     alignas(64) char room[sizeof(CUtensorMap) + 64];
     auto *anywhere = reinterpret_cast<CUtensorMap *>(room + 16);
     CK(tiled(anywhere, tensor, 16, CU_TENSOR_MAP_SWIZZLE_NONE));

@@ -113,7 +113,7 @@ const auto CLAMP = CU_TR_ADDRESS_MODE_CLAMP;
 const unsigned NORMALIZED = CU_TRSF_NORMALIZED_COORDINATES;
 const unsigned INTEGER = CU_TRSF_READ_AS_INTEGER;
 
-// The element that a coordinate from 0 to 1 comes to, or -1 for the border.
+// The element for a coordinate from 0 to 1, or -1 for the border.
 int element_at(double x, int size, CUaddress_mode mode) {
     if (mode == CU_TR_ADDRESS_MODE_WRAP)
         x -= std::floor(x);
@@ -131,7 +131,7 @@ int element_at(double x, int size, CUaddress_mode mode) {
 
 } // namespace
 
-// Every format comes out of a texture as it went into the array.
+// Every format is read from a texture as it was written to the array.
 PITFALL(55, texture_formats) {
     Gpu gpu;
     struct {
@@ -387,7 +387,8 @@ PITFALL(55, textures_of_memory_and_views) {
     const float of_rows[] = {0, 68, 68, 32.5f};
     for (int i = 0; i < 4; i++)
         EXPECT(std::fabs(got[i].x - of_rows[i]) < 1e-3, "the %dth of rows is %g, expected %g", i, got[i].x, of_rows[i]);
-    // The driver asks for no memory behind an address: a texture may be longer than its memory, if nobody samples there.
+    // The driver requires no memory behind an address: a texture may be longer than its memory, if it is not sampled
+    // there.
     got = sample(gpu, "texture_fetch", new_texture(of_linear(memory, CU_AD_FORMAT_FLOAT, 1, 64 << 20), reads(CLAMP, POINT, 0)), {{128}});
     auto right = sample(gpu, "texture_fetch", new_texture(of_linear(memory, CU_AD_FORMAT_FLOAT, 1, 1024), reads(CLAMP, POINT, 0)), {{128}});
     EXPECT(got[0].x == right[0].x, "of a long texture: %g, expected %g", got[0].x, right[0].x);
@@ -423,7 +424,7 @@ PITFALL(55, textures_of_memory_and_views) {
     CK_IS(cuTexObjectCreate(&object, &of, &point, &view), CUDA_ERROR_INVALID_VALUE);
 }
 
-// Kernels read and write surfaces, and nothing beside them.
+// Kernels read and write surfaces, and no adjacent memory.
 PITFALL(55, surfaces) {
     Gpu gpu;
     const unsigned width = 6, height = 5;
@@ -585,7 +586,7 @@ PITFALL(09, copies_of_arrays) {
     EXPECT(end == wanted, "the line differs");
 }
 
-// More than a block travels in pieces.
+// More than a block is sent in pieces.
 PITFALL(09, large_copies_of_arrays) {
     Gpu gpu;
     const size_t width = 1500, height = 1200; // 16-byte elements: 28.8 MB
@@ -598,7 +599,7 @@ PITFALL(09, large_copies_of_arrays) {
     CK(cuArrayDestroy(array));
 }
 
-// A copy stays in its stream's order, and reads pinned memory when the stream comes to it.
+// A copy keeps its stream's order, and reads pinned memory when the stream reaches it.
 PITFALL(04, copies_of_arrays_are_in_their_streams_order) {
     Gpu gpu;
     CUstream stream = new_stream();
@@ -668,7 +669,7 @@ PITFALL(55, arrays_that_cannot_be) {
     CK_IS(cuArrayGetPlane(&plane, array, 0), CUDA_ERROR_INVALID_VALUE);
     CUDA_ARRAY_SPARSE_PROPERTIES sparse;
     CK_IS(cuArrayGetSparseProperties(&sparse, array), CUDA_ERROR_INVALID_VALUE);
-    // Without a context there is no array to make, and those that there are can be asked and ended.
+    // Without a context no array can be made, and existing ones can be queried and destroyed.
     CK(cuCtxSetCurrent(nullptr));
     CUarray none;
     CK_IS(cuArray3DCreate(&none, &good), CUDA_ERROR_INVALID_CONTEXT);
@@ -767,7 +768,7 @@ PITFALL(09, copies_that_leave_an_array) {
     EXPECT(got == zeros, "a copy that was refused has copied something");
 }
 
-// Handles that are none, or no more.
+// Invalid and destroyed handles.
 PITFALL_OURS(63, handles_of_arrays) {
     Gpu gpu;
     CUarray array = new_array(4, 4, 0, CU_AD_FORMAT_FLOAT, 1);
@@ -807,7 +808,7 @@ PITFALL(55, textures_end_with_their_context) {
     CUDA_TEXTURE_DESC how;
     CK(cuTexObjectGetTextureDesc(&how, other));
     EXPECT(how.addressMode[0] == CU_TR_ADDRESS_MODE_BORDER, "the texture of the second context is another's");
-    // Another context's array can be asked and copied.
+    // Another context's array can be queried and copied.
     CUDA_ARRAY3D_DESCRIPTOR told;
     CK(cuArray3DGetDescriptor(&told, array));
     CK(cuMemcpyHtoA(array, 0, data, 4));

@@ -40,7 +40,7 @@ PITFALL(25, current_context_is_per_thread) {
         CK(cuCtxGetCurrent(&got));
         EXPECT(got == nullptr, "something is left");
         meet.arrive_and_wait();
-        // And they migrate: each now works in the context that the other gave up.
+        // And they migrate: each now works in the context that the other released.
         CK(cuCtxPushCurrent(theirs));
         CK(cuMemAlloc(&memory, 4096));
         CK(cuMemFree(memory));
@@ -93,7 +93,7 @@ PITFALL(25, context_properties) {
     CK(cuCtxGetId(context, &id));
     CK(cuCtxGetId(gpu.context, &primary));
     EXPECT(id != primary, "two contexts with id %llu", id);
-    // A stream belongs to its context; the caller's current one may be another.
+    // A stream belongs to its context; the caller's current context may be another one.
     CUstream stream = new_stream();
     pop_context();
     CUcontext owner = nullptr;
@@ -111,7 +111,7 @@ PITFALL(25, context_properties) {
     CK(cuCtxDestroy(context));
 }
 
-// Free memory, once it no longer changes: a worker that is made ready for the next client has a context of its own.
+// Free memory, once it no longer changes: the worker for the next client has its own context.
 static size_t settled_free_memory() {
     size_t last = 0, now = 1, all = 0;
     while (last != now) {

@@ -12,7 +12,7 @@ static CUmemAllocationProp properties(CUdevice device = 0) {
     return prop;
 }
 
-// The granularity, or the skip of a test where there is no such memory. The tests are written for NVIDIA's.
+// The granularity; skips a test if there is no such memory. The tests are written for NVIDIA's.
 static void need(const Gpu &gpu) {
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         pitfall::skip("no virtual memory management");
@@ -51,7 +51,7 @@ static unsigned long long allowed(CUdeviceptr address, CUdevice device = 0) {
     return flags;
 }
 
-// Maps memory of its own, which is gone with the mapping.
+// Maps separate memory, which is freed with the mapping.
 static void map(CUdeviceptr start, size_t bytes, CUdevice device = 0) {
     CUmemGenericAllocationHandle handle = create(bytes, device);
     CK(cuMemMap(start, bytes, 0, handle, 0));
@@ -100,7 +100,7 @@ PITFALL(17, mapped_memory_is_like_any_other) {
     CK(cuMemcpyDtoH(words.data(), plain, bytes));
     EXPECT(words[0] == 9 && words[1] == 7, "0x%x, 0x%x", words[0], words[1]);
     EXPECT_WORDS(&words[3 * MIB / 4], 2 * MIB / 4, 8);
-    // From and to pageable memory: small, staged, and long enough for whatever else moves it; over the border and not.
+    // From and to pageable memory: small, staged, and long enough for the mover; across the boundary or not.
     for (size_t length : {size_t(4), size_t(4000), size_t(60000), MIB, 6 * MIB, 11 * MIB}) {
         for (CUdeviceptr to : {start, start + 4 * MIB - 2000, start + 12 * MIB - length}) {
             if (to + length > start + bytes)
@@ -152,10 +152,10 @@ PITFALL(17, addresses_are_known_for_what_is_there) {
     const size_t bytes = 16 * MIB;
     CUdeviceptr start = reserve(bytes), at = start + 4 * MIB, inside = at + 12345;
     unsigned type = 0;
-    // If nothing is mapped, the driver says nothing, not even of the reservation.
+    // If nothing is mapped, the driver returns nothing, not even about the reservation.
     auto expect_nothing_at = [](CUdeviceptr address) {
-        // NVIDIA's driver 580 was asked by a process for each question: if one process asks them all, it ends by a
-        // signal on an H100.
+        // The results of NVIDIA's driver 580 were obtained with one process per query: if one process makes them all, a
+        // signal ends it on an H100.
         if (pitfall::backend() == "native")
             return;
         for (CUpointer_attribute attribute : {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
@@ -199,7 +199,7 @@ PITFALL(17, addresses_are_known_for_what_is_there) {
     void *to[] = {&type, &ordinal};
     CK(cuPointerGetAttributes(2, which, to, inside));
     EXPECT(type == CU_MEMORYTYPE_DEVICE && ordinal == 0, "type %u of device %d", type, ordinal);
-    // Nothing that was said stays said.
+    // Nothing is remembered from before.
     unmap(at, 3 * PIECE);
     CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside), CUDA_ERROR_INVALID_VALUE);
     CK(cuPointerGetAttributes(2, which, to, inside));
@@ -253,7 +253,7 @@ PITFALL(09, copies_know_what_may_be_accessed) {
     CK(cuMemFree(plain));
 }
 
-// NVIDIA's driver takes such an address for the host's, and the process ends by a signal.
+// NVIDIA's driver takes such an address for a host address, and a signal ends the process.
 PITFALL_OURS(09, unified_copies_refuse_reserved_addresses) {
     Gpu gpu;
     need(gpu);
@@ -397,7 +397,8 @@ PITFALL(63, what_cannot_be_is_refused) {
     flags = 9;
     CK(cuMemGetAccess(&flags, &location, plain));
     EXPECT(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE, "access %llu to plain memory", flags);
-    // A reservation goes as a whole, and not while something is mapped in it. No such memory is freed otherwise.
+    // A reservation is freed as a whole, and not while something is mapped in it. Such memory cannot be freed in any
+    // other way.
     CK_IS(cuMemAddressFree(start, 8 * PIECE), CUDA_ERROR_INVALID_VALUE);
     CK_IS(cuMemFree(start + 2 * PIECE), CUDA_ERROR_INVALID_VALUE);
     // Several whole mappings at once.
@@ -516,7 +517,7 @@ PITFALL(72, segments_that_expand) {
         EXPECT_WORDS(got.data(), piece / 4, 1);
         EXPECT_WORDS(&got[piece / 4], piece / 4, 3);
         EXPECT_WORDS(&got[2 * piece / 4], piece / 4, 1);
-        // As much as there is, and then an error that the program can go on after.
+        // All available memory, and then an error after which the program can continue.
         if (piece != 2 * MIB && pitfall::backend() != "native") {
             std::vector<CUmemGenericAllocationHandle> rest;
             CUmemAllocationProp prop = properties();
@@ -537,12 +538,13 @@ PITFALL(72, segments_that_expand) {
 PITFALL(73, reservations_are_apart_and_bounded) {
     Gpu gpu;
     need(gpu);
-    // Right behind the first, as who grows a buffer in place wishes; granted or not, they do not overlap.
+    // Directly after the first one, as a program requests that grows a buffer in place; granted or not, they do not
+    // overlap.
     CUdeviceptr first = reserve(4 * PIECE), behind = reserve(4 * PIECE, first + 4 * PIECE), same = reserve(PIECE, first);
     pitfall::observed("grown_in_place=%d", behind == first + 4 * PIECE);
     EXPECT(behind >= first + 4 * PIECE || behind + 4 * PIECE <= first, "they overlap");
     EXPECT(same >= first + 4 * PIECE || same + PIECE <= first, "they overlap");
-    // A copy over two reservations is none.
+    // A copy across two reservations is invalid.
     if (behind == first + 4 * PIECE) {
         map(first + 3 * PIECE, PIECE);
         map(behind, PIECE);
@@ -601,7 +603,7 @@ PITFALL(63, many_threads_map_and_unmap) {
     CK(cuMemAddressFree(start, threads * 4 * PIECE));
 }
 
-// Mappings are the process's: a context that ends takes none along, and another one finds them.
+// Mappings belong to the process: a destroyed context removes none, and another one finds them.
 PITFALL(63, contexts_end_and_mappings_stay) {
     Gpu gpu;
     need(gpu);

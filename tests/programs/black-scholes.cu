@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// European options by the Black-Scholes formula: three arrays go up, two come back.
+// European options by the Black-Scholes formula: three arrays are copied to the GPU, and two back.
 #include <cmath>
 
 #include "runtime.h"

@@ -76,7 +76,7 @@ int mean_of(const std::vector<unsigned char>& channel, int size, int x, int y) {
   return sum / kTaps;
 }
 
-// Every pixel, a channel at a time; of a large picture the first channel alone.
+// Checks every pixel, one channel at a time; of a large picture only the first channel.
 bool is_right(const HostBuffer<uchar4>& in, const HostBuffer<uchar4>& out, int size) {
   Mismatches wrong;
   const auto part = [](const uchar4& pixel, int channel) {

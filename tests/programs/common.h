@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
-// Shared by all test programs, whichever CUDA API they are written on: options, seeded input, timing, the
-// checksum of its output and the RESULT line that ends a run. runtime.h and driver.h add error checks and buffers.
+// Shared by all test programs, whichever CUDA API they use: options, seeded input, timing, the checksum of the output
+// and the RESULT line that ends a run. runtime.h and driver.h add error checks and buffers.
 #pragma once
 
 #include <cerrno>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-// Exit codes of a program. They tell a wrong answer from a failed CUDA call.
+// Exit codes of a program. They distinguish a wrong result from a failed CUDA call.
 enum ExitCode : int { kOk = 0, kWrongResult = 1, kUsage = 2, kCudaError = 3 };
 
 // Time added up over any number of start/stop pairs, in milliseconds of the monotonic clock.
@@ -30,7 +30,8 @@ class Stopwatch {
   double sum_ = 0;
 };
 
-// A number that depends on the seed and the index alone, so any element can be made again for a check, in any order.
+// A number that depends only on the seed and the index, so that any element can be computed again for a check, in any
+// order.
 inline uint64_t random_bits(uint64_t seed, uint64_t index) {
   uint64_t z = (seed * 0x2545f4914f6cdd1dull) ^ (index + 1) * 0x9e3779b97f4a7c15ull;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -43,8 +44,8 @@ inline float random_float(uint64_t seed, uint64_t index, float low, float high) 
   return low + (high - low) * (static_cast<float>(random_bits(seed, index) >> 40) * 0x1p-24f);
 }
 
-// One run of one program. Options are declared, then parse() reads the command line; emit() takes the output as it
-// is in memory; finish() prints the RESULT line and gives the exit code.
+// One run of one program. Options are declared, then parse() reads the command line; emit() takes the output from
+// memory; finish() prints the RESULT line and returns the exit code.
 class Program {
  public:
   Program(const char* name, const char* summary, const char* unit, uint64_t small, uint64_t paper)
@@ -62,7 +63,7 @@ class Program {
   void option(const char* name, const char* help, double* value) {
     numbers_.push_back({name, help, nullptr, value, 0, 0});
   }
-  // The largest N that `--size N` may ask for.
+  // The largest N for `--size N`.
   void size_limit(uint64_t limit) { limit_ = limit; }
 
   void parse(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Convolutions by cuDNN: of single and double precision, with groups, padding, strides and dilation, added to what was
-// there. All values are small whole numbers, so every sum is exact in whatever order a library makes it.
+// Convolutions with cuDNN: of single and double precision, with groups, padding, strides and dilation, added to the
+// previous values. All values are small integers, so every sum is exact in any order.
 #include "cudnn.h"
 
 namespace {

@@ -36,7 +36,7 @@ enum { kScalarsOnHost = 0, kScalarsOnDevice = 1 };  // cublasPointerMode_t
 enum { kFloat = 0, kHalf = 2 };                // cudaDataType
 enum { kComputeFloat = 68, kAnyAlgorithm = -1 };
 
-// Ends the program with the call and its status unless cuBLAS says success.
+// Ends the program with the call and its status unless cuBLAS returns success.
 #define BLAS(call)                                                                           \
   do {                                                                                       \
     const int blas_status = (call);                                                          \

@@ -42,7 +42,7 @@ enum { kSingle = 0, kDouble = 1 };  // cudnnDataType_t
 enum { kCorrelation = 1 };       // cudnnConvolutionMode_t
 enum { kImplicitProduct = 0 };   // cudnnConvolutionFwdAlgo_t
 
-// Ends the program with the call and its status unless cuDNN says success.
+// Ends the program with the call and its status unless cuDNN returns success.
 #define DNN(call)                                                                           \
   do {                                                                                      \
     const int dnn_status = (call);                                                          \

@@ -23,7 +23,7 @@ int cusolverDnDormqr(cusolverDnHandle_t handle, int side, int trans, int m, int 
 enum { kPlain = 0, kTransposed = 1 };  // cublasOperation_t
 enum { kLeft = 0, kRight = 1 };        // cublasSideMode_t
 
-// Ends the program with the call and its status unless cuSOLVER says success.
+// Ends the program with the call and its status unless cuSOLVER returns success.
 #define SOLVER(call)                                                                             \
   do {                                                                                           \
     const int solver_status = (call);                                                            \

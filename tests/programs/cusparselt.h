@@ -8,7 +8,7 @@
 #include "runtime.h"
 
 extern "C" {
-// Of every kind; in the program's memory.
+// An object of any kind, in the program's memory.
 struct alignas(16) cusparseLtObject_t {
   unsigned char data[512];
 };
@@ -55,7 +55,7 @@ enum { kComputeInteger = 0, kComputeFloat = 2 };  // cusparseComputeType
 enum { kRelu = 0, kBias = 8 };                   // cusparseLtMatmulDescAttribute_t
 enum { kHalfOfIt = 0, kStrips = 1 };             // cusparseLtSparsity_t, cusparseLtPruneAlg_t
 
-// Ends the program with the call and its status unless cuSPARSELt says success.
+// Ends the program with the call and its status unless cuSPARSELt returns success.
 #define SPARSE(call)                                                                             \
   do {                                                                                           \
     const int sparse_status = (call);                                                            \

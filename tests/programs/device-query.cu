@@ -10,7 +10,7 @@ static void expect(bool holds, const char* what) {
   if (!holds) wrong.report("%s", what);
 }
 
-// An attribute must be what the property structure says, where it has the same fact.
+// An attribute must equal the property structure's field, if there is a corresponding one.
 static void agrees(const char* what, cudaDeviceAttr attribute, long long property) {
   int value = -1;
   CHECK(cudaDeviceGetAttribute(&value, attribute, 0));
@@ -77,7 +77,7 @@ static void query(Program* program) {
   CHECK(cudaDeviceSynchronize());
   program->total.stop();
 
-  // Only what does not change from run to run or with the VM's share of the memory goes into the checksum.
+  // Only facts that do not change from run to run or with the VM's share of the memory are part of the checksum.
   std::string text;
   append(&text, "name: %s\n", property.name);
   append(&text, "compute capability: %d.%d\n", property.major, property.minor);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Diffusion on a grid, whose steps are launches of one graph: two halves of the grid are computed in two streams that
 // fork and join, and the graph was captured from them. The source's strength changes from launch to launch, by a new
-// parameter of one node, and the total is copied to the host by the graph itself. All values are whole numbers, so
-// every order gives the same.
+// parameter of one node, and the graph itself copies the total to the host. All values are integers, so every order
+// gives the same result.
 #include "runtime.h"
 
 namespace {

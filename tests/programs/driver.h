@@ -34,7 +34,7 @@ asm(".pushsection .rodata\n"
     ".popsection\n");
 extern "C" const unsigned char gpgpu_kernel_image[];
 
-// Device 0, a context of its own (the primary one) and the embedded module.
+// Device 0, its primary context and the embedded module.
 class Device {
  public:
   Device() {
@@ -85,7 +85,7 @@ class DeviceBuffer {
   size_t bytes_;
 };
 
-// Host memory for `count` elements, page-locked where --pinned asked for it. Not zeroed.
+// Host memory for `count` elements, page-locked with --pinned. Not zeroed.
 template <typename T>
 class HostBuffer {
  public:

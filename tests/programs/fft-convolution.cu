@@ -49,7 +49,7 @@ bool run(Program* program) {
       // The same picture twice: the second is what the first was.
       for (std::vector<float>* to : {&again, &picture}) {
         LIBRARY(curandSetPseudoRandomGeneratorSeed(generator, program->seed()));
-        // A seed alone lets the sequence go on where it was.
+        // A seed alone does not change the position in the sequence.
         LIBRARY(curandSetGeneratorOffset(generator, 0));
         LIBRARY(curandGenerateUniform(generator, device_picture.get(), count));
         CHECK(cudaMemcpyAsync(to->data(), device_picture.get(), device_picture.bytes(), cudaMemcpyDeviceToHost, stream));
@@ -81,7 +81,7 @@ bool run(Program* program) {
     if (!(picture[i] > 0 && picture[i] <= 1)) wrong.report("random number %zu: %g", i, double{picture[i]});
     if (picture[i] != again[i]) wrong.report("random number %zu: %g, then %g", i, double{again[i]}, double{picture[i]});
   }
-  // Six deviations of the mean of so many.
+  // Six standard deviations of the mean of this number of values.
   const double near = 6 * 0.2887 / n;
   if (mean < 0.5 - near || mean > 0.5 + near) wrong.report("the mean is %g", mean);
   const uint64_t step = check_step(count, 100000);

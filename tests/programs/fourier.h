@@ -26,7 +26,7 @@ int curandGenerateUniform(curandGenerator_t generator, float* to, size_t count);
 enum { kRealToComplex = 0x2a, kComplexToReal = 0x2c };  // cufftType
 enum { kPhilox = 161 };                                 // curandRngType
 
-// Ends the program with the call and its status unless the library says success.
+// Ends the program with the call and its status unless the library returns success.
 #define LIBRARY(call)                                                                           \
   do {                                                                                          \
     const int library_status = (call);                                                          \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Kernels that print: each thread prints the length of the Collatz sequence of its number. All of it must come out on
-// the program's standard output, between the lines that the program itself prints before and after it waits.
+// Kernels that print: each thread prints the length of the Collatz sequence of its number. All of the output must
+// appear on the program's standard output, between the lines that the program itself prints before and after it waits.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Two layers of a network captured into a graph, as a framework does: a product of cuBLAS with a workspace of the
-// program's own, a bias and a ReLU by a kernel, a product with a bias by cuBLASLt. The graph is launched for one input
-// after the other, each copied to where the first was. All values are small whole numbers, so every sum is exact in
-// whatever order a library makes it.
+// Two layers of a network captured into a graph, as in a framework: a product of cuBLAS with the program's own
+// workspace, a bias and a ReLU by a kernel, a product with a bias by cuBLASLt. The graph is launched for one input
+// after the other, each of which is copied to the same place. All values are small integers, so every sum is exact in
+// any order.
 #include "cublaslt.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Products of matrices by cuBLAS: single, half and double precision, in batches, with scalars and results on either
-// side. All values are small whole numbers, so every sum is exact in whatever order a library makes it.
+// Products of matrices with cuBLAS: single, half and double precision, in batches, with scalars and results on either
+// side. All values are small integers, so every sum is exact in any order.
 #include "cublas.h"
 
 namespace {
@@ -91,7 +91,7 @@ bool run(Program* program) {
       const float two = 2, minus_one = -1, one = 1, zero = 0;
       BLAS(cublasSgemm_v2(handle, kPlain, kTransposed, n, n, n, &two, device_a.get(), n, device_b.get(), n,
                           &minus_one, device_c.get(), n));
-      // On the same stream, so behind the product.
+      // In the same stream, so after the product.
       CHECK(cudaMemcpyAsync(single.data(), device_c.get(), device_c.bytes(), cudaMemcpyDeviceToHost, stream));
       BLAS(cublasGemmEx(handle, kPlain, kPlain, n, n, n, &one, half_a.get(), kHalf, n, half_b.get(), kHalf, n, &zero,
                         device_c.get(), kFloat, n, kComputeFloat, kAnyAlgorithm));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Two linear layers as a framework computes them with cuBLASLt: a product, a bias and a ReLU in one call, with an
-// algorithm that the library's heuristic names, and then with a handle of cuBLAS in place of its own. All values are
-// small whole numbers, so every sum is exact in whatever order a library makes it.
+// Two linear layers as in a framework with cuBLASLt: a product, a bias and a ReLU in one call, with an algorithm that
+// the library's heuristic returns, and then with a handle of cuBLAS in place of its own. All values are small integers,
+// so every sum is exact in any order.
 #include "cublaslt.h"
 
 namespace {
@@ -11,7 +11,7 @@ constexpr size_t kWorkspace = 4 << 20;
 // A whole number from -4 to 4.
 int small_number(uint64_t seed, uint64_t index) { return static_cast<int>(random_bits(seed, index) % 9) - 4; }
 
-// out = epilogue(weights' x + bias): the weights' columns are the outputs, as PyTorch has them.
+// out = epilogue(weights' x + bias): the weights' columns are the outputs, as in PyTorch.
 class Layer {
  public:
   Layer(int inputs, int outputs, int batch, int epilogue, const float* weights, const float* bias)
@@ -81,7 +81,7 @@ bool run(Program* program) {
   for (int layer = 0; layer < 2; ++layer) {
     weights[layer].resize(count);
     bias[layer].resize(n);
-    // Of the second layer's weights most are zero: sums stay small enough to be exact.
+    // Most of the second layer's weights are zero: sums stay small enough to be exact.
     for (size_t i = 0; i < count; ++i) {
       const bool is_there = layer == 0 || random_bits(program->seed(), 7 * i) % 16 == 0;
       weights[layer][i] = is_there ? static_cast<float>(small_number(program->seed(), 7 * i + 1 + layer)) : 0;

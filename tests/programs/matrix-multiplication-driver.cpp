@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Matrix multiplication on the driver API alone.
+// Matrix multiplication with only the driver API.
 #include "matrix-multiplication.h"
 
 #include "driver.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// c = a * b for row-major matrices: a is m by k, b is k by n. One block makes one tile of c, from tiles of a and b
-// that it holds in shared memory. Any sizes: what lies outside a matrix counts as zero.
+// c = a * b for row-major matrices: a is m by k, b is k by n. One block computes one tile of c, from tiles of a and b
+// in shared memory. Any sizes are possible: elements outside a matrix count as zero.
 constexpr unsigned kTile = 16;
 
 extern "C" __global__ void matrix_multiplication(const float* a, const float* b, float* c, unsigned m, unsigned k,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// The largest eigenvalue of a matrix by power iteration on cuBLAS: short calls that depend on each other, half of them
-// with a result on the host. The matrix is 2 on its diagonal and 1 everywhere beside what that adds, so the answer is
-// its size and 2.
+// The largest eigenvalue of a matrix by power iteration with cuBLAS: short calls that depend on each other, half of
+// them with a result on the host. The matrix is the sum of a matrix of ones and twice the identity, so the eigenvalue
+// is its size plus 2.
 #include <cmath>
 
 #include "cublas.h"

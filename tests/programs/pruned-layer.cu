@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Two linear layers of which half of the weights are pruned, by cuSPARSELt: a layer of halves with a bias and a ReLU,
-// and one of bytes with an algorithm that a search found. Of each four weights the sizes differ, so that it is certain
-// which are pruned; all values are small whole numbers, so every sum is exact in whatever order a library makes it.
+// Two linear layers with cuSPARSELt, half of whose weights are pruned: a layer of halves with a bias and a ReLU, and
+// one of bytes with an algorithm that a search found. Of each four weights the magnitudes differ, so that it is certain
+// which ones are pruned; all values are small integers, so every sum is exact in any order.
 #include <algorithm>
 #include <memory>
 
@@ -65,7 +65,7 @@ class Layer {
   }
   Layer(const Layer&) = delete;
 
-  // Prunes and compresses the weights; what is left of them goes to `left`.
+  // Prunes and compresses the weights; writes the remaining ones to `left`.
   void prune(const std::vector<In>& weights, std::vector<In>* left, Program* program, cudaStream_t stream) {
     DeviceBuffer<int> valid(1);
     dense_.upload(weights.data(), program);
@@ -107,7 +107,7 @@ class Layer {
   std::unique_ptr<DeviceBuffer<char>> compressed_, buffer_, workspace_;
 };
 
-// Of each four numbers the sizes are 1 to 4; which are 3 and 4 is in `kept`.
+// Of each four numbers the magnitudes are 1 to 4; `kept` contains the positions of 3 and 4.
 void make_weights(uint64_t seed, std::vector<int>* weights, std::vector<int>* kept) {
   for (size_t i = 0; i < weights->size(); i += 4) {
     const uint64_t bits = random_bits(seed, i);
@@ -126,7 +126,7 @@ void compare(const char* what, const std::vector<T>& found, const std::vector<T>
 }
 
 bool run(Program* program) {
-  // Sizes valid for both types: halves come by 16, bytes by 32, and a batch of bytes by 16.
+  // Sizes that are valid for both types: halves need multiples of 16, bytes of 32, and a batch of bytes of 16.
   const int n = static_cast<int>((program->size() + 31) / 32 * 32), batch = n / 2;
   const size_t count = static_cast<size_t>(n) * n, columns = static_cast<size_t>(n) * batch;
   std::vector<int> weights(count), kept(count), bias(n), in(columns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Sorts 32-bit keys, least significant digit first: for each of four 8-bit digits, count the digit's values in every
-// tile, scan the counts, and put each key where its digit's turn has come. Stable, so that the digits add up.
+// Sorts 32-bit keys, least significant digit first: for each of four 8-bit digits, counts the digit's values in every
+// tile, scans the counts, and moves each key to the position for its digit. Each pass is stable, so that the passes
+// combine.
 #include <algorithm>
 
 #include "runtime.h"

@@ -43,7 +43,7 @@ class DeviceBuffer {
   size_t bytes_;
 };
 
-// Host memory for `count` elements, page-locked where --pinned asked for it. Not zeroed.
+// Host memory for `count` elements, page-locked with --pinned. Not zeroed.
 template <typename T>
 class HostBuffer {
  public:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// The shift of each pixel of the left image in the right one: block matching by sums of absolute differences.
-// Each frame is a pair of RGBA images that goes up, and a disparity (32 bits) and a confidence (8 bits) for each pixel
-// that come back: 13 bytes a pixel. Integers throughout, so every GPU and the CPU agree in every bit.
+// The shift of each pixel of the left image in the right one: block matching by sums of absolute differences. Each
+// frame is a pair of RGBA images that is copied to the GPU, and a disparity (32 bits) and a confidence (8 bits) for
+// each pixel that are copied back: 13 bytes per pixel. Only integers are used, so every GPU and the CPU agree in every
+// bit.
 #include <algorithm>
 
 #include "runtime.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Vector addition on the driver API alone.
+// Vector addition with only the driver API.
 #include "vector-addition.h"
 
 #include "driver.h"

@@ -91,7 +91,7 @@ static void wait_for_input() {
     }
 }
 
-// One step: words go to the device, a kernel mixes them, they come back and are what they must be.
+// One step: words are copied to the device, a kernel mixes them, and they are copied back and checked.
 struct Work {
     static constexpr unsigned COUNT = 96 << 10, ROUNDS = 2;
     CUfunction kernel = function("mix");
@@ -172,8 +172,8 @@ struct Backlog {
     }
 };
 
-// Steps until the input ends. Each line: when the step ended, in nanoseconds of the clock that all processes share, how
-// long it took, and how much device memory is free.
+// Steps until the input ends. Each line: the end of the step, in nanoseconds of the clock that all processes share, its
+// duration, and the amount of free device memory.
 template <typename Step> static int work() {
     open_gpu();
     Step work;
@@ -241,7 +241,7 @@ static int phase(const std::string &name) {
         return 0;
     }
     open_gpu();
-    // Something to be given back, whatever the phase.
+    // Memory that must be returned, whatever the phase is.
     CUdeviceptr memory = 0;
     CK(cuMemAlloc(&memory, 96 << 20));
     CK(cuMemsetD32(memory, 1, (96 << 20) / 4));
@@ -334,8 +334,8 @@ static int peek(CUdeviceptr address) {
 static int steal(const std::vector<unsigned long long> &handles) {
     open_gpu();
     Work work;
-    // Some numbers may be valid in both processes: then they are this process's own, as is right. A crash is wrong, and
-    // so is a change of the other process's memory.
+    // Some numbers may be valid in both processes: then they belong to this process, which is correct. A crash is
+    // wrong, and so is a change of the other process's memory.
     int refused = 0;
     for (unsigned long long handle : handles) {
         CUfunction made;
@@ -394,7 +394,7 @@ static int look(unsigned value, unsigned long long most) {
     CK(cuMemsetD32(found, 0, 4));
     unsigned long long counts[2] = {};
     std::vector<unsigned> words;
-    // Much of it is looked through by the GPU; little by the CPU, which may be what plays the GPU.
+    // The GPU searches large memory; the CPU searches small memory, because it may be simulating the GPU.
     bool by_gpu = most > (1ull << 30);
     unsigned long long bytes = take(most, [&](CUdeviceptr memory, unsigned long long count) {
         if (by_gpu) {
@@ -430,7 +430,7 @@ template <class Handle> static Handle of_digits(const std::string &text) {
     return handle;
 }
 
-// Memory and an event that other processes may open, until input comes.
+// Shares memory and an event with other processes, until there is input.
 static int share(unsigned value) {
     open_gpu();
     CUdeviceptr memory = 0;
@@ -452,7 +452,7 @@ static int share(unsigned value) {
     return 0;
 }
 
-// Opens what another process shares, says with which codes, and writes to the memory.
+// Opens another process's memory and events, prints the codes, and writes to the memory.
 static int ipc(const std::string &memory_digits, const std::string &event_digits) {
     open_gpu();
     CUdeviceptr opened = 0;

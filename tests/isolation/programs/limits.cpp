@@ -187,7 +187,7 @@ static CUresult flood(CUcontext context, size_t count, size_t bytes) {
     return code == CUDA_SUCCESS ? cuMemFree(to) : code;
 }
 
-// Mappings, one behind the other in a reservation of 2 TiB.
+// Mappings, contiguous in a reservation of 2 TiB.
 static std::vector<std::pair<CUdeviceptr, size_t>> mappings;
 
 static CUresult map(size_t bytes) {
@@ -224,7 +224,8 @@ static CUresult unmap() {
     return cuMemUnmap(start, bytes);
 }
 
-// Makes executable graphs of so many fills or launches, and launches none: as many as there is room for, or `most`.
+// Makes executable graphs with this number of fills or launches, and launches none: as many as there is room for, or
+// `most`.
 static std::vector<CUgraphExec> executables;
 
 static CUresult make_graphs(size_t most, size_t steps, bool launches) {

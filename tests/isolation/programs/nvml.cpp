@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// NVML as a program in a VM calls it: does what its standard input says, a command a line, and answers each with one
-// line.
+// NVML as a program in a VM calls it: executes the commands on its standard input, one per line, and answers each with
+// one line.
 //
 //   init              nvmlInit_v2; the code
 //   shutdown          nvmlShutdown; the code

@@ -110,7 +110,7 @@ static int stretch_handler(struct kprobe *probe, struct pt_regs *regs)
 	return 0;
 }
 
-/* Its second argument says whether interrupts are on after it. */
+/* Its second argument says whether it enables interrupts. */
 static int unlock_handler(struct kprobe *probe, struct pt_regs *regs)
 {
 	if (regs->si & X86_EFLAGS_IF)

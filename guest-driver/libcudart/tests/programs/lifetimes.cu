@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Calls from places where a library is easily gone: constructors and destructors of static objects,
-// threads being torn down, many short threads, an object that is unloaded, exit() while another thread
-// calls. Prints "ok" lines; its exit status is 0.
+// Calls from places where a library may already be unloaded: constructors and destructors of static objects, threads
+// being torn down, many short threads, an object that is unloaded, exit() while another thread calls. Prints "ok"
+// lines; its exit status is 0.
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>

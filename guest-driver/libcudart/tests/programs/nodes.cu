@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Nodes by the generic functions, whose parameters say of which type they are: prints what any two runtimes must agree on.
+// Nodes by the generic functions, whose parameters contain the node's type: prints everything that must be the same for
+// any two runtimes.
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime.h>
