@@ -79,6 +79,8 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
             backend::run(link, front_end)?;
         }
         Some(role::WORKER) => {
+            // SAFETY: the process has one thread yet.
+            unsafe { cuda::environment::make_room() };
             role::settle()?;
             let has = |option: &str| std::env::args_os().any(|argument| argument == option);
             let channel = role::take_channel()?;

@@ -38,6 +38,8 @@ mod structured_wrong;
 mod symbols;
 #[path = "libraries/transforms.rs"]
 mod transforms;
+#[path = "libraries/variables.rs"]
+mod variables;
 #[path = "libraries/wrapper.rs"]
 mod wrapper;
 
@@ -68,6 +70,7 @@ fn guest() {
         Ok("sizes") => symbols::sizes(),
         Ok("transfers") => symbols::transfers(),
         Ok("order") => symbols::order(),
+        Ok("tf32") => variables::tf32(),
         Ok("green") => symbols::green(),
         Ok("fault") => symbols::fault(),
         Ok("without") => symbols::without(),
@@ -230,6 +233,35 @@ fn matrices_and_vectors_are_copied_element_by_element() {
 #[test]
 fn products_and_copies_keep_the_order_of_their_stream() {
     runs("order");
+}
+
+/// The libraries read them in the worker, which has the service's environment.
+#[test]
+fn a_program_s_variables_reach_the_libraries_and_no_other_program() {
+    let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
+        return;
+    };
+    let run_with = |value: Option<&str>| {
+        let mut command = command(&back_end, 0, "tf32");
+        command.env_remove("NVIDIA_TF32_OVERRIDE");
+        if let Some(value) = value {
+            command.env("NVIDIA_TF32_OVERRIDE", value);
+        }
+        let (status, said) = Guest::spawn(command).end();
+        assert!(
+            status.success() && said.contains("1 passed"),
+            "{value:?}: {status}: {said}"
+        );
+        said
+    };
+    run_with(None);
+    run_with(Some("0"));
+    run_with(None);
+    let said = run_with(Some("../0"));
+    assert!(
+        said.contains("NVIDIA_TF32_OVERRIDE has no effect"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -5,5 +5,6 @@
 #[allow(non_snake_case)]
 pub(crate) mod double;
 pub mod driver;
+pub mod environment;
 pub mod event_thread;
 pub mod library;

@@ -40,6 +40,7 @@ mod ipc_event;
 mod launch;
 mod launch_older;
 mod library;
+mod library_variables;
 mod link;
 mod logs;
 mod managed;

@@ -14,7 +14,7 @@ use crate::{
     context,
     ffi::{Result, enter},
     graph::library,
-    launch, managed, thread,
+    launch, library_variables, managed, thread,
 };
 
 static ENTRY: Entry = Entry {
@@ -121,6 +121,7 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
         let client = client()?;
+        library_variables::send(client);
         if library::record(client, operation, arguments, None)? {
             return Ok(());
         }
@@ -160,6 +161,7 @@ unsafe extern "C" fn call_for(
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
         let client = client()?;
+        library_variables::send(client);
         let mut read = |reply: &[u8]| {
             // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
             unsafe { read(to, reply.as_ptr(), reply.len()) }

@@ -1898,4 +1898,5 @@ issued! {
     24 0x304c 0xdc269c5550aa1edb nvjpegDecodeJpegHost;
     24 0x304d 0x54d1e59a42839446 nvjpegDecodeJpegTransferToDevice;
     24 0x304e 0x6f00fb10489f31a6 nvjpegDecodeJpegDevice;
+    25 0x000a 0x4117b3d9f238e18a gpgpuLibraryVariable;
 }

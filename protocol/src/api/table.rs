@@ -33,6 +33,13 @@ macro_rules! with_api {
             /// device's number is its position among them. It fails with `CUDA_ERROR_INVALID_VALUE` for an empty list, a
             /// repeated or unknown device, and if it succeeded before.
             0x0009 call custom gpgpuSelectDevices(devices: Vec<u32>) client;
+            /// Sets an environment variable that NVIDIA's libraries read, for the client's process alone, before it uses one
+            /// of them: `CUBLAS_WORKSPACE_CONFIG` with workspaces of at most 60 MiB together, `NVIDIA_TF32_OVERRIDE`,
+            /// `CUBLAS_EMULATE_SINGLE_PRECISION`, `CUBLAS_EMULATE_DOUBLE_PRECISION`, `CUBLAS_EMULATION_STRATEGY` or
+            /// `CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT`. A value has at most 64 bytes: letters, digits and `_:,.-`. A
+            /// variable that the operator has set for the service stays as it is, and so does one that was set before. It
+            /// fails with `CUDA_ERROR_INVALID_VALUE` for others.
+            0x000a call custom gpgpuLibraryVariable(name: String, value: String) client;
             // The ring; see `ring`.
             /// Sets the client's ring up at this address of its registered memory. It fails if the client has a ring already, or if
             /// the address is not a multiple of 4096, or if the ring does not lie as a whole in registered memory.

@@ -27,6 +27,7 @@ mod kind;
 pub mod nvjpeg;
 mod status;
 mod table;
+pub mod variables;
 
 pub use class::Class;
 pub use kind::{Kind, MAX_ARRAY, MAX_SCRATCH, Width};

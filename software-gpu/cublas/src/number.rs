@@ -190,6 +190,24 @@ macro_rules! small {
 }
 small!(f16, bf16);
 
+/// An `f32` in memory that is rounded to TF32, with 10 bits of its fraction, before use.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub struct Tf32(f32);
+
+// SAFETY: it is an `f32`.
+unsafe impl Plain for Tf32 {}
+
+impl Load<f32> for Tf32 {
+    fn load(self) -> f32 {
+        if !self.0.is_finite() {
+            return self.0;
+        }
+        // To nearest, ties away from zero, as the conversion `cvt.rna.tf32.f32` does.
+        f32::from_bits((self.0.to_bits() + (1 << 12)) & !((1 << 13) - 1))
+    }
+}
+
 impl Load<f32> for i8 {
     fn load(self) -> f32 {
         self.into()

@@ -2,6 +2,7 @@
 //! NVIDIA's numbers for statuses, types and options, which C callers pass as plain integers.
 
 use std::ffi::{CStr, c_int};
+use std::sync::LazyLock;
 
 /// A `cublasStatus_t` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,6 +216,8 @@ pub enum Compute {
     Single,
     /// Single precision for types that are only stored in single precision: the `FAST` and emulated types.
     SingleOnly,
+    /// The same, of real inputs in TF32.
+    Tf32,
     /// Double precision.
     Double,
     /// 32-bit integers.
@@ -227,10 +230,18 @@ impl Compute {
         Ok(match number {
             64 | 65 => Self::Half,
             68 | 69 => Self::Single,
+            77 if allows_tf32() => Self::Tf32,
             74 | 75 | 77 | 78 => Self::SingleOnly,
             70 | 71 | 79 => Self::Double,
             72 | 73 => Self::Integer,
             _ => return Err(Status::InvalidValue),
         })
     }
+}
+
+/// Whether functions may round to TF32: `NVIDIA_TF32_OVERRIDE=0` forbids it.
+fn allows_tf32() -> bool {
+    static ALLOWS: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("NVIDIA_TF32_OVERRIDE").is_none_or(|value| value != "0"));
+    *ALLOWS
 }

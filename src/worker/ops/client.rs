@@ -6,10 +6,13 @@ use std::ffi::{CStr, c_char};
 use gpgpu_protocol::{
     api::{AttributeValue, DeviceInfo, Hello, KnownLibrary, issued::known_from, reply, request},
     cuda::*,
-    libraries::Library,
+    libraries::{Library, variables},
 };
 
-use crate::cuda::driver;
+use crate::cuda::{
+    driver,
+    environment::{self, Refused},
+};
 use crate::worker::{
     dispatch::{Carried, Outcome},
     libraries,
@@ -175,6 +178,22 @@ pub fn gpgpuLibraries(
     Ok(reply::gpgpuLibraries {
         libraries: known.into(),
     })
+}
+
+/// Sets an environment variable of NVIDIA's libraries, which this process calls for the client's.
+pub fn gpgpuLibraryVariable(
+    _: &Session,
+    request: request::gpgpuLibraryVariable,
+    _: Data,
+) -> Outcome<reply::gpgpuLibraryVariable> {
+    let (name, value) = (&request.name, &request.value);
+    if !variables::may_travel(name, value) {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    match environment::set(name, value) {
+        Ok(()) | Err(Refused::Exists) => Ok(Default::default()),
+        Err(Refused::Full) => Err(CUDA_ERROR_NOT_SUPPORTED.into()),
+    }
 }
 
 /// Describes the host to a new client: the devices that it may use, in its order.

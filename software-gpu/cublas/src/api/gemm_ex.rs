@@ -7,8 +7,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::handle::{Argument, Handle};
-use crate::number::Integer;
-use crate::number::{C32, C64};
+use crate::number::{C32, C64, Integer, Tf32};
 use crate::types::data::{C_8I, C_32F, C_64F, R_8I, R_16BF, R_16F, R_32F, R_32I, R_64F};
 use crate::types::{Compute, Result, Status};
 
@@ -24,7 +23,7 @@ fn run(
     [a, b, c]: [c_int; 3],
     compute: c_int,
 ) -> Result {
-    use Compute::{Double, Half, Integer as Whole, Single, SingleOnly};
+    use Compute::{Double, Half, Integer as Whole, Single, SingleOnly, Tf32 as Rounded};
     macro_rules! run {
         ($n:ty, $s:ty, $a:ty, $c:ty) => {
             products.run::<$n, $s, $a, $c>(handle, alpha.cast(), beta.cast())
@@ -43,7 +42,8 @@ fn run(
         (Single, R_8I, R_32F) => run!(f32, f32, i8, f32),
         (Single, C_8I, C_32F) => run!(C32, C32, Complex<i8>, C32),
         (Single | SingleOnly, R_32F, R_32F) => run!(f32, f32, f32, f32),
-        (Single | SingleOnly, C_32F, C_32F) => run!(C32, C32, C32, C32),
+        (Rounded, R_32F, R_32F) => run!(f32, f32, Tf32, f32),
+        (Single | SingleOnly | Rounded, C_32F, C_32F) => run!(C32, C32, C32, C32),
         (Double, R_64F, R_64F) => run!(f64, f64, f64, f64),
         (Double, C_64F, C_64F) => run!(C64, C64, C64, C64),
         (Whole, R_8I, R_32I) if products.has_whole_words() => {

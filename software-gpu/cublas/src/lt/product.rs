@@ -183,7 +183,7 @@ enum Types {
 
 impl Types {
     fn new(compute: c_int, scale: c_int, [a, b, c, d]: [c_int; 4]) -> Result<Self> {
-        use Compute::{Double, Half, Integer, Single, SingleOnly};
+        use Compute::{Double, Half, Integer, Single, SingleOnly, Tf32};
         if a != b || c != d {
             return Err(Status::NotSupported);
         }
@@ -193,7 +193,7 @@ impl Types {
             (Single, R_32F, R_16F, R_32F) => Self::HalfToSingle,
             (Single, R_32F, R_16BF, R_16BF) => Self::BrainToBrain,
             (Single, R_32F, R_16BF, R_32F) => Self::BrainToSingle,
-            (Single | SingleOnly, R_32F, R_32F, R_32F) => Self::Single,
+            (Single | SingleOnly | Tf32, R_32F, R_32F, R_32F) => Self::Single,
             (Double, R_64F, R_64F, R_64F) => Self::Double,
             (Integer, R_32I, R_8I, R_32I) => Self::Integer,
             _ => return Err(Status::NotSupported),
