@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Environment variables for NVIDIA's libraries, set in a process whose other threads may read the environment.
 //!
-//! `setenv(3)` may move the array of variables and free the old one, which another thread of the driver may be reading. So
-//! the process moves the array once, while it has one thread, and leaves room behind it. A variable then takes the place of
+//! `setenv(3)` may move the array of variables and free the old one, which another thread of the driver may be reading.
+//! So the process moves the array once, while it has one thread, and leaves room behind it. A new variable then replaces
 //! the first null pointer, and a reader sees the array with it or without it.
 
 use std::{
@@ -69,8 +69,8 @@ pub unsafe fn make_room() {
 
 /// The C library's pointer to the array.
 fn current() -> &'static AtomicPtr<*mut c_char> {
-    // SAFETY: a pointer that lives as long as the process. The C library reads it whole; only this module and `setenv(3)`
-    // write it.
+    // SAFETY: a pointer that lives as long as the process. The C library reads it whole; only this module and
+    // `setenv(3)` write it.
     unsafe { AtomicPtr::from_ptr(&raw mut environ) }
 }
 

@@ -21,8 +21,8 @@ pub const VARIABLES: [&str; 6] = [
 /// The length of the longest value, in bytes.
 pub const LONGEST_VALUE: usize = 64;
 
-/// The largest workspace of a handle that a variable may ask for, in KiB. The charge of a handle (96 MiB) has room for it
-/// beside the rest, which took 36 MiB on an H100.
+/// The maximum total size of the workspaces of a handle, in KiB. The charge of a handle, 96 MiB, has room for it beside
+/// the rest, which took 36 MiB on an H100.
 const LARGEST_WORKSPACE: u64 = 60 << 10;
 
 /// Whether a variable may travel with this value: letters of ASCII, digits, `_`, `:`, `,`, `.` and `-`, and workspaces
