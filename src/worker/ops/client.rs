@@ -308,3 +308,28 @@ pub fn gpgpuErrorText(
         ..Default::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::lifetimes_tests::{Rig, run};
+
+    /// A guest may send any name and value.
+    #[test]
+    fn other_variables_and_values_are_refused() {
+        let rig = Rig::new();
+        for (name, value) in [
+            ("LD_PRELOAD", "1"),
+            ("NVIDIA_TF32_OVERRIDE", "/x"),
+            ("CUBLAS_WORKSPACE_CONFIG", ":1048576:64"),
+        ] {
+            let request = request::gpgpuLibraryVariable {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            };
+            let code = run(rig.session, request, 0);
+            assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}={value}");
+            assert_ne!(std::env::var(name).as_deref(), Ok(value));
+        }
+    }
+}
