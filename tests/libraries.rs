@@ -237,7 +237,7 @@ fn products_and_copies_keep_the_order_of_their_stream() {
 
 /// The libraries read them in the worker, which has the service's environment.
 #[test]
-fn a_program_s_variables_reach_the_libraries_and_no_other_program() {
+fn variables_of_a_program_reach_the_libraries_but_not_other_programs() {
     let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
         return;
     };
