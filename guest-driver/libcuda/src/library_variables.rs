@@ -5,7 +5,7 @@ use std::sync::Once;
 
 use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::{
-    api::{Request, request},
+    api::request,
     cuda::*,
     libraries::variables::{VARIABLES, may_travel},
 };
@@ -34,10 +34,11 @@ fn send_all(client: &Client) {
             false => Err(CUDA_ERROR_INVALID_VALUE),
         };
         if let Err(code) = sent {
-            let is_old = !client.has(request::gpgpuLibraryVariable::OP);
-            log::say(Level::Error, || match is_old {
-                true => format!("{name} has no effect: the host's version does not know it"),
-                false => format!("{name} has no effect: its value is not accepted (error {code})"),
+            log::say(Level::Error, || match code {
+                CUDA_ERROR_INVALID_VALUE => {
+                    format!("{name} has no effect: its value is not accepted")
+                }
+                _ => format!("{name} has no effect: the host does not set it (error {code})"),
             });
         }
     }

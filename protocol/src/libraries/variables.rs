@@ -3,6 +3,8 @@
 //!
 //! That process is the worker, so the guest's library sends their values.
 
+use super::Class;
+
 /// Sizes and numbers of the workspaces of a handle of cuBLAS.
 const WORKSPACE: &str = "CUBLAS_WORKSPACE_CONFIG";
 
@@ -21,9 +23,11 @@ pub const VARIABLES: [&str; 6] = [
 /// The length of the longest value, in bytes.
 pub const LONGEST_VALUE: usize = 64;
 
-/// The maximum total size of the workspaces of a handle, in KiB. The charge of a handle, 96 MiB, has room for it beside
-/// the rest, which took 36 MiB on an H100.
-const LARGEST_WORKSPACE: u64 = 60 << 10;
+/// The memory of a handle of cuBLAS without its workspaces, in bytes, on an H100.
+const WITHOUT_WORKSPACES: u64 = 36 << 20;
+
+/// The maximum total size of the workspaces of a handle, in KiB: the rest of its charge.
+const LARGEST_WORKSPACE: u64 = (Class::CublasHandle.device_bytes() - WITHOUT_WORKSPACES) / 1024;
 
 /// Whether a variable may travel with this value: letters of ASCII, digits, `_`, `:`, `,`, `.` and `-`, and workspaces
 /// of at most 60 MiB together.
@@ -62,6 +66,25 @@ mod tests {
         }
         assert!(!may_travel("LD_PRELOAD", "1"));
         assert!(!may_travel("CUBLASLT_LOG_FILE", "1"));
+    }
+
+    #[test]
+    fn the_specification_and_the_manual_list_the_variables_and_the_limits() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for page in ["spec/operations.md", "docs/libraries.md"] {
+            let text = std::fs::read_to_string(root.join(page)).unwrap();
+            let limits = [
+                format!("at most {} MiB", LARGEST_WORKSPACE >> 10),
+                format!("at most {LONGEST_VALUE} "),
+            ];
+            for word in VARIABLES
+                .iter()
+                .copied()
+                .chain(limits.iter().map(String::as_str))
+            {
+                assert!(text.contains(word), "{page}: {word}");
+            }
+        }
     }
 
     #[test]
