@@ -525,6 +525,15 @@ static long counted_as_pinned() {
     return kilobytes << 10;
 }
 
+// The most bytes that the kernel driver copies without pinning them.
+static long copied_unpinned() {
+    long bytes = -1;
+    FILE *file = fopen("/sys/module/virtio_gpgpu/parameters/copy_bytes", "r");
+    EXPECT(file && fscanf(file, "%ld", &bytes) == 1, "no parameter copy_bytes: %s", strerror(errno));
+    fclose(file);
+    return bytes;
+}
+
 // The state of a thread, and whether it is in an ioctl.
 static char state_in_ioctl(pid_t thread) {
     char path[64], line[512] = "", state = '?';
@@ -595,7 +604,9 @@ PITFALL(89, interrupted_copies_count_as_pinned) {
     while (in_handler < 1)
         usleep(1000);
     long counted = counted_as_pinned() - before;
-    EXPECT(counted >= (long)bytes && counted <= (long)bytes + (1 << 20), "%ld bytes more, of a copy of %zu", counted, bytes);
+    // In fragmented memory, a block can have no room for the last pages. The driver copies such a short rest unpinned.
+    EXPECT(counted >= (long)bytes - copied_unpinned() && counted <= (long)bytes + (1 << 20),
+           "%ld bytes more, of a copy of %zu", counted, bytes);
 
     // There is no room for the other: it waits in the kernel, killable, and its handler does not run yet.
     EXPECT(pthread_kill(copies[1].thread.native_handle(), SIGUSR1) == 0, "pthread_kill");
