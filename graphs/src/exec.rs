@@ -355,6 +355,7 @@ fn keep<G: Gpu>(
     let name = G::device_handle(&of).filter(|_| flags & DEVICE_LAUNCH != 0);
     let handle = name.unwrap_or_else(|| inner.new_handle(Tag::Exec));
     let id = inner.new_id();
+    G::tell_id(&of, id);
     let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
     let has_memory = steps.iter().any(is_memory);
     let is_updatable = steps.iter().any(|of| updatable::is_updatable(&of.work));

@@ -98,6 +98,8 @@ pub trait Gpu: Sized + 'static {
     fn device_node(nodes: &Shared, kernel: &Kernel) -> Result<DeviceNode>;
     /// Makes steps executable. They are in an order in which they can be executed.
     fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
+    /// Tells a driver that wants to know it the id of an executable graph.
+    fn tell_id(_exec: &Self::Exec, _id: u32) {}
     /// The name that kernels use to launch it, if it was instantiated with [`DEVICE_LAUNCH`]. The name is also the
     /// program's handle.
     ///

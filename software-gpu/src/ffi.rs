@@ -210,7 +210,8 @@ unsafe impl Abi<*const c_char> for Text {}
 /// Defines exported functions: `need fn name(arguments) |state| { body }`, where `need` is a function of this module.
 /// The arguments are the driver API's, or it does not compile. A function with a per-thread-default-stream variant
 /// names both: `context fn a, a_ptsz(arguments) |cx, null| { body }`, and `null` is the stream that NULL stands for.
-/// With `work(stream)` in place of `context` the stream's own context is `cx`.
+/// With `work(stream)` in place of `context` the stream's own context is `cx`. Functions with both variants include all
+/// that give work, which [`crate::observe`] counts.
 macro_rules! export {
     () => {};
     ($(#[$m:meta])* $need:ident fn $name:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param| $body:block $($rest:tt)*) => {
@@ -236,9 +237,11 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::Legacy;
-            $crate::ffi::$need(move |$state| {
-                $crate::ffi::permit!($name);
-                $body
+            $crate::observe::call($crate::observe::name!($name), move || {
+                $crate::ffi::$need(move |$state| {
+                    $crate::ffi::permit!($name);
+                    $body
+                })
             })
         }
         gpgpu_protocol::check_signature!($name($($t),*));
@@ -249,9 +252,11 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
-            $crate::ffi::$need(move |$state| {
-                $crate::ffi::permit!($per_thread);
-                $body
+            $crate::observe::call($crate::observe::name!($per_thread), move || {
+                $crate::ffi::$need(move |$state| {
+                    $crate::ffi::permit!($per_thread);
+                    $body
+                })
             })
         }
         gpgpu_protocol::check_signature!($per_thread($($t),*));
@@ -265,7 +270,9 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::Legacy;
-            $crate::ffi::work($stream, move |$state| $body)
+            $crate::observe::call($crate::observe::name!($name), move || {
+                $crate::ffi::work($stream, move |$state| $body)
+            })
         }
         gpgpu_protocol::check_signature!($name($($t),*));
         #[doc = concat!("[`", stringify!($name), "`] with the per-thread default stream.")]
@@ -275,7 +282,9 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
-            $crate::ffi::work($stream, move |$state| $body)
+            $crate::observe::call($crate::observe::name!($per_thread), move || {
+                $crate::ffi::work($stream, move |$state| $body)
+            })
         }
         gpgpu_protocol::check_signature!($per_thread($($t),*));
         $crate::ffi::export! { $($rest)* }

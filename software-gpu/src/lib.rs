@@ -9,7 +9,8 @@
 //! - [`context`], [`stream`], [`memory`], [`module`]: the objects themselves, found by [`handle`]s, never by address;
 //! - [`green`]: multiprocessors, and the green contexts that have some of them;
 //! - [`graph`]: graphs and captures of `gpgpu-graphs` on this device; [`device_graph`]: launches of graphs by kernels;
-//! - [`ptx`] and [`exec`]: the parser and the executor.
+//! - [`ptx`] and [`exec`]: the parser and the executor;
+//! - [`observe`]: the calls and the work that the stand-in for CUPTI is told of.
 
 pub mod api;
 pub mod array;
@@ -28,6 +29,7 @@ pub mod image;
 pub mod link;
 pub mod memory;
 pub mod module;
+pub mod observe;
 pub mod printed;
 pub mod ptx;
 pub mod reference;

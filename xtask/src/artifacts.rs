@@ -36,6 +36,7 @@ const PACKAGES: &[&str] = &[
     "gpgpu-audit",
     "gpgpu-software-gpu",
     "gpgpu-software-cublas",
+    "gpgpu-software-cupti",
     "gpgpu-software-cusolver",
     "gpgpu-software-cusparse",
     "gpgpu-software-cusparselt",
@@ -239,6 +240,10 @@ fn install_copies(paths: &Paths, release: &Path, stage: &Stage) -> Result<()> {
         (
             "libsoftware_cublas.so",
             stage.software_gpu().join("libcublas.so.13"),
+        ),
+        (
+            "libsoftware_cupti.so",
+            stage.software_gpu().join("libcupti.so.13"),
         ),
         (
             "libsoftware_cusolver.so",

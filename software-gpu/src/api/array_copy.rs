@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use gpgpu_graphs::node::{Copy3D, Work};
 use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::software_gpu::Memory;
 
 use super::copy::{Side, is_host, pointer, syncs};
 use super::copy2d::side;
@@ -15,6 +16,7 @@ use crate::driver;
 use crate::ffi::{Result, export};
 use crate::graph;
 use crate::memory::Place;
+use crate::observe::{self, Seen};
 use crate::stream::{Null, Stream};
 
 /// Whether a copy is one of these.
@@ -66,6 +68,18 @@ impl End {
         match self {
             Self::Memory { place, .. } => Some(place),
             _ => None,
+        }
+    }
+}
+
+impl observe::Side for End {
+    fn memory(&self) -> Memory {
+        match self {
+            Self::Memory { place, .. } => observe::Side::memory(place),
+            Self::Array { array, .. } => {
+                observe::array(context::of_id(array.context).ok().as_deref())
+            }
+            Self::Snapshot { .. } => observe::Side::memory(&Place::Pageable),
         }
     }
 }
@@ -229,6 +243,11 @@ pub fn copy(cx: &Context, c: &CUDA_MEMCPY3D, stream: (CUstream, Null), wait: boo
 }
 
 fn queue(stream: &Arc<Stream>, to: End, mut from: End, size: Size, wait: bool) -> Result {
+    let seen = Seen::queued(stream);
+    let bytes = size
+        .iter()
+        .fold(1, |all: usize, of| all.saturating_mul(*of));
+    seen.copy((&to, &from), bytes, !wait);
     let of_host = |end: &End| end.place().is_some_and(is_host);
     let of_sync = |end: &End| end.place().is_some_and(syncs);
     let is_pageable = |end: &End| matches!(end.place(), Some(Place::Pageable));
@@ -249,7 +268,9 @@ fn queue(stream: &Arc<Stream>, to: End, mut from: End, size: Size, wait: bool) -
             slice: width * height,
         };
     }
-    let ticket = context::queue(stream, Vec::new(), move || run(&to, &from, size))?;
+    let ticket = context::queue(stream, Vec::new(), move || {
+        seen.time(|| run(&to, &from, size))
+    })?;
     if wait {
         return context::wait_for(stream.context, &ticket);
     }

@@ -19,6 +19,7 @@ use crate::driver;
 use crate::ffi::{Result, export};
 use crate::graph;
 use crate::memory::Place;
+use crate::observe::Seen;
 use crate::stream::{Null, Stream};
 
 /// The most pageable bytes that an asynchronous copy takes a snapshot of; a larger one waits for its turn instead, as
@@ -142,16 +143,17 @@ pub(super) fn syncs(place: &Place) -> bool {
 
 /// Copies `rows` in `stream`'s order. `wait` is the synchronous form.
 pub(super) fn copy(stream: &Arc<Stream>, rows: Rows, sides: (Side, Side), wait: bool) -> Result {
-    copy_reading(stream, rows, sides, wait, Reading::Usual)
+    copy_reading(stream, rows, sides, wait, (Reading::Usual, None))
 }
 
-/// Like [`copy`], with the time at which the source is read.
+/// Like [`copy`], with the time at which the source is read, and the piece of work that it is a part of, if it is not
+/// the whole.
 pub(super) fn copy_reading(
     stream: &Arc<Stream>,
     rows: Rows,
     sides: (Side, Side),
     wait: bool,
-    reading: Reading,
+    (reading, seen): (Reading, Option<&Seen>),
 ) -> Result {
     if rows.width == 0 || rows.height == 0 {
         return Ok(());
@@ -167,22 +169,26 @@ pub(super) fn copy_reading(
     if graph::record(stream, || line_node(stream, &rows, &dst, &src))? {
         return Ok(());
     }
+    let seen = seen.map_or_else(|| Seen::queued(stream), Clone::clone);
+    let bytes = rows.width.saturating_mul(rows.height);
+    seen.copy((&dst, &src), bytes, !wait);
     let mut wait = (wait && (is_host(&dst) || is_host(&src))) || syncs(&dst) || syncs(&src);
     wait |= matches!(dst, Place::Pageable);
     wait |= reading == Reading::AtCall && matches!(src, Place::Known(_));
     let mut source = Source::Address(rows.src, src.clone());
     if matches!(src, Place::Pageable) && !wait && reading != Reading::InOrder {
-        let total = rows.width.saturating_mul(rows.height);
-        if total <= MOST_SNAPSHOT {
-            let mut bytes = vec![0; total];
+        if bytes <= MOST_SNAPSHOT {
+            let mut copied = vec![0; bytes];
             let from = rows.src as *const u8;
-            move_rows(bytes.as_mut_ptr(), rows.width, from, rows.src_pitch, &rows);
-            source = Source::Snapshot(bytes);
+            move_rows(copied.as_mut_ptr(), rows.width, from, rows.src_pitch, &rows);
+            source = Source::Snapshot(copied);
         } else {
             wait = true;
         }
     }
-    let ticket = context::queue(stream, Vec::new(), move || run(&rows, &dst, &source))?;
+    let ticket = context::queue(stream, Vec::new(), move || {
+        seen.time(|| run(&rows, &dst, &source))
+    })?;
     if wait {
         return context::wait_for(stream.context, &ticket);
     }

@@ -7,12 +7,13 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::array_copy;
-use super::copy::{Rows, copy};
+use super::copy::{Reading, Rows, copy_reading};
 use super::copy2d::side;
 use crate::context::{self, Context};
 use crate::driver;
 use crate::ffi::{Pointer, Result, export};
 use crate::graph;
+use crate::observe::Seen;
 use crate::stream::Null;
 
 // The bytes from one slice to the next, and from the first byte of the box to its last.
@@ -96,6 +97,7 @@ fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -
     })? {
         return Ok(());
     }
+    let seen = Seen::queued(&stream);
     for z in 0..c.Depth {
         let rows = Rows {
             dst: dst + (z * dst_slice) as u64,
@@ -105,7 +107,8 @@ fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -
             width: c.WidthInBytes,
             height: c.Height,
         };
-        copy(&stream, rows, (dst_side, src_side), wait)?;
+        let how = (Reading::Usual, Some(&seen));
+        copy_reading(&stream, rows, (dst_side, src_side), wait, how)?;
     }
     Ok(())
 }

@@ -82,7 +82,7 @@ impl Batch {
         }
         for (index, (((dst, src), size), reading)) in copies.into_iter().zip(readings).enumerate() {
             let rows = Rows::line(dst, src, size);
-            copy_reading(stream, rows, (Side::Any, Side::Any), false, reading)
+            copy_reading(stream, rows, (Side::Any, Side::Any), false, (reading, None))
                 .map_err(|code| (code, index))?;
         }
         Ok(())

@@ -9,6 +9,7 @@ use gpgpu_protocol::{cuda::*, with_driver_api};
 
 use crate::ffi;
 use crate::graph::Soft;
+use crate::observe;
 
 macro_rules! function {
     (graph $symbol:ident [] $arguments:tt) => {
@@ -25,8 +26,10 @@ macro_rules! function {
         /// Pointers are NULL or valid as CUDA's documentation of the function says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CUresult {
-            // SAFETY: promised by the caller.
-            ffi::always(|()| unsafe { api::$body::<Soft, $is_per_thread>($($arg),*) })
+            observe::call(observe::name!($symbol), || {
+                // SAFETY: promised by the caller.
+                ffi::always(|()| unsafe { api::$body::<Soft, $is_per_thread>($($arg),*) })
+            })
         }
     };
     ($other:ident $($rest:tt)*) => {};

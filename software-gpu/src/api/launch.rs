@@ -33,6 +33,7 @@ use crate::exec::{self, Effects, Launch};
 use crate::ffi::{Pointer, Result, as_callback, export};
 use crate::graph;
 use crate::module::Function;
+use crate::observe::Seen;
 use crate::stream::Null;
 
 /// The values of a launch's `kernelParams`: one pointer for each parameter.
@@ -191,8 +192,11 @@ fn launch(
     let effects = context::of(&stream)?.effects();
     // As CUDA does, which makes room for this kernel's output.
     effects.printed.put_out();
+    let seen = Seen::queued(&stream);
     context::queue(&stream, Vec::new(), move || {
-        run(&function, &launch, &parameters, &effects)
+        seen.kernel(&function, &launch, || {
+            run(&function, &launch, &parameters, &effects)
+        })
     })
     .map(|_| None)
 }

@@ -16,6 +16,7 @@ use crate::context;
 use crate::driver;
 use crate::ffi::{self, Pointer, Result, as_callback};
 use crate::graph;
+use crate::observe::{self, Seen};
 use crate::stream::Null;
 
 /// Work of a library, with a copy of its data. It is called with its data and `CUDA_SUCCESS`, or with the fault that
@@ -63,7 +64,7 @@ impl Drop for Recorded {
 
 /// Queues work in a stream of the context (NULL is its legacy stream), or records it if the stream is captured. With
 /// `wait` it returns when the work has ended, with the fault if there was one; that is not permitted for a captured
-/// stream. The driver owns the data if `queued` is set.
+/// stream. An observer takes the call for a launch of a kernel. The driver owns the data if `queued` is set.
 ///
 /// # Safety
 ///
@@ -77,26 +78,30 @@ pub unsafe extern "C" fn softwareGpuQueue(
     queued: Pointer<c_int>,
     wait: c_int,
 ) -> CUresult {
-    ffi::healthy(|_| {
-        let work = work.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let cx = context::named(context as u64)?;
-        let stream = cx.own_stream(stream, Null::Legacy)?;
-        let call = Call(work, data);
-        if wait != 0 {
-            graph::refuse(&stream)?;
-        } else if graph::records(&stream)? {
+    observe::call(observe::name!(cuLaunchKernel), || {
+        ffi::healthy(|_| {
+            let work = work.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let cx = context::named(context as u64)?;
+            let stream = cx.own_stream(stream, Null::Legacy)?;
+            let call = Call(work, data);
+            if wait != 0 {
+                graph::refuse(&stream)?;
+            } else if graph::records(&stream)? {
+                queued.set_if(1);
+                let recorded = Recorded(call);
+                let own = graph::Own(Arc::new(move || recorded.0.call(CUDA_SUCCESS, false)));
+                graph::record(&stream, || Ok(Work::Own(Arc::new(own))))?;
+                return Ok(());
+            }
+            let seen = Seen::queued(&stream);
+            let ticket =
+                context::queue_always(&stream, move |fault| seen.library(|| call.run(fault)))?;
             queued.set_if(1);
-            let recorded = Recorded(call);
-            let own = graph::Own(Arc::new(move || recorded.0.call(CUDA_SUCCESS, false)));
-            graph::record(&stream, || Ok(Work::Own(Arc::new(own))))?;
-            return Ok(());
-        }
-        let ticket = context::queue_always(&stream, move |fault| call.run(fault))?;
-        queued.set_if(1);
-        if wait != 0 {
-            context::wait_for(cx.id, &ticket)?;
-        }
-        Ok(())
+            if wait != 0 {
+                context::wait_for(cx.id, &ticket)?;
+            }
+            Ok(())
+        })
     })
 }
 

@@ -12,6 +12,7 @@ use crate::driver;
 use crate::ffi::{Result, export};
 use crate::graph;
 use crate::memory::Place;
+use crate::observe::{self, Seen};
 use crate::stream::Null;
 
 /// `height` rows of `width` bytes, a multiple of the pattern's size.
@@ -83,13 +84,14 @@ fn fill<const N: usize>(
         return Err(CUDA_ERROR_INVALID_VALUE);
     };
     let stream = cx.own_stream(stream.0, stream.1)?;
+    let mut value = [0; 4];
+    value[..N].copy_from_slice(&pattern);
+    let value = u32::from_le_bytes(value);
     let recorded = graph::record(&stream, || {
-        let mut value = [0; 4];
-        value[..N].copy_from_slice(&pattern);
         let given = CUDA_MEMSET_NODE_PARAMS {
             dst,
             pitch,
-            value: u32::from_le_bytes(value),
+            value,
             elementSize: N as u32,
             width: width / N,
             height,
@@ -99,7 +101,15 @@ fn fill<const N: usize>(
     if recorded {
         return Ok(());
     }
-    let ticket = context::queue(&stream, Vec::new(), move || fill.run(&pattern))?;
+    let seen = Seen::queued(&stream);
+    seen.fill(
+        || observe::memory_of(&allocation),
+        value,
+        width.saturating_mul(height),
+    );
+    let ticket = context::queue(&stream, Vec::new(), move || {
+        seen.time(|| fill.run(&pattern))
+    })?;
     // The synchronous forms wait only where the host can see the bytes.
     let syncs = allocation
         .sync_memops

@@ -424,7 +424,8 @@ impl Context {
     }
 }
 
-fn by_id(id: u64) -> Result<Arc<Context>> {
+/// The context with an id.
+pub fn of_id(id: u64) -> Result<Arc<Context>> {
     let live = LIVE.lock();
     live.iter()
         .find(|(i, _)| *i == id)
@@ -434,7 +435,7 @@ fn by_id(id: u64) -> Result<Arc<Context>> {
 
 /// The context of a stream.
 pub fn of(stream: &Stream) -> Result<Arc<Context>> {
-    by_id(stream.owner)
+    of_id(stream.owner)
 }
 
 /// Queues work that a fault prevents.
@@ -489,7 +490,7 @@ pub fn wait_for(context: u64, ticket: &Ticket) -> Result {
 
 /// Writes the output of kernels of the context with that id.
 pub fn put_out(context: u64) {
-    if let Ok(context) = by_id(context) {
+    if let Ok(context) = of_id(context) {
         context.printed.put_out();
     }
 }
@@ -508,7 +509,7 @@ pub fn wait_for_all() {
 
 /// Waits for the work of the context with an id, if it exists.
 pub fn wait_for_context(id: u64) {
-    if let Ok(context) = by_id(id) {
+    if let Ok(context) = of_id(id) {
         context.wait();
     }
 }
@@ -516,7 +517,7 @@ pub fn wait_for_context(id: u64) {
 /// Waits for the work of the context to which `allocation` belongs, as freeing memory does in CUDA. It does not wait
 /// for other contexts: endless work there must not block this one.
 pub fn wait_for_users(allocation: &Allocation) {
-    if let Ok(context) = by_id(allocation.context) {
+    if let Ok(context) = of_id(allocation.context) {
         context.wait();
     }
 }
@@ -567,5 +568,5 @@ pub fn named(handle: u64) -> Result<Arc<Context>> {
 
 /// The handle of the context with that id; zero if it was destroyed.
 pub fn handle_of(id: u64) -> u64 {
-    by_id(id).map_or(0, |c| c.handle)
+    of_id(id).map_or(0, |c| c.handle)
 }

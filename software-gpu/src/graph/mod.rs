@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Graphs and stream capture on this device: `gpgpu-graphs` implements them, and [`run`] executes launches.
 
+mod part;
 mod run;
 mod updatable;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use gpgpu_graphs::{
     Gpu, Signature, Stream as Named, capture,
@@ -33,8 +35,8 @@ use crate::ffi::{Result, as_callback, refuse_in_callback};
 use crate::memory::Place;
 use crate::module::Function;
 use crate::stream::{Null, Order, STREAMS, Stream};
+pub use part::Own;
 use run::Executable;
-pub use run::Own;
 
 static STORE: Store<Soft> = Store::new();
 
@@ -266,6 +268,10 @@ impl Gpu for Soft {
 
     fn instantiate(steps: &[Step], flags: u64) -> Result<Executable> {
         Executable::new(steps, flags)
+    }
+
+    fn tell_id(exec: &Executable, id: u32) {
+        exec.id.store(id, Ordering::Relaxed);
     }
 
     fn device_handle(exec: &Executable) -> Option<u64> {

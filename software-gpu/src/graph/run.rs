@@ -13,28 +13,22 @@ use gpgpu_graphs::{
     abi::DEVICE_LAUNCH,
     conditional::{self, Condition, Conditional},
     exec::Step,
-    node::{Copy3D, Work},
+    node::Work,
 };
-use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent};
+use gpgpu_protocol::cuda::{CUDA_SUCCESS, CUevent, CUresult};
 
+use super::part::{Part, Run, part};
 use super::updatable::{self, Records};
-use super::{function_of, shape_of};
-use crate::api::array_copy;
-use crate::api::copy::{Rows, copy_now};
 use crate::api::event::Event;
-use crate::api::launch;
-use crate::api::memset::fill_now;
-use crate::api::stream_memory;
 use crate::context;
 use crate::device_graph::{self, Launches};
 use crate::driver;
-use crate::effects::OfContext;
-use crate::exec::Effects;
-use crate::ffi::{Result, as_callback};
+use crate::ffi::Result;
+use crate::observe::Seen;
 use crate::stream::{Stream, Ticket};
 
 /// The values of an executable graph, on which its conditional nodes depend. The first one has the number 1.
-type Values = Arc<[AtomicU32]>;
+pub type Values = Arc<[AtomicU32]>;
 
 /// An executable graph; the steps contain the rest.
 pub struct Executable {
@@ -43,11 +37,9 @@ pub struct Executable {
     direct: Option<device_graph::Named>,
     /// The launches that kernels update, if any.
     records: Option<Arc<Records>>,
+    /// `cuGraphExecGetId`.
+    pub id: AtomicU32,
 }
-
-/// Work of a library's that a stream has recorded.
-#[derive(Clone)]
-pub struct Own(pub Arc<dyn Fn() -> Result + Send + Sync>);
 
 impl Executable {
     /// The executable graph of these steps.
@@ -65,6 +57,7 @@ impl Executable {
             values: values.collect(),
             direct,
             records: updatable::any(steps).then(Arc::default),
+            id: AtomicU32::new(0),
         })
     }
 
@@ -92,10 +85,12 @@ impl Executable {
     /// Queues a launch in a stream.
     pub fn launch(&self, steps: &Arc<Vec<Step>>, stream: &Arc<Stream>) -> Result {
         self.ready(steps);
+        let seen = Seen::queued(stream).graph(self.id.load(Ordering::Relaxed));
         let run = Arc::new(Run {
             values: Arc::clone(&self.values),
             graph: self.device_handle().unwrap_or(0),
             launches: Arc::default(),
+            seen: seen.clone(),
         });
         let mut after = Vec::new();
         let mut parts = Vec::new();
@@ -138,100 +133,35 @@ impl Executable {
             }
             parts.extend(part(step, &run)?);
         }
-        parts.push(Part::Work(Box::new(move || run.launches.run(do_launched))));
+        parts.push(Part::Work(Box::new(move || {
+            let launched =
+                |graph, steps: &_, launches: &_| do_launched(graph, steps, launches, &run);
+            run.launches.run(launched)
+        })));
         // Objects of the steps live until they are done.
         let held = Arc::clone(steps);
         context::queue_always_after(stream, after, move |fault| {
-            let mut code = fault;
-            for part in parts {
-                match part {
-                    Part::Work(work) if code == CUDA_SUCCESS => {
-                        if let Err(failed) = work() {
-                            code = failed;
-                            let _ = driver::get().map(|driver| driver.fail(failed));
-                        }
-                    }
-                    Part::Work(_) => {}
-                    Part::Mark(ticket) => ticket.finish(),
-                }
-            }
+            seen.time(|| do_parts(parts, fault));
             drop(held);
         })
         .map(drop)
     }
 }
 
-fn copy(of: &Copy3D) -> Result {
-    if of.dst_array != 0 || of.src_array != 0 {
-        return array_copy::copy_now(&of.given);
-    }
-    for z in 0..of.depth {
-        let (to, from) = (of.dst_pitch * of.dst_height, of.src_pitch * of.src_height);
-        copy_now(&Rows {
-            dst: of.dst + (z * to) as u64,
-            dst_pitch: of.dst_pitch,
-            src: of.src + (z * from) as u64,
-            src_pitch: of.src_pitch,
-            width: of.width,
-            height: of.height,
-        })?;
-    }
-    Ok(())
-}
-
-/// A launch of a graph.
-struct Run {
-    values: Values,
-    /// The graph's name in kernels, or 0.
-    graph: u64,
-    launches: Arc<Launches>,
-}
-
-/// The effects of a graph's kernels other than on memory.
-struct InGraph<'a> {
-    of: &'a OfContext,
-    run: &'a Run,
-    device: CUdevice,
-}
-
-impl Effects for InGraph<'_> {
-    fn print(&self, text: Vec<u8>) {
-        self.of.print(text);
-    }
-
-    fn reaches(&self, context: u64) -> bool {
-        self.of.reaches(context)
-    }
-
-    fn allocate(&self, bytes: u64) -> u64 {
-        self.of.allocate(bytes)
-    }
-
-    fn free(&self, address: u64) -> bool {
-        self.of.free(address)
-    }
-
-    fn limit(&self, limit: u32) -> Option<usize> {
-        self.of.limit(limit)
-    }
-
-    fn set_condition(&self, number: u64, value: u32) -> bool {
-        let index = number
-            .checked_sub(1)
-            .and_then(|index| usize::try_from(index).ok());
-        let found = index.and_then(|index| self.run.values.get(index));
-        if let Some(found) = found {
-            found.store(value, Ordering::Release);
+/// Does the parts of a launch, one after the other.
+fn do_parts(parts: Vec<Part>, fault: CUresult) {
+    let mut code = fault;
+    for part in parts {
+        match part {
+            Part::Work(work) if code == CUDA_SUCCESS => {
+                if let Err(failed) = work() {
+                    code = failed;
+                    let _ = driver::get().map(|driver| driver.fail(failed));
+                }
+            }
+            Part::Work(_) => {}
+            Part::Mark(ticket) => ticket.finish(),
         }
-        found.is_some()
-    }
-
-    fn current_graph(&self) -> u64 {
-        self.run.graph
-    }
-
-    fn launch_graph(&self, graph: u64, stream: u64) -> Option<u32> {
-        self.run.launches.add(graph, stream, self.device)
     }
 }
 
@@ -294,12 +224,13 @@ fn do_body(steps: &[Step], body: Range<usize>, run: &Arc<Run>) -> Result {
     Ok(())
 }
 
-/// Does the steps of a graph that a kernel has launched by this name.
-fn do_launched(graph: u64, steps: &Arc<Vec<Step>>, launches: &Arc<Launches>) -> Result {
+/// Does the steps of a graph that a kernel of a launch has launched by this name.
+fn do_launched(graph: u64, steps: &Arc<Vec<Step>>, launches: &Arc<Launches>, by: &Run) -> Result {
     let run = Arc::new(Run {
         values: Values::from([]),
         graph,
         launches: Arc::clone(launches),
+        seen: by.seen.of_kernel(),
     });
     do_body(steps, 0..steps.len(), &run)
 }
@@ -312,85 +243,6 @@ fn context_of(work: &Work) -> Option<u64> {
         Work::Fill(of) => Some(of.context),
         _ => None,
     }
-}
-
-/// A part of a launch.
-enum Part {
-    /// Not executed after a fault.
-    Work(Box<dyn FnOnce() -> Result + Send>),
-    /// An event's record.
-    Mark(Arc<Ticket>),
-}
-
-fn part(step: &Step, run: &Arc<Run>) -> Result<Option<Part>> {
-    let work = match &step.work {
-        Work::Kernel(kernel) => {
-            let function = function_of(kernel)?;
-            let (mut shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
-            let context = context::named(kernel.context)?;
-            let (of, device) = (context.effects(), context.device);
-            let run = Arc::clone(run);
-            Part::Work(Box::new(move || {
-                let effects = InGraph {
-                    of: &of,
-                    run: &run,
-                    device,
-                };
-                let Some((name, _)) = kernel.driver_node() else {
-                    return launch::run(&function, &shape, kernel.bytes(), &effects);
-                };
-                let now = updatable::now(name, &kernel)?;
-                if !now.enabled {
-                    return Ok(());
-                }
-                shape.grid = now.grid;
-                launch::run(&function, &shape, &now.params, &effects)
-            }))
-        }
-        Work::Copy(of) => {
-            let of = **of;
-            Part::Work(Box::new(move || copy(&of)))
-        }
-        Work::MemOps(of) => Part::Work(stream_memory::node_work(of)?),
-        Work::Fill(of) => {
-            let of = *of;
-            Part::Work(Box::new(move || fill_now(&of)))
-        }
-        Work::Host(of) => {
-            let of = *of;
-            Part::Work(Box::new(move || {
-                let call = of;
-                if let Some(function) = call.0.function {
-                    // SAFETY: the program's function with the program's argument, as it asked.
-                    as_callback(|| unsafe { function(call.0.userData) });
-                }
-                Ok(())
-            }))
-        }
-        Work::Record(event) => {
-            let ticket = Arc::new(Ticket::default());
-            Event::named(*event as CUevent)?.record_by(Arc::clone(&ticket));
-            Part::Mark(ticket)
-        }
-        Work::Own(of) => {
-            let Some(call) = of.downcast_ref::<Own>() else {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            };
-            let call = call.clone();
-            Part::Work(Box::new(move || call.0()))
-        }
-        Work::Child(_)
-        | Work::Empty
-        | Work::Wait(_)
-        | Work::Alloc(_)
-        | Work::Free(_)
-        | Work::Conditional(_)
-        | Work::Condition(_)
-        | Work::Edges(_)
-        | Work::Body
-        | Work::EndBodies => return Ok(None),
-    };
-    Ok(Some(work))
 }
 
 /// The default of a value, if it has one.

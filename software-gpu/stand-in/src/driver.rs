@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use gpgpu_locks::Mutex;
+use gpgpu_protocol::software_gpu::{self, Observe, Observer};
 use libloading::os::unix::{Library, RTLD_LAZY};
 
 /// A driver's error: `CUresult` other than zero.
@@ -43,9 +44,12 @@ pub struct Driver {
         c_int,
     ) -> Code,
     bytes: unsafe extern "C" fn(*mut *mut c_void, u64, usize, c_int) -> Code,
+    context_id: unsafe extern "C" fn(*mut c_void, *mut u64) -> Code,
+    stream_id: unsafe extern "C" fn(*mut c_void, *mut u64) -> Code,
     is_capturing: unsafe extern "C" fn(*mut c_void, *mut c_uint) -> Code,
     allocate: unsafe extern "C" fn(*mut u64, usize, *mut c_void) -> Code,
     free: unsafe extern "C" fn(u64, *mut c_void) -> Code,
+    observe: Observe,
 }
 
 fn check(code: Code) -> Result<(), Code> {
@@ -114,7 +118,8 @@ impl Driver {
         };
         // It stays loaded forever, because its functions may be called at any time.
         let library = Box::leak(Box::new(library.ok()?));
-        // SAFETY: the functions have these signatures, by cuda.h and by `software-gpu/src/api/library_work.rs`.
+        // SAFETY: the functions have these signatures, by cuda.h, by `software-gpu/src/api/library_work.rs` and by
+        // `software-gpu/src/observe`.
         unsafe {
             Some(Self {
                 init: *library.get(b"cuInit").ok()?,
@@ -124,9 +129,12 @@ impl Driver {
                 stream_contexts: *library.get(b"cuStreamGetCtx_v2").ok()?,
                 queue: *library.get(b"softwareGpuQueue").ok()?,
                 bytes: *library.get(b"softwareGpuBytes").ok()?,
+                context_id: *library.get(b"cuCtxGetId").ok()?,
+                stream_id: *library.get(b"cuStreamGetId").ok()?,
                 is_capturing: *library.get(b"cuStreamIsCapturing").ok()?,
                 allocate: *library.get(b"cuMemAllocAsync").ok()?,
                 free: *library.get(b"cuMemFreeAsync").ok()?,
+                observe: *library.get(software_gpu::OBSERVE.to_bytes()).ok()?,
             })
         }
     }
@@ -223,6 +231,38 @@ impl Driver {
             drop(unsafe { Box::from_raw(data) });
         }
         check(code)
+    }
+
+    /// Makes this the observer of the process's work, or ends the observation.
+    ///
+    /// # Errors
+    /// The driver's: it is of another version.
+    pub fn observe(&self, observer: Option<&'static Observer>) -> Result<(), Code> {
+        let observer = observer.map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the observer is NULL, or lives as long as the process.
+        check(unsafe { (self.observe)(observer) })
+    }
+
+    /// The number of a context; NULL is the current one.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn context_id(&self, context: Name) -> Result<u64, Code> {
+        let mut id = 0;
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { (self.context_id)(context.0, &mut id) })?;
+        Ok(id)
+    }
+
+    /// The number of a stream; NULL is the current context's legacy stream.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn stream_id(&self, stream: Name) -> Result<u64, Code> {
+        let mut id = 0;
+        // SAFETY: as above.
+        check(unsafe { (self.stream_id)(stream.0, &mut id) })?;
+        Ok(id)
     }
 
     /// The CPU's address of bytes of device memory, for work that runs in a stream.

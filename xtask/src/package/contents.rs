@@ -188,6 +188,7 @@ fn host(from: &Source) -> Result<Package> {
         "vhost-device-gpgpu",
         "gpgpu-software-gpu",
         "gpgpu-software-cublas",
+        "gpgpu-software-cupti",
         "gpgpu-software-cusolver",
         "gpgpu-software-cusparse",
         "gpgpu-software-cusparselt",
