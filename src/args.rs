@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "pause_limit", "sensors", "libraries", "libraries_ahead"]
+        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "pause_limit", "sensors", "libraries", "libraries_ahead", "libraries_traces"]
     )]
     pub config: Option<PathBuf>,
 
@@ -92,6 +92,10 @@ pub struct Args {
     /// The libraries that a worker loads while it waits for its client, such as cublas,cudnn
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     pub libraries_ahead: Vec<Library>,
+
+    /// Let programs of guests trace their own work on the GPU with the host's CUPTI, for profilers
+    #[arg(long)]
+    pub libraries_traces: bool,
 
     /// The GPU that runs the guests' kernels
     #[arg(long, value_enum, default_value_t = Gpu::Auto)]
@@ -266,7 +270,10 @@ impl TryFrom<Args> for Config {
 
 /// The flags for NVIDIA's libraries.
 fn libraries(args: &Args) -> Result<Libraries, policy::Error> {
-    let mut libraries = Libraries::default();
+    let mut libraries = Libraries {
+        traces: args.libraries_traces,
+        ..Libraries::default()
+    };
     for directory in &args.libraries {
         let added = libraries.add_directory(directory);
         added.map_err(|message| policy::Error {
@@ -436,12 +443,14 @@ mod tests {
             .chain([
                 "--libraries-ahead=cublas,cudnn",
                 "--libraries-ahead=cublaslt",
+                "--libraries-traces",
             ])
             .collect();
         let by_flags = config(&flags).unwrap().policies.libraries;
         let expected = Libraries {
             directories: vec![a.clone(), b, c],
             ahead: vec![Library::Cublas, Library::Cudnn, Library::CublasLt],
+            traces: true,
         };
         assert_eq!(by_flags, expected);
         let wrong = config(&["-s", "vm", "--libraries=/nowhere"]).unwrap_err();
@@ -458,15 +467,17 @@ mod tests {
             std::fs::write(path, format!("{vm}[libraries]\n{libraries}")).unwrap();
             config(&["--config", path]).map(|config| config.policies.libraries)
         };
-        let right = format!("folders = [{a:?}]\nahead = [\"cufft\", \"cufft\"]\n");
+        let right = format!("folders = [{a:?}]\nahead = [\"cufft\", \"cufft\"]\ntraces = true\n");
         let expected = Libraries {
             directories: vec![a],
             ahead: vec![Library::Cufft],
+            traces: true,
         };
         assert_eq!(file(&right), Ok(expected));
         for (wrong, line, says) in [
             ("folders = [\n\"lib\"]", 5, "not an absolute path"),
             ("ahead = [\"cuda\"]", 4, "is not a library"),
+            ("traces = 1", 4, ""),
             ("folder = []", 4, "unknown field"),
             ("folders = \"/lib\"", 4, ""),
         ] {
@@ -502,6 +513,7 @@ mod tests {
             "--sensors",
             "--libraries=/lib",
             "--libraries-ahead=cublas",
+            "--libraries-traces",
         ] {
             assert_eq!(
                 parse(&["--config", "x", flag]),

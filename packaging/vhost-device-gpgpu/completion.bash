@@ -10,7 +10,7 @@ _vhost_device_gpgpu() {
     --sandbox) values="namespace none" ;;
     --seccomp) values="kill log trap none" ;;
     --warm-contexts | --mover | --scheduler | --launch-graphs) values="true false" ;;
-    --libraries-ahead) values="cublas cublaslt cudnn cufft curand cusparse cusolver cusparselt nvjpeg" ;;
+    --libraries-ahead) values="cublas cublaslt cudnn cufft curand cusparse cusolver cusparselt nvjpeg cupti" ;;
     --software-gpu | --libraries)
         compopt -o filenames
         mapfile -t COMPREPLY < <(compgen -d -- "$word")

@@ -41,6 +41,8 @@ pub enum Library {
     CusparseLt,
     /// JPEGs.
     Nvjpeg,
+    /// Tracing of work.
+    Cupti,
 }
 
 impl From<gpgpu_protocol::libraries::Library> for Library {
@@ -73,7 +75,7 @@ struct Version {
 
 impl Library {
     /// All libraries.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Cublas,
         Self::CublasLt,
         Self::Cudnn,
@@ -83,6 +85,7 @@ impl Library {
         Self::Cusolver,
         Self::CusparseLt,
         Self::Nvjpeg,
+        Self::Cupti,
     ];
 
     /// Its name in the operator's configuration.
@@ -97,6 +100,7 @@ impl Library {
             Self::Cusolver => "cusolver",
             Self::CusparseLt => "cusparselt",
             Self::Nvjpeg => "nvjpeg",
+            Self::Cupti => "cupti",
         }
     }
 
@@ -144,6 +148,10 @@ impl Library {
             Self::Nvjpeg => versions! {
                 "libnvjpeg.so.13" of "nvidia-nvjpeg";
                 "libnvjpeg.so.12" of "nvidia-nvjpeg-cu12";
+            },
+            Self::Cupti => versions! {
+                "libcupti.so.13" of "nvidia-cuda-cupti";
+                "libcupti.so.12" of "nvidia-cuda-cupti-cu12";
             },
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The host's CUDA, for all roles.
 
+pub mod cupti;
 #[cfg(test)]
 #[allow(non_snake_case)]
 pub(crate) mod double;

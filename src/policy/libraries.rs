@@ -16,6 +16,8 @@ use crate::cuda::library::{self, Library};
 const DIRECTORY: &str = "--libraries=";
 /// The worker's argument, and the flag, for the names of libraries to open ahead.
 const AHEAD: &str = "--libraries-ahead=";
+/// The worker's argument, and the flag, that permits traces.
+const TRACES: &str = "--libraries-traces";
 
 /// Directories that hold more than libraries. Workers would see their whole content.
 const TOO_MUCH: &[&str] = &[
@@ -46,6 +48,8 @@ pub struct Libraries {
     pub directories: Vec<PathBuf>,
     /// The libraries that a worker opens while it waits for its client.
     pub ahead: Vec<Library>,
+    /// Whether programs of guests may trace their work with CUPTI.
+    pub traces: bool,
 }
 
 impl Libraries {
@@ -99,6 +103,7 @@ impl Libraries {
         Self {
             directories: self.directories.clone(),
             ahead,
+            traces: self.traces,
         }
     }
 
@@ -116,6 +121,9 @@ impl Libraries {
         if !self.ahead.is_empty() {
             arguments.push(argument(AHEAD, names(&self.ahead).as_ref()));
         }
+        if self.traces {
+            arguments.push(TRACES.into());
+        }
         arguments
     }
 
@@ -131,6 +139,8 @@ impl Libraries {
             } else if let Some(names) = bytes.strip_prefix(AHEAD.as_bytes()) {
                 let names = String::from_utf8_lossy(names);
                 libraries.ahead = names.split(',').flat_map(str::parse).collect();
+            } else if bytes == TRACES.as_bytes() {
+                libraries.traces = true;
             }
         }
         libraries
@@ -157,6 +167,9 @@ impl Libraries {
     /// A text for each library: the file that workers open, and its version if the file's name contains it.
     pub fn found(&self) -> Vec<String> {
         let found = |library: Library| {
+            if library == Library::Cupti && !self.traces {
+                return format!("{library}: not used, because guests may not trace");
+            }
             let Some(path) = library.find(&self.directories) else {
                 return format!(
                     "{library}: {}",
@@ -221,8 +234,12 @@ impl fmt::Display for Libraries {
             directories => f.write_str(&directories.join(":"))?,
         }
         match &self.ahead[..] {
-            [] => Ok(()),
-            ahead => write!(f, " (ahead: {})", names(ahead)),
+            [] => {}
+            ahead => write!(f, " (ahead: {})", names(ahead))?,
+        }
+        match self.traces {
+            true => f.write_str(" (with traces)"),
+            false => Ok(()),
         }
     }
 }
@@ -309,6 +326,7 @@ mod tests {
                 "/c".into(),
             ],
             ahead: vec![Library::Cudnn, Library::CublasLt],
+            traces: true,
         };
         for libraries in [libraries, Libraries::default()] {
             let arguments = libraries.to_arguments();

@@ -22,6 +22,8 @@ pub enum Owner {
     Handle(u64),
     /// An array, or a mipmapped one.
     Array(u64),
+    /// The traces of a context's work.
+    Traces(u64),
     /// Memory that a library allocates through a function of the worker, by its address.
     Allocation(u64),
 }

@@ -56,6 +56,7 @@ mod shared_events;
 mod shared_memory;
 mod start;
 mod threads;
+mod traces;
 
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
@@ -408,6 +409,7 @@ fn execute(
     mut fence: impl FnMut(u16, &Until, Option<Passage>) -> Result<u32, CUresult>,
 ) -> Result<(Answer, u32), Malformed> {
     Commands::check(stream)?;
+    let _call = traces::Stream::begin();
     let mut last: Option<(Answer, u32)> = None;
     for command in Commands(stream) {
         counts::command();
@@ -427,6 +429,7 @@ fn execute(
             }
             // Objects that the command looks up exist until it ends.
             let uses = grace::enter(context, is(op, Property::Memory));
+            let traced = traces::Command::begin();
             let carried = match dispatch(session, op, context, arguments, data)? {
                 Carried::Done(answer) => (answer, 0),
                 Carried::Issued(until, passage) => match fence(op, &until, passage) {
@@ -434,6 +437,7 @@ fn execute(
                     Err(code) => (Answer::code(code), 0),
                 },
             };
+            drop(traced);
             drop(uses);
             if !grace::again() {
                 break carried;

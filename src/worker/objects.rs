@@ -495,6 +495,13 @@ impl Objects {
         self.threads_streams.load(Ordering::SeqCst)
     }
 
+    /// All contexts, the green ones too.
+    pub fn contexts(&self) -> Vec<u64> {
+        let table = self.table.read();
+        let ids = table.entries.keys().copied();
+        ids.filter(|id| object_kind(*id) == Context::KIND).collect()
+    }
+
     /// The green contexts that are in a context.
     pub fn greens(&self, context: u64) -> Vec<u64> {
         let is_one = |(id, of): &(&u64, &Place)| {

@@ -45,6 +45,7 @@ use super::{
     ring::Ring,
     sensors::Sensors,
     shared_events::SharedEvents,
+    traces::Traces,
 };
 use crate::ipc::WorkerEnd;
 
@@ -106,6 +107,8 @@ pub struct Session {
     pub images: Images,
     /// The kernels that may print.
     pub printing: &'static Printing,
+    /// The traces of its work.
+    pub traces: Traces,
     /// Its linkers.
     pub links: Links,
     /// The text that its kernels have printed.
@@ -277,6 +280,7 @@ impl Session {
             callbacks: Box::leak(Box::default()),
             executables: Executables::default(),
             singles: Singles::default(),
+            traces: Traces::default(),
             handles: Handles::default(),
             graphs: Graphs::default(),
             jpegs: Jpegs::default(),

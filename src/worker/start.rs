@@ -26,7 +26,7 @@ use super::{
     Error, Options, crowds, kernel_output::Pipes, ops, session::Session, shared_memory::Shares,
 };
 use crate::cuda::{
-    driver,
+    cupti, driver,
     library::{self, Library},
 };
 use crate::{
@@ -82,6 +82,9 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     let began = Instant::now();
     hold_place()?;
     library::configure(options.libraries.directories.clone());
+    if options.libraries.traces {
+        cupti::permit();
+    }
     if !options.crowds {
         crowds::switch_off();
     }

@@ -31,6 +31,8 @@ mod graphs;
 mod green;
 #[path = "textures.rs"]
 mod textures;
+#[path = "traces.rs"]
+mod traces;
 #[path = "valid.rs"]
 mod valid;
 

@@ -34,7 +34,7 @@ impl Attack<'_> {
             self.pick(&memory).unwrap_or(0),
         );
         let ByteCount = self.random.below(BYTES as u64 + 1) as usize;
-        match self.random.below(33) {
+        match self.random.below(35) {
             0..4 => self.launch(&place, hStream, 16),
             4 | 5 => self.copy(context, (dst, src, ByteCount, hStream)),
             6 | 7 => self.fill(context, (dst, ByteCount, hStream)),
@@ -50,6 +50,7 @@ impl Attack<'_> {
             27 | 28 => self.pictured((context, hStream), dst),
             29 | 30 => self.shared((context, hStream), dst),
             31 | 32 => self.greened(),
+            33 | 34 => self.traced(&place, hStream),
             18 => match self.random.below(7) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {

@@ -1899,4 +1899,9 @@ issued! {
     24 0x304d 0x54d1e59a42839446 nvjpegDecodeJpegTransferToDevice;
     24 0x304e 0x6f00fb10489f31a6 nvjpegDecodeJpegDevice;
     25 0x000a 0x4117b3d9f238e18a gpgpuLibraryVariable;
+    26 0x0c10 0x3e273452eac418a5 gpgpuTraceCall;
+    26 0x0c11 0xc032770bee9432e2 gpgpuTraceWork;
+    26 0x0c12 0x877c12d1a1fcb4a7 gpgpuTraceClock;
+    26 0x0c13 0x12fd96c2973fdb6f gpgpuTraceTake;
+    26 0x0c14 0x69d6325a8d4a39b2 gpgpuTraceNumbers;
 }

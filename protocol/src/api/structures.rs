@@ -35,6 +35,73 @@ wire_struct! {
         pub version: String,
     }
 
+    /// Work of a GPU that was traced.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct TracedWork {
+        /// The kind of work: 1 is a kernel, 2 a copy, 3 a fill, 4 a graph as a whole.
+        pub kind: u32,
+        /// The number of the program's call that gave the work (`gpgpuTraceCall`), or 0.
+        pub call: u32,
+        /// The time of its begin, in nanoseconds of the device's clock (`gpgpuTraceClock`).
+        pub start: u64,
+        /// The time of its end.
+        pub end: u64,
+        /// The device, by its number for the client.
+        pub device: u32,
+        /// A number for its context.
+        pub context: u32,
+        /// A number for its stream.
+        pub stream: u32,
+        /// A number for its executable graph, or 0.
+        pub graph: u32,
+        /// A number for its node in the graph, or 0.
+        pub node: u64,
+        /// A kernel: the number of its name, from 1 in the order of `gpgpuTraceTake`'s names; 0 if unknown.
+        pub name: u32,
+        /// A kernel: the grid's size in blocks, x.
+        pub grid_x: u32,
+        /// The same, y.
+        pub grid_y: u32,
+        /// The same, z.
+        pub grid_z: u32,
+        /// A kernel: a block's size in threads, x.
+        pub block_x: u32,
+        /// The same, y.
+        pub block_y: u32,
+        /// The same, z.
+        pub block_z: u32,
+        /// A kernel: a cluster's size in blocks, zeros without clusters, x.
+        pub cluster_x: u32,
+        /// The same, y.
+        pub cluster_y: u32,
+        /// The same, z.
+        pub cluster_z: u32,
+        /// A kernel: the registers of a thread.
+        pub registers: u32,
+        /// A kernel: a block's static shared memory, in bytes.
+        pub static_shared: u32,
+        /// A kernel: a block's dynamic shared memory, in bytes.
+        pub dynamic_shared: u32,
+        /// A kernel: a thread's local memory, in bytes.
+        pub local: u32,
+        /// A copy or a fill: its bytes.
+        pub bytes: u64,
+        /// A copy: `CUpti_ActivityMemcpyKind`.
+        pub copy: u32,
+        /// A copy: the kind of memory that it reads (`CUpti_ActivityMemoryKind`).
+        pub from: u32,
+        /// A copy or a fill: the kind of memory that it writes.
+        pub to: u32,
+        /// A copy between devices: the device that it reads.
+        pub from_device: u32,
+        /// A copy between devices: the device that it writes.
+        pub to_device: u32,
+        /// A copy or a fill: its flags; 1 if it is asynchronous.
+        pub flags: u32,
+        /// A fill: the value.
+        pub value: u32,
+    }
+
     /// The constant properties of a device.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct DeviceInfo {

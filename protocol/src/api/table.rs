@@ -487,6 +487,25 @@ macro_rules! with_api {
             /// The time between two events, in milliseconds, as the function of CUDA 12.8 and later returns it.
             0x0b08 call guest cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
 
+            // Tracing of work, for profilers.
+            /// The later commands of the stream belong to the program's call with the number `call`, other than 0.
+            /// [`TracedWork`](crate::api::TracedWork) names it.
+            0x0c10 post custom gpgpuTraceCall(call: u32) device;
+            /// Traces the kinds of work of the sum `kinds`, and no others: 1 for kernels, 2 for copies, 4 for fills,
+            /// 8 for graphs as a whole, whose nodes then are not traced, and 0 for nothing. Each context of a client that
+            /// traces is charged 64 MiB until it ends. `version` is that of the host's CUPTI. It fails with
+            /// `CUDA_ERROR_NOT_SUPPORTED` if the host has none, and with `CUDA_ERROR_INVALID_VALUE` for other kinds.
+            0x0c11 wait custom gpgpuTraceWork(kinds: u32, version: Out<u32>) device;
+            /// The time of the clock that stamps traced work, in nanoseconds.
+            0x0c12 call custom gpgpuTraceClock(now: Out<u64>) device;
+            /// Takes records of traced work: each once, the oldest first. With `flush` 1, the device first collects
+            /// those of all work that has ended. `names` are names of kernels that no earlier answer had. `dropped`
+            /// is the number of records that were lost, in total; `more` is 1 if there are more records.
+            0x0c13 wait custom gpgpuTraceTake(flush: u32, works: Out<Vec<TracedWork>>, names: Out<Vec<String>>, dropped: Out<u64>, more: Out<u32>) device;
+            /// The numbers of a stream and of its context, as in records of traced work. It fails with
+            /// `CUDA_ERROR_NOT_SUPPORTED` if the host has no CUPTI.
+            0x0c14 call custom gpgpuTraceNumbers(hStream: Stream, context: Out<u32>, stream: Out<u32>);
+
             // Operations on all work of a context.
             /// Records an event behind all work of the context `hCtx`, to which the event belongs.
             0x0c40 post custom cuCtxRecordEvent(hCtx: Context, hEvent: Event) order mark;

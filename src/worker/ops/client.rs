@@ -10,8 +10,10 @@ use gpgpu_protocol::{
 };
 
 use crate::cuda::{
+    cupti::Cupti,
     driver,
     environment::{self, Refused},
+    library::Library as Hosts,
 };
 use crate::worker::{
     dispatch::{Carried, Outcome},
@@ -176,8 +178,17 @@ pub fn gpgpuLibraries(
         version: libraries::version(library).unwrap_or_default(),
     });
     Ok(reply::gpgpuLibraries {
-        libraries: known.into(),
+        libraries: known.into_iter().chain([cupti()]).collect(),
     })
+}
+
+/// CUPTI, which has no table. Its version is a number.
+fn cupti() -> KnownLibrary {
+    let version = Cupti::open().map(Cupti::version);
+    KnownLibrary {
+        name: Hosts::Cupti.name().to_owned(),
+        version: version.map_or_else(|_| String::new(), |version| version.to_string()),
+    }
 }
 
 /// Sets an environment variable of NVIDIA's libraries, which this process calls for the client's.

@@ -17,6 +17,7 @@ use crate::worker::{
     grace::{self, Ticket, Unload},
     objects::Entry,
     session::{Data, Session},
+    traces,
 };
 
 /// The maximum time for which a context's end waits for commands of other threads in that context. CUDA does not define
@@ -153,6 +154,7 @@ pub fn cuDevicePrimaryCtxRetain(
     if table.contains_key(&dev) {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
+    let traced = traces::reserve(session, dev)?;
     let began = Instant::now();
     let (context, charge) = match ahead(session, dev) {
         Some(context) => (context, session.prewarm.take_charge()),
@@ -166,6 +168,7 @@ pub fn cuDevicePrimaryCtxRetain(
     };
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
+    session.traces.keep(session, request.pctx, traced);
     tracing::debug!("Start: primary context ready after {:?}", began.elapsed());
     begun.finish(Entry::new(context, 0));
     table.insert(dev, request.pctx);
@@ -235,6 +238,7 @@ pub fn cuCtxCreate_v2(
     let dev = session.gpu(request.dev)?;
     grace::narrow(&[]);
     let begun = session.objects.begin::<Context>(request.pctx)?;
+    let traced = traces::reserve(session, dev)?;
     let mut context = Context::handle(0);
     let mut create = || {
         let charge = session.device_memory.reserve_context(dev)?;
@@ -254,6 +258,7 @@ pub fn cuCtxCreate_v2(
     };
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
+    session.traces.keep(session, request.pctx, traced);
     session.prewarm.give_up();
     // SAFETY: as above.
     unsafe {

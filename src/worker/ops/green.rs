@@ -17,6 +17,7 @@ use crate::worker::{
     grace,
     objects::Entry,
     session::{Data, Session},
+    traces,
 };
 
 /// The multiprocessors of a device.
@@ -79,11 +80,14 @@ pub fn gpgpuGreenCtxCreate(
     _: Data,
 ) -> Outcome<reply::gpgpuGreenCtxCreate> {
     let device = session.gpu(request.dev)?;
-    let charge = {
+    let (charge, traced) = {
         // Other processes of the VM may have to return memory first. No object was looked up yet.
         let _paused = grace::pause();
         // The driver's memory for a green context was not measured; it is less than a context's.
-        session.device_memory.reserve_context(device)?
+        (
+            session.device_memory.reserve_context(device)?,
+            traces::reserve(session, device)?,
+        )
     };
     // The primary context does not end during this.
     let table = primary(session);
@@ -107,6 +111,7 @@ pub fn gpgpuGreenCtxCreate(
     session.forget_current();
     let owner = Owner::Context(request.green);
     session.charges.keep(owner, request.green, charge);
+    session.traces.keep(session, request.green, traced);
     session.greens.note(request.green, green, device);
     session.any_green.store(true, Ordering::SeqCst);
     let entry = Entry::new(Context::id(context), home);

@@ -19,6 +19,7 @@ use crate::worker::{
     dispatch::Outcome,
     objects::Entry,
     session::{Data, Session},
+    traces,
 };
 
 /// A launch configuration in the driver's form.
@@ -124,7 +125,7 @@ pub fn cuLaunchKernelEx(
     let mut lowered = Lowered::new(session, &request.config)?;
     lowered.place(session, &function)?;
     let stream = (lowered.config.hStream, lowered.context);
-    if session.singles.launch(session, &request, &function, stream) {
+    if !traces::is_traced() && session.singles.launch(session, &request, &function, stream) {
         counts::launch();
         return Ok(reply::cuLaunchKernelEx::default());
     }

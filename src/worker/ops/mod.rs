@@ -29,6 +29,7 @@ mod stream;
 mod tensor_map;
 mod texture;
 mod texture_reference;
+mod trace;
 mod usage;
 mod virtual_memory;
 
@@ -57,5 +58,6 @@ pub use stream::*;
 pub use tensor_map::*;
 pub use texture::*;
 pub use texture_reference::*;
+pub use trace::*;
 pub use usage::*;
 pub use virtual_memory::*;

@@ -86,7 +86,9 @@ impl Host {
             let socket = at(name);
             format!("[[vm]]\nname = {name:?}\nsocket = {socket:?}\n{policy}\n")
         };
-        fs::write(at("policy"), vm("vm0") + &vm("vm1")).unwrap();
+        let libraries = "[libraries]\ntraces = true\n";
+        let whole = [libraries, &vm("vm0"), &vm("vm1")].concat();
+        fs::write(at("policy"), whole).unwrap();
         let mut command = Command::new(program());
         command
             .arg("--config")
