@@ -2,7 +2,7 @@
 //! Encodes a request as a command, decodes its answer, and maps failures of the device to codes.
 
 use gpgpu_protocol::{
-    api::{Operation, Request},
+    api::{Operation, Property, Request, request},
     codec::{Reader, Writer},
     cuda::*,
     layout::{StreamAnswer, StreamCommand, answer, status},
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::{
     ffi::Result,
     log::{self, Level},
-    thread,
+    thread, trace,
     transport::Failure,
 };
 
@@ -21,19 +21,42 @@ use crate::{
 pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     let mut bytes = std::mem::take(stream);
     bytes.clear();
+    let begin = put_call(R::OPERATION, &mut bytes);
     bytes.extend_from_slice(&[0; size_of::<StreamCommand>()]);
     let mut writer = Writer::on(bytes);
     request.put(&mut writer);
     *stream = writer.into_bytes();
-    put_header(R::OP, stream);
+    put_header(R::OP, &mut stream[begin..]);
 }
 
 /// Makes a command from encoded arguments in `stream`, replacing its content.
 pub fn encode_written(operation: &Operation, arguments: &[u8], stream: &mut Vec<u8>) {
     stream.clear();
+    let begin = put_call(operation, stream);
     stream.extend_from_slice(&[0; size_of::<StreamCommand>()]);
     stream.extend_from_slice(arguments);
-    put_header(operation.op, stream);
+    put_header(operation.op, &mut stream[begin..]);
+}
+
+/// Appends the number of the thread's traced call, if it has one, as a command of its own; returns the stream's length.
+/// Operations about the client itself give no work, and some of them must be a stream's first command.
+#[inline]
+fn put_call(operation: &Operation, stream: &mut Vec<u8>) -> usize {
+    match trace::number() {
+        0 => 0,
+        _ if operation.is(Property::Client) => 0,
+        call => put_number(stream, call),
+    }
+}
+
+#[cold]
+fn put_number(stream: &mut Vec<u8>, call: u32) -> usize {
+    stream.extend_from_slice(&[0; size_of::<StreamCommand>()]);
+    let mut writer = Writer::on(std::mem::take(stream));
+    writer.put(&request::gpgpuTraceCall { call });
+    *stream = writer.into_bytes();
+    put_header(request::gpgpuTraceCall::OP, stream);
+    stream.len()
 }
 
 #[inline]

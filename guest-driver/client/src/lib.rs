@@ -20,6 +20,7 @@ pub mod ring;
 pub mod signals;
 pub mod sister;
 pub mod thread;
+pub mod trace;
 pub mod transport;
 mod work;
 

@@ -8,9 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use gpgpu_client::{Scope, ring::Ring, transport::Data};
+use gpgpu_client::{Scope, ring::Ring, trace, transport::Data};
 use gpgpu_graphs::{capture, node::Copy3D};
-use gpgpu_protocol::{api::request, codec::Blob, cuda::*, ring::BLOCK_BYTES};
+use gpgpu_protocol::{api::request, codec::Blob, cuda::*, cupti, ring::BLOCK_BYTES};
+use gpgpu_trace::Copied;
 
 use crate::{
     argument::HostPtr,
@@ -190,9 +191,15 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
                 client.call(&request).map(drop)
             }
         }
-        (Side::DeviceVisible(dst), Side::Pageable(src)) => inward(client, dst, src, bytes, order),
+        (Side::DeviceVisible(dst), Side::Pageable(src)) => {
+            traced(client, cupti::copy_kind::HTOD, bytes, order, || {
+                inward(client, dst, src, bytes, order)
+            })
+        }
         (Side::Pageable(dst), Side::DeviceVisible(src)) => {
-            outward(client, dst, src, bytes, hStream)
+            traced(client, cupti::copy_kind::DTOH, bytes, order, || {
+                outward(client, dst, src, bytes, hStream)
+            })
         }
         (Side::Pageable(dst), Side::Pageable(src)) => {
             synchronise(client, hStream)?;
@@ -200,6 +207,37 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
             Ok(())
         }
     }
+}
+
+/// Makes a copy of pageable memory, and reports it if the program's call is traced. It is one copy for the program,
+/// whichever way it takes.
+fn traced(
+    client: &Client,
+    kind: u8,
+    bytes: usize,
+    order: Order,
+    copy: impl FnOnce() -> Result,
+) -> Result {
+    let Some(start) = trace::begin_copy() else {
+        return copy();
+    };
+    copy()?;
+    let device = client.objects.context_device(thread::current_context());
+    trace::copied(
+        start,
+        Copied {
+            call: 0,
+            kind: kind.into(),
+            bytes: bytes as u64,
+            start,
+            end: start,
+            stream: order.stream,
+            context: 0,
+            device: device.unwrap_or_default() as u32,
+            asynchronous: u32::from(!order.synchronous),
+        },
+    );
+    Ok(())
 }
 
 /// Copies pageable memory to the device.

@@ -11,7 +11,7 @@ use gpgpu_protocol::{
 use crate::{
     argument::GuestArg,
     client::{Client, client},
-    ffi::{Result, enter, permit},
+    ffi::{Result, end, enter, permit, traced},
     thread,
 };
 
@@ -47,10 +47,12 @@ macro_rules! function {
                 $(<$ty as GuestArg>::settle(client, $arg, &request.$arg);)*
                 Ok(())
             }
-            enter(stringify!($name), || {
+            let traced = traced!($name ($($arg: <$ty as Arg>::C),*));
+            let code = enter(stringify!($name), || {
                 permit!($name);
                 body(client()?, $($arg),*)
-            })
+            });
+            end(traced, code)
         }
         check_signature!($name($(<$ty as Arg>::C),*));
     };

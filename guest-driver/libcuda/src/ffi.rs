@@ -4,6 +4,7 @@
 use gpgpu_protocol::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
 pub use gpgpu_client::ffi::Result;
+use gpgpu_trace::Traced;
 
 use crate::logs;
 
@@ -31,6 +32,38 @@ macro_rules! permit {
 }
 pub use permit;
 
+/// Begins the call of an exported function, if calls are traced. The arguments are those of the C function.
+#[macro_export]
+macro_rules! traced {
+    ($name:ident ($($arg:ident : $ty:ty),*)) => {
+        if gpgpu_client::trace::TRACE.is_active() {
+            #[allow(non_snake_case, dead_code)]
+            #[repr(C)]
+            struct Arguments {
+                $($arg: $ty,)*
+            }
+            gpgpu_trace::Traced::begin(
+                &gpgpu_client::trace::TRACE,
+                gpgpu_trace::DRIVER,
+                stringify!($name),
+                Arguments { $($arg),* },
+            )
+        } else {
+            None
+        }
+    };
+}
+pub use traced;
+
+/// Ends a call that [`traced!`] has begun; returns the program's result.
+#[inline]
+pub fn end(traced: Option<Traced>, code: CUresult) -> CUresult {
+    match traced {
+        Some(traced) => traced.end(code),
+        None => code,
+    }
+}
+
 /// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code,
 /// and a function whose arguments are not the driver API's does not compile.
 #[macro_export]
@@ -43,10 +76,12 @@ macro_rules! cuda {
         /// The arguments are as CUDA's documentation requires: pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> gpgpu_protocol::cuda::CUresult {
-            $crate::ffi::enter(stringify!($name), || {
+            let traced = $crate::ffi::traced!($name ($($arg: $ty),*));
+            let code = $crate::ffi::enter(stringify!($name), || {
                 $crate::ffi::permit!($name);
                 $body
-            })
+            });
+            $crate::ffi::end(traced, code)
         }
         gpgpu_protocol::check_signature!($name($($ty),*));
     )*};

@@ -3,16 +3,20 @@
 
 use std::ffi::c_void;
 
-use gpgpu_client::sister::{Entry, LONGEST, VERSION};
+use gpgpu_client::{
+    sister::{Entry, LONGEST, VERSION},
+    trace::TRACE,
+};
 use gpgpu_protocol::{
     api::{Operation, Property, Request, object_id_of, operation, request as api_request},
     cuda::*,
 };
+use gpgpu_trace::{LIBRARY, Trace, Traced};
 
 use crate::{
     client::{Client, client, initialise},
     context,
-    ffi::{Result, enter},
+    ffi::{Result, end, enter},
     graph::library,
     launch, library_variables, managed, thread,
 };
@@ -29,6 +33,12 @@ static ENTRY: Entry = Entry {
     sees_all,
     call_for,
 };
+
+/// Returns the switch of traced calls, which is only for this project's own libraries.
+#[unsafe(no_mangle)]
+pub extern "C" fn virtio_gpgpu_trace() -> *const Trace {
+    &TRACE
+}
 
 /// Returns the table of functions, which is only for this project's own libraries.
 #[unsafe(no_mangle)]
@@ -116,8 +126,18 @@ fn is_long(client: &Client, arguments: &[u8], most: usize) -> bool {
     arguments.len().max(most) > LONGEST && client.has(api_request::gpgpuLongCall::OP)
 }
 
+/// Begins the call of a library's function that gives work, if calls are traced.
+fn traced(op: u16) -> Option<Traced> {
+    if !TRACE.is_active() {
+        return None;
+    }
+    let work = operation(op).filter(|operation| operation.is(Property::Work))?;
+    Traced::begin(&TRACE, LIBRARY, work.name, ())
+}
+
 unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresult {
-    enter("a library's request", || {
+    let traced = traced(op);
+    let code = enter("a library's request", || {
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
         let client = client()?;
@@ -135,7 +155,8 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
             client.call(&api_request::cuCtxSynchronize {})?;
         }
         Ok(())
-    })
+    });
+    end(traced, code)
 }
 
 unsafe extern "C" fn call(
@@ -157,7 +178,8 @@ unsafe extern "C" fn call_for(
     read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
     to: *mut c_void,
 ) -> CUresult {
-    enter("a library's call", || {
+    let traced = traced(op);
+    let code = enter("a library's call", || {
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
         let client = client()?;
@@ -174,5 +196,6 @@ unsafe extern "C" fn call_for(
             return client.call_long(operation, arguments, most.max(LONGEST), read);
         }
         client.call_written(operation, arguments, read)
-    })
+    });
+    end(traced, code)
 }

@@ -442,13 +442,14 @@ fn open() -> Option<Driver> {
         return None;
     }
     // SAFETY: the handle is never closed, so its symbols stay.
-    Some(Driver::load(&|name| unsafe {
-        libc::dlsym(library, name.as_ptr())
-    }))
+    let find = |name: &CStr| unsafe { libc::dlsym(library, name.as_ptr()) };
+    crate::traced::look_for_switch(&find);
+    Some(Driver::load(&find))
 }
 
 #[cfg(test)]
 fn open() -> Option<Driver> {
+    crate::traced::look_for_switch(&crate::tests::fake::find);
     Some(Driver::load(&crate::tests::fake::find))
 }
 

@@ -45,6 +45,7 @@ mod properties;
 mod registration;
 mod stream;
 mod texture;
+mod traced;
 mod unsupported;
 
 #[cfg(test)]

@@ -18,16 +18,20 @@ macro_rules! export {
         unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::abi::cudaError_t {
             #[allow(unused_variables)]
             let $ds = $crate::stream::DefaultStream::Legacy;
+            let traced = $crate::traced::traced!($name ($($arg: $ty),*));
             // SAFETY: the body relies only on CUDA's requirements on callers of this function.
-            $crate::error::record(|| unsafe { $body })
+            let code = $crate::error::record(|| unsafe { $body });
+            $crate::traced::end(traced, code)
         }
         #[unsafe(no_mangle)]
         #[allow(unused_unsafe)]
         unsafe extern "C" fn $per_thread($($arg: $ty),*) -> $crate::abi::cudaError_t {
             #[allow(unused_variables)]
             let $ds = $crate::stream::DefaultStream::PerThread;
+            let traced = $crate::traced::traced!($per_thread ($($arg: $ty),*));
             // SAFETY: as above.
-            $crate::error::record(|| unsafe { $body })
+            let code = $crate::error::record(|| unsafe { $body });
+            $crate::traced::end(traced, code)
         }
         export! { $($rest)* }
     };
@@ -35,8 +39,10 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         #[allow(unused_unsafe)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::abi::cudaError_t {
+            let traced = $crate::traced::traced!($name ($($arg: $ty),*));
             // SAFETY: the body relies only on CUDA's requirements on callers of this function.
-            $crate::error::record(|| unsafe { $body })
+            let code = $crate::error::record(|| unsafe { $body });
+            $crate::traced::end(traced, code)
         }
         export! { $($rest)* }
     };

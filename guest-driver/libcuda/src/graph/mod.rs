@@ -46,7 +46,7 @@ use crate::{
     client::{Client, client},
     environment::environment,
     event,
-    ffi::{Result, enter},
+    ffi::{Result, end, enter, traced},
     launch::{self, DefaultStream},
     managed, memory,
     stores::{freed, function::FunctionData},
@@ -90,8 +90,10 @@ macro_rules! function {
         /// Pointers are NULL or valid for the function's accesses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CUresult {
+            let traced = traced!($symbol ($($arg: $ty),*));
             // SAFETY: promised by the caller.
-            enter(stringify!($symbol), || unsafe { api::$body::<Guest, $is_per_thread>($($arg),*) })
+            let code = enter(stringify!($symbol), || unsafe { api::$body::<Guest, $is_per_thread>($($arg),*) });
+            end(traced, code)
         }
     };
     ($other:ident $($rest:tt)*) => {};

@@ -5,6 +5,7 @@
 mod eleven;
 pub mod fake;
 mod newer;
+pub mod traced;
 
 use crate::abi::*;
 use fake::{NEXT, asked};
