@@ -36,6 +36,8 @@ mod structured;
 mod structured_wrong;
 #[path = "libraries/symbols.rs"]
 mod symbols;
+#[path = "libraries/traces.rs"]
+mod traces;
 #[path = "libraries/transforms.rs"]
 mod transforms;
 #[path = "libraries/variables.rs"]
@@ -102,6 +104,12 @@ fn guest() {
         Ok("jpegs batches") => jpegs::batches(),
         Ok("jpegs encoding") => jpegs::encoding(),
         Ok("jpegs limit") => jpegs::limit(),
+        Ok("traces") => traces::work(),
+        Ok("traces of graphs") => traces::graphs(),
+        Ok("traces of libraries") => traces::libraries(),
+        Ok("traces of crowds") => traces::crowds(),
+        Ok("traces without") => traces::without(),
+        Ok("traces limit") => traces::limit(),
         Ok("random") => random::wrapper(),
         Ok("random-symbols") => random::symbols(),
         Ok(part) => panic!("{part} is no part"),
@@ -143,14 +151,19 @@ fn policy(libraries: &str, limit: u64) -> String {
             "[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"{limit}MiB\"\n"
         )
     };
-    format!("[libraries]\nfolders = {directories:?}\n{}{}", vm(0), vm(1))
+    format!(
+        "[libraries]\nfolders = {directories:?}\ntraces = true\n{}{}",
+        vm(0),
+        vm(1)
+    )
 }
 
 /// A back end with libraries in these directories.
 fn start(libraries: &str) -> Option<BackEnd> {
     let directories = libraries
         .split(':')
-        .flat_map(|directory| ["--libraries", directory]);
+        .flat_map(|directory| ["--libraries", directory])
+        .chain(["--libraries-traces"]);
     BackEnd::start_with(&Options {
         arguments: &directories.collect::<Vec<_>>(),
         ..Options::default()
@@ -233,6 +246,71 @@ fn matrices_and_vectors_are_copied_element_by_element() {
 #[test]
 fn products_and_copies_keep_the_order_of_their_stream() {
     runs("order");
+}
+
+#[test]
+fn traced_work_leads_to_its_call_and_to_the_programs_number() {
+    runs("traces");
+}
+
+#[test]
+fn kernels_of_graphs_are_traced_one_by_one() {
+    runs("traces of graphs");
+}
+
+#[test]
+fn kernels_of_libraries_are_traced() {
+    runs("traces of libraries");
+}
+
+/// Without a profiler the worker submits such launches as graphs.
+#[test]
+fn each_launch_of_a_crowd_is_traced() {
+    runs("traces of crowds");
+}
+
+#[test]
+fn without_the_hosts_cupti_only_calls_are_traced() {
+    if libraries().is_none() {
+        return;
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let Some(back_end) = start(&empty.path().display().to_string()) else {
+        return;
+    };
+    run(&back_end, "traces without");
+}
+
+#[test]
+fn without_the_operators_permission_only_calls_are_traced() {
+    let Some(libraries) = libraries() else { return };
+    let directories: Vec<_> = libraries
+        .split(':')
+        .flat_map(|directory| ["--libraries", directory])
+        .collect();
+    let Some(back_end) = BackEnd::start_with(&Options {
+        arguments: &directories,
+        ..Options::default()
+    }) else {
+        return;
+    };
+    run(&back_end, "traces without");
+}
+
+/// CUPTI has device memory of its own, which counts.
+#[test]
+fn traces_need_room_within_the_limit() {
+    // On a GPU a context alone may take more than the limit of this test.
+    let Some(libraries) = libraries().filter(|_| !on_gpu()) else {
+        return;
+    };
+    let Some(back_end) = BackEnd::start_with(&Options {
+        config: Some(&policy(&libraries, 48)),
+        ..Options::default()
+    }) else {
+        return;
+    };
+    run(&back_end, "traces limit");
 }
 
 /// The libraries read them in the worker, which has the service's environment.

@@ -27,6 +27,7 @@ const PACKAGES: &[&str] = &[
     "gpgpu-cusparselt",
     "gpgpu-cudnn",
     "gpgpu-cufft",
+    "gpgpu-cupti",
     "gpgpu-curand",
     "gpgpu-nvjpeg",
     "gpgpu-refusing",
@@ -125,8 +126,8 @@ const LINKED: &[Linked] = &[
         majors: &["12", "13"],
     },
     Linked {
-        archive: "libgpgpu_refusing.a",
-        directory: "guest-driver/refusing/link",
+        archive: "libgpgpu_cupti.a",
+        directory: "guest-driver/cupti/link",
         name: "libcupti.so",
         majors: &["12", "13"],
     },
@@ -365,7 +366,7 @@ fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &St
     let map = directory.join(format!("{name}.map"));
     let script = directory.join(format!("{name}.ld"));
     let script = script.exists().then_some(script);
-    let mut inputs = Inputs::default().text("3").stamp(&archive)?.file(&map)?;
+    let mut inputs = Inputs::default().text("4").stamp(&archive)?.file(&map)?;
     if let Some(script) = &script {
         inputs = inputs.file(script)?;
     }
@@ -380,7 +381,9 @@ fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &St
     command
         .args(["-shared", "-o"])
         .arg(&output)
-        .arg(format!("-Wl,-soname,{name}"));
+        .arg(format!("-Wl,-soname,{name}"))
+        // libcuda calls CUPTI's functions, and threads those of thread-local storage, after a program closes a library.
+        .arg("-Wl,-z,nodelete");
     command
         .arg(format!("-Wl,--version-script={}", map.display()))
         .args(script);

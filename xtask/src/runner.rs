@@ -127,6 +127,14 @@ impl Outcome {
     }
 }
 
+/// Lets a back end listen at `vm` in a directory, or at `vm0`, `vm1` ….
+fn listen(command: &mut Command, dir: &Path, count: usize) {
+    command.arg("--socket-path").arg(dir.join("vm"));
+    if count > 1 {
+        command.args(["--socket-count", &count.to_string()]);
+    }
+}
+
 /// The back end, serving one socket or several until it is dropped.
 pub struct Backend {
     process: Proc,
@@ -139,10 +147,14 @@ pub struct Backend {
 impl Backend {
     /// Starts the back end for `count` VMs and waits until it listens.
     pub fn start(stage: &Stage, gpu: Gpu, count: usize, log: &Path) -> Result<Self> {
-        Self::start_with_libraries(stage, gpu, count, &[], log)
+        Self::start_with(stage, gpu, count, log, |command, dir| {
+            listen(command, dir, count);
+            Ok(())
+        })
     }
 
-    /// The same, with directories of NVIDIA's libraries. Without any, the software GPU uses its own stand-ins.
+    /// The same, with directories of NVIDIA's libraries and with traces. Without any, the software GPU uses its own
+    /// stand-ins.
     pub fn start_with_libraries(
         stage: &Stage,
         gpu: Gpu,
@@ -151,10 +163,8 @@ impl Backend {
         log: &Path,
     ) -> Result<Self> {
         Self::start_with(stage, gpu, count, log, |command, dir| {
-            command.arg("--socket-path").arg(dir.join("vm"));
-            if count > 1 {
-                command.args(["--socket-count", &count.to_string()]);
-            }
+            listen(command, dir, count);
+            command.arg("--libraries-traces");
             for directory in libraries {
                 command.arg("--libraries").arg(directory);
             }
@@ -162,10 +172,11 @@ impl Backend {
         })
     }
 
-    /// With one socket, on a software GPU with this number of devices.
+    /// With one socket and with traces, on a software GPU with this number of devices.
     pub fn start_software(stage: &Stage, devices: usize, log: &Path) -> Result<Self> {
         Self::start_with(stage, Gpu::Software, 1, log, |command, dir| {
-            command.arg("--socket-path").arg(dir.join("vm"));
+            listen(command, dir, 1);
+            command.arg("--libraries-traces");
             command.env(SOFTWARE_DEVICES, devices.to_string());
             Ok(())
         })

@@ -342,6 +342,7 @@ fn guest(from: &Source) -> Result<Package> {
         "gpgpu-cusparselt",
         "gpgpu-cudnn",
         "gpgpu-cufft",
+        "gpgpu-cupti",
         "gpgpu-curand",
         "gpgpu-nvjpeg",
         "gpgpu-refusing",

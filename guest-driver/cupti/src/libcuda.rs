@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! libcuda's functions that the profiler calls itself. Such a call is not traced.
+
+use std::{
+    cell::Cell,
+    ffi::{CStr, c_void},
+    sync::OnceLock,
+};
+
+use gpgpu_trace::{Get, NAME, Trace, VERSION};
+
+thread_local! {
+    /// Whether the thread's calls are the profiler's own.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the thread's calls are the profiler's own.
+#[inline]
+pub fn is_own() -> bool {
+    OWN.try_with(Cell::get).unwrap_or(true)
+}
+
+/// Runs a function whose calls are the profiler's own.
+fn own<T>(body: impl FnOnce() -> T) -> T {
+    let before = OWN.replace(true);
+    let outcome = body();
+    OWN.set(before);
+    outcome
+}
+
+/// The address of a function of libcuda. `flags` says whether libcuda is loaded if the process has not yet.
+fn find(name: &CStr, flags: libc::c_int) -> Option<*mut c_void> {
+    // SAFETY: the names are strings, and our libcuda may be loaded at any time.
+    let found = unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | flags);
+        if library.is_null() {
+            return None;
+        }
+        libc::dlsym(library, name.as_ptr())
+    };
+    (!found.is_null()).then_some(found)
+}
+
+/// The switch of libcuda, which is loaded if the process has not yet; `None` if it is not this project's.
+pub fn trace() -> Option<&'static Trace> {
+    static FOUND: OnceLock<&Trace> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Some(found);
+    }
+    let found = find(NAME, libc::RTLD_NOLOAD).or_else(|| find(NAME, 0))?;
+    // SAFETY: only this project's libcuda has a symbol of this name, and it is of this type in every version.
+    let get = unsafe { std::mem::transmute::<*mut c_void, Get>(found) };
+    // SAFETY: the switch is a static of a library that is never unloaded.
+    let trace = unsafe { get().as_ref() }?;
+    let fits = trace.version >= VERSION && trace.bytes as usize >= size_of::<Trace>();
+    fits.then(|| *FOUND.get_or_init(|| trace))
+}
+
+/// libcuda's functions, each with one argument.
+#[derive(Debug)]
+struct Functions {
+    current: unsafe extern "C" fn(*mut u64) -> u32,
+    device: unsafe extern "C" fn(*mut i32) -> u32,
+    push: unsafe extern "C" fn(u64) -> u32,
+    pop: unsafe extern "C" fn(*mut u64) -> u32,
+}
+
+/// The functions, if the process has loaded libcuda.
+fn functions() -> Option<&'static Functions> {
+    static FOUND: OnceLock<Functions> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Some(found);
+    }
+    let named = |name| find(name, libc::RTLD_NOLOAD);
+    let current = named(c"cuCtxGetCurrent")?;
+    let device = named(c"cuCtxGetDevice")?;
+    let push = named(c"cuCtxPushCurrent_v2")?;
+    let pop = named(c"cuCtxPopCurrent_v2")?;
+    // SAFETY: the driver API declares these functions so; a handle of a context is a pointer.
+    let functions = unsafe {
+        Functions {
+            current: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64) -> u32>(
+                current,
+            ),
+            device: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut i32) -> u32>(
+                device,
+            ),
+            push: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64) -> u32>(push),
+            pop: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64) -> u32>(pop),
+        }
+    };
+    Some(FOUND.get_or_init(|| functions))
+}
+
+/// The current context's handle; 0 if there is none.
+pub fn current_context() -> u64 {
+    let mut context = 0;
+    let ask = |functions: &Functions| {
+        // SAFETY: the function writes a handle to the pointer.
+        own(|| unsafe { (functions.current)(&mut context) })
+    };
+    let code = functions().map(ask);
+    if code == Some(0) { context } else { 0 }
+}
+
+/// The ordinal of the current context's device.
+pub fn current_device() -> Option<u32> {
+    let mut device = 0;
+    // SAFETY: the function writes an ordinal to the pointer.
+    let code = functions().map(|functions| own(|| unsafe { (functions.device)(&mut device) }));
+    (code == Some(0)).then_some(device as u32)
+}
+
+/// Runs a function while a context is the current one. Returns whether it was run: the context may have ended.
+pub fn within(context: u64, body: &mut dyn FnMut()) -> bool {
+    let Some(functions) = functions().filter(|_| context != 0) else {
+        return false;
+    };
+    // SAFETY: libcuda looks the handle up, and refuses an unknown one.
+    if own(|| unsafe { (functions.push)(context) }) != 0 {
+        return false;
+    }
+    body();
+    let mut popped = 0;
+    // SAFETY: the function writes a handle to the pointer.
+    own(|| unsafe { (functions.pop)(&mut popped) });
+    true
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The functions of the runtime API in the order of their numbers (`CUpti_runtime_api_trace_cbid`), as of CUDA 13.0.
+
+/// The names, separated by spaces. The first one has the number 1.
+pub(super) const NAMES: &str = "\
+    cudaDriverGetVersion_v3020 cudaRuntimeGetVersion_v3020 cudaGetDeviceCount_v3020 cudaGetDeviceProperties_v3020 \
+    cudaChooseDevice_v3020 cudaGetChannelDesc_v3020 cudaCreateChannelDesc_v3020 cudaConfigureCall_v3020 \
+    cudaSetupArgument_v3020 cudaGetLastError_v3020 cudaPeekAtLastError_v3020 cudaGetErrorString_v3020 \
+    cudaLaunch_v3020 cudaFuncSetCacheConfig_v3020 cudaFuncGetAttributes_v3020 cudaSetDevice_v3020 \
+    cudaGetDevice_v3020 cudaSetValidDevices_v3020 cudaSetDeviceFlags_v3020 cudaMalloc_v3020 cudaMallocPitch_v3020 \
+    cudaFree_v3020 cudaMallocArray_v3020 cudaFreeArray_v3020 cudaMallocHost_v3020 cudaFreeHost_v3020 \
+    cudaHostAlloc_v3020 cudaHostGetDevicePointer_v3020 cudaHostGetFlags_v3020 cudaMemGetInfo_v3020 cudaMemcpy_v3020 \
+    cudaMemcpy2D_v3020 cudaMemcpyToArray_v3020 cudaMemcpy2DToArray_v3020 cudaMemcpyFromArray_v3020 \
+    cudaMemcpy2DFromArray_v3020 cudaMemcpyArrayToArray_v3020 cudaMemcpy2DArrayToArray_v3020 cudaMemcpyToSymbol_v3020 \
+    cudaMemcpyFromSymbol_v3020 cudaMemcpyAsync_v3020 cudaMemcpyToArrayAsync_v3020 cudaMemcpyFromArrayAsync_v3020 \
+    cudaMemcpy2DAsync_v3020 cudaMemcpy2DToArrayAsync_v3020 cudaMemcpy2DFromArrayAsync_v3020 \
+    cudaMemcpyToSymbolAsync_v3020 cudaMemcpyFromSymbolAsync_v3020 cudaMemset_v3020 cudaMemset2D_v3020 \
+    cudaMemsetAsync_v3020 cudaMemset2DAsync_v3020 cudaGetSymbolAddress_v3020 cudaGetSymbolSize_v3020 \
+    cudaBindTexture_v3020 cudaBindTexture2D_v3020 cudaBindTextureToArray_v3020 cudaUnbindTexture_v3020 \
+    cudaGetTextureAlignmentOffset_v3020 cudaGetTextureReference_v3020 cudaBindSurfaceToArray_v3020 \
+    cudaGetSurfaceReference_v3020 cudaGLSetGLDevice_v3020 cudaGLRegisterBufferObject_v3020 \
+    cudaGLMapBufferObject_v3020 cudaGLUnmapBufferObject_v3020 cudaGLUnregisterBufferObject_v3020 \
+    cudaGLSetBufferObjectMapFlags_v3020 cudaGLMapBufferObjectAsync_v3020 cudaGLUnmapBufferObjectAsync_v3020 \
+    cudaWGLGetDevice_v3020 cudaGraphicsGLRegisterImage_v3020 cudaGraphicsGLRegisterBuffer_v3020 \
+    cudaGraphicsUnregisterResource_v3020 cudaGraphicsResourceSetMapFlags_v3020 cudaGraphicsMapResources_v3020 \
+    cudaGraphicsUnmapResources_v3020 cudaGraphicsResourceGetMappedPointer_v3020 \
+    cudaGraphicsSubResourceGetMappedArray_v3020 cudaVDPAUGetDevice_v3020 cudaVDPAUSetVDPAUDevice_v3020 \
+    cudaGraphicsVDPAURegisterVideoSurface_v3020 cudaGraphicsVDPAURegisterOutputSurface_v3020 \
+    cudaD3D11GetDevice_v3020 cudaD3D11GetDevices_v3020 cudaD3D11SetDirect3DDevice_v3020 \
+    cudaGraphicsD3D11RegisterResource_v3020 cudaD3D10GetDevice_v3020 cudaD3D10GetDevices_v3020 \
+    cudaD3D10SetDirect3DDevice_v3020 cudaGraphicsD3D10RegisterResource_v3020 cudaD3D10RegisterResource_v3020 \
+    cudaD3D10UnregisterResource_v3020 cudaD3D10MapResources_v3020 cudaD3D10UnmapResources_v3020 \
+    cudaD3D10ResourceSetMapFlags_v3020 cudaD3D10ResourceGetSurfaceDimensions_v3020 \
+    cudaD3D10ResourceGetMappedArray_v3020 cudaD3D10ResourceGetMappedPointer_v3020 \
+    cudaD3D10ResourceGetMappedSize_v3020 cudaD3D10ResourceGetMappedPitch_v3020 cudaD3D9GetDevice_v3020 \
+    cudaD3D9GetDevices_v3020 cudaD3D9SetDirect3DDevice_v3020 cudaD3D9GetDirect3DDevice_v3020 \
+    cudaGraphicsD3D9RegisterResource_v3020 cudaD3D9RegisterResource_v3020 cudaD3D9UnregisterResource_v3020 \
+    cudaD3D9MapResources_v3020 cudaD3D9UnmapResources_v3020 cudaD3D9ResourceSetMapFlags_v3020 \
+    cudaD3D9ResourceGetSurfaceDimensions_v3020 cudaD3D9ResourceGetMappedArray_v3020 \
+    cudaD3D9ResourceGetMappedPointer_v3020 cudaD3D9ResourceGetMappedSize_v3020 cudaD3D9ResourceGetMappedPitch_v3020 \
+    cudaD3D9Begin_v3020 cudaD3D9End_v3020 cudaD3D9RegisterVertexBuffer_v3020 cudaD3D9UnregisterVertexBuffer_v3020 \
+    cudaD3D9MapVertexBuffer_v3020 cudaD3D9UnmapVertexBuffer_v3020 cudaThreadExit_v3020 cudaSetDoubleForDevice_v3020 \
+    cudaSetDoubleForHost_v3020 cudaThreadSynchronize_v3020 cudaThreadGetLimit_v3020 cudaThreadSetLimit_v3020 \
+    cudaStreamCreate_v3020 cudaStreamDestroy_v3020 cudaStreamSynchronize_v3020 cudaStreamQuery_v3020 \
+    cudaEventCreate_v3020 cudaEventCreateWithFlags_v3020 cudaEventRecord_v3020 cudaEventDestroy_v3020 \
+    cudaEventSynchronize_v3020 cudaEventQuery_v3020 cudaEventElapsedTime_v3020 cudaMalloc3D_v3020 \
+    cudaMalloc3DArray_v3020 cudaMemset3D_v3020 cudaMemset3DAsync_v3020 cudaMemcpy3D_v3020 cudaMemcpy3DAsync_v3020 \
+    cudaThreadSetCacheConfig_v3020 cudaStreamWaitEvent_v3020 cudaD3D11GetDirect3DDevice_v3020 \
+    cudaD3D10GetDirect3DDevice_v3020 cudaThreadGetCacheConfig_v3020 cudaPointerGetAttributes_v4000 \
+    cudaHostRegister_v4000 cudaHostUnregister_v4000 cudaDeviceCanAccessPeer_v4000 cudaDeviceEnablePeerAccess_v4000 \
+    cudaDeviceDisablePeerAccess_v4000 cudaPeerRegister_v4000 cudaPeerUnregister_v4000 cudaPeerGetDevicePointer_v4000 \
+    cudaMemcpyPeer_v4000 cudaMemcpyPeerAsync_v4000 cudaMemcpy3DPeer_v4000 cudaMemcpy3DPeerAsync_v4000 \
+    cudaDeviceReset_v3020 cudaDeviceSynchronize_v3020 cudaDeviceGetLimit_v3020 cudaDeviceSetLimit_v3020 \
+    cudaDeviceGetCacheConfig_v3020 cudaDeviceSetCacheConfig_v3020 cudaProfilerInitialize_v4000 \
+    cudaProfilerStart_v4000 cudaProfilerStop_v4000 cudaDeviceGetByPCIBusId_v4010 cudaDeviceGetPCIBusId_v4010 \
+    cudaGLGetDevices_v4010 cudaIpcGetEventHandle_v4010 cudaIpcOpenEventHandle_v4010 cudaIpcGetMemHandle_v4010 \
+    cudaIpcOpenMemHandle_v4010 cudaIpcCloseMemHandle_v4010 cudaArrayGetInfo_v4010 cudaFuncSetSharedMemConfig_v4020 \
+    cudaDeviceGetSharedMemConfig_v4020 cudaDeviceSetSharedMemConfig_v4020 cudaCreateTextureObject_v5000 \
+    cudaDestroyTextureObject_v5000 cudaGetTextureObjectResourceDesc_v5000 cudaGetTextureObjectTextureDesc_v5000 \
+    cudaCreateSurfaceObject_v5000 cudaDestroySurfaceObject_v5000 cudaGetSurfaceObjectResourceDesc_v5000 \
+    cudaMallocMipmappedArray_v5000 cudaGetMipmappedArrayLevel_v5000 cudaFreeMipmappedArray_v5000 \
+    cudaBindTextureToMipmappedArray_v5000 cudaGraphicsResourceGetMappedMipmappedArray_v5000 \
+    cudaStreamAddCallback_v5000 cudaStreamCreateWithFlags_v5000 cudaGetTextureObjectResourceViewDesc_v5000 \
+    cudaDeviceGetAttribute_v5000 cudaStreamDestroy_v5050 cudaStreamCreateWithPriority_v5050 \
+    cudaStreamGetPriority_v5050 cudaStreamGetFlags_v5050 cudaDeviceGetStreamPriorityRange_v5050 \
+    cudaMallocManaged_v6000 cudaOccupancyMaxActiveBlocksPerMultiprocessor_v6000 cudaStreamAttachMemAsync_v6000 \
+    cudaGetErrorName_v6050 cudaOccupancyMaxActiveBlocksPerMultiprocessor_v6050 cudaLaunchKernel_v7000 \
+    cudaGetDeviceFlags_v7000 cudaLaunch_ptsz_v7000 cudaLaunchKernel_ptsz_v7000 cudaMemcpy_ptds_v7000 \
+    cudaMemcpy2D_ptds_v7000 cudaMemcpyToArray_ptds_v7000 cudaMemcpy2DToArray_ptds_v7000 \
+    cudaMemcpyFromArray_ptds_v7000 cudaMemcpy2DFromArray_ptds_v7000 cudaMemcpyArrayToArray_ptds_v7000 \
+    cudaMemcpy2DArrayToArray_ptds_v7000 cudaMemcpyToSymbol_ptds_v7000 cudaMemcpyFromSymbol_ptds_v7000 \
+    cudaMemcpyAsync_ptsz_v7000 cudaMemcpyToArrayAsync_ptsz_v7000 cudaMemcpyFromArrayAsync_ptsz_v7000 \
+    cudaMemcpy2DAsync_ptsz_v7000 cudaMemcpy2DToArrayAsync_ptsz_v7000 cudaMemcpy2DFromArrayAsync_ptsz_v7000 \
+    cudaMemcpyToSymbolAsync_ptsz_v7000 cudaMemcpyFromSymbolAsync_ptsz_v7000 cudaMemset_ptds_v7000 \
+    cudaMemset2D_ptds_v7000 cudaMemsetAsync_ptsz_v7000 cudaMemset2DAsync_ptsz_v7000 cudaStreamGetPriority_ptsz_v7000 \
+    cudaStreamGetFlags_ptsz_v7000 cudaStreamSynchronize_ptsz_v7000 cudaStreamQuery_ptsz_v7000 \
+    cudaStreamAttachMemAsync_ptsz_v7000 cudaEventRecord_ptsz_v7000 cudaMemset3D_ptds_v7000 \
+    cudaMemset3DAsync_ptsz_v7000 cudaMemcpy3D_ptds_v7000 cudaMemcpy3DAsync_ptsz_v7000 cudaStreamWaitEvent_ptsz_v7000 \
+    cudaStreamAddCallback_ptsz_v7000 cudaMemcpy3DPeer_ptds_v7000 cudaMemcpy3DPeerAsync_ptsz_v7000 \
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_v7000 cudaMemPrefetchAsync_v8000 \
+    cudaMemPrefetchAsync_ptsz_v8000 cudaMemAdvise_v8000 cudaDeviceGetP2PAttribute_v8000 \
+    cudaGraphicsEGLRegisterImage_v7000 cudaEGLStreamConsumerConnect_v7000 cudaEGLStreamConsumerDisconnect_v7000 \
+    cudaEGLStreamConsumerAcquireFrame_v7000 cudaEGLStreamConsumerReleaseFrame_v7000 \
+    cudaEGLStreamProducerConnect_v7000 cudaEGLStreamProducerDisconnect_v7000 cudaEGLStreamProducerPresentFrame_v7000 \
+    cudaEGLStreamProducerReturnFrame_v7000 cudaGraphicsResourceGetMappedEglFrame_v7000 \
+    cudaMemRangeGetAttribute_v8000 cudaMemRangeGetAttributes_v8000 cudaEGLStreamConsumerConnectWithFlags_v7000 \
+    cudaLaunchCooperativeKernel_v9000 cudaLaunchCooperativeKernel_ptsz_v9000 cudaEventCreateFromEGLSync_v9000 \
+    cudaLaunchCooperativeKernelMultiDevice_v9000 cudaFuncSetAttribute_v9000 cudaImportExternalMemory_v10000 \
+    cudaExternalMemoryGetMappedBuffer_v10000 cudaExternalMemoryGetMappedMipmappedArray_v10000 \
+    cudaDestroyExternalMemory_v10000 cudaImportExternalSemaphore_v10000 cudaSignalExternalSemaphoresAsync_v10000 \
+    cudaSignalExternalSemaphoresAsync_ptsz_v10000 cudaWaitExternalSemaphoresAsync_v10000 \
+    cudaWaitExternalSemaphoresAsync_ptsz_v10000 cudaDestroyExternalSemaphore_v10000 cudaLaunchHostFunc_v10000 \
+    cudaLaunchHostFunc_ptsz_v10000 cudaGraphCreate_v10000 cudaGraphKernelNodeGetParams_v10000 \
+    cudaGraphKernelNodeSetParams_v10000 cudaGraphAddKernelNode_v10000 cudaGraphAddMemcpyNode_v10000 \
+    cudaGraphMemcpyNodeGetParams_v10000 cudaGraphMemcpyNodeSetParams_v10000 cudaGraphAddMemsetNode_v10000 \
+    cudaGraphMemsetNodeGetParams_v10000 cudaGraphMemsetNodeSetParams_v10000 cudaGraphAddHostNode_v10000 \
+    cudaGraphHostNodeGetParams_v10000 cudaGraphAddChildGraphNode_v10000 cudaGraphChildGraphNodeGetGraph_v10000 \
+    cudaGraphAddEmptyNode_v10000 cudaGraphClone_v10000 cudaGraphNodeFindInClone_v10000 cudaGraphNodeGetType_v10000 \
+    cudaGraphGetRootNodes_v10000 cudaGraphNodeGetDependencies_v10000 cudaGraphNodeGetDependentNodes_v10000 \
+    cudaGraphAddDependencies_v10000 cudaGraphRemoveDependencies_v10000 cudaGraphDestroyNode_v10000 \
+    cudaGraphInstantiate_v10000 cudaGraphLaunch_v10000 cudaGraphLaunch_ptsz_v10000 cudaGraphExecDestroy_v10000 \
+    cudaGraphDestroy_v10000 cudaStreamBeginCapture_v10000 cudaStreamBeginCapture_ptsz_v10000 \
+    cudaStreamIsCapturing_v10000 cudaStreamIsCapturing_ptsz_v10000 cudaStreamEndCapture_v10000 \
+    cudaStreamEndCapture_ptsz_v10000 cudaGraphHostNodeSetParams_v10000 cudaGraphGetNodes_v10000 \
+    cudaGraphGetEdges_v10000 cudaStreamGetCaptureInfo_v10010 cudaStreamGetCaptureInfo_ptsz_v10010 \
+    cudaGraphExecKernelNodeSetParams_v10010 cudaThreadExchangeStreamCaptureMode_v10010 \
+    cudaDeviceGetNvSciSyncAttributes_v10020 cudaOccupancyAvailableDynamicSMemPerBlock_v10200 \
+    cudaStreamSetFlags_v10200 cudaStreamSetFlags_ptsz_v10200 cudaGraphExecMemcpyNodeSetParams_v10020 \
+    cudaGraphExecMemsetNodeSetParams_v10020 cudaGraphExecHostNodeSetParams_v10020 cudaGraphExecUpdate_v10020 \
+    cudaGetFuncBySymbol_v11000 cudaCtxResetPersistingL2Cache_v11000 cudaGraphKernelNodeCopyAttributes_v11000 \
+    cudaGraphKernelNodeGetAttribute_v11000 cudaGraphKernelNodeSetAttribute_v11000 cudaStreamCopyAttributes_v11000 \
+    cudaStreamCopyAttributes_ptsz_v11000 cudaStreamGetAttribute_v11000 cudaStreamGetAttribute_ptsz_v11000 \
+    cudaStreamSetAttribute_v11000 cudaStreamSetAttribute_ptsz_v11000 cudaDeviceGetTexture1DLinearMaxWidth_v11010 \
+    cudaGraphUpload_v10000 cudaGraphUpload_ptsz_v10000 cudaGraphAddMemcpyNodeToSymbol_v11010 \
+    cudaGraphAddMemcpyNodeFromSymbol_v11010 cudaGraphAddMemcpyNode1D_v11010 \
+    cudaGraphMemcpyNodeSetParamsToSymbol_v11010 cudaGraphMemcpyNodeSetParamsFromSymbol_v11010 \
+    cudaGraphMemcpyNodeSetParams1D_v11010 cudaGraphExecMemcpyNodeSetParamsToSymbol_v11010 \
+    cudaGraphExecMemcpyNodeSetParamsFromSymbol_v11010 cudaGraphExecMemcpyNodeSetParams1D_v11010 \
+    cudaArrayGetSparseProperties_v11010 cudaMipmappedArrayGetSparseProperties_v11010 \
+    cudaGraphExecChildGraphNodeSetParams_v11010 cudaGraphAddEventRecordNode_v11010 \
+    cudaGraphEventRecordNodeGetEvent_v11010 cudaGraphEventRecordNodeSetEvent_v11010 cudaGraphAddEventWaitNode_v11010 \
+    cudaGraphEventWaitNodeGetEvent_v11010 cudaGraphEventWaitNodeSetEvent_v11010 \
+    cudaGraphExecEventRecordNodeSetEvent_v11010 cudaGraphExecEventWaitNodeSetEvent_v11010 \
+    cudaEventRecordWithFlags_v11010 cudaEventRecordWithFlags_ptsz_v11010 cudaDeviceGetDefaultMemPool_v11020 \
+    cudaMallocAsync_v11020 cudaMallocAsync_ptsz_v11020 cudaFreeAsync_v11020 cudaFreeAsync_ptsz_v11020 \
+    cudaMemPoolTrimTo_v11020 cudaMemPoolSetAttribute_v11020 cudaMemPoolGetAttribute_v11020 \
+    cudaMemPoolSetAccess_v11020 cudaArrayGetPlane_v11020 cudaMemPoolGetAccess_v11020 cudaMemPoolCreate_v11020 \
+    cudaMemPoolDestroy_v11020 cudaDeviceSetMemPool_v11020 cudaDeviceGetMemPool_v11020 \
+    cudaMemPoolExportToShareableHandle_v11020 cudaMemPoolImportFromShareableHandle_v11020 \
+    cudaMemPoolExportPointer_v11020 cudaMemPoolImportPointer_v11020 cudaMallocFromPoolAsync_v11020 \
+    cudaMallocFromPoolAsync_ptsz_v11020 cudaSignalExternalSemaphoresAsync_v11020 \
+    cudaSignalExternalSemaphoresAsync_ptsz_v11020 cudaWaitExternalSemaphoresAsync_v11020 \
+    cudaWaitExternalSemaphoresAsync_ptsz_v11020 cudaGraphAddExternalSemaphoresSignalNode_v11020 \
+    cudaGraphExternalSemaphoresSignalNodeGetParams_v11020 cudaGraphExternalSemaphoresSignalNodeSetParams_v11020 \
+    cudaGraphAddExternalSemaphoresWaitNode_v11020 cudaGraphExternalSemaphoresWaitNodeGetParams_v11020 \
+    cudaGraphExternalSemaphoresWaitNodeSetParams_v11020 cudaGraphExecExternalSemaphoresSignalNodeSetParams_v11020 \
+    cudaGraphExecExternalSemaphoresWaitNodeSetParams_v11020 cudaDeviceFlushGPUDirectRDMAWrites_v11030 \
+    cudaGetDriverEntryPoint_v11030 cudaGetDriverEntryPoint_ptsz_v11030 cudaGraphDebugDotPrint_v11030 \
+    cudaStreamGetCaptureInfo_v2_v11030 cudaStreamGetCaptureInfo_v2_ptsz_v11030 \
+    cudaStreamUpdateCaptureDependencies_v11030 cudaStreamUpdateCaptureDependencies_ptsz_v11030 \
+    cudaUserObjectCreate_v11030 cudaUserObjectRetain_v11030 cudaUserObjectRelease_v11030 \
+    cudaGraphRetainUserObject_v11030 cudaGraphReleaseUserObject_v11030 cudaGraphInstantiateWithFlags_v11040 \
+    cudaGraphAddMemAllocNode_v11040 cudaGraphMemAllocNodeGetParams_v11040 cudaGraphAddMemFreeNode_v11040 \
+    cudaGraphMemFreeNodeGetParams_v11040 cudaDeviceGraphMemTrim_v11040 cudaDeviceGetGraphMemAttribute_v11040 \
+    cudaDeviceSetGraphMemAttribute_v11040 cudaGraphNodeSetEnabled_v11060 cudaGraphNodeGetEnabled_v11060 \
+    cudaArrayGetMemoryRequirements_v11060 cudaMipmappedArrayGetMemoryRequirements_v11060 cudaLaunchKernelExC_v11060 \
+    cudaLaunchKernelExC_ptsz_v11060 cudaOccupancyMaxPotentialClusterSize_v11070 \
+    cudaOccupancyMaxActiveClusters_v11070 cudaCreateTextureObject_v2_v11080 \
+    cudaGetTextureObjectTextureDesc_v2_v11080 cudaGraphInstantiateWithParams_v12000 \
+    cudaGraphInstantiateWithParams_ptsz_v12000 cudaGraphExecGetFlags_v12000 cudaGetKernel_v12000 \
+    cudaGetDeviceProperties_v12000 cudaStreamGetId_v12000 cudaStreamGetId_ptsz_v12000 cudaGraphInstantiate_v12000 \
+    cudaInitDevice_v12000 cudaGraphAddNode_v12020 cudaGraphNodeSetParams_v12020 cudaGraphExecNodeSetParams_v12020 \
+    cudaMemAdvise_v12020 cudaMemPrefetchAsync_v12020 cudaMemPrefetchAsync_ptsz_v12020 cudaFuncGetName_v12030 \
+    cudaStreamBeginCaptureToGraph_v12030 cudaStreamBeginCaptureToGraph_ptsz_v12030 \
+    cudaGraphConditionalHandleCreate_v12030 cudaGraphGetEdges_v12030 cudaGraphNodeGetDependencies_v12030 \
+    cudaGraphNodeGetDependentNodes_v12030 cudaGraphAddDependencies_v12030 cudaGraphRemoveDependencies_v12030 \
+    cudaGraphAddNode_v12030 cudaStreamGetCaptureInfo_v12030 cudaStreamGetCaptureInfo_ptsz_v12030 \
+    cudaStreamUpdateCaptureDependencies_v12030 cudaStreamUpdateCaptureDependencies_ptsz_v12030 \
+    cudaDeviceRegisterAsyncNotification_v12040 cudaDeviceUnregisterAsyncNotification_v12040 \
+    cudaFuncGetParamInfo_v12040 cudaGetDriverEntryPointByVersion_v12050 cudaGetDriverEntryPointByVersion_ptsz_v12050 \
+    cudaLibraryLoadData_v12060 cudaLibraryLoadFromFile_v12060 cudaLibraryUnload_v12060 cudaLibraryGetKernel_v12060 \
+    cudaLibraryGetGlobal_v12060 cudaLibraryGetManaged_v12060 cudaLibraryGetUnifiedFunction_v12060 \
+    cudaLibraryGetKernelCount_v12060 cudaLibraryEnumerateKernels_v12060 cudaKernelSetAttributeForDevice_v12060 \
+    cudaStreamGetDevice_v12080 cudaStreamGetDevice_ptsz_v12080 cudaMemcpyBatchAsync_v12080 \
+    cudaMemcpyBatchAsync_ptsz_v12080 cudaMemcpy3DBatchAsync_v12080 cudaMemcpy3DBatchAsync_ptsz_v12080 \
+    cudaEventElapsedTime_v12080 cudaMemPrefetchBatchAsync_v13000 cudaMemPrefetchBatchAsync_ptsz_v13000 \
+    cudaMemDiscardBatchAsync_v13000 cudaMemDiscardBatchAsync_ptsz_v13000 cudaMemDiscardAndPrefetchBatchAsync_v13000 \
+    cudaMemDiscardAndPrefetchBatchAsync_ptsz_v13000 cudaGetExportTable_v13000 __cudaRegisterFatBinary_v13000 \
+    __cudaRegisterFatBinaryEnd_v13000 __cudaUnregisterFatBinary_v13000 __cudaRegisterVar_v13000 \
+    __cudaRegisterHostVar_v13000 __cudaRegisterFunction_v13000 __cudaRegisterManagedVar_v13000 \
+    __cudaInitModule_v13000 __cudaPushCallConfiguration_v13000 __cudaPopCallConfiguration_v13000 \
+    __cudaGetKernel_v13000 __cudaLaunchKernel_v13000 __cudaLaunchKernel_ptsz_v13000 \
+    __cudaRegisterUnifiedTable_v13000 __cudaGetProcAddress_v13000 cudaMemcpyBatchAsync_v13000 \
+    cudaMemcpyBatchAsync_ptsz_v13000 cudaMemcpy3DBatchAsync_v13000 cudaMemcpy3DBatchAsync_ptsz_v13000 \
+    cudaLogsRegisterCallback_v13000 cudaLogsUnregisterCallback_v13000 cudaLogsCurrent_v13000 \
+    cudaLogsDumpToFile_v13000 cudaLogsDumpToMemory_v13000 cudaMemGetDefaultMemPool_v13000 cudaMemGetMemPool_v13000 \
+    cudaMemSetMemPool_v13000 cudaDeviceGetHostAtomicCapabilities_v13000 cudaDeviceGetP2PAtomicCapabilities_v13000";

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The observation of the program's calls.
+
+mod calls;
+mod external;
+
+use std::{
+    ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind},
+    slice,
+};
+
+use gpgpu_client::forks;
+use gpgpu_protocol::cupti::{Api as ApiRecord, ExternalCorrelation, kind};
+use gpgpu_trace::{Call, Copied, DRIVER, LIBRARY, Observer, RUNTIME};
+
+use crate::{
+    buffers::When,
+    callbacks::{Data, ENTER, EXIT},
+    ids,
+    layouts::{Synchronization, UNKNOWN},
+    libcuda,
+    numbers::{self, Api},
+    profiler::{Profiler, profiler},
+};
+
+pub use calls::Calls;
+
+/// The observer that libcuda calls.
+pub static OBSERVER: Observer = Observer {
+    begin,
+    end,
+    now,
+    copied,
+};
+
+/// After so many calls without a flush, the host's records are fetched, which has room for a limited number of them.
+const OFTEN: u32 = 4096;
+
+unsafe extern "C" fn begin(call: *mut Call) {
+    // The child's calls are not traced, and neither are those that the profiler makes itself.
+    if forks::is_child() || libcuda::is_own() {
+        // SAFETY: libcuda gives a call of its own.
+        unsafe { (*call).number = 0 };
+        return;
+    }
+    // A panic is a bug of this library. The program's call is not affected.
+    // SAFETY: libcuda gives a call of its own, which no other thread uses.
+    let _ = catch_unwind(AssertUnwindSafe(|| profiler().begin(unsafe { &mut *call })));
+}
+
+unsafe extern "C" fn end(call: *mut Call) {
+    // SAFETY: as above.
+    if unsafe { (*call).number } == 0 || forks::is_child() {
+        return;
+    }
+    // SAFETY: as above.
+    let _ = catch_unwind(AssertUnwindSafe(|| profiler().end(unsafe { &mut *call })));
+}
+
+unsafe extern "C" fn now() -> u64 {
+    profiler().clock.now()
+}
+
+unsafe extern "C" fn copied(copied: *const Copied) {
+    if !forks::is_child() {
+        // SAFETY: libcuda gives a structure that lives across the call.
+        profiler().copied(unsafe { *copied });
+    }
+}
+
+/// The domain and the number of a call's function. A library's launches natively are calls of the runtime.
+fn function(call: &Call) -> (u32, u32) {
+    if call.domain == LIBRARY {
+        return (RUNTIME, library_number());
+    }
+    // SAFETY: the name has so many bytes, and lives as long as the process.
+    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
+    let number = Api::of(call.domain).map_or(numbers::NONE, |api| api.number(name));
+    (call.domain, number)
+}
+
+fn library_number() -> u32 {
+    Api::of(RUNTIME).map_or(numbers::NONE, |api| api.number(b"cudaLaunchKernel"))
+}
+
+/// `CUpti_ActivitySynchronizationType` of a function, and the stream of its arguments; `None` if it does not
+/// synchronise.
+fn synchronises(call: &Call) -> Option<(u32, Option<u64>)> {
+    // SAFETY: the name has so many bytes, and lives as long as the process.
+    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
+    let plain = name.strip_suffix(b"_ptsz");
+    let (of, has_stream) = match plain.unwrap_or(name) {
+        b"cuEventSynchronize" | b"cudaEventSynchronize" => (1, false),
+        b"cuStreamWaitEvent" | b"cudaStreamWaitEvent" => (2, true),
+        b"cuStreamSynchronize" | b"cudaStreamSynchronize" => (3, true),
+        b"cuCtxSynchronize" | b"cudaDeviceSynchronize" => (4, false),
+        _ => return None,
+    };
+    if !has_stream || call.arguments.is_null() {
+        return Some((of, None));
+    }
+    // SAFETY: these functions' first argument is a stream.
+    let stream = unsafe { call.arguments.cast::<u64>().read() };
+    // The default stream of such a function is the thread's.
+    Some((
+        of,
+        Some(stream).filter(|stream| *stream != 0 || plain.is_none()),
+    ))
+}
+
+impl Profiler {
+    /// A call begins.
+    pub fn begin(&self, call: &mut Call) {
+        self.calls.begin(call, self.clock.now());
+        call.data = 0;
+        // The first call after the program has enabled a kind, if it has a context. The call itself is traced then.
+        if call.context != 0 && self.is_unsettled() {
+            let _ = self.settle(call.context);
+        }
+        let (domain, number) = function(call);
+        if self.kinds.has(kind::EXTERNAL_CORRELATION)
+            && (self.kinds.records(domain, number) || !self.kinds.records_calls())
+        {
+            self.push_external(call.number);
+        }
+        if call.domain != LIBRARY && self.callbacks.wants(domain, number) {
+            self.call_back(ENTER, domain, number, call);
+        }
+    }
+
+    /// Records the external numbers of the thread, ahead of the record of its call.
+    fn push_external(&self, correlation: u32) {
+        external::each(|external_kind, external| {
+            self.queue.add(|records| {
+                records.push(&ExternalCorrelation {
+                    kind: kind::EXTERNAL_CORRELATION,
+                    external_kind,
+                    external,
+                    correlation,
+                    reserved: 0,
+                });
+            });
+        });
+    }
+
+    /// It ends.
+    pub fn end(&self, call: &mut Call) {
+        let end = self.clock.now();
+        let (domain, number) = function(call);
+        // SAFETY: the pointer is NULL or to the call's result.
+        let result = unsafe { call.result.as_ref() }.copied().unwrap_or(0);
+        let is_enough = self.record_call(call, (domain, number), end, result);
+        // The callback below may flush.
+        self.calls.end(call);
+        if call.domain != LIBRARY && self.callbacks.wants(domain, number) {
+            self.call_back(EXIT, domain, number, call);
+        }
+        if call.context != 0 && self.is_unsettled() {
+            let _ = self.settle(call.context);
+        }
+        if self.calls.count() >= OFTEN && self.is_traced() {
+            self.calls.count_anew();
+            self.collect(false);
+        }
+        if is_enough {
+            self.buffers.deliver(&self.queue, When::Enough);
+        } else if self.kinds.any() {
+            self.buffers.prepare();
+        }
+    }
+
+    /// Makes the records of a call that has ended. Returns whether enough records wait.
+    fn record_call(
+        &self,
+        call: &Call,
+        (domain, number): (u32, u32),
+        end: u64,
+        result: u32,
+    ) -> bool {
+        let start = call.began;
+        let end = end.max(start);
+        let mut is_enough = false;
+        if self.kinds.records(domain, number) {
+            let api = ApiRecord {
+                kind: match domain {
+                    DRIVER => kind::DRIVER,
+                    _ => kind::RUNTIME,
+                },
+                callback: number,
+                start,
+                end,
+                process: ids::process(),
+                thread: ids::thread(),
+                correlation: call.number,
+                result,
+            };
+            is_enough = self.queue.add(|records| records.push(&api));
+        }
+        if call.domain == LIBRARY || !self.kinds.has(kind::SYNCHRONIZATION) {
+            return is_enough;
+        }
+        let Some((of, stream)) = synchronises(call) else {
+            return is_enough;
+        };
+        let synchronization = Synchronization {
+            kind: kind::SYNCHRONIZATION,
+            of,
+            start,
+            end,
+            correlation: call.number,
+            stream: stream
+                .and_then(|stream| self.numbers_of_handle(call.context, stream))
+                .unwrap_or(UNKNOWN),
+            context: self.contexts.number(call.context),
+            event: UNKNOWN,
+            event_sync: 0,
+            result,
+            pad: 0,
+        };
+        self.queue.add(|records| records.push(&synchronization)) || is_enough
+    }
+
+    fn call_back(&self, site: u32, domain: u32, number: u32, call: &mut Call) {
+        let name = Api::of(domain).and_then(|api| api.exported(number));
+        let context_number = match call.context {
+            0 => 0,
+            context => self.contexts.number(context),
+        };
+        let data = Data {
+            site,
+            name: name.unwrap_or_default().as_ptr(),
+            arguments: call.arguments,
+            result: call.result.cast::<c_void>(),
+            symbol: std::ptr::null(),
+            context: call.context as *mut c_void,
+            context_number,
+            word: &raw mut call.data,
+            correlation: call.number,
+        };
+        self.callbacks.call(domain, number, &data);
+    }
+
+    /// Memory was copied as a part of a call.
+    pub fn copied(&self, copied: Copied) {
+        if copied.call != 0 && self.kinds.has(kind::MEMCPY) {
+            self.copied.lock().push(copied);
+            // The record may have to name the stream without the host's records. Each stream is asked for once.
+            let _ = self.numbers(copied.context, copied.stream);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "observer_tests.rs"]
+mod tests;

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Tests of the records of work.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::*;
+use gpgpu_trace::RUNTIME;
+
+use crate::fake::{Fake, call, read};
+
+/// A work of 10 ns.
+fn work(kind: u32, call: u32, start: u64) -> TracedWork {
+    TracedWork {
+        kind,
+        call,
+        start,
+        end: start + 10,
+        device: 1,
+        context: 3,
+        stream: 13,
+        ..TracedWork::default()
+    }
+}
+
+/// A piece of a copy from the host to the device.
+fn piece(call: u32, start: u64) -> TracedWork {
+    TracedWork {
+        bytes: 5,
+        copy: u32::from(copy_kind::HTOD),
+        from: u32::from(memory_kind::PINNED),
+        to: u32::from(memory_kind::DEVICE),
+        ..work(2, call, start)
+    }
+}
+
+fn copied(call: u32) -> Copied {
+    Copied {
+        call,
+        kind: u32::from(copy_kind::HTOD),
+        bytes: 100,
+        start: 1000,
+        end: 2000,
+        stream: 0,
+        context: 77,
+        device: 2,
+        asynchronous: 1,
+    }
+}
+
+fn taken(works: Vec<TracedWork>) -> Taken {
+    Taken {
+        works,
+        ..Taken::default()
+    }
+}
+
+/// A profiler whose clock stands still, and whose host's clock is 1000 ns behind.
+fn start(kinds: &[u32]) -> (&'static Fake, &'static Profiler) {
+    static TIME: AtomicU64 = AtomicU64::new(50_000);
+    unsafe extern "C" fn time() -> u64 {
+        TIME.load(Relaxed)
+    }
+    let (host, profiler) = Fake::start();
+    profiler.set_clock(Some(time));
+    host.time.store(49_000, Relaxed);
+    host.context.store(77, Relaxed);
+    for kind in kinds {
+        profiler.enable(*kind).unwrap();
+    }
+    host.take_asked();
+    (host, profiler)
+}
+
+#[test]
+fn the_hosts_works_become_records_with_the_programs_call_and_time() {
+    let all = [
+        kind::CONCURRENT_KERNEL,
+        kind::MEMCPY,
+        kind::MEMCPY2,
+        kind::MEMSET,
+        kind::GRAPH_TRACE,
+    ];
+    let (host, profiler) = start(&all);
+    assert_eq!(host.traced.load(Relaxed), 15);
+    let call = profiler.runs("cudaLaunchKernel");
+    let peers = TracedWork {
+        copy: u32::from(copy_kind::PTOP),
+        from_device: 1,
+        to_device: 2,
+        ..piece(call, 60_000)
+    };
+    let kernel = |name, start| TracedWork {
+        name,
+        grid_x: 4,
+        cluster_z: 2,
+        ..work(1, call, start)
+    };
+    *host.answers.lock() = vec![
+        Taken {
+            works: vec![
+                kernel(2, 60_000),
+                work(1, 0, 60_000),
+                work(3, call, 60_000),
+                peers,
+            ],
+            names: vec!["one".into(), "two".into()],
+            dropped: 3,
+            more: true,
+        },
+        Taken {
+            works: vec![work(4, call, 60_000), kernel(3, 60_000), kernel(9, 60_000)],
+            names: vec!["three".into()],
+            dropped: 5,
+            more: false,
+        },
+    ];
+    profiler.collect(true);
+    assert_eq!(host.take_asked(), ["take true", "take false"]);
+    assert_eq!(profiler.queue.take_dropped(), 5);
+    let records = profiler.records();
+    let kinds: Vec<u32> = records.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [10, 2, 22, 51, 10, 10]);
+    let kernel = read::<Kernel>(&records[0]);
+    assert_eq!(
+        (kernel.start, kernel.end, kernel.completed),
+        (61_000, 61_010, 61_010)
+    );
+    assert_eq!((kernel.correlation, kernel.device), (call, 1));
+    assert_eq!((kernel.context, kernel.stream), (3, 13));
+    assert_eq!((kernel.grid[0], kernel.cluster[2]), (4, 2));
+    let name = |place: usize| {
+        // SAFETY: names are strings that live as long as the process.
+        unsafe { CStr::from_ptr(read::<Kernel>(&records[place]).name) }
+    };
+    assert_eq!([name(0), name(4), name(5)], [c"two", c"three", NAMELESS]);
+    let peer = read::<MemcpyPeer>(&records[2]);
+    assert_eq!((peer.from_device, peer.to_device, peer.bytes), (1, 2, 5));
+    let graph = read::<GraphTrace>(&records[3]);
+    assert_eq!((graph.correlation, graph.start), (call, 61_000));
+    // The program's handle has the host's number from now on.
+    assert_eq!(profiler.contexts.number(77), 3);
+}
+
+#[test]
+fn work_does_not_begin_before_its_call() {
+    let (host, profiler) = start(&[kind::KERNEL, kind::MEMSET]);
+    let call = profiler.runs("cudaLaunchKernel");
+    *host.answers.lock() = vec![taken(vec![work(1, call, 48_995), work(3, call, 40_000)])];
+    profiler.collect(true);
+    let records = profiler.records();
+    let kernel = read::<Kernel>(&records[0]);
+    assert_eq!((kernel.kind, kernel.start, kernel.end), (3, 50_000, 50_005));
+    let memset = read::<Memset>(&records[1]);
+    assert_eq!((memset.start, memset.end), (50_000, 50_000));
+}
+
+#[test]
+fn a_copy_of_pageable_memory_is_one_record() {
+    let (host, profiler) = start(&[kind::MEMCPY]);
+    let mut calls = [0; 4].map(|_| profiler.runs("cudaMemcpyAsync"));
+    calls.sort();
+    let [whole, pinned, alone, late] = calls;
+    // The pieces come before the flush, and in two answers.
+    *host.answers.lock() = vec![taken(vec![piece(whole, 60_000)])];
+    profiler.collect(false);
+    assert!(profiler.records().is_empty());
+    for call in [whole, alone, alone] {
+        profiler.copied(copied(call));
+    }
+    profiler.copied(Copied {
+        kind: u32::from(copy_kind::DTOH),
+        stream: 500,
+        ..copied(late)
+    });
+    profiler.copied(copied(0));
+    *host.answers.lock() = vec![taken(vec![piece(whole, 60_100), piece(pinned, 60_200)])];
+    profiler.collect(true);
+    let copies =
+        |profiler: &Profiler| -> Vec<Memcpy> { profiler.records().iter().map(read).collect() };
+    let records = copies(profiler);
+    let numbers: Vec<u32> = records.iter().map(|copy| copy.correlation).collect();
+    assert_eq!(numbers, [pinned, whole, alone, late]);
+    let known = |copy: &Memcpy| {
+        (
+            copy.bytes,
+            copy.start,
+            copy.end,
+            copy.from_kind,
+            copy.to_kind,
+        )
+    };
+    assert_eq!(known(&records[0]), (5, 61_200, 61_210, 2, 3));
+    assert_eq!(known(&records[1]), (100, 61_000, 61_110, 1, 3));
+    assert_eq!((records[1].stream, records[1].flags), (13, 1));
+    // Without records of the host, the report's own times count.
+    assert_eq!(known(&records[2]), (200, 1000, 2000, 1, 3));
+    let place = (records[2].device, records[2].context, records[2].stream);
+    assert_eq!(place, (2, 3, 7));
+    // The numbers of other streams are the host's, so the latest one is taken.
+    assert_eq!(known(&records[3]), (100, 1000, 2000, 3, 1));
+    assert_eq!((records[3].copy_kind, records[3].stream), (2, 13));
+    // The host's record comes behind the flush that has made one without it, and behind another one.
+    profiler.collect(true);
+    assert!(copies(profiler).is_empty());
+    *host.answers.lock() = vec![taken(vec![piece(late, 60_300)])];
+    profiler.collect(true);
+    assert!(copies(profiler).is_empty());
+}
+
+#[test]
+fn a_copy_waits_for_the_end_of_its_call() {
+    let (host, profiler) = start(&[kind::MEMCPY]);
+    let mut call = crate::fake::call(gpgpu_trace::RUNTIME, "cudaMemcpy");
+    profiler.begin(&mut call);
+    *host.answers.lock() = vec![taken(vec![piece(call.number, 60_000)])];
+    profiler.collect(true);
+    assert!(profiler.records().is_empty());
+    profiler.copied(copied(call.number));
+    profiler.collect(true);
+    assert!(profiler.records().is_empty());
+    profiler.end(&mut call);
+    profiler.collect(true);
+    let records = profiler.records();
+    assert_eq!(records.len(), 1);
+    assert_eq!(read::<Memcpy>(&records[0]).bytes, 100);
+}
+
+#[test]
+fn records_of_a_disabled_kind_are_delivered_until_the_next_flush() {
+    let (host, profiler) = start(&[kind::MEMSET]);
+    let call = profiler.runs("cudaMemset");
+    let give = || *host.answers.lock() = vec![taken(vec![work(3, call, 60_000)])];
+    give();
+    profiler.disable(kind::MEMSET).unwrap();
+    assert_eq!(host.take_asked(), ["take true", "trace 0"]);
+    assert_eq!(profiler.records().len(), 1);
+    // Work that ended after that.
+    give();
+    profiler.flush(crate::buffers::When::Flush);
+    assert_eq!(profiler.records().len(), 1);
+    give();
+    host.take_asked();
+    profiler.flush(crate::buffers::When::Flush);
+    assert!(profiler.records().is_empty() && host.take_asked().is_empty());
+}
+
+#[test]
+fn another_clock_is_compared_anew() {
+    const MS: u64 = 1_000_000;
+    static CYCLES: AtomicU64 = AtomicU64::new(7 * MS);
+    unsafe extern "C" fn time() -> u64 {
+        CYCLES.load(Relaxed)
+    }
+    let (host, profiler) = start(&[kind::MEMSET]);
+    profiler.set_clock(Some(time));
+    let call = profiler.runs("cudaMemset");
+    // The program's clock counts three cycles in a nanosecond.
+    host.time.store(49_000 + 20 * MS, Relaxed);
+    CYCLES.store(67 * MS, Relaxed);
+    *host.answers.lock() = vec![taken(vec![work(3, call, 49_000 + 10 * MS)])];
+    profiler.collect(true);
+    let records = profiler.records();
+    assert_eq!(read::<Memset>(&records[0]).start, 37 * MS);
+}
+
+#[test]
+fn a_copy_without_the_hosts_records_has_its_streams_numbers() {
+    let (host, profiler) = Fake::start();
+    *host.numbers.lock() = Some(Numbers {
+        context: 5,
+        stream: 40,
+    });
+    profiler.enable(kind::MEMCPY).unwrap();
+    host.take_asked();
+    for _ in 0..2 {
+        let mut call = call(RUNTIME, "cudaMemcpyAsync");
+        profiler.begin(&mut call);
+        profiler.copied(Copied {
+            call: call.number,
+            kind: 1,
+            bytes: 10,
+            start: 1,
+            end: 2,
+            stream: 3 << 8,
+            context: 77,
+            device: 0,
+            asynchronous: 1,
+        });
+        profiler.end(&mut call);
+    }
+    let asked = host.take_asked();
+    let numbers: Vec<_> = asked
+        .iter()
+        .filter(|of| of.starts_with("numbers"))
+        .collect();
+    assert_eq!(numbers, ["numbers 768"], "each stream is asked for once");
+    profiler.collect(true);
+    for record in profiler.records() {
+        let copy: Memcpy = read(&record);
+        assert_eq!((copy.context, copy.stream), (5, 40));
+    }
+}
