@@ -146,7 +146,8 @@ pub unsafe extern "C" fn cuptiGetContextId(context: *mut c_void, contextId: *mut
 
 /// `cuptiGetStreamIdEx`: the number of a stream in records.
 ///
-/// Fails with `CUPTI_ERROR_INVALID_STREAM` for an unknown stream and for the default streams of threads, and with `CUPTI_ERROR_INVALID_PARAMETER` if `streamId` is NULL.
+/// Fails with `CUPTI_ERROR_INVALID_STREAM` for an unknown stream and for the default streams of threads, and with
+/// `CUPTI_ERROR_INVALID_PARAMETER` if `streamId` is NULL.
 ///
 /// # Safety
 ///

@@ -4,7 +4,7 @@
 use std::{ffi::c_void, mem::offset_of};
 
 use gpgpu_protocol::cupti::{
-    Api, ExternalCorrelation, Kernel, Memcpy, MemcpyPeer, Memset, kind as kinds,
+    Api, ExternalCorrelation, GraphTrace, Kernel, Memcpy, MemcpyPeer, Memset, kind as kinds,
 };
 
 /// `CUpti_ActivitySynchronization2`.
@@ -35,32 +35,32 @@ pub struct Synchronization {
     pub pad: u32,
 }
 
-/// `CUpti_ActivityGraphTrace2`.
+/// `CUpti_ActivityCudaEvent2`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct GraphTrace {
-    /// [`kinds::GRAPH_TRACE`].
+pub struct CudaEvent {
+    /// [`kinds::CUDA_EVENT`].
     pub kind: u32,
     /// The call's number.
     pub correlation: u32,
-    /// Its first node's begin.
-    pub start: u64,
-    /// Its last node's end.
-    pub end: u64,
-    /// The device.
-    pub device: u32,
-    /// The executable graph's number.
-    pub graph: u32,
     /// The context's number.
     pub context: u32,
-    /// The stream's number.
+    /// The stream's number, or [`UNKNOWN`].
     pub stream: u32,
+    /// The event's number.
+    pub event: u32,
+    /// Nothing.
+    pub pad: u32,
+    /// The device.
+    pub device: u32,
+    /// Nothing.
+    pub pad2: u32,
     /// NULL.
     pub reserved: *mut c_void,
-    /// The device of the last node.
-    pub end_device: u32,
-    /// The context of the last node.
-    pub end_context: u32,
+    /// The time on the device; 0.
+    pub timestamp: u64,
+    /// The number of the record.
+    pub event_sync: u64,
 }
 
 /// `CUPTI_SYNCHRONIZATION_INVALID_VALUE`, and the same value for other numbers that are unknown.
@@ -68,7 +68,7 @@ pub const UNKNOWN: u32 = u32::MAX;
 
 const _: () = {
     assert!(size_of::<Synchronization>() == 56 && offset_of!(Synchronization, event_sync) == 40);
-    assert!(size_of::<GraphTrace>() == 56 && offset_of!(GraphTrace, reserved) == 40);
+    assert!(size_of::<CudaEvent>() == 56 && offset_of!(CudaEvent, event_sync) == 48);
 };
 
 /// A record of CUPTI's.
@@ -104,6 +104,7 @@ records! {
     Api: DRIVER RUNTIME;
     MemcpyPeer: MEMCPY2;
     Synchronization: SYNCHRONIZATION;
+    CudaEvent: CUDA_EVENT;
     ExternalCorrelation: EXTERNAL_CORRELATION;
     GraphTrace: GRAPH_TRACE;
 }

@@ -15,6 +15,7 @@ mod attributes;
 mod buffers;
 mod callbacks;
 mod enabled;
+mod events;
 #[cfg(test)]
 mod fake;
 mod host;

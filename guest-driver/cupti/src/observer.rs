@@ -17,9 +17,7 @@ use gpgpu_trace::{Call, Copied, DRIVER, LIBRARY, Observer, RUNTIME};
 use crate::{
     buffers::When,
     callbacks::{Data, ENTER, EXIT},
-    ids,
-    layouts::{Synchronization, UNKNOWN},
-    libcuda,
+    ids, libcuda,
     numbers::{self, Api},
     profiler::{Profiler, profiler},
 };
@@ -82,31 +80,6 @@ fn function(call: &Call) -> (u32, u32) {
 
 fn library_number() -> u32 {
     Api::of(RUNTIME).map_or(numbers::NONE, |api| api.number(b"cudaLaunchKernel"))
-}
-
-/// `CUpti_ActivitySynchronizationType` of a function, and the stream of its arguments; `None` if it does not
-/// synchronise.
-fn synchronises(call: &Call) -> Option<(u32, Option<u64>)> {
-    // SAFETY: the name has so many bytes, and lives as long as the process.
-    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
-    let plain = name.strip_suffix(b"_ptsz");
-    let (of, has_stream) = match plain.unwrap_or(name) {
-        b"cuEventSynchronize" | b"cudaEventSynchronize" => (1, false),
-        b"cuStreamWaitEvent" | b"cudaStreamWaitEvent" => (2, true),
-        b"cuStreamSynchronize" | b"cudaStreamSynchronize" => (3, true),
-        b"cuCtxSynchronize" | b"cudaDeviceSynchronize" => (4, false),
-        _ => return None,
-    };
-    if !has_stream || call.arguments.is_null() {
-        return Some((of, None));
-    }
-    // SAFETY: these functions' first argument is a stream.
-    let stream = unsafe { call.arguments.cast::<u64>().read() };
-    // The default stream of such a function is the thread's.
-    Some((
-        of,
-        Some(stream).filter(|stream| *stream != 0 || plain.is_none()),
-    ))
 }
 
 impl Profiler {
@@ -197,28 +170,10 @@ impl Profiler {
             };
             is_enough = self.queue.add(|records| records.push(&api));
         }
-        if call.domain == LIBRARY || !self.kinds.has(kind::SYNCHRONIZATION) {
+        if call.domain == LIBRARY {
             return is_enough;
         }
-        let Some((of, stream)) = synchronises(call) else {
-            return is_enough;
-        };
-        let synchronization = Synchronization {
-            kind: kind::SYNCHRONIZATION,
-            of,
-            start,
-            end,
-            correlation: call.number,
-            stream: stream
-                .and_then(|stream| self.numbers_of_handle(call.context, stream))
-                .unwrap_or(UNKNOWN),
-            context: self.contexts.number(call.context),
-            event: UNKNOWN,
-            event_sync: 0,
-            result,
-            pad: 0,
-        };
-        self.queue.add(|records| records.push(&synchronization)) || is_enough
+        self.record_order(call, end, result) || is_enough
     }
 
     fn call_back(&self, site: u32, domain: u32, number: u32, call: &mut Call) {

@@ -7,6 +7,7 @@ use gpgpu_protocol::cupti::{CUSTOM0, INVALID_PARAMETER, QUEUE_EMPTY, SUCCESS};
 
 use super::{external::*, *};
 use crate::fake::{Fake, call, read};
+use crate::layouts::{Synchronization, UNKNOWN};
 
 const KIND: u32 = 3 + 1;
 

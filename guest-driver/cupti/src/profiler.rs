@@ -15,6 +15,7 @@ use crate::{
     Outcome,
     buffers::{Buffers, When},
     callbacks::Callbacks,
+    events::Recorded,
     host::{Host, Process},
     ids::Contexts,
     kinds::Kinds,
@@ -49,6 +50,8 @@ pub struct Profiler {
     pub copied: Mutex<Vec<Copied>>,
     /// The numbers of contexts.
     pub contexts: Contexts,
+    /// The records of events.
+    pub recorded: Recorded,
     /// The numbers of streams.
     pub streams: Streams,
     /// The host's records.
@@ -82,6 +85,7 @@ impl Profiler {
             calls: Calls::new(),
             copied: Mutex::new(Vec::new()),
             contexts: Contexts::new(),
+            recorded: Recorded::new(),
             streams: Streams::new(),
             works: Mutex::new(Works::new()),
             traced: AtomicU32::new(0),

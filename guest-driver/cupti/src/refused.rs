@@ -52,7 +52,7 @@ refuse! { u32 = NOT_SUPPORTED;
     cuptiEventGroupReadEvent cuptiEventGroupRemoveAllEvents cuptiEventGroupRemoveEvent
     cuptiEventGroupResetAllEvents cuptiEventGroupSetAttribute cuptiEventGroupSetDisable
     cuptiEventGroupSetEnable cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy
-    cuptiGetAutoBoostState cuptiGetCubinCrc cuptiGetCudaEventId cuptiGetEnabledCallbacks
+    cuptiGetAutoBoostState cuptiGetCubinCrc cuptiGetEnabledCallbacks
     cuptiGetGlobalCallbackState cuptiGetGraphExecId cuptiGetGraphId cuptiGetGraphNodeId
     cuptiGetNumContexts cuptiGetNumEventDomains cuptiGetNumMetrics cuptiGetRecommendedBufferSize
     cuptiGetSassToSourceCorrelation cuptiGetTimestamp_v2 cuptiIsTracingSessionRunning

@@ -12,14 +12,16 @@ use std::{
 
 use gpgpu_protocol::{
     api::TracedWork,
-    cupti::{Kernel, MEMCPY_ASYNC, Memcpy, MemcpyPeer, Memset, copy_kind, kind, memory_kind},
+    cupti::{
+        GraphTrace, Kernel, MEMCPY_ASYNC, Memcpy, MemcpyPeer, Memset, copy_kind, kind, memory_kind,
+    },
 };
 use gpgpu_trace::Copied;
 
 use crate::{
     host::Taken,
     kinds::Kinds,
-    layouts::{GraphTrace, UNKNOWN},
+    layouts::UNKNOWN,
     profiler::Profiler,
     queue::Records,
     streams::{DEFAULT_STREAM, Numbers},
