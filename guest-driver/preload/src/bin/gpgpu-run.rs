@@ -19,6 +19,8 @@ use gpgpu_protocol::{
     driver_api::signature,
 };
 
+/// The files of NVIDIA's driver of which JAX wants one to exist. The guest's package makes the second.
+const OF_NVIDIA: [&str; 2] = ["/dev/nvidia0", "/dev/nvidiactl"];
 const PRELOAD: &str = "libgpgpu_preload.so";
 const AUDIT: &str = "libgpgpu_audit.so";
 const LIBRARIES: [&str; 5] = [
@@ -170,6 +172,12 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             println!("device:    {CONNECTION}={connection}")
         }
         _ => println!("device:    {DEVICE}"),
+    }
+    if device.is_none() && !OF_NVIDIA.iter().any(|file| Path::new(file).exists()) {
+        println!(
+            "           JAX uses the CPU, because {} is missing",
+            OF_NVIDIA[1]
+        );
     }
     if let (Ok(directory), None) = (libraries, &device) {
         for (at, line) in served(directory).iter().enumerate() {

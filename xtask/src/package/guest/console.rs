@@ -183,11 +183,13 @@ impl Guest {
         }
     }
 
-    /// Checks that the device belongs to the group, and that no other user can use it.
+    /// Checks that the device belongs to the group, that no other user can use it, and that JAX would look for a GPU.
     pub fn is_for_members(&mut self, expected: &Expected) -> Result<()> {
         self.run("udevadm settle")?;
         let owners = self.run("stat --format='%A %U %G' /dev/virtio-gpgpu*")?;
         ensure!(owners == "crw-rw---- root gpgpu", "the device is {owners}");
+        let link = self.run("readlink /dev/nvidiactl")?;
+        ensure!(link == "virtio-gpgpu", "/dev/nvidiactl leads to {link}");
         let run = expected.one("shared")?;
         let said = self.does_not_run(OUTSIDER, Way::Wrapper, &run)?;
         ensure!(
