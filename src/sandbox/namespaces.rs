@@ -121,7 +121,11 @@ fn become_nobody(group: Option<Gid>) -> io::Result<()> {
 
 /// The group of the driver's device files, if only that group may use them.
 fn device_group() -> Option<Gid> {
-    let metadata = fs::metadata("/dev/nvidiactl").ok()?;
+    let metadata = fs::symlink_metadata("/dev/nvidiactl").ok()?;
+    if metadata.is_symlink() {
+        // The virtual GPU of a guest of this project.
+        return None;
+    }
     let open = metadata.mode() & 0o006 == 0o006;
     (!open && metadata.mode() & 0o060 == 0o060).then(|| Gid::from_raw(metadata.gid()))
 }

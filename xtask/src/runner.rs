@@ -47,8 +47,14 @@ impl Gpu {
     /// Replaces `auto` by its meaning on this host.
     pub fn resolve(self) -> Self {
         match self {
-            Self::Auto if Path::new("/dev/nvidiactl").exists() => Self::Cuda,
-            Self::Auto => Self::Software,
+            Self::Auto => {
+                // In a guest of this project it is a link to the virtual GPU.
+                let driver = Path::new("/dev/nvidiactl");
+                match driver.exists() && !driver.is_symlink() {
+                    true => Self::Cuda,
+                    false => Self::Software,
+                }
+            }
             chosen => chosen,
         }
     }
