@@ -244,6 +244,9 @@ fn served(directory: &Path) -> Vec<String> {
 
 fn line(of: &KnownLibrary) -> String {
     match of.version.as_str() {
+        "" if of.name == "cupti" => {
+            "libcupti: the host has no copy, or its operator does not permit traces".to_owned()
+        }
         "" => format!("lib{}: the host has no copy", of.name),
         version => format!("lib{}: {version}", of.name),
     }
