@@ -279,6 +279,7 @@ static void callback(void *user, unsigned domain, unsigned, const void *data) {
     EXPECT(*(CUfunction *)call.params == seen.function, "another function");
     EXPECT(*(const unsigned *)((const char *)call.params + 8) == seen.grid, "another grid");
     EXPECT(call.context == seen.context, "another context");
+    EXPECT(call.symbol && std::string(call.symbol) == "fill", "another kernel: %s", call.symbol ? call.symbol : "");
     if (call.site == 0) {
         *call.data = 4711;
         seen.correlation = call.correlation;

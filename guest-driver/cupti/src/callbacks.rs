@@ -35,7 +35,7 @@ pub struct Data {
     pub arguments: *const c_void,
     /// Its result, at [`EXIT`].
     pub result: *mut c_void,
-    /// The kernel's name; NULL.
+    /// The kernel's name for a launch of the driver API; NULL otherwise.
     pub symbol: *const c_char,
     /// The current context.
     pub context: *mut c_void,

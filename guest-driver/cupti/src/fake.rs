@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A host for tests, and calls of a program.
 
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use gpgpu_client::ffi::Result;
@@ -79,6 +80,13 @@ impl Host for Fake {
     fn numbers(&self, stream: u64) -> Result<Numbers> {
         self.asked.lock().push(format!("numbers {stream}"));
         self.numbers.lock().ok_or(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    fn kernel_name(&self, function: u64) -> *const c_char {
+        match function {
+            0x700 => c"kernel".as_ptr(),
+            _ => std::ptr::null(),
+        }
     }
 
     fn take(&self, flush: bool) -> Result<Taken> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the profiler asks of libcuda and of the host.
 
-use std::sync::OnceLock;
+use std::{ffi::c_char, sync::OnceLock};
 
 use gpgpu_client::{ffi::Result, sister::Sister};
 use gpgpu_protocol::{
@@ -49,6 +49,9 @@ pub trait Host: Sync {
 
     /// The numbers of a stream, by its id, in the current context.
     fn numbers(&self, stream: u64) -> Result<Numbers>;
+
+    /// The name of a function or kernel, by its handle, or NULL.
+    fn kernel_name(&self, function: u64) -> *const c_char;
 
     /// Takes records.
     fn take(&self, flush: bool) -> Result<Taken>;
@@ -120,6 +123,10 @@ impl Host for Process {
             context: reply.context,
             stream: reply.stream,
         })
+    }
+
+    fn kernel_name(&self, function: u64) -> *const c_char {
+        libcuda::kernel_name(function)
     }
 
     fn take(&self, flush: bool) -> Result<Taken> {

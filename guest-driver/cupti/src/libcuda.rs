@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell,
-    ffi::{CStr, c_void},
+    ffi::{CStr, c_char, c_void},
     sync::OnceLock,
 };
 
@@ -90,6 +90,24 @@ fn functions() -> Option<&'static Functions> {
         }
     };
     Some(FOUND.get_or_init(|| functions))
+}
+
+/// The name of a kernel, by the handle of its function or of the kernel itself, as a launch has it; NULL if libcuda
+/// does not know it. It lives as long as the kernel's module.
+pub fn kernel_name(function: u64) -> *const c_char {
+    type Name = unsafe extern "C" fn(*mut *const c_char, u64) -> u32;
+    static FOUND: OnceLock<Option<Name>> = OnceLock::new();
+    let name = FOUND.get_or_init(|| {
+        let found = find(c"cuFuncGetName", libc::RTLD_NOLOAD)?;
+        // SAFETY: the function has this type; a pointer and a function's address have one size.
+        Some(unsafe { std::mem::transmute::<*mut c_void, Name>(found) })
+    });
+    let mut text = std::ptr::null();
+    if let Some(name) = name {
+        // SAFETY: libcuda looks the handle up, and writes a string to the pointer if it knows it.
+        own(|| unsafe { name(&mut text, function) });
+    }
+    text
 }
 
 /// The current context's handle; 0 if there is none.

@@ -82,6 +82,19 @@ fn library_number() -> u32 {
     Api::of(RUNTIME).map_or(numbers::NONE, |api| api.number(b"cudaLaunchKernel"))
 }
 
+/// The function or kernel that a call of the driver API launches.
+fn launched(call: &Call) -> Option<u64> {
+    // SAFETY: the name has so many bytes, and lives as long as the process.
+    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
+    let at = match name.strip_suffix(b"_ptsz").unwrap_or(name) {
+        b"cuLaunchKernel" | b"cuLaunchCooperativeKernel" => 0,
+        b"cuLaunchKernelEx" => 1,
+        _ => return None,
+    };
+    // SAFETY: this argument is a handle, and the one ahead of it is a pointer.
+    (!call.arguments.is_null()).then(|| unsafe { call.arguments.cast::<u64>().add(at).read() })
+}
+
 impl Profiler {
     /// A call begins.
     pub fn begin(&self, call: &mut Call) {
@@ -187,7 +200,8 @@ impl Profiler {
             name: name.unwrap_or_default().as_ptr(),
             arguments: call.arguments,
             result: call.result.cast::<c_void>(),
-            symbol: std::ptr::null(),
+            symbol: launched(call)
+                .map_or(std::ptr::null(), |function| self.host.kernel_name(function)),
             context: call.context as *mut c_void,
             context_number,
             word: &raw mut call.data,

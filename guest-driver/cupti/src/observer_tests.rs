@@ -311,3 +311,17 @@ fn a_forked_child_records_nothing() {
     }
     assert_ne!(malloc.number, 0);
 }
+
+#[test]
+fn a_launch_names_its_function() {
+    let launches = |name, arguments: [u64; 2]| {
+        let mut call = call(DRIVER, name);
+        call.arguments = (&raw const arguments).cast();
+        launched(&call)
+    };
+    assert_eq!(launches("cuLaunchKernel", [7, 1]), Some(7));
+    assert_eq!(launches("cuLaunchCooperativeKernel_ptsz", [7, 1]), Some(7));
+    assert_eq!(launches("cuLaunchKernelEx_ptsz", [7, 1]), Some(1));
+    assert_eq!(launches("cuLaunchHostFunc", [7, 1]), None);
+    assert_eq!(launched(&call(DRIVER, "cuLaunchKernel")), None);
+}
