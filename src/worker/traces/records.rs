@@ -24,8 +24,10 @@ const GRAPH: u32 = 4;
 const MOST_WORKS: usize = 1 << 18;
 /// The number of CUPTI's latest numbers of calls that are kept with the client's.
 const CALLS: usize = 1 << 18;
-/// The maximum number of bytes of names.
+/// The maximum number of bytes of names, with [`NAME_COSTS`] for each.
 const MOST_NAMES: usize = 16 << 20;
+/// The memory of a name beside its bytes, about.
+const NAME_COSTS: usize = 128;
 /// The maximum length of a name in bytes; a longer one is cut.
 const LONGEST_NAME: usize = 16 << 10;
 /// The maximum bytes of records and names in an answer, which must fit with its headers.
@@ -35,6 +37,24 @@ const WORK_BYTES: usize = 8 * 31;
 /// The number of flushes for which a record waits for its call. CUPTI returns a thread's buffer with the next flush if
 /// the thread was in a call.
 const PATIENCE: u32 = 3;
+
+/// The fields that records of all kinds have, of the record at a pointer.
+macro_rules! placed {
+    ($of:ident, $kind:ident) => {
+        TracedWork {
+            kind: $kind,
+            start: (*$of).start,
+            end: (*$of).end,
+            device: (*$of).device,
+            context: (*$of).context,
+            stream: (*$of).stream,
+            graph: (*$of).graph,
+            from_device: (*$of).device,
+            to_device: (*$of).device,
+            ..TracedWork::default()
+        }
+    };
+}
 
 /// The records of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -141,14 +161,6 @@ impl Records {
             let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z], cluster) =
                 ((*of).grid, (*of).block, (*of).cluster);
             let work = TracedWork {
-                kind: KERNEL,
-                start: (*of).start,
-                end: (*of).end,
-                device: (*of).device,
-                context: (*of).context,
-                stream: (*of).stream,
-                graph: (*of).graph,
-                node: (*of).graph_node,
                 name,
                 grid_x: grid_x as u32,
                 grid_y: grid_y as u32,
@@ -163,7 +175,8 @@ impl Records {
                 static_shared: (*of).static_shared as u32,
                 dynamic_shared: (*of).dynamic_shared as u32,
                 local: (*of).local_per_thread,
-                ..TracedWork::default()
+                node: (*of).graph_node,
+                ..placed!(of, KERNEL)
             };
             ((*of).correlation, work)
         };
@@ -174,22 +187,13 @@ impl Records {
         // SAFETY: as above.
         let (correlation, work) = unsafe {
             let work = TracedWork {
-                kind: COPY,
-                start: (*of).start,
-                end: (*of).end,
-                device: (*of).device,
-                context: (*of).context,
-                stream: (*of).stream,
-                graph: (*of).graph,
-                node: (*of).graph_node,
                 bytes: (*of).bytes,
                 copy: (*of).copy_kind.into(),
                 from: (*of).from_kind.into(),
                 to: (*of).to_kind.into(),
-                from_device: (*of).device,
-                to_device: (*of).device,
                 flags: (*of).flags.into(),
-                ..TracedWork::default()
+                node: (*of).graph_node,
+                ..placed!(of, COPY)
             };
             ((*of).correlation, work)
         };
@@ -200,14 +204,6 @@ impl Records {
         // SAFETY: as above.
         let (correlation, work) = unsafe {
             let work = TracedWork {
-                kind: COPY,
-                start: (*of).start,
-                end: (*of).end,
-                device: (*of).device,
-                context: (*of).context,
-                stream: (*of).stream,
-                graph: (*of).graph,
-                node: (*of).graph_node,
                 bytes: (*of).bytes,
                 copy: (*of).copy_kind.into(),
                 from: (*of).from_kind.into(),
@@ -215,7 +211,8 @@ impl Records {
                 from_device: (*of).from_device,
                 to_device: (*of).to_device,
                 flags: (*of).flags.into(),
-                ..TracedWork::default()
+                node: (*of).graph_node,
+                ..placed!(of, COPY)
             };
             ((*of).correlation, work)
         };
@@ -226,22 +223,13 @@ impl Records {
         // SAFETY: as above.
         let (correlation, work) = unsafe {
             let work = TracedWork {
-                kind: FILL,
-                start: (*of).start,
-                end: (*of).end,
-                device: (*of).device,
-                context: (*of).context,
-                stream: (*of).stream,
-                graph: (*of).graph,
-                node: (*of).graph_node,
                 bytes: (*of).bytes,
                 from: memory_kind::UNKNOWN.into(),
                 to: (*of).memory_kind.into(),
-                from_device: (*of).device,
-                to_device: (*of).device,
                 flags: (*of).flags.into(),
                 value: (*of).value,
-                ..TracedWork::default()
+                node: (*of).graph_node,
+                ..placed!(of, FILL)
             };
             ((*of).correlation, work)
         };
@@ -250,21 +238,7 @@ impl Records {
 
     unsafe fn add_graph(&mut self, of: *const GraphTrace) {
         // SAFETY: as above.
-        let (correlation, work) = unsafe {
-            let work = TracedWork {
-                kind: GRAPH,
-                start: (*of).start,
-                end: (*of).end,
-                device: (*of).device,
-                context: (*of).context,
-                stream: (*of).stream,
-                graph: (*of).graph,
-                from_device: (*of).device,
-                to_device: (*of).device,
-                ..TracedWork::default()
-            };
-            ((*of).correlation, work)
-        };
+        let (correlation, work) = unsafe { ((*of).correlation, placed!(of, GRAPH)) };
         self.push(correlation, work);
     }
 
@@ -283,10 +257,11 @@ impl Records {
         if let Some(number) = self.names.get(text.as_ref()) {
             return *number;
         }
-        if self.name_bytes + text.len() > MOST_NAMES {
+        let bytes = self.name_bytes + NAME_COSTS + text.len();
+        if bytes > MOST_NAMES {
             return 0;
         }
-        self.name_bytes += text.len();
+        self.name_bytes = bytes;
         let number = self.names.len() as u32 + 1;
         self.names.insert(text.clone().into_owned(), number);
         self.new_names.push_back(text.into_owned());
@@ -440,6 +415,20 @@ mod tests {
         }
         records.drop_more(4);
         assert_eq!(records.take(false).dropped, 7);
+    }
+
+    #[test]
+    fn names_beyond_the_limit_are_unknown() {
+        let mut records = records();
+        let most = MOST_NAMES / (NAME_COSTS + 8);
+        for number in 0..most + 3 {
+            let name = std::ffi::CString::new(format!("{number:08}")).unwrap();
+            // SAFETY: the name is a string.
+            let found = unsafe { records.name(name.as_ptr()) };
+            assert_eq!(found as usize, if number < most { number + 1 } else { 0 });
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { records.name(c"00000000".as_ptr()) }, 1);
     }
 
     #[test]
