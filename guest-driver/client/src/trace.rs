@@ -72,10 +72,10 @@ unsafe extern "C" fn leave(call: *mut Call) {
     INSIDE.set(false);
 }
 
-/// The number of this thread's traced call; 0 if there is none.
+/// The number of this thread's traced call; 0 if there is none, or the host traces no work.
 #[inline]
 pub fn number() -> u32 {
-    if !TRACE.is_active() {
+    if !TRACE.has_work() {
         return 0;
     }
     NUMBER.try_with(Cell::get).unwrap_or(0)
@@ -113,7 +113,7 @@ mod tests {
         codec::Reader,
         layout::StreamCommand,
     };
-    use gpgpu_trace::{DRIVER, RUNTIME, Traced};
+    use gpgpu_trace::{CALLS, DRIVER, RUNTIME, Traced, WORK};
     use zerocopy::FromBytes;
 
     use super::*;
@@ -166,7 +166,13 @@ mod tests {
         let query = (request::cuStreamQuery::OP, 9);
         assert_eq!(sent(), [query]);
         // SAFETY: the observer is a static.
-        unsafe { observe(&OBSERVES, 1) };
+        unsafe { observe(&OBSERVES, CALLS) };
+        let call = Traced::begin(&TRACE, DRIVER, "cuOne", ()).unwrap();
+        // The host traces no work, and may be too old to know the command.
+        assert_eq!(sent(), [query]);
+        assert_eq!(call.end(4), 5);
+        // SAFETY: as above.
+        unsafe { observe(&OBSERVES, CALLS | WORK) };
         assert!(begin_copy().is_none());
         let call = Traced::begin(&TRACE, DRIVER, "cuOne", (1_u32, 2_u64)).unwrap();
         assert_eq!(sent(), [(request::gpgpuTraceCall::OP, 71), query]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use gpgpu_client::ffi::Result;
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::CUDA_ERROR_NOT_SUPPORTED;
-use gpgpu_trace::{Call, RUNTIME};
+use gpgpu_trace::{Call, RUNTIME, WORK};
 
 use crate::{
     host::{Host, Taken},
@@ -27,6 +27,8 @@ pub struct Fake {
     pub refuses: AtomicBool,
     /// Whether the observer is active.
     pub active: AtomicBool,
+    /// Whether commands carry the numbers of their calls.
+    pub numbers_commands: AtomicBool,
     /// The kinds of work that it traces.
     pub traced: AtomicU32,
     /// Its time.
@@ -38,8 +40,9 @@ pub struct Fake {
 }
 
 impl Host for Fake {
-    fn observe(&self, is_active: bool) -> bool {
-        self.active.store(is_active, Relaxed);
+    fn observe(&self, active: u32) -> bool {
+        self.active.store(active != 0, Relaxed);
+        self.numbers_commands.store(active & WORK != 0, Relaxed);
         true
     }
 

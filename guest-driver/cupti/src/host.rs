@@ -26,8 +26,9 @@ pub struct Taken {
 
 /// libcuda and the host.
 pub trait Host: Sync {
-    /// Sets whether calls of the program are observed. Returns whether libcuda is this project's.
-    fn observe(&self, is_active: bool) -> bool;
+    /// Sets whether calls of the program are observed, and whether their commands carry their numbers
+    /// ([`gpgpu_trace::CALLS`]). Returns whether libcuda is this project's.
+    fn observe(&self, active: u32) -> bool;
 
     /// Whether the host serves CUPTI, as far as known.
     fn serves(&self) -> bool;
@@ -72,12 +73,12 @@ fn sister() -> Result<Sister> {
 }
 
 impl Host for Process {
-    fn observe(&self, is_active: bool) -> bool {
+    fn observe(&self, active: u32) -> bool {
         let Some(trace) = libcuda::trace() else {
             return false;
         };
         // SAFETY: the observer is a static, and this library stays loaded.
-        unsafe { (trace.observe)(&OBSERVER, u32::from(is_active)) };
+        unsafe { (trace.observe)(&OBSERVER, active) };
         true
     }
 

@@ -9,7 +9,7 @@ use gpgpu_protocol::{
     cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUresult},
     cupti::{NOT_SUPPORTED, Status, UNKNOWN, kind},
 };
-use gpgpu_trace::Copied;
+use gpgpu_trace::{CALLS, Copied, WORK};
 
 use crate::{
     Outcome,
@@ -63,7 +63,7 @@ pub struct Profiler {
     /// One thread at a time changes what the host traces.
     changing: Mutex<()>,
     /// Whether libcuda reports calls. One thread at a time changes it.
-    switch: Mutex<bool>,
+    switch: Mutex<u32>,
 }
 
 /// The profiler of this process.
@@ -91,7 +91,7 @@ impl Profiler {
             traced: AtomicU32::new(0),
             is_refused: AtomicBool::new(false),
             changing: Mutex::new(()),
-            switch: Mutex::new(false),
+            switch: Mutex::new(0),
         }
     }
 
@@ -102,18 +102,22 @@ impl Profiler {
     /// `CUPTI_ERROR_NOT_SUPPORTED` if the process has another libcuda than this project's.
     pub fn switch(&self) -> Outcome {
         let mut switch = self.switch.lock();
-        let is_active = self.kinds.any() || self.callbacks.any();
+        let active = match self.kinds.any() || self.callbacks.any() {
+            true if self.is_traced() => CALLS | WORK,
+            true => CALLS,
+            false => 0,
+        };
         // A process that uses nothing of CUPTI need not load libcuda.
-        if *switch == is_active {
+        if *switch == active {
             return Ok(());
         }
-        if is_active {
+        if active != 0 {
             // The first call then takes no longer than others.
             self.calls.prepare();
             numbers::prepare();
         }
-        if self.host.observe(is_active) {
-            *switch = is_active;
+        if self.host.observe(active) {
+            *switch = active;
             return Ok(());
         }
         log::refuse("CUPTI", "needs this project's libcuda");
@@ -203,7 +207,8 @@ impl Profiler {
         if wanted != 0 {
             self.calibrate();
         }
-        Ok(())
+        // From here on commands carry the numbers of their calls, or no longer do.
+        self.switch()
     }
 
     /// Sets the clock of the records. Samples of another clock do not count.

@@ -17,10 +17,14 @@ fn the_host_traces_from_the_first_call_with_a_context() {
     profiler.begin(&mut early);
     profiler.end(&mut early);
     assert!(host.take_asked().is_empty());
+    // An older host does not know the numbers.
+    let numbers = || host.numbers_commands.load(Ordering::Relaxed);
+    assert!(host.active.load(Ordering::Relaxed) && !numbers());
     // The first launch is itself traced.
     let mut launch = crate::fake::call(gpgpu_trace::RUNTIME, "cudaLaunchKernel");
     profiler.begin(&mut launch);
     assert_eq!(host.take_asked(), ["trace 5"]);
+    assert!(numbers());
     profiler.end(&mut launch);
     profiler.runs("cudaLaunchKernel");
     // There is nothing to fetch for a kind that was not enabled.
@@ -32,7 +36,7 @@ fn the_host_traces_from_the_first_call_with_a_context() {
     host.context.store(78, Ordering::Relaxed);
     profiler.disable(kind::MEMSET).unwrap();
     assert_eq!(host.take_asked(), ["take true", "trace 0"]);
-    assert!(host.active.load(Ordering::Relaxed));
+    assert!(host.active.load(Ordering::Relaxed) && !numbers());
     profiler.disable(kind::RUNTIME).unwrap();
     assert!(!host.active.load(Ordering::Relaxed));
     assert!(host.take_asked().is_empty());

@@ -31,6 +31,12 @@ pub const RUNTIME: u32 = 2;
 /// A function of one of NVIDIA's libraries that gives the GPU work. Natively, its launches are calls of the runtime.
 pub const LIBRARY: u32 = 100;
 
+/// A bit of [`Trace::active`]: calls are traced.
+pub const CALLS: u32 = 1;
+/// Another, with [`CALLS`]: the host traces work, so commands carry the numbers of their calls. An older host has no
+/// such command.
+pub const WORK: u32 = 2;
+
 /// A call of the program.
 #[derive(Debug)]
 #[repr(C)]
@@ -101,7 +107,7 @@ pub struct Trace {
     pub version: u32,
     /// The size of libcuda's own structure, in bytes.
     pub bytes: u32,
-    /// Whether calls are traced: 1, or 0.
+    /// Whether calls are traced: bits such as [`CALLS`], or 0.
     pub active: AtomicU32,
     /// Begins a call in this thread. Returns 1 if the call is traced, in which case `leave` must follow.
     pub enter: unsafe extern "C" fn(call: *mut Call) -> c_int,
@@ -116,6 +122,12 @@ impl Trace {
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether commands carry the numbers of their calls.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.active.load(Ordering::Relaxed) & WORK != 0
     }
 }
 
