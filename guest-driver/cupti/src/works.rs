@@ -5,7 +5,7 @@
 //! a record of each piece that it copies for it. So the host's copies wait for a flush, at which the reports are there.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     ffi::{CStr, CString},
     ptr::null_mut,
 };
@@ -49,6 +49,8 @@ pub struct Works {
     done: Option<HashSet<u32>>,
     /// The stream of the latest record.
     stream: u32,
+    /// The ends of the work since the last flush, by the number of its stream.
+    ends: BTreeMap<u32, Vec<u64>>,
     /// How many records the host has lost so far.
     lost: u64,
     kernels: i64,
@@ -64,6 +66,7 @@ impl Works {
             copied: Vec::new(),
             done: None,
             stream: DEFAULT_STREAM,
+            ends: BTreeMap::new(),
             lost: 0,
             kernels: 0,
         }
@@ -86,6 +89,8 @@ impl Works {
             }
             work.end = work.end.max(work.start);
             self.stream = work.stream;
+            self.ends.entry(work.stream).or_default().push(work.end);
+            self.ends.entry(work.stream).or_default().push(work.end);
             if work.kind == 2 && !is_peer(&work) {
                 self.held.push(work);
             } else {
@@ -139,6 +144,9 @@ impl Works {
                 None => self.record(&work, &profiler.kinds, records),
             }
         }
+        for ends in self.ends.values_mut() {
+            ends.sort_unstable();
+        }
         for (copied, work) in copies {
             if work.is_none() {
                 done.insert(copied.call);
@@ -147,6 +155,14 @@ impl Works {
             self.record(&whole, &profiler.kinds, records);
         }
         self.done = Some(done);
+        self.ends.clear();
+    }
+
+    /// The end of a stream's last known work that had ended at a time.
+    fn last_end(&self, stream: u32, time: u64) -> Option<u64> {
+        let ends = self.ends.get(&stream)?;
+        let ended = ends.partition_point(|end| *end <= time);
+        ended.checked_sub(1).map(|last| ends[last])
     }
 
     /// A copy of pageable memory, with the times of the host's records of it.
@@ -166,9 +182,12 @@ impl Works {
                 _ => self.stream,
             },
         });
+        // The copy waited for the stream's earlier work.
+        let end = copied.end.max(copied.start);
+        let ready = self.last_end(numbers.stream, end).unwrap_or_default();
         let work = work.unwrap_or(TracedWork {
-            start: copied.start,
-            end: copied.end.max(copied.start),
+            start: copied.start.max(ready),
+            end,
             device: copied.device,
             context: numbers.context,
             stream: numbers.stream,

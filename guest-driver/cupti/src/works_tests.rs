@@ -300,3 +300,49 @@ fn a_copy_without_the_hosts_records_has_its_streams_numbers() {
         assert_eq!((copy.context, copy.stream), (5, 40));
     }
 }
+
+#[test]
+fn a_copy_without_the_hosts_records_begins_behind_its_streams_work() {
+    let (host, profiler) = Fake::start();
+    *host.numbers.lock() = Some(Numbers {
+        context: 3,
+        stream: 13,
+    });
+    profiler.enable(kind::MEMCPY).unwrap();
+    profiler.enable(kind::KERNEL).unwrap();
+    let mut copy = call(RUNTIME, "cudaMemcpyAsync");
+    profiler.begin(&mut copy);
+    profiler.copied(Copied {
+        call: copy.number,
+        kind: 2,
+        bytes: 10,
+        start: 1000,
+        end: 2000,
+        stream: 3 << 8,
+        context: 77,
+        device: 0,
+        asynchronous: 1,
+    });
+    profiler.end(&mut copy);
+    // Without calls that are known, and so without the clamp to their begin.
+    profiler.works.lock().calibration = Calibration::new(true);
+    let kernels = [1600, 1200, 2500].map(|start| work(1, 5000, start));
+    let other = TracedWork {
+        stream: 14,
+        ..work(1, 5000, 1900)
+    };
+    let mut works = kernels.to_vec();
+    works.push(other);
+    let (mut records, mut finished) = (Records::new(), Records::new());
+    profiler
+        .works
+        .lock()
+        .absorb(taken(works), profiler, &mut records);
+    profiler.works.lock().finish(profiler, &mut finished);
+    profiler.queue.take();
+    profiler.queue.append(&finished);
+    let copies = profiler.records();
+    assert_eq!(copies.len(), 1);
+    let copy: Memcpy = read(&copies[0]);
+    assert_eq!((copy.start, copy.end), (1610, 2000));
+}
