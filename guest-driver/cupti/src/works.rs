@@ -90,7 +90,6 @@ impl Works {
             work.end = work.end.max(work.start);
             self.stream = work.stream;
             self.ends.entry(work.stream).or_default().push(work.end);
-            self.ends.entry(work.stream).or_default().push(work.end);
             if work.kind == 2 && !is_peer(&work) {
                 self.held.push(work);
             } else {
