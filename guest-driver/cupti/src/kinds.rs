@@ -7,7 +7,10 @@ use std::{
 };
 
 use gpgpu_client::log;
-use gpgpu_protocol::cupti::{INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Status, kind::*};
+use gpgpu_protocol::{
+    api::traced_work,
+    cupti::{INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Status, kind::*},
+};
 use gpgpu_trace::{DRIVER as DRIVER_API, RUNTIME as RUNTIME_API};
 
 use crate::{Outcome, enabled::Numbers, enter_here, numbers, profiler::profiler};
@@ -15,12 +18,12 @@ use crate::{Outcome, enabled::Numbers, enter_here, numbers, profiler::profiler};
 /// One more than the largest kind of CUDA 13.0.
 const END: u32 = 56;
 
-/// The host's kinds of work, as `gpgpuTraceWork` has them, and the kinds of records that they give.
+/// The host's kinds of work, and the kinds of records that they give.
 const WORKS: [(u32, &[u32]); 4] = [
-    (1, &[KERNEL, CONCURRENT_KERNEL]),
-    (2, &[MEMCPY, MEMCPY2]),
-    (4, &[MEMSET]),
-    (8, &[GRAPH_TRACE]),
+    (traced_work::KERNEL, &[KERNEL, CONCURRENT_KERNEL]),
+    (traced_work::COPY, &[MEMCPY, MEMCPY2]),
+    (traced_work::FILL, &[MEMSET]),
+    (traced_work::GRAPH, &[GRAPH_TRACE]),
 ];
 
 /// The enabled kinds of records.
@@ -141,7 +144,7 @@ impl Kinds {
     pub fn host_bits(&self) -> u32 {
         let enabled = |kinds: &[u32]| kinds.iter().any(|kind| self.has(*kind));
         let bits = WORKS.iter().filter(|(_, kinds)| enabled(kinds));
-        bits.map(|(bit, _)| bit).sum()
+        bits.map(|(work, _)| traced_work::bit(*work)).sum()
     }
 }
 

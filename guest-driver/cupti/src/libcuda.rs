@@ -4,10 +4,11 @@
 use std::{
     cell::Cell,
     ffi::{CStr, c_char, c_void},
+    ptr::NonNull,
     sync::OnceLock,
 };
 
-use gpgpu_trace::{Get, NAME, Trace, VERSION};
+use gpgpu_trace::{NAME, Trace};
 
 thread_local! {
     /// Whether the thread's calls are the profiler's own.
@@ -48,12 +49,9 @@ pub fn trace() -> Option<&'static Trace> {
         return Some(found);
     }
     let found = find(NAME, libc::RTLD_NOLOAD).or_else(|| find(NAME, 0))?;
-    // SAFETY: only this project's libcuda has a symbol of this name, and it is of this type in every version.
-    let get = unsafe { std::mem::transmute::<*mut c_void, Get>(found) };
-    // SAFETY: the switch is a static of a library that is never unloaded.
-    let trace = unsafe { get().as_ref() }?;
-    let fits = trace.version >= VERSION && trace.bytes as usize >= size_of::<Trace>();
-    fits.then(|| *FOUND.get_or_init(|| trace))
+    // SAFETY: libcuda's symbol was found by its name, and libcuda is never unloaded.
+    let trace = unsafe { Trace::at(NonNull::new(found)?) }?;
+    Some(FOUND.get_or_init(|| trace))
 }
 
 /// libcuda's functions, each with one argument.

@@ -62,7 +62,7 @@ pub struct Profiler {
     is_refused: AtomicBool,
     /// One thread at a time changes what the host traces.
     changing: Mutex<()>,
-    /// Whether libcuda reports calls. One thread at a time changes it.
+    /// The bits of libcuda's switch. One thread at a time changes them.
     switch: Mutex<u32>,
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::TracedWork,
+    api::{TracedWork, traced_work},
     cupti::{
         GraphTrace, Kernel, MEMCPY_ASYNC, Memcpy, MemcpyPeer, Memset, copy_kind, kind, memory_kind,
     },
@@ -90,7 +90,7 @@ impl Works {
             work.end = work.end.max(work.start);
             self.stream = work.stream;
             self.ends.entry(work.stream).or_default().push(work.end);
-            if work.kind == 2 && !is_peer(&work) {
+            if work.kind == traced_work::COPY && !is_peer(&work) {
                 self.held.push(work);
             } else {
                 self.record(&work, &profiler.kinds, records);
@@ -193,7 +193,7 @@ impl Works {
             ..TracedWork::default()
         });
         TracedWork {
-            kind: 2,
+            kind: traced_work::COPY,
             call: copied.call,
             bytes: copied.bytes,
             copy: copied.kind,
@@ -207,11 +207,11 @@ impl Works {
     /// Makes a record, if its kind is enabled. The times are the process's.
     fn record(&mut self, work: &TracedWork, kinds: &Kinds, records: &mut Records) {
         let possible: &[u32] = match work.kind {
-            1 => &[kind::CONCURRENT_KERNEL, kind::KERNEL],
-            2 if is_peer(work) => &[kind::MEMCPY2],
-            2 => &[kind::MEMCPY],
-            3 => &[kind::MEMSET],
-            4 => &[kind::GRAPH_TRACE],
+            traced_work::KERNEL => &[kind::CONCURRENT_KERNEL, kind::KERNEL],
+            traced_work::COPY if is_peer(work) => &[kind::MEMCPY2],
+            traced_work::COPY => &[kind::MEMCPY],
+            traced_work::FILL => &[kind::MEMSET],
+            traced_work::GRAPH => &[kind::GRAPH_TRACE],
             _ => &[],
         };
         match possible.iter().copied().find(|kind| kinds.counts(*kind)) {

@@ -29,7 +29,7 @@ fn piece(call: u32, start: u64) -> TracedWork {
         copy: u32::from(copy_kind::HTOD),
         from: u32::from(memory_kind::PINNED),
         to: u32::from(memory_kind::DEVICE),
-        ..work(2, call, start)
+        ..work(traced_work::COPY, call, start)
     }
 }
 
@@ -93,14 +93,14 @@ fn the_hosts_works_become_records_with_the_programs_call_and_time() {
         name,
         grid_x: 4,
         cluster_z: 2,
-        ..work(1, call, start)
+        ..work(traced_work::KERNEL, call, start)
     };
     *host.answers.lock() = vec![
         Taken {
             works: vec![
                 kernel(2, 60_000),
-                work(1, 0, 60_000),
-                work(3, call, 60_000),
+                work(traced_work::KERNEL, 0, 60_000),
+                work(traced_work::FILL, call, 60_000),
                 peers,
             ],
             names: vec!["one".into(), "two".into()],
@@ -108,7 +108,11 @@ fn the_hosts_works_become_records_with_the_programs_call_and_time() {
             more: true,
         },
         Taken {
-            works: vec![work(4, call, 60_000), kernel(3, 60_000), kernel(9, 60_000)],
+            works: vec![
+                work(traced_work::GRAPH, call, 60_000),
+                kernel(3, 60_000),
+                kernel(9, 60_000),
+            ],
             names: vec!["three".into()],
             dropped: 5,
             more: false,
@@ -145,7 +149,10 @@ fn the_hosts_works_become_records_with_the_programs_call_and_time() {
 fn work_does_not_begin_before_its_call() {
     let (host, profiler) = start(&[kind::KERNEL, kind::MEMSET]);
     let call = profiler.runs("cudaLaunchKernel");
-    *host.answers.lock() = vec![taken(vec![work(1, call, 48_995), work(3, call, 40_000)])];
+    *host.answers.lock() = vec![taken(vec![
+        work(traced_work::KERNEL, call, 48_995),
+        work(traced_work::FILL, call, 40_000),
+    ])];
     profiler.collect(true);
     let records = profiler.records();
     let kernel = read::<Kernel>(&records[0]);
@@ -229,7 +236,7 @@ fn a_copy_waits_for_the_end_of_its_call() {
 fn records_of_a_disabled_kind_are_delivered_until_the_next_flush() {
     let (host, profiler) = start(&[kind::MEMSET]);
     let call = profiler.runs("cudaMemset");
-    let give = || *host.answers.lock() = vec![taken(vec![work(3, call, 60_000)])];
+    let give = || *host.answers.lock() = vec![taken(vec![work(traced_work::FILL, call, 60_000)])];
     give();
     profiler.disable(kind::MEMSET).unwrap();
     assert_eq!(host.take_asked(), ["take true", "trace 0"]);
@@ -257,7 +264,7 @@ fn another_clock_is_compared_anew() {
     // The program's clock counts three cycles in a nanosecond.
     host.time.store(49_000 + 20 * MS, Relaxed);
     CYCLES.store(67 * MS, Relaxed);
-    *host.answers.lock() = vec![taken(vec![work(3, call, 49_000 + 10 * MS)])];
+    *host.answers.lock() = vec![taken(vec![work(traced_work::FILL, call, 49_000 + 10 * MS)])];
     profiler.collect(true);
     let records = profiler.records();
     assert_eq!(read::<Memset>(&records[0]).start, 37 * MS);
@@ -326,10 +333,10 @@ fn a_copy_without_the_hosts_records_begins_behind_its_streams_work() {
     profiler.end(&mut copy);
     // Without calls that are known, and so without the clamp to their begin.
     profiler.works.lock().calibration = Calibration::new(true);
-    let kernels = [1600, 1200, 2500].map(|start| work(1, 5000, start));
+    let kernels = [1600, 1200, 2500].map(|start| work(traced_work::KERNEL, 5000, start));
     let other = TracedWork {
         stream: 14,
-        ..work(1, 5000, 1900)
+        ..work(traced_work::KERNEL, 5000, 1900)
     };
     let mut works = kernels.to_vec();
     works.push(other);

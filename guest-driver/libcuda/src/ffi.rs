@@ -4,7 +4,7 @@
 use gpgpu_protocol::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
 pub use gpgpu_client::ffi::Result;
-use gpgpu_trace::Traced;
+pub use gpgpu_trace::end;
 
 use crate::logs;
 
@@ -54,15 +54,6 @@ macro_rules! traced {
     };
 }
 pub use traced;
-
-/// Ends a call that [`traced!`] has begun; returns the program's result.
-#[inline]
-pub fn end(traced: Option<Traced>, code: CUresult) -> CUresult {
-    match traced {
-        Some(traced) => traced.end(code),
-        None => code,
-    }
-}
 
 /// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code,
 /// and a function whose arguments are not the driver API's does not compile.

@@ -3,31 +3,22 @@
 
 use std::{
     ffi::{CStr, c_void},
-    ptr::null_mut,
+    ptr::{NonNull, null_mut},
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use gpgpu_trace::{Get, NAME, Trace, Traced, VERSION};
-
-use crate::abi::cudaError_t;
+pub use gpgpu_trace::end;
+use gpgpu_trace::{NAME, Trace};
 
 /// libcuda's switch; NULL until libcuda is open, and with another libcuda.
 static SWITCH: AtomicPtr<Trace> = AtomicPtr::new(null_mut());
 
 /// Looks for the switch in a libcuda that was just opened. `find` finds its functions by name.
 pub fn look_for_switch(find: &dyn Fn(&CStr) -> *mut c_void) {
-    let found = find(NAME);
-    if found.is_null() {
-        return;
-    }
-    // SAFETY: only this project's libcuda has a function of this name, and it is of this type in every version.
-    let get = unsafe { std::mem::transmute::<*mut c_void, Get>(found) };
-    let trace = get();
-    // SAFETY: it is a static of a library that is never unloaded.
-    let is_known = unsafe { trace.as_ref() }
-        .is_some_and(|of| of.version >= VERSION && of.bytes as usize >= size_of::<Trace>());
-    if is_known {
-        SWITCH.store(trace.cast_mut(), Ordering::Release);
+    // SAFETY: libcuda's symbol was found by its name, and libcuda is never unloaded.
+    let trace = NonNull::new(find(NAME)).and_then(|found| unsafe { Trace::at(found) });
+    if let Some(trace) = trace {
+        SWITCH.store((&raw const *trace).cast_mut(), Ordering::Release);
     }
 }
 
@@ -37,15 +28,6 @@ pub fn active() -> Option<&'static Trace> {
     // SAFETY: NULL, or libcuda's static.
     let trace = unsafe { SWITCH.load(Ordering::Acquire).as_ref() }?;
     trace.is_active().then_some(trace)
-}
-
-/// Ends a call that [`traced!`] has begun; returns the program's result.
-#[inline]
-pub fn end(traced: Option<Traced>, code: cudaError_t) -> cudaError_t {
-    match traced {
-        Some(traced) => traced.end(code),
-        None => code,
-    }
 }
 
 /// Begins the call of an exported function, if calls are traced.

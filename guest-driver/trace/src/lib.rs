@@ -12,6 +12,7 @@
 
 use std::{
     ffi::{CStr, c_int, c_void},
+    ptr::NonNull,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -118,6 +119,19 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// The switch of a libcuda whose [`NAME`] is at an address; `None` if the libcuda is older than this interface.
+    ///
+    /// # Safety
+    /// The address is that of the symbol [`NAME`] of a library that is never unloaded.
+    pub unsafe fn at(address: NonNull<c_void>) -> Option<&'static Self> {
+        // SAFETY: only this project's libcuda has a symbol of this name, and it is of this type in every version.
+        let get = unsafe { std::mem::transmute::<*mut c_void, Get>(address.as_ptr()) };
+        // SAFETY: the switch is a static of the library.
+        let trace = unsafe { get().as_ref() }?;
+        let fits = trace.version >= VERSION && trace.bytes as usize >= size_of::<Self>();
+        fits.then_some(trace)
+    }
+
     /// Whether calls are traced.
     #[inline]
     pub fn is_active(&self) -> bool {
@@ -191,5 +205,14 @@ impl Traced {
         // SAFETY: as above.
         unsafe { (self.0.trace.leave)(&raw mut self.0.call) };
         self.0.result
+    }
+}
+
+/// Ends a call if it was traced; returns the function's result for the program.
+#[inline]
+pub fn end(traced: Option<Traced>, result: u32) -> u32 {
+    match traced {
+        Some(traced) => traced.end(result),
+        None => result,
     }
 }

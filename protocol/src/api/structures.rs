@@ -569,6 +569,20 @@ pub fn graph_edge_of(number: u64) -> Option<[u8; 3]> {
     }
 }
 
+/// The kinds of traced work, by number: see [`TracedWork::kind`].
+#[allow(missing_docs)]
+pub mod traced_work {
+    pub const KERNEL: u32 = 1;
+    pub const COPY: u32 = 2;
+    pub const FILL: u32 = 3;
+    pub const GRAPH: u32 = 4;
+
+    /// The bit of a kind in `gpgpuTraceWork`'s `kinds`.
+    pub const fn bit(kind: u32) -> u32 {
+        1 << (kind - 1)
+    }
+}
+
 /// The kinds of steps of executable graphs, by number: see [`GraphStep::kind`].
 #[allow(missing_docs)]
 pub mod graph_step {

@@ -20,7 +20,7 @@ use std::{
 
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
-    api::TracedWork,
+    api::{TracedWork, traced_work},
     cuda::*,
     cupti::{self, kind},
 };
@@ -30,12 +30,12 @@ use crate::{account::Charge, cuda::cupti::Cupti};
 use records::Records;
 pub use records::Taken;
 
-/// Bits of `gpgpuTraceWork`'s `kinds`, with CUPTI's kinds.
+/// The kinds of work, with CUPTI's kinds of records.
 const KINDS: [(u32, &[u32]); 4] = [
-    (1, &[kind::CONCURRENT_KERNEL]),
-    (2, &[kind::MEMCPY, kind::MEMCPY2]),
-    (4, &[kind::MEMSET]),
-    (8, &[kind::GRAPH_TRACE]),
+    (traced_work::KERNEL, &[kind::CONCURRENT_KERNEL]),
+    (traced_work::COPY, &[kind::MEMCPY, kind::MEMCPY2]),
+    (traced_work::FILL, &[kind::MEMSET]),
+    (traced_work::GRAPH, &[kind::GRAPH_TRACE]),
 ];
 
 /// The kinds that lead from work to a call.
@@ -167,7 +167,11 @@ impl Traces {
     /// `CUDA_ERROR_NOT_SUPPORTED` if the host has no CUPTI, or CUPTI refuses; `CUDA_ERROR_INVALID_VALUE` for an unknown
     /// kind; `CUDA_ERROR_OUT_OF_MEMORY` if the VM would exceed its limit.
     pub fn trace(&self, session: &Session, kinds: u32) -> Result<u32, CUresult> {
-        if KINDS.iter().fold(kinds, |rest, (bit, _)| rest & !bit) != 0 {
+        if KINDS
+            .iter()
+            .fold(kinds, |rest, (work, _)| rest & !traced_work::bit(*work))
+            != 0
+        {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let cupti = Cupti::open().map_err(|_| CUDA_ERROR_NOT_SUPPORTED)?;
@@ -268,7 +272,8 @@ fn set_kinds(cupti: &Cupti, old: u32, new: u32) -> Result<(), CUresult> {
     if old == 0 && new != 0 {
         LINKS.iter().try_for_each(|kind| set(*kind, true))?;
     }
-    for (bit, kinds) in KINDS {
+    for (work, kinds) in KINDS {
+        let bit = traced_work::bit(work);
         if (old ^ new) & bit != 0 {
             kinds
                 .iter()

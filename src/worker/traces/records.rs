@@ -7,18 +7,15 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::TracedWork,
+    api::{
+        TracedWork,
+        traced_work::{COPY, FILL, GRAPH, KERNEL},
+    },
     cupti::{
         CUSTOM0, ExternalCorrelation, GraphTrace, Kernel, Memcpy, MemcpyPeer, Memset, kind,
         memory_kind,
     },
 };
-
-/// `TracedWork::kind`.
-const KERNEL: u32 = 1;
-const COPY: u32 = 2;
-const FILL: u32 = 3;
-const GRAPH: u32 = 4;
 
 /// The maximum number of records that are kept; further ones are dropped, and counted.
 const MOST_WORKS: usize = 1 << 18;
