@@ -93,8 +93,16 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     pub libraries_ahead: Vec<Library>,
 
-    /// Let programs of guests trace their own work on the GPU with the host's CUPTI, for profilers
-    #[arg(long)]
+    /// Whether programs of guests may trace their own work on the GPU with the host's CUPTI, for profilers
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = ArgAction::Set
+    )]
     pub libraries_traces: bool,
 
     /// The GPU that runs the guests' kernels
@@ -443,14 +451,14 @@ mod tests {
             .chain([
                 "--libraries-ahead=cublas,cudnn",
                 "--libraries-ahead=cublaslt",
-                "--libraries-traces",
+                "--libraries-traces=false",
             ])
             .collect();
         let by_flags = config(&flags).unwrap().policies.libraries;
         let expected = Libraries {
             directories: vec![a.clone(), b, c],
             ahead: vec![Library::Cublas, Library::Cudnn, Library::CublasLt],
-            traces: true,
+            traces: false,
         };
         assert_eq!(by_flags, expected);
         let wrong = config(&["-s", "vm", "--libraries=/nowhere"]).unwrap_err();
@@ -467,13 +475,22 @@ mod tests {
             std::fs::write(path, format!("{vm}[libraries]\n{libraries}")).unwrap();
             config(&["--config", path]).map(|config| config.policies.libraries)
         };
-        let right = format!("folders = [{a:?}]\nahead = [\"cufft\", \"cufft\"]\ntraces = true\n");
+        let right = format!("folders = [{a:?}]\nahead = [\"cufft\", \"cufft\"]\ntraces = false\n");
         let expected = Libraries {
             directories: vec![a],
             ahead: vec![Library::Cufft],
-            traces: true,
+            traces: false,
         };
         assert_eq!(file(&right), Ok(expected));
+        for traced in [
+            file(""),
+            file("traces = true"),
+            config(&["-s", "vm"]).map(|config| config.policies.libraries),
+            config(&["-s", "vm", "--libraries-traces"]).map(|config| config.policies.libraries),
+        ] {
+            assert_eq!(traced, Ok(Libraries::default()));
+        }
+        assert!(Libraries::default().traces);
         for (wrong, line, says) in [
             ("folders = [\n\"lib\"]", 5, "not an absolute path"),
             ("ahead = [\"cuda\"]", 4, "is not a library"),

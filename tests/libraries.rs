@@ -151,21 +151,22 @@ fn policy(libraries: &str, limit: u64) -> String {
             "[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"{limit}MiB\"\n"
         )
     };
-    format!(
-        "[libraries]\nfolders = {directories:?}\ntraces = true\n{}{}",
-        vm(0),
-        vm(1)
-    )
+    format!("[libraries]\nfolders = {directories:?}\n{}{}", vm(0), vm(1))
 }
 
 /// A back end with libraries in these directories.
 fn start(libraries: &str) -> Option<BackEnd> {
+    start_with(libraries, &[])
+}
+
+/// The same, with more flags.
+fn start_with(libraries: &str, flags: &[&str]) -> Option<BackEnd> {
     let directories = libraries
         .split(':')
-        .flat_map(|directory| ["--libraries", directory])
-        .chain(["--libraries-traces"]);
+        .flat_map(|directory| ["--libraries", directory]);
+    let arguments: Vec<_> = directories.chain(flags.iter().copied()).collect();
     BackEnd::start_with(&Options {
-        arguments: &directories.collect::<Vec<_>>(),
+        arguments: &arguments,
         ..Options::default()
     })
 }
@@ -284,14 +285,7 @@ fn without_the_hosts_cupti_only_calls_are_traced() {
 #[test]
 fn without_the_operators_permission_only_calls_are_traced() {
     let Some(libraries) = libraries() else { return };
-    let directories: Vec<_> = libraries
-        .split(':')
-        .flat_map(|directory| ["--libraries", directory])
-        .collect();
-    let Some(back_end) = BackEnd::start_with(&Options {
-        arguments: &directories,
-        ..Options::default()
-    }) else {
+    let Some(back_end) = start_with(&libraries, &["--libraries-traces=false"]) else {
         return;
     };
     run(&back_end, "traces without");

@@ -47,7 +47,7 @@ macro_rules! functions {
                 static FOUND: OnceLock<Result<Cupti, Missing>> = OnceLock::new();
                 let find = || {
                     if !IS_PERMITTED.load(Ordering::Acquire) {
-                        tracing::info!("A program wants to trace its work: --libraries-traces permits it");
+                        tracing::info!("A program wants to trace its work, which --libraries-traces=false forbids");
                         return Err(Missing::Library(Library::Cupti));
                     }
                     Ok(Self {$(

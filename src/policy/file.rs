@@ -47,8 +47,7 @@ struct LibrarySection {
     folders: Vec<Spanned<PathBuf>>,
     #[serde(default)]
     ahead: Vec<Spanned<String>>,
-    #[serde(default)]
-    traces: bool,
+    traces: Option<bool>,
 }
 
 /// The values for VMs that do not set them.
@@ -107,10 +106,10 @@ impl Source<'_> {
 
 impl LibrarySection {
     fn read(&self, source: &Source<'_>) -> Result<Libraries, Error> {
-        let mut libraries = Libraries {
-            traces: self.traces,
-            ..Libraries::default()
-        };
+        let mut libraries = Libraries::default();
+        if let Some(traces) = self.traces {
+            libraries.traces = traces;
+        }
         for directory in &self.folders {
             let added = libraries.add_directory(directory.as_ref());
             added.map_err(|message| source.wrong(&directory.span(), message))?;

@@ -42,7 +42,7 @@ const TOO_MUCH: &[&str] = &[
 const NO_FILES: &[&str] = &["/dev", "/proc", "/sys"];
 
 /// The directories, and the libraries that workers open before they have a client.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Libraries {
     /// The directories, with all links followed, in the order in which they are searched.
     pub directories: Vec<PathBuf>,
@@ -50,6 +50,16 @@ pub struct Libraries {
     pub ahead: Vec<Library>,
     /// Whether programs of guests may trace their work with CUPTI.
     pub traces: bool,
+}
+
+impl Default for Libraries {
+    fn default() -> Self {
+        Self {
+            directories: Vec::new(),
+            ahead: Vec::new(),
+            traces: true,
+        }
+    }
 }
 
 impl Libraries {
@@ -129,7 +139,10 @@ impl Libraries {
 
     /// The libraries of a worker's arguments.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
-        let mut libraries = Self::default();
+        let mut libraries = Self {
+            traces: false,
+            ..Self::default()
+        };
         for argument in arguments {
             let bytes = argument.as_bytes();
             if let Some(directory) = bytes.strip_prefix(DIRECTORY.as_bytes()) {
@@ -238,8 +251,8 @@ impl fmt::Display for Libraries {
             ahead => write!(f, " (ahead: {})", names(ahead))?,
         }
         match self.traces {
-            true => f.write_str(" (with traces)"),
-            false => Ok(()),
+            true => Ok(()),
+            false => f.write_str(" (without traces)"),
         }
     }
 }

@@ -342,6 +342,9 @@ pub fn batches() {
     let jpeg = open();
     let handle = simple(&jpeg);
     let state = make(&jpeg, "nvjpegJpegStateCreate", handle);
+    // NVIDIA's library takes parameters of a batch only with the GPU's engines.
+    let engines = hardware(&jpeg);
+    let with_params = make(&jpeg, "nvjpegJpegStateCreate", engines);
     let stream = new_stream();
     for count in [3_usize, 1, 5] {
         let copies = vec![THIRDS.to_vec(); count];
@@ -359,15 +362,17 @@ pub fn batches() {
         for image in &images {
             assert_thirds(&image.planes(HEIGHT));
         }
-        let params = vec![make(&jpeg, "nvjpegDecodeParamsCreate", handle); count];
+        ok!(jpeg, "nvjpegDecodeBatchedInitialize"; engines, with_params, count as i32, 1, RGB);
+        let params = vec![make(&jpeg, "nvjpegDecodeParamsCreate", engines); count];
         ok!(jpeg, "nvjpegDecodeParamsSetOutputFormat"; params[0], RGB);
-        let of = images.as_ptr();
-        let said = call!(jpeg, "nvjpegDecodeBatchedEx"; handle, state, data.as_ptr(), lengths.as_ptr(), of, params.as_ptr(), stream);
-        assert_eq!(said, 0);
-        let wrong = vec![state; count];
-        let said = call!(jpeg, "nvjpegDecodeBatchedEx"; handle, state, data.as_ptr(), lengths.as_ptr(), of, wrong.as_ptr(), stream);
-        assert_eq!(said, INVALID_PARAMETER);
+        let images: Vec<_> = (0..count).map(|_| Image::of_size(WIDTH, HEIGHT)).collect();
+        let decode = |params: &[Raw]| call!(jpeg, "nvjpegDecodeBatchedEx"; engines, with_params, data.as_ptr(), lengths.as_ptr(), images.as_ptr(), params.as_ptr(), stream);
+        assert_eq!(decode(&params), 0);
         synchronize();
+        for image in &images {
+            assert_thirds(&image.planes(HEIGHT));
+        }
+        assert_eq!(decode(&vec![state; count]), INVALID_PARAMETER);
     }
     for wrong in [0, -1, i32::MIN, i32::MAX] {
         let said = call!(jpeg, "nvjpegDecodeBatchedInitialize"; handle, state, wrong, 1, RGB);
@@ -443,6 +448,8 @@ impl<'a> Encoder<'a> {
         bytes.truncate(length);
         let there = upload(&vec![0_u8; length]);
         assert_eq!(self.retrieve(DEVICE, there, &mut again), 0);
+        // The library copies in the encoder's stream.
+        synchronize();
         assert!(download::<u8>(there, length) == bytes);
         bytes
     }

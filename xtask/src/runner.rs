@@ -159,7 +159,7 @@ impl Backend {
         })
     }
 
-    /// The same, with directories of NVIDIA's libraries and with traces. Without any, the software GPU uses its own
+    /// The same, with directories of NVIDIA's libraries. Without any, the software GPU uses its own
     /// stand-ins.
     pub fn start_with_libraries(
         stage: &Stage,
@@ -170,7 +170,6 @@ impl Backend {
     ) -> Result<Self> {
         Self::start_with(stage, gpu, count, log, |command, dir| {
             listen(command, dir, count);
-            command.arg("--libraries-traces");
             for directory in libraries {
                 command.arg("--libraries").arg(directory);
             }
@@ -178,11 +177,10 @@ impl Backend {
         })
     }
 
-    /// With one socket and with traces, on a software GPU with this number of devices.
+    /// With one socket, on a software GPU with this number of devices.
     pub fn start_software(stage: &Stage, devices: usize, log: &Path) -> Result<Self> {
         Self::start_with(stage, Gpu::Software, 1, log, |command, dir| {
             listen(command, dir, 1);
-            command.arg("--libraries-traces");
             command.env(SOFTWARE_DEVICES, devices.to_string());
             Ok(())
         })

@@ -86,8 +86,7 @@ impl Host {
             let socket = at(name);
             format!("[[vm]]\nname = {name:?}\nsocket = {socket:?}\n{policy}\n")
         };
-        let libraries = "[libraries]\ntraces = true\n";
-        let whole = [libraries, &vm("vm0"), &vm("vm1")].concat();
+        let whole = [vm("vm0"), vm("vm1")].concat();
         fs::write(at("policy"), whole).unwrap();
         let mut command = Command::new(program());
         command
