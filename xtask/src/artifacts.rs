@@ -424,7 +424,7 @@ fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
     command
         .args(["-shared", "-nostdlib", "-Wl,--gc-sections", "-Wl,-z,now"])
         .arg(format!("-Wl,--version-script={}", map.display()));
-    for name in ["version", "objopen", "objclose", "objsearch"] {
+    for name in ["version", "objopen", "objclose", "objsearch", "symbind64"] {
         command.arg(format!("-Wl,-u,la_{name}"));
     }
     command.arg("-o").arg(&output).arg(&archive);

@@ -23,22 +23,25 @@
 //! | [`memory`] | maps code and overwrites functions, never writable and executable at once |
 //! | [`runtime`] | loads our libcudart and stands in for functions that it lacks |
 //! | [`redirect`] | decides and makes the jumps |
+//! | [`bindings`] | serves the Python package cuda-bindings, whose static runtime has no symbols |
 //! | [`program`] | finds the kind of a program, for `gpgpu-run` |
 //!
 //! Environment: `GPGPU_LIBDIR` names the directory of our libraries (default: the preload's own, then
 //! `LD_LIBRARY_PATH`); `GPGPU_PRELOAD_VERBOSE=1` lists the redirected files on stderr, and the stripped libraries with
 //! kernels.
 //!
-//! Limits: stripped libraries that do not export the runtime's functions are not touched, nor are calls that link-time
-//! optimisation has inlined, nor objects that a program loads into a link namespace of its own (`dlmopen`). x86-64 and
-//! glibc only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for a program with that
-//! linker. Programs that run with more rights than their caller (set-user-ID) ignore both libraries.
+//! Limits: stripped libraries that do not export the runtime's functions are not touched (but see [`bindings`]), nor
+//! are calls that link-time optimisation has inlined, nor objects that a program loads into a link namespace of its own
+//! (`dlmopen`). x86-64 and glibc only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for
+//! a program with that linker. Programs that run with more rights than their caller (set-user-ID) ignore both
+//! libraries.
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+pub mod bindings;
 pub mod elf;
 pub mod memory;
 pub mod nvidia;
@@ -68,16 +71,18 @@ extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut
     // Reads the environment while there are no other threads.
     runtime::is_verbose();
     guarded(redirect::redirect_loaded_objects);
-    HOOKS
-        .opened
-        .store(opened as *const () as *mut (), Ordering::Release);
-    HOOKS
-        .closed
-        .store(closed as *const () as *mut (), Ordering::Release);
+    let hooks = [
+        (&HOOKS.bound, bound as *const ()),
+        (&HOOKS.closed, closed as *const ()),
+        (&HOOKS.opened, opened as *const ()),
+    ];
+    for (hook, function) in hooks {
+        hook.store(function.cast_mut(), Ordering::Release);
+    }
 }
 
 /// Reports an error, if there was one.
-fn guarded(work: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) {
+pub(crate) fn guarded(work: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) {
     match std::panic::catch_unwind(work) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => say(&error),
@@ -85,11 +90,12 @@ fn guarded(work: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) {
     }
 }
 
-/// The function that `libgpgpu_audit.so` calls: null until the program's own objects are handled.
+/// The functions that `libgpgpu_audit.so` calls: null until the program's own objects are handled.
 #[repr(C)]
 pub struct Hooks {
     opened: AtomicPtr<()>,
     closed: AtomicPtr<()>,
+    bound: AtomicPtr<()>,
 }
 
 /// `libgpgpu_audit.so` finds it by its name. It is all zeros in the file, so it is valid before the preload is
@@ -98,26 +104,38 @@ pub struct Hooks {
 pub static HOOKS: Hooks = Hooks {
     opened: AtomicPtr::new(std::ptr::null_mut()),
     closed: AtomicPtr::new(std::ptr::null_mut()),
+    bound: AtomicPtr::new(std::ptr::null_mut()),
 };
 
-/// An object was mapped at `base`. The dynamic linker holds its lock.
-unsafe extern "C" fn opened(base: usize, path: *const c_char) {
+/// An object was mapped at `base`. Returns whether [`bound`] is to be called for its functions. The dynamic linker
+/// holds its lock.
+unsafe extern "C" fn opened(base: usize, path: *const c_char) -> c_uint {
     if path.is_null() {
-        return;
+        return 0;
     }
     // SAFETY: the dynamic linker's terminated string, which lives as long as the object.
     let path = Path::new(OsStr::from_bytes(
         unsafe { CStr::from_ptr(path) }.to_bytes(),
     ));
     guarded(|| redirect::object_opened(base as u64, path));
+    let is_served = std::panic::catch_unwind(|| bindings::opened(path));
+    c_uint::from(is_served.unwrap_or(false))
+}
+
+/// A function of such an object is about to be given to the program. Returns the address that the program gets. The
+/// dynamic linker holds its lock.
+unsafe extern "C" fn bound(name: *const c_char, address: usize) -> usize {
+    // SAFETY: the dynamic linker's terminated string.
+    bindings::bound(unsafe { CStr::from_ptr(name) }, address)
 }
 
 /// The object at `base` is about to be unmapped. The dynamic linker holds its lock.
-unsafe extern "C" fn closed(base: usize, _path: *const c_char) {
+unsafe extern "C" fn closed(base: usize, _path: *const c_char) -> c_uint {
     guarded(|| {
         redirect::object_closed(base as u64);
         Ok(())
     });
+    0
 }
 
 /// A constructor as glibc calls it: number of arguments, arguments, environment.

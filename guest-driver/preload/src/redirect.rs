@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use gpgpu_locks::Mutex;
 
+use crate::bindings;
 use crate::elf::{self, Elf, Image, RuntimeFunction};
 use crate::memory::{self, LONG_JUMP, RELATIVE_JUMP};
 use crate::nvidia;
@@ -152,6 +153,7 @@ impl State {
     /// Reports once that a library has kernels and no symbols.
     fn name_stripped(&mut self, elf: &Elf<'_>, path: &Path) {
         if runtime::is_verbose()
+            && !bindings::has_file(path)
             && elf.has_stripped_runtime()
             && !elf.soname().is_some_and(|name| nvidia::is_nvidias(&name))
             && self.named.insert(path.to_owned())

@@ -536,6 +536,7 @@ fn the_audit_library_has_no_dependencies_and_audits_no_calls() {
             "T la_objclose",
             "T la_objopen",
             "T la_objsearch",
+            "T la_symbind64",
             "T la_version"
         ]
     );

@@ -8,7 +8,8 @@
 //!   renamed ([`names`]). A name without a version is that of the version which is loaded already, if there is one;
 //! - for each object that was mapped ([`la_objopen`]) and before one is unmapped ([`la_objclose`]): it hands these to
 //!   the preload, which sends the calls of a static CUDA runtime to our libcudart. The object is not yet relocated then
-//!   and none of its code has run.
+//!   and none of its code has run;
+//! - for each function that is sought ([`la_symbind64`]) in an object for which the preload asks this.
 //!
 //! Our directory is the one that the preload, `libgpgpu_preload.so`, was loaded from. Without the preload the library
 //! does nothing.
@@ -19,13 +20,14 @@
 //!
 //! ```sh
 //! cc -shared -nostdlib -o libgpgpu_audit.so -Wl,--version-script=audit/libgpgpu_audit.map -Wl,-u,la_version \
-//!    -Wl,-u,la_objopen -Wl,-u,la_objclose -Wl,-u,la_objsearch -Wl,--gc-sections -Wl,-z,now libgpgpu_audit.a
+//!    -Wl,-u,la_objopen -Wl,-u,la_objclose -Wl,-u,la_objsearch -Wl,-u,la_symbind64 -Wl,--gc-sections \
+//!    -Wl,-z,now libgpgpu_audit.a
 //! ```
 //!
-//! It defines no `la_symbind` or `la_pltenter`, so calls between libraries cost the same as without it: 2.7 ns bound
-//! lazily, measured with glibc 2.36 and 2.41. Before glibc 2.35 any audit library adds some 20 ns to such a call
-//! (2.31), unless `LD_BIND_NOW` is set. A `dlopen` takes 13 µs longer for each object, and 60 µs for one of 31 MB, for
-//! the preload's search through its symbols' names.
+//! It defines no `la_pltenter`, and asks for the bindings of no object but those that the preload names. So calls
+//! between libraries cost the same as without it: 2.7 ns bound lazily, measured with glibc 2.36 and 2.41. Before glibc
+//! 2.35 any audit library adds some 20 ns to such a call (2.31), unless `LD_BIND_NOW` is set. A `dlopen` takes 13 µs
+//! longer for each object, and 60 µs for one of 31 MB, for the preload's search through its symbols' names.
 //!
 //! Other ways were worse. An interposed `dlopen` comes before the file is mapped or after its constructors ran, and
 //! does not see `DT_RPATH`. A jump in place of the debugger's hook in the dynamic linker would come in time, at no cost
@@ -55,6 +57,9 @@ const INTERFACE: c_uint = 1;
 /// `LM_ID_BASE`: the namespace of the program.
 const BASE_NAMESPACE: c_long = 0;
 
+/// `LA_FLG_BINDTO`: report bindings to the object's symbols.
+const BOUND_TO: c_uint = 1;
+
 /// `LA_SER_ORIG`: the name as the program or the library gave it.
 const AS_GIVEN: c_uint = 1;
 
@@ -73,16 +78,22 @@ pub struct LinkMap {
     pub previous: *const LinkMap,
 }
 
-/// A function of the preload: it takes an object's load address and its path.
-pub type Hook = unsafe extern "C" fn(usize, *const c_char);
+/// A function of the preload: it takes an object's load address and its path. The result of [`Hooks::opened`] is 1 if
+/// [`Hooks::bound`] is to be called for the object's functions, and 0 if not; that of [`Hooks::closed`] means nothing.
+pub type Hook = unsafe extern "C" fn(usize, *const c_char) -> c_uint;
 
-/// The preload's interface: [`Hook`]s, which are null until the preload is ready.
+/// A function of the preload: it takes the name and the address of a function, and returns the address to give.
+pub type BoundHook = unsafe extern "C" fn(*const c_char, usize) -> usize;
+
+/// The preload's interface, which is null until the preload is ready.
 #[repr(C)]
 pub struct Hooks {
-    /// Called when an object was mapped.
+    /// Called when an object was mapped: a [`Hook`].
     pub opened: AtomicPtr<()>,
-    /// Called before an object is unmapped.
+    /// Called before an object is unmapped: a [`Hook`].
     pub closed: AtomicPtr<()>,
+    /// Called when a function was found: a [`BoundHook`].
+    pub bound: AtomicPtr<()>,
 }
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
@@ -107,7 +118,7 @@ pub extern "C" fn la_version(_version: c_uint) -> c_uint {
     INTERFACE
 }
 
-/// An object was mapped. Asks for no bindings to be shown.
+/// An object was mapped. Asks for the bindings of its functions if the preload wants them.
 ///
 /// # Safety
 /// The dynamic linker calls it.
@@ -127,11 +138,39 @@ pub unsafe extern "C" fn la_objopen(
         let length = string_length(map.name);
         if DIRECTORY_LENGTH.load(Ordering::Relaxed) == 0 {
             preload_found(map, length);
-        } else {
-            call(opened_hook(), map);
+            return 0;
+        }
+        match call(hook(|hooks| &hooks.opened), map) {
+            0 => 0,
+            _ => BOUND_TO,
         }
     }
-    0
+}
+
+/// A function was found, by `dlsym` or for a relocation, in an object for which [`la_objopen`] has asked this. Gives
+/// the address that the seeker gets.
+///
+/// # Safety
+/// The dynamic linker calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn la_symbind64(
+    symbol: *const symbols::Symbol,
+    _index: c_uint,
+    _from: *const usize,
+    _to: *const usize,
+    _flags: *mut c_uint,
+    name: *const c_char,
+) -> usize {
+    // SAFETY: the linker passes a symbol whose value is the function's address, and a terminated name; the hook is one
+    // of the preload's, of this type.
+    unsafe {
+        let address = symbols::value(symbol);
+        let hook = hook(|hooks| &hooks.bound);
+        if hook.is_null() {
+            return address;
+        }
+        std::mem::transmute::<*mut (), BoundHook>(hook)(name, address)
+    }
 }
 
 /// An object is going to be unmapped. Its destructors have run.
@@ -147,7 +186,7 @@ pub unsafe extern "C" fn la_objclose(cookie: *const usize) -> c_uint {
             .as_ref()
             .and_then(|map| (*map as *const LinkMap).as_ref())
         {
-            call(closed_hook(), map);
+            call(hook(|hooks| &hooks.closed), map);
         }
     }
     0
@@ -335,30 +374,24 @@ unsafe fn preload_found(map: &LinkMap, length: usize) {
     }
 }
 
-fn opened_hook() -> *mut () {
+/// One of the preload's hooks; null until it is ready.
+fn hook(of: impl FnOnce(&Hooks) -> &AtomicPtr<()>) -> *mut () {
     // SAFETY: the pointer is null or the preload's variable; the preload is never unloaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }.map_or(std::ptr::null_mut(), |hooks| {
-        hooks.opened.load(Ordering::Acquire)
+        of(hooks).load(Ordering::Acquire)
     })
 }
 
-fn closed_hook() -> *mut () {
-    // SAFETY: as in opened_hook.
-    unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }.map_or(std::ptr::null_mut(), |hooks| {
-        hooks.closed.load(Ordering::Acquire)
-    })
-}
-
+/// The hook's result; 0 without one.
+///
 /// # Safety
-/// `hook` is null or one of the preload's hooks.
-unsafe fn call(hook: *mut (), map: &LinkMap) {
-    if !hook.is_null() {
-        // SAFETY: the preload's hooks have this type, and the caller vouches for its being one.
-        unsafe {
-            let hook = std::mem::transmute::<*mut (), Hook>(hook);
-            hook(map.base, map.name);
-        }
+/// `hook` is null or a [`Hook`] of the preload's.
+unsafe fn call(hook: *mut (), map: &LinkMap) -> c_uint {
+    if hook.is_null() {
+        return 0;
     }
+    // SAFETY: the caller's promise.
+    unsafe { std::mem::transmute::<*mut (), Hook>(hook)(map.base, map.name) }
 }
 
 /// One byte. Volatile, here and below, because the compiler would make a call to the C library of a loop otherwise.

@@ -19,13 +19,22 @@ pub struct Dynamic {
 
 /// An entry of a symbol table.
 #[repr(C)]
-struct Symbol {
+pub struct Symbol {
     name: u32,
     info: u8,
     other: u8,
     section: u16,
     value: usize,
     size: u64,
+}
+
+/// A symbol's value.
+///
+/// # Safety
+/// It is null or a symbol.
+pub unsafe fn value(symbol: *const Symbol) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { symbol.as_ref() }.map_or(0, |symbol| symbol.value)
 }
 
 /// The address of a symbol that the object defines; the object may be unrelocated.

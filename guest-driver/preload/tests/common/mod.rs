@@ -37,7 +37,7 @@ const SHARED_RUNTIME: &str = r#"
 #include <stdio.h>
 #define R(name) int name(int x) { printf("RIGHT " VERSION " " #name "\n"); return x + 1; }
 R(__cudaRegisterFatBinary) R(cudaMalloc) R(cudaLaunchKernel) R(cudaGetDeviceProperties) R(cudaGraphInstantiate)
-R(cudart11_cudaGraphInstantiate)
+R(cudart11_cudaGraphInstantiate) R(cudaMemcpy) R(cudaMemcpy_ptds) R(cudaStreamQuery) R(cudaStreamQuery_ptsz)
 "#;
 
 pub struct Bench {
@@ -87,7 +87,7 @@ impl Bench {
         ]);
         command.arg(self.path("lib/libgpgpu_audit.so"));
         command.arg(format!("-Wl,--version-script={}", source.display()));
-        for name in ["version", "objopen", "objclose", "objsearch"] {
+        for name in ["version", "objopen", "objclose", "objsearch", "symbind64"] {
             command.arg(format!("-Wl,-u,la_{name}"));
         }
         let linked = command.arg(built("libgpgpu_audit.a")).output().unwrap();
