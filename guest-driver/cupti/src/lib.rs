@@ -18,6 +18,7 @@ mod enabled;
 mod events;
 #[cfg(test)]
 mod fake;
+mod graphs;
 mod host;
 mod ids;
 mod kinds;

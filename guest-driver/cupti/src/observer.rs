@@ -67,6 +67,10 @@ unsafe extern "C" fn copied(copied: *const Copied) {
     }
 }
 
+/// The arguments of `cudaLaunchKernel` in a callback for a library's call: no function, no blocks. The host's library
+/// launches the kernels, and the guest does not know them.
+static NO_LAUNCH: [u64; 8] = [0; 8];
+
 /// The domain and the number of a call's function. A library's launches natively are calls of the runtime.
 fn function(call: &Call) -> (u32, u32) {
     if call.domain == LIBRARY {
@@ -104,13 +108,14 @@ impl Profiler {
         if call.context != 0 && self.is_unsettled() {
             let _ = self.settle(call.context);
         }
+        self.graphs.begin(call);
         let (domain, number) = function(call);
         if self.kinds.has(kind::EXTERNAL_CORRELATION)
             && (self.kinds.records(domain, number) || !self.kinds.records_calls())
         {
             self.push_external(call.number);
         }
-        if call.domain != LIBRARY && self.callbacks.wants(domain, number) {
+        if self.callbacks.wants(domain, number) {
             self.call_back(ENTER, domain, number, call);
         }
     }
@@ -139,7 +144,7 @@ impl Profiler {
         let is_enough = self.record_call(call, (domain, number), end, result);
         // The callback below may flush.
         self.calls.end(call);
-        if call.domain != LIBRARY && self.callbacks.wants(domain, number) {
+        if self.callbacks.wants(domain, number) {
             self.call_back(EXIT, domain, number, call);
         }
         if call.context != 0 && self.is_unsettled() {
@@ -195,11 +200,16 @@ impl Profiler {
             0 => 0,
             context => self.contexts.number(context),
         };
+        let mut success = 0_u32;
+        let (arguments, result) = match call.domain {
+            LIBRARY => ((&raw const NO_LAUNCH).cast(), &raw mut success),
+            _ => (call.arguments, call.result),
+        };
         let data = Data {
             site,
             name: name.unwrap_or_default().as_ptr(),
-            arguments: call.arguments,
-            result: call.result.cast::<c_void>(),
+            arguments,
+            result: result.cast::<c_void>(),
             symbol: launched(call)
                 .map_or(std::ptr::null(), |function| self.host.kernel_name(function)),
             context: call.context as *mut c_void,

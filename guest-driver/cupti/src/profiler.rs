@@ -16,6 +16,7 @@ use crate::{
     buffers::{Buffers, When},
     callbacks::Callbacks,
     events::Recorded,
+    graphs::Graphs,
     host::{Host, Process},
     ids::Contexts,
     kinds::Kinds,
@@ -50,6 +51,8 @@ pub struct Profiler {
     pub copied: Mutex<Vec<Copied>>,
     /// The numbers of contexts.
     pub contexts: Contexts,
+    /// The numbers of graphs.
+    pub graphs: Graphs,
     /// The records of events.
     pub recorded: Recorded,
     /// The numbers of streams.
@@ -85,6 +88,7 @@ impl Profiler {
             calls: Calls::new(),
             copied: Mutex::new(Vec::new()),
             contexts: Contexts::new(),
+            graphs: Graphs::new(),
             recorded: Recorded::new(),
             streams: Streams::new(),
             works: Mutex::new(Works::new()),

@@ -53,8 +53,7 @@ refuse! { u32 = NOT_SUPPORTED;
     cuptiEventGroupResetAllEvents cuptiEventGroupSetAttribute cuptiEventGroupSetDisable
     cuptiEventGroupSetEnable cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy
     cuptiGetAutoBoostState cuptiGetCubinCrc cuptiGetEnabledCallbacks
-    cuptiGetGlobalCallbackState cuptiGetGraphExecId cuptiGetGraphId cuptiGetGraphNodeId
-    cuptiGetNumContexts cuptiGetNumEventDomains cuptiGetNumMetrics cuptiGetRecommendedBufferSize
+    cuptiGetGlobalCallbackState cuptiGetNumContexts cuptiGetNumEventDomains cuptiGetNumMetrics cuptiGetRecommendedBufferSize
     cuptiGetSassToSourceCorrelation cuptiGetTimestamp_v2 cuptiIsTracingSessionRunning
     cuptiKernelReplaySubscribeUpdate cuptiMetricCreateEventGroupSets cuptiMetricEnumEvents
     cuptiMetricEnumProperties cuptiMetricGetAttribute cuptiMetricGetIdFromName

@@ -88,6 +88,7 @@ impl Works {
                 profiler.contexts.learn(context, work.context);
             }
             work.end = work.end.max(work.start);
+            work.graph = profiler.graphs.of_host(work.graph, work.call);
             self.stream = work.stream;
             self.ends.entry(work.stream).or_default().push(work.end);
             if work.kind == traced_work::COPY && !is_peer(&work) {
