@@ -22,6 +22,7 @@ mod graphs;
 mod host;
 mod ids;
 mod kinds;
+mod launches;
 mod layouts;
 mod libcuda;
 mod numbers;

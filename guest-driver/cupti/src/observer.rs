@@ -17,12 +17,17 @@ use gpgpu_trace::{Call, Copied, DRIVER, LIBRARY, Observer, RUNTIME};
 use crate::{
     buffers::When,
     callbacks::{Data, ENTER, EXIT},
-    ids, libcuda,
+    ids,
+    launches::Launch,
+    libcuda,
     numbers::{self, Api},
     profiler::{Profiler, profiler},
+    queue::Records,
 };
 
 pub use calls::Calls;
+#[cfg(test)]
+pub use external::cuptiActivityPushExternalCorrelationId;
 
 /// The observer that libcuda calls.
 pub static OBSERVER: Observer = Observer {
@@ -64,6 +69,19 @@ unsafe extern "C" fn copied(copied: *const Copied) {
     if !forks::is_child() {
         // SAFETY: libcuda gives a structure that lives across the call.
         profiler().copied(unsafe { *copied });
+    }
+}
+
+/// Makes the records of the program's own numbers for a call, which precede that of the call.
+fn push_external(records: &mut Records, correlation: u32, numbers: &[(u32, u64)]) {
+    for (external_kind, external) in numbers {
+        records.push(&ExternalCorrelation {
+            kind: kind::EXTERNAL_CORRELATION,
+            external_kind: *external_kind,
+            external: *external,
+            correlation,
+            reserved: 0,
+        });
     }
 }
 
@@ -110,29 +128,44 @@ impl Profiler {
         }
         self.graphs.begin(call);
         let (domain, number) = function(call);
+        let mut numbers = Vec::new();
         if self.kinds.has(kind::EXTERNAL_CORRELATION)
             && (self.kinds.records(domain, number) || !self.kinds.records_calls())
         {
-            self.push_external(call.number);
+            external::each(|kind, number| numbers.push((kind, number)));
+        }
+        if !numbers.is_empty() {
+            self.queue
+                .add(|records| push_external(records, call.number, &numbers));
+        }
+        if call.domain == LIBRARY && self.kinds.host_bits() != 0 {
+            let launch = Launch::new(call.began, ids::thread(), numbers);
+            self.launches.begin(call.number, launch);
         }
         if self.callbacks.wants(domain, number) {
             self.call_back(ENTER, domain, number, call);
         }
     }
 
-    /// Records the external numbers of the thread, ahead of the record of its call.
-    fn push_external(&self, correlation: u32) {
-        external::each(|external_kind, external| {
-            self.queue.add(|records| {
-                records.push(&ExternalCorrelation {
-                    kind: kind::EXTERNAL_CORRELATION,
-                    external_kind,
-                    external,
-                    correlation,
-                    reserved: 0,
-                });
+    /// Makes the records of a further kernel's launch in a library's call, ahead of that of the kernel. Returns its
+    /// number.
+    pub fn record_launch(&self, launch: &Launch, records: &mut Records) -> u32 {
+        let correlation = self.calls.number();
+        push_external(records, correlation, &launch.external);
+        let callback = library_number();
+        if self.kinds.records(RUNTIME, callback) {
+            records.push(&ApiRecord {
+                kind: kind::RUNTIME,
+                callback,
+                start: launch.start,
+                end: launch.end,
+                process: ids::process(),
+                thread: launch.thread,
+                correlation,
+                result: 0,
             });
-        });
+        }
+        correlation
     }
 
     /// It ends.
@@ -142,6 +175,9 @@ impl Profiler {
         // SAFETY: the pointer is NULL or to the call's result.
         let result = unsafe { call.result.as_ref() }.copied().unwrap_or(0);
         let is_enough = self.record_call(call, (domain, number), end, result);
+        if call.domain == LIBRARY {
+            self.launches.end(call.number, end);
+        }
         // The callback below may flush.
         self.calls.end(call);
         if self.callbacks.wants(domain, number) {

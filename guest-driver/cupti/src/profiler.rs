@@ -20,6 +20,7 @@ use crate::{
     host::{Host, Process},
     ids::Contexts,
     kinds::Kinds,
+    launches::Launches,
     numbers,
     observer::Calls,
     queue::{Queue, Records},
@@ -51,6 +52,8 @@ pub struct Profiler {
     pub copied: Mutex<Vec<Copied>>,
     /// The numbers of contexts.
     pub contexts: Contexts,
+    /// The calls of libraries.
+    pub launches: Launches,
     /// The numbers of graphs.
     pub graphs: Graphs,
     /// The records of events.
@@ -88,6 +91,7 @@ impl Profiler {
             calls: Calls::new(),
             copied: Mutex::new(Vec::new()),
             contexts: Contexts::new(),
+            launches: Launches::new(),
             graphs: Graphs::new(),
             recorded: Recorded::new(),
             streams: Streams::new(),

@@ -89,6 +89,11 @@ impl Works {
             }
             work.end = work.end.max(work.start);
             work.graph = profiler.graphs.of_host(work.graph, work.call);
+            if work.kind == traced_work::KERNEL
+                && let Some(launch) = profiler.launches.further(work.call)
+            {
+                work.call = profiler.record_launch(&launch, records);
+            }
             self.stream = work.stream;
             self.ends.entry(work.stream).or_default().push(work.end);
             if work.kind == traced_work::COPY && !is_peer(&work) {

@@ -4,9 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
-use gpgpu_trace::RUNTIME;
+use gpgpu_protocol::cupti::{Api as ApiRecord, ExternalCorrelation};
+use gpgpu_trace::{LIBRARY, RUNTIME};
 
-use crate::fake::{Fake, call, read};
+use crate::{
+    fake::{Fake, call, read},
+    observer::cuptiActivityPushExternalCorrelationId as push,
+};
 
 /// A work of 10 ns.
 fn work(kind: u32, call: u32, start: u64) -> TracedWork {
@@ -143,6 +147,68 @@ fn the_hosts_works_become_records_with_the_programs_call_and_time() {
     assert_eq!((graph.correlation, graph.start), (call, 61_000));
     // The program's handle has the host's number from now on.
     assert_eq!(profiler.contexts.number(77), 3);
+}
+
+#[test]
+fn each_kernel_of_a_librarys_call_has_a_launch() {
+    let kinds = [
+        kind::CONCURRENT_KERNEL,
+        kind::RUNTIME,
+        kind::EXTERNAL_CORRELATION,
+    ];
+    let (host, profiler) = start(&kinds);
+    push(1, 60);
+    let mut library = call(LIBRARY, "cublasSgemm_v2");
+    profiler.begin(&mut library);
+    profiler.end(&mut library);
+    push(1, 61);
+    let other = profiler.runs("cudaLaunchKernel");
+    let number = library.number;
+    let kernel = |call| work(traced_work::KERNEL, call, 60_000);
+    let works = vec![
+        kernel(number),
+        kernel(number),
+        work(traced_work::FILL, number, 60_000),
+        kernel(other),
+        kernel(other),
+        kernel(number),
+    ];
+    *host.answers.lock() = vec![taken(works)];
+    profiler.collect(true);
+    let mut launches = Vec::new();
+    let mut kernels = Vec::new();
+    for record in profiler.records() {
+        match record.0 {
+            kind::EXTERNAL_CORRELATION => {
+                let external = read::<ExternalCorrelation>(&record);
+                launches.push((external.correlation, external.external));
+            }
+            kind::RUNTIME => {
+                let api = read::<ApiRecord>(&record);
+                // The number of the launch comes ahead of it.
+                assert_eq!(launches.last().unwrap().0, api.correlation);
+                assert_eq!((api.callback, api.start, api.end), (211, 50_000, 50_000));
+            }
+            _ => {
+                let kernel = read::<Kernel>(&record);
+                assert!(
+                    launches
+                        .iter()
+                        .any(|(number, _)| *number == kernel.correlation)
+                );
+                kernels.push(kernel.correlation);
+            }
+        }
+    }
+    let further = [other + 1, other + 2];
+    assert_eq!(kernels, [number, further[0], other, other, further[1]]);
+    let expected = [
+        (number, 60),
+        (other, 61),
+        (further[0], 60),
+        (further[1], 60),
+    ];
+    assert_eq!(launches, expected);
 }
 
 #[test]

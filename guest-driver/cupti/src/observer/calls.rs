@@ -49,14 +49,19 @@ impl Calls {
         self.slots.get_or_init(make)
     }
 
-    /// Gives a call its number, other than 0, and keeps its begin.
-    pub fn begin(&self, call: &mut Call, now: u64) {
+    /// A new number, other than 0.
+    pub fn number(&self) -> u32 {
         let next = || self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        call.number = match next() {
+        match next() {
             // 0 stands for no call.
             0 => next(),
             number => number,
-        };
+        }
+    }
+
+    /// Gives a call its number, and keeps its begin.
+    pub fn begin(&self, call: &mut Call, now: u64) {
+        call.number = self.number();
         call.began = now;
         let slot = &self.slots()[call.number as usize % LATEST];
         slot.has_ended.store(false, Ordering::Relaxed);
