@@ -36,6 +36,16 @@ unsupported! {
     cudaDevSmResourceSplit
 }
 
+// CUDA 13.3 to 13.5 added these, and each needs a driver of its release. The guest's libcuda is of 13.0.
+unsupported! {
+    cudaMemGetLocationInfo
+    cudaStreamBeginRecaptureToGraph
+    cudaStreamBeginRecaptureToGraph_ptsz
+    cudaSubgridCreate
+    cudaSubgridWorkerGridCreate
+    cudaSubgridWorksetCreate
+}
+
 // CUDA 13 removed it. NVIDIA's driver of CUDA 13 refuses `cuLaunchCooperativeKernelMultiDevice`, and so does the
 // guest's libcuda.
 unsupported! {
