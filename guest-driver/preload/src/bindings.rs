@@ -111,10 +111,8 @@ pub fn opened(path: &Path) -> bool {
         return false;
     };
     match Release::in_directory(packages) {
-        Ok(release) => {
-            *RELEASE.lock() = Some(release);
-            true
-        }
+        // The first one of a process is served.
+        Ok(release) => RELEASE.lock().get_or_insert(release).packages == packages,
         Err(reason) => {
             if runtime::is_verbose() {
                 say(&format!("{}: {reason}; left as it is", path.display()));
@@ -138,7 +136,7 @@ pub fn bound(name: &CStr, address: usize) -> usize {
     }
     let unset = ORIGINAL.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire);
     match unset {
-        // Another copy of the module, in a process with two installations, stays as it is.
+        // The same file was loaded a second time. It stays as it is.
         Err(first) if first != address => address,
         _ => initialise as *const () as usize,
     }
