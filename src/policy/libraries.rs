@@ -16,8 +16,8 @@ use crate::cuda::library::{self, Library};
 const DIRECTORY: &str = "--libraries=";
 /// The worker's argument, and the flag, for the names of libraries to open ahead.
 const AHEAD: &str = "--libraries-ahead=";
-/// The worker's argument, and the flag, that permits traces.
-const TRACES: &str = "--libraries-traces";
+/// The worker's argument, and the flag, that forbids traces.
+const NO_TRACES: &str = "--libraries-traces=false";
 
 /// Directories that hold more than libraries. Workers would see their whole content.
 const TOO_MUCH: &[&str] = &[
@@ -131,18 +131,15 @@ impl Libraries {
         if !self.ahead.is_empty() {
             arguments.push(argument(AHEAD, names(&self.ahead).as_ref()));
         }
-        if self.traces {
-            arguments.push(TRACES.into());
+        if !self.traces {
+            arguments.push(NO_TRACES.into());
         }
         arguments
     }
 
     /// The libraries of a worker's arguments.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
-        let mut libraries = Self {
-            traces: false,
-            ..Self::default()
-        };
+        let mut libraries = Self::default();
         for argument in arguments {
             let bytes = argument.as_bytes();
             if let Some(directory) = bytes.strip_prefix(DIRECTORY.as_bytes()) {
@@ -152,8 +149,8 @@ impl Libraries {
             } else if let Some(names) = bytes.strip_prefix(AHEAD.as_bytes()) {
                 let names = String::from_utf8_lossy(names);
                 libraries.ahead = names.split(',').flat_map(str::parse).collect();
-            } else if bytes == TRACES.as_bytes() {
-                libraries.traces = true;
+            } else if bytes == NO_TRACES.as_bytes() {
+                libraries.traces = false;
             }
         }
         libraries
@@ -339,7 +336,7 @@ mod tests {
                 "/c".into(),
             ],
             ahead: vec![Library::Cudnn, Library::CublasLt],
-            traces: true,
+            traces: false,
         };
         for libraries in [libraries, Libraries::default()] {
             let arguments = libraries.to_arguments();
