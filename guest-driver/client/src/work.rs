@@ -101,6 +101,8 @@ struct Idle {
     all: Given,
     /// The work for which the legacy stream waits.
     legacy: u64,
+    /// What had been sent before the context's last synchronisation.
+    sent: Option<u64>,
 }
 
 impl Work {
@@ -215,6 +217,19 @@ impl Work {
         }
     }
 
+    /// Records that the current context was synchronised, after [`Work::given`] and [`Work::sent`] had these values.
+    pub fn set_synchronised(&self, given: Given, sent: u64) {
+        self.set_idle(given, Scope::All);
+        self.idle().sent = Some(sent);
+    }
+
+    /// Whether nothing was sent since the current context was synchronised, so that another synchronisation would find
+    /// neither work nor an error.
+    pub fn is_synchronised(&self) -> bool {
+        let (idle, sent) = (self.idle(), self.sent());
+        idle.context == thread::current_context() && idle.sent == Some(sent)
+    }
+
     /// Whether the current context is known to have done all its work.
     pub fn is_idle(&self, scope: Scope) -> bool {
         let (idle, given) = (self.idle(), self.given());
@@ -296,6 +311,44 @@ mod tests {
             work.set_stream_idle(7, work.sent(), false);
             assert!(work.is_stream_idle(7) && !work.is_stream_settled(7));
             assert!(!work.was_left_settled(7));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_context_is_synchronised_until_something_is_sent() {
+        std::thread::spawn(|| {
+            let work = Work::default();
+            let synchronise = || work.set_synchronised(work.given(), work.sent());
+            thread::set_context(1);
+            assert!(!work.is_synchronised());
+            synchronise();
+            assert!(work.is_synchronised() && work.is_idle(Scope::All));
+            // A wait and a query find nothing new.
+            work.count(request::cuCtxSynchronize::OPERATION);
+            work.count(request::cuStreamQuery::OPERATION);
+            assert!(work.is_synchronised());
+            // A post that is no work may fail later.
+            for operation in [
+                request::cuEventDestroy_v2::OPERATION,
+                request::cuLaunchKernelEx::OPERATION,
+            ] {
+                for count in [Work::count, Work::count_appended] {
+                    synchronise();
+                    count(&work, operation);
+                    assert!(!work.is_synchronised(), "{}", operation.name);
+                    // The legacy stream alone.
+                    work.set_idle(work.given(), Scope::Legacy);
+                    assert!(!work.is_synchronised());
+                }
+            }
+            synchronise();
+            thread::set_context(2);
+            assert!(!work.is_synchronised());
+            work.set_idle(work.given(), Scope::All);
+            thread::set_context(1);
+            assert!(!work.is_synchronised());
         })
         .join()
         .unwrap();

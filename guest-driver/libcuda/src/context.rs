@@ -338,7 +338,9 @@ cuda! {
     fn cuCtxSynchronize() {
         let client = client()?;
         capture::observe_context::<Guest>(thread::current_context())?;
-        client.call(&request::cuCtxSynchronize {})?;
+        if !client.is_synchronised() {
+            client.call(&request::cuCtxSynchronize {})?;
+        }
         host_pool::waited(client);
         Ok(())
     }

@@ -131,7 +131,7 @@ impl Connection {
     ) -> Result<(CUresult, Option<R::Reply>)> {
         self.require(R::OPERATION)?;
         before::sending(request);
-        let given = self.given();
+        let (given, sent) = (self.given(), self.sent());
         let printing = self.output.mark();
         let mut answer = thread::take_answer_buffer();
         let outcome = thread::with_stream_buffer(|stream| {
@@ -147,7 +147,7 @@ impl Connection {
         thread::return_answer_buffer(answer);
         match decoded {
             Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
-                self.set_idle(given, Scope::All);
+                self.work.set_synchronised(given, sent);
                 if !before::is_own() {
                     self.output.waited(printing);
                 }
@@ -510,6 +510,15 @@ impl Connection {
     /// Records that the current context has done all work up to `given`.
     pub fn set_idle(&self, given: Given, scope: Scope) {
         self.work.set_idle(given, scope);
+    }
+
+    /// Whether a synchronisation of the current context would find nothing that an earlier one has not found: no work,
+    /// no error and no output.
+    pub fn is_synchronised(&self) -> bool {
+        self.work.is_synchronised()
+            && self.deferred.load(Ordering::Relaxed) == CUDA_SUCCESS
+            && !self.is_corrupted()
+            && !self.output.is_due()
     }
 
     /// The number of requests that were sent, except queries.
