@@ -430,13 +430,23 @@ impl<'a> Encoder<'a> {
         call!(self.jpeg, name; self.handle, self.state, data, length, self.stream)
     }
 
-    /// Encodes to bytes, through the host and through the device.
-    fn bytes(&self) -> Vec<u8> {
+    /// Encodes to bytes, through the device and through the host. Each has an encoding of its own, because a program
+    /// takes one way.
+    fn bytes(&self, image: &Image, width: usize, height: usize) -> Vec<u8> {
         const HOST: &str = "nvjpegEncodeRetrieveBitstream";
         const DEVICE: &str = "nvjpegEncodeRetrieveBitstreamDevice";
-        let (mut length, mut again) = (0, 0x7777);
-        assert_eq!(self.retrieve(HOST, 0, &mut length), 0);
-        assert_eq!(self.retrieve(DEVICE, 0, &mut again), 0);
+        let (mut length, mut again) = (0x7777, 0);
+        assert_eq!(self.encode(image, width, height), 0);
+        assert_eq!(self.retrieve(DEVICE, 0, &mut length), 0);
+        let there = upload(&vec![0_u8; length]);
+        let mut given = length;
+        assert_eq!(self.retrieve(DEVICE, there, &mut given), 0);
+        // The library copies in the encoder's stream.
+        synchronize();
+        let by_device = download::<u8>(there, length);
+
+        assert_eq!(self.encode(image, width, height), 0);
+        assert_eq!(self.retrieve(HOST, 0, &mut again), 0);
         assert_eq!(again, length);
         let mut short = length - 1;
         let mut bytes = vec![0_u8; length + 8];
@@ -446,11 +456,7 @@ impl<'a> Encoder<'a> {
         assert_eq!(self.retrieve(HOST, at, &mut room), 0);
         assert_eq!((room, &bytes[length..]), (length, &[0; 8][..]));
         bytes.truncate(length);
-        let there = upload(&vec![0_u8; length]);
-        assert_eq!(self.retrieve(DEVICE, there, &mut again), 0);
-        // The library copies in the encoder's stream.
-        synchronize();
-        assert!(download::<u8>(there, length) == bytes);
+        assert!(by_device == bytes);
         bytes
     }
 }
@@ -479,8 +485,7 @@ pub fn encoding() {
     }
     let mut most = 0_usize;
     ok!(jpeg, "nvjpegEncodeGetBufferSize"; handle, encoder.params, WIDTH as i32, HEIGHT as i32, &mut most);
-    assert_eq!(encoder.encode(&image, WIDTH, HEIGHT), 0);
-    let bytes = encoder.bytes();
+    let bytes = encoder.bytes(&image, WIDTH, HEIGHT);
     assert!(bytes.len() <= most && bytes.starts_with(&[0xff, 0xd8]));
     let back = Image::of_size(WIDTH, HEIGHT);
     assert_eq!(decode(&jpeg, handle, state, &bytes, RGB, &back), 0);
@@ -492,8 +497,7 @@ pub fn encoding() {
     let noise = noise(SIDE * SIDE);
     let mut large = Image::of_size(SIDE, SIDE);
     large.channel = [upload(&noise); 4];
-    assert_eq!(encoder.encode(&large, SIDE, SIDE), 0);
-    let bytes = encoder.bytes();
+    let bytes = encoder.bytes(&large, SIDE, SIDE);
     assert!(bytes.len() > 2 << 20, "{}", bytes.len());
     let mut long = bytes.clone();
     // Bytes after the end of the image are ignored.
