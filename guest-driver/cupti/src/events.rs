@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     ffi::c_void,
     ptr::null_mut,
-    slice,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -17,6 +16,7 @@ use crate::{
     enter_here, give,
     layouts::{CudaEvent, Synchronization, UNKNOWN},
     libcuda,
+    observer::{handle, name},
     profiler::Profiler,
 };
 
@@ -71,8 +71,7 @@ enum Order {
 }
 
 fn order(call: &Call) -> Option<Order> {
-    // SAFETY: the name has so many bytes, and lives as long as the process.
-    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
+    let name = name(call);
     let plain = name.strip_suffix(b"_ptsz");
     // The positions of the stream and of the event among the arguments.
     let (wait, stream, event) = match plain.unwrap_or(name) {
@@ -86,10 +85,8 @@ fn order(call: &Call) -> Option<Order> {
         | b"cudaEventRecordWithFlags" => (0, Some(1), Some(0)),
         _ => return None,
     };
-    let argument = |at: usize| {
-        // SAFETY: each of these arguments is a handle, and those ahead of it are too.
-        (!call.arguments.is_null()).then(|| unsafe { call.arguments.cast::<u64>().add(at).read() })
-    };
+    // SAFETY: each of these arguments is a handle, and those ahead of it are too.
+    let argument = |at: usize| unsafe { handle(call, at) };
     // The default stream of such a function is the thread's, whose handle is not known.
     let stream = stream.and_then(argument);
     let stream = stream.filter(|stream| *stream != 0 || plain.is_none());

@@ -10,7 +10,11 @@ use gpgpu_locks::Mutex;
 use gpgpu_protocol::cupti::{INVALID_PARAMETER, Status};
 use gpgpu_trace::Call;
 
-use crate::{enter_here, give, profiler::profiler};
+use crate::{
+    enter_here, give,
+    observer::{handle, name},
+    profiler::profiler,
+};
 
 /// So many launches at most are known whose records have not come.
 const MANY: usize = 1 << 16;
@@ -64,19 +68,20 @@ impl Graphs {
 
     /// A call begins: it may launch a graph or end one.
     pub fn begin(&self, call: &Call) {
-        // SAFETY: the name has so many bytes, and lives as long as the process.
-        let name = unsafe { std::slice::from_raw_parts(call.name, call.name_bytes) };
+        let name = name(call);
         let api = name.strip_prefix(b"cuGraph");
         let Some(what) = api.or_else(|| name.strip_prefix(b"cudaGraph")) else {
             return;
         };
         let what = what.strip_suffix(b"_ptsz").unwrap_or(what);
         let ends = matches!(what, b"Destroy" | b"ExecDestroy" | b"DestroyNode");
-        if (what != b"Launch" && !ends) || call.arguments.is_null() {
+        if what != b"Launch" && !ends {
             return;
         }
         // SAFETY: the first argument of each of these functions is a handle.
-        let handle = unsafe { call.arguments.cast::<u64>().read() };
+        let Some(handle) = (unsafe { handle(call, 0) }) else {
+            return;
+        };
         let mut known = self.0.lock();
         if ends {
             // Another graph may have the handle then.

@@ -41,8 +41,8 @@ fn split(name: &str) -> (&str, u32) {
     }
 }
 
-/// The function by whose name NVIDIA's CUPTI reports a call. Of those that compilers call, it reports launches alone, and
-/// these as the program's own launches (seen with CUPTI 13.0, driver 580).
+/// The function by whose name NVIDIA's CUPTI reports a call. Of those that compilers call, it reports launches alone,
+/// as the program's own launches (seen with CUPTI 13.0, driver 580).
 fn reported(exported: &[u8]) -> Option<&[u8]> {
     match exported {
         b"__cudaLaunchKernel" | b"__cudaLaunchKernel_ptsz" => exported.strip_prefix(b"__"),

@@ -89,14 +89,27 @@ fn push_external(records: &mut Records, correlation: u32, numbers: &[(u32, u64)]
 /// launches the kernels, and the guest does not know them.
 static NO_LAUNCH: [u64; 8] = [0; 8];
 
+/// The name of a call's function.
+pub fn name(call: &Call) -> &'static [u8] {
+    // SAFETY: the name has so many bytes, and lives as long as the process.
+    unsafe { slice::from_raw_parts(call.name, call.name_bytes) }
+}
+
+/// A handle among a call's arguments, by its position; `None` if they are unknown.
+///
+/// # Safety
+/// That argument and all those ahead of it are handles or pointers.
+pub unsafe fn handle(call: &Call, at: usize) -> Option<u64> {
+    // SAFETY: the arguments lie in their order, and the caller promises that each has eight bytes.
+    (!call.arguments.is_null()).then(|| unsafe { call.arguments.cast::<u64>().add(at).read() })
+}
+
 /// The domain and the number of a call's function. A library's launches natively are calls of the runtime.
 fn function(call: &Call) -> (u32, u32) {
     if call.domain == LIBRARY {
         return (RUNTIME, library_number());
     }
-    // SAFETY: the name has so many bytes, and lives as long as the process.
-    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
-    let number = Api::of(call.domain).map_or(numbers::NONE, |api| api.number(name));
+    let number = Api::of(call.domain).map_or(numbers::NONE, |api| api.number(name(call)));
     (call.domain, number)
 }
 
@@ -106,15 +119,14 @@ fn library_number() -> u32 {
 
 /// The function or kernel that a call of the driver API launches.
 fn launched(call: &Call) -> Option<u64> {
-    // SAFETY: the name has so many bytes, and lives as long as the process.
-    let name = unsafe { slice::from_raw_parts(call.name, call.name_bytes) };
+    let name = name(call);
     let at = match name.strip_suffix(b"_ptsz").unwrap_or(name) {
         b"cuLaunchKernel" | b"cuLaunchCooperativeKernel" => 0,
         b"cuLaunchKernelEx" => 1,
         _ => return None,
     };
     // SAFETY: this argument is a handle, and the one ahead of it is a pointer.
-    (!call.arguments.is_null()).then(|| unsafe { call.arguments.cast::<u64>().add(at).read() })
+    unsafe { handle(call, at) }
 }
 
 impl Profiler {

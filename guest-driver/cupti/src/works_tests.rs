@@ -349,15 +349,10 @@ fn a_copy_without_the_hosts_records_has_its_streams_numbers() {
         let mut call = call(RUNTIME, "cudaMemcpyAsync");
         profiler.begin(&mut call);
         profiler.copied(Copied {
-            call: call.number,
-            kind: 1,
-            bytes: 10,
             start: 1,
             end: 2,
             stream: 3 << 8,
-            context: 77,
-            device: 0,
-            asynchronous: 1,
+            ..copied(call.number)
         });
         profiler.end(&mut call);
     }
@@ -386,15 +381,8 @@ fn a_copy_without_the_hosts_records_begins_behind_its_streams_work() {
     let mut copy = call(RUNTIME, "cudaMemcpyAsync");
     profiler.begin(&mut copy);
     profiler.copied(Copied {
-        call: copy.number,
-        kind: 2,
-        bytes: 10,
-        start: 1000,
-        end: 2000,
         stream: 3 << 8,
-        context: 77,
-        device: 0,
-        asynchronous: 1,
+        ..copied(copy.number)
     });
     profiler.end(&mut copy);
     // Without calls that are known, and so without the clamp to their begin.
