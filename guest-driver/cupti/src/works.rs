@@ -28,7 +28,7 @@ use crate::{
     times::Calibration,
 };
 
-/// So many calls at most are known for which records of the host may come late.
+/// So many calls at most are known for which records of the host may come late, and so many ends of a stream's work.
 const MANY: usize = 1 << 16;
 
 /// A kernel whose name the host does not know.
@@ -49,7 +49,7 @@ pub struct Works {
     done: Option<HashSet<u32>>,
     /// The stream of the latest record.
     stream: u32,
-    /// The ends of the work since the last flush, by the number of its stream.
+    /// The ends of the work since the last flush, by the number of its stream, if copies are recorded.
     ends: BTreeMap<u32, Vec<u64>>,
     /// How many records the host has lost so far.
     lost: u64,
@@ -95,7 +95,9 @@ impl Works {
                 work.call = profiler.record_launch(&launch, records);
             }
             self.stream = work.stream;
-            self.ends.entry(work.stream).or_default().push(work.end);
+            if profiler.kinds.counts(kind::MEMCPY) {
+                self.note_end(&work);
+            }
             if work.kind == traced_work::COPY && !is_peer(&work) {
                 self.held.push(work);
             } else {
@@ -161,6 +163,15 @@ impl Works {
         }
         self.done = Some(done);
         self.ends.clear();
+    }
+
+    /// Notes the end of a work, for copies behind it. A program that never flushes has many; the latest ones count.
+    fn note_end(&mut self, work: &TracedWork) {
+        let ends = self.ends.entry(work.stream).or_default();
+        if ends.len() >= MANY {
+            ends.drain(..MANY / 2);
+        }
+        ends.push(work.end);
     }
 
     /// The end of a stream's last known work that had ended at a time.

@@ -407,3 +407,26 @@ fn a_copy_without_the_hosts_records_begins_behind_its_streams_work() {
     let copy: Memcpy = read(&copies[0]);
     assert_eq!((copy.start, copy.end), (1610, 2000));
 }
+
+#[test]
+fn ends_of_work_are_kept_for_copies_alone_and_not_without_limit() {
+    let absorb = |kinds: &[u32], count: usize| {
+        let (_, profiler) = start(kinds);
+        let call = profiler.runs("cudaLaunchKernel");
+        let kernels = (0..count as u64).map(|at| work(traced_work::KERNEL, call, 60_000 + at));
+        let mut works = profiler.works.lock();
+        works.absorb(taken(kernels.collect()), profiler, &mut Records::new());
+        (
+            works.ends.get(&13).map(Vec::len),
+            works.last_end(13, u64::MAX),
+        )
+    };
+    assert_eq!(absorb(&[kind::KERNEL], 3), (None, None));
+    let last = |count: usize| Some(61_000 + count as u64 - 1 + 10);
+    let both = [kind::KERNEL, kind::MEMCPY];
+    assert_eq!(absorb(&both, 3), (Some(3), last(3)));
+    assert_eq!(
+        absorb(&both, MANY + 1),
+        (Some(MANY / 2 + 1), last(MANY + 1))
+    );
+}
