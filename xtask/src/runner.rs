@@ -159,8 +159,7 @@ impl Backend {
         })
     }
 
-    /// The same, with directories of NVIDIA's libraries. Without any, the software GPU uses its own
-    /// stand-ins.
+    /// The same, with directories of NVIDIA's libraries. Without any, the software GPU uses its own stand-ins.
     pub fn start_with_libraries(
         stage: &Stage,
         gpu: Gpu,

@@ -6,7 +6,8 @@ to the GPU. A section that needs what the installed release or the GPU does not 
 prints a line for each section: python -m cuda_core [WORD…] runs those whose names have one of the words.
 """
 
-from . import programs, memory, graphs, images, runtime  # noqa: F401, I001 (the sections register themselves, in this order)
+# The sections register themselves, in this order.
+from . import programs, memory, graphs, images, runtime  # noqa: F401, I001
 from .common import SECTIONS, Lacks, Place
 
 
