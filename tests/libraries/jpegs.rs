@@ -430,8 +430,8 @@ impl<'a> Encoder<'a> {
         call!(self.jpeg, name; self.handle, self.state, data, length, self.stream)
     }
 
-    /// Encodes to bytes, through the device and through the host. Each has an encoding of its own, because a program
-    /// takes one way.
+    /// Encodes to bytes, through the device and through the host. Each has an encoding of its own, because NVIDIA's
+    /// library gives the bytes of an encoding once: later, it succeeds and writes nothing.
     fn bytes(&self, image: &Image, width: usize, height: usize) -> Vec<u8> {
         const HOST: &str = "nvjpegEncodeRetrieveBitstream";
         const DEVICE: &str = "nvjpegEncodeRetrieveBitstreamDevice";
@@ -513,11 +513,15 @@ pub fn encoding() {
         }
         assert!(found == short_way);
     }
-    let images = [back; 2];
-    let (data, lengths) = ([long.as_ptr(), bytes.as_ptr()], [long.len(), bytes.len()]);
+    let (images, data) = ([back, Image::new(&[SIDE], SIDE)], [&long, &bytes]);
+    let lengths = data.map(Vec::len);
+    let data = data.map(|bytes| bytes.as_ptr());
     ok!(jpeg, "nvjpegDecodeBatchedInitialize"; handle, state, 2, 1, LUMA);
     ok!(jpeg, "nvjpegDecodeBatched"; handle, state, &data, &lengths, &images, null_mut::<u8>());
-    assert!(back.bytes(0, SIDE) == short_way);
+    // A batch may be decoded by another algorithm.
+    let found = images.map(|image| image.bytes(0, SIDE));
+    assert_near(&found[0], &noise, 12, "noise in a batch");
+    assert!(found[0] == found[1]);
     ok!(jpeg, "nvjpegEncoderStateDestroy"; encoder.state);
     ok!(jpeg, "nvjpegEncoderParamsDestroy"; encoder.params);
     ok!(jpeg, "nvjpegJpegStateDestroy"; state);
