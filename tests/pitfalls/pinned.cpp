@@ -130,6 +130,50 @@ PITFALL(14, free_races_synchronise) {
     EXPECT(got == expected, "%u, expected %u", got, expected);
 }
 
+// Small allocations share memory that is pinned as a whole. Each is freed when no work of its own context uses it,
+// whichever context is current, and another context's work holds up none.
+PITFALL(14, pinned_memory_is_freed_behind_its_context) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 16384;
+    Gate gate(gpu);
+    CUcontext other = nullptr;
+    CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+    for (bool from_other : {false, true}) {
+        CK(cuCtxSetCurrent(gpu.context));
+        unsigned *memory = pinned_words(words, 1), *neighbour = pinned_words(words, 2);
+        CUstream stream = new_stream();
+        gate.close(stream);
+        LAUNCH(fill, 1, 64, stream, memory, 3u, words);
+        if (from_other)
+            CK(cuCtxSetCurrent(other));
+        gate.open_later();
+        CK(cuMemFreeHost(memory));
+        CK(cuCtxSetCurrent(gpu.context));
+        CK(cuStreamQuery(stream));
+        EXPECT_WORDS(neighbour, words, 2u);
+        gate.wait_opened();
+        // Memory of the other context.
+        gate.close(stream);
+        CK(cuCtxSetCurrent(other));
+        CK(cuMemFreeHost(pinned_words(words)));
+        CK(cuCtxSetCurrent(gpu.context));
+        CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuStreamSynchronize(stream));
+        CK(cuMemFreeHost(neighbour));
+    }
+    // A context ends with its memory.
+    CK(cuCtxSetCurrent(other));
+    unsigned *memory = pinned_words(words);
+    CK(cuMemFreeHost(pinned_words(words)));
+    CK(cuCtxDestroy(other));
+    CK(cuCtxSetCurrent(gpu.context));
+    unsigned type = 0;
+    CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)memory), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemFreeHost(memory), CUDA_ERROR_INVALID_VALUE);
+}
+
 PITFALL(15, register_edges) {
     Gpu gpu;
     auto *memory = (unsigned char *)aligned_alloc(4096, 64 * 4096);
@@ -459,6 +503,57 @@ static long resident_bytes() {
         pitfall::fail("/proc/self/statm");
     fclose(file);
     return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Small allocations side by side are still memory of their own.
+PITFALL(17, small_pinned_allocations_are_told_apart) {
+    Gpu gpu;
+    need_unified(gpu);
+    // Pinned alone, memory is zero, also where freed memory was.
+    for (int round = 0; round < 3; round++) {
+        unsigned *alone = nullptr;
+        CK(cuMemAllocHost((void **)&alone, 70'000));
+        EXPECT_WORDS(alone, 17'500, 0u);
+        std::fill_n(alone, 17'500, 7);
+        CK(cuMemFreeHost(alone));
+    }
+    CUfunction fill = gpu.function("fill");
+    std::vector<std::pair<unsigned *, unsigned>> all;
+    std::set<unsigned long long> ids;
+    auto add = [&](unsigned words) {
+        unsigned *memory = pinned_words(words, 1), value = all.size() + 100;
+        unsigned long long id = 0;
+        CK(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)memory));
+        EXPECT(ids.insert(id).second, "a second buffer has the number %llu", id);
+        CUdeviceptr start = 0;
+        size_t bytes = 0;
+        CK(cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)(memory + words - 1)));
+        EXPECT(start == (CUdeviceptr)memory && bytes == words * 4, "%zu bytes from %llx", bytes, (unsigned long long)start);
+        LAUNCH(fill, 1, 64, nullptr, memory, value, words);
+        all.push_back({memory, value});
+    };
+    unsigned sizes[] = {1, 3, 1000, 1024, 5000, 70'000, 262'144, 300'000};
+    for (int round = 0; round < 6; round++)
+        for (unsigned words : sizes)
+            add(words);
+    CK(cuCtxSynchronize());
+    for (size_t i = 0; i < all.size(); i++)
+        EXPECT_WORDS(all[i].first, sizes[i % 8], all[i].second);
+    unsigned type = 0;
+    for (size_t i = 0; i < all.size(); i += 2) {
+        CK(cuMemFreeHost(all[i].first));
+        CK_IS(cuMemFreeHost(all[i].first), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)all[i].first), CUDA_ERROR_INVALID_VALUE);
+    }
+    // Not the address of an allocation.
+    CK_IS(cuMemFreeHost(all[1].first + 1), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemHostUnregister(all[1].first), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemHostRegister(all[1].first, 4, 0), CUDA_ERROR_INVALID_VALUE);
+    for (size_t i = 0; i < 24; i++)
+        add(sizes[i % 8]);
+    CK(cuCtxSynchronize());
+    for (size_t i = 1; i < 48; i += 2)
+        EXPECT_WORDS(all[i].first, sizes[i % 8], all[i].second);
 }
 
 PITFALL(18, staging_is_given_back) {

@@ -22,6 +22,7 @@ use crate::{
         arrays::Arrays,
         freed::Freed,
         host::Host,
+        host_parts::HostParts,
         host_pools::HostPools,
         objects::Objects,
         pointers::{Origin, Pointers, Range},
@@ -49,6 +50,8 @@ pub struct Client {
     pub pointers: Pointers,
     /// Pinned host memory.
     pub host: Host,
+    /// Pinned memory for small allocations.
+    pub host_parts: HostParts,
     /// Device memory that the program freed.
     pub freed: Freed,
     /// Memory pools.
@@ -126,6 +129,7 @@ impl Client {
             objects: Objects::default(),
             pointers: Pointers::default(),
             host: Host::default(),
+            host_parts: HostParts::default(),
             freed: Freed::default(),
             pools,
             host_pools: HostPools::default(),

@@ -351,10 +351,12 @@ cuda! {
         let id = if ctx.is_null() { thread::current_context() } else { Context::id(ctx) };
         live(client, id)?;
         capture::observe_context::<Guest>(id)?;
-        thread::push_context(id)?;
-        let result = client.call(&request::cuCtxSynchronize {});
-        thread::pop_context();
-        result.map(drop)
+        thread::within(id, || {
+            if client.is_synchronised() {
+                return Ok(());
+            }
+            client.call(&request::cuCtxSynchronize {}).map(drop)
+        })
     }
 
     /// `cuCtxAttach`, long deprecated: adds a reference to the current context.

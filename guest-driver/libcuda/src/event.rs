@@ -296,20 +296,12 @@ fn whole(context: CUcontext, event: CUevent) -> Result<(u64, u64)> {
     Ok((hCtx, hEvent))
 }
 
-/// Calls `body` in a context, whichever is current.
-fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
-    thread::push_context(context)?;
-    let result = body();
-    thread::pop_context();
-    result
-}
-
 /// Records an event after all work of a context.
 pub fn record_all(context: CUcontext, event: CUevent) -> Result {
     let (hCtx, hEvent) = whole(context, event)?;
     capture::refuse_context::<Guest>(hCtx)?;
     forget_word(hEvent);
-    within(hCtx, || {
+    thread::within(hCtx, || {
         let request = request::cuCtxRecordEvent { hCtx, hEvent };
         client()?.call(&request).map(drop)
     })?;
@@ -323,7 +315,7 @@ pub fn hold_all(context: CUcontext, event: CUevent) -> Result {
     let (hCtx, hEvent) = whole(context, event)?;
     capture::refuse_context::<Guest>(hCtx)?;
     capture::use_event::<Guest>(hEvent).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
-    within(hCtx, || {
+    thread::within(hCtx, || {
         let request = request::cuCtxWaitEvent { hCtx, hEvent };
         client()?.call(&request).map(drop)
     })

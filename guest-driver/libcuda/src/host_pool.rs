@@ -22,8 +22,9 @@ use crate::{
     client::Client,
     device::device,
     ffi::Result,
-    graph, memory,
+    graph,
     memory_pool::is_flag,
+    pinned,
     stores::{
         blocks::{Block, Order, Unused},
         host_pools::{HostPool, Mark, Place},
@@ -162,7 +163,7 @@ fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block
             (None, Some(chunk)) => chunk,
             (None, None) => return take_behind(client, id, bytes, hStream),
         };
-        match memory::pin_anew(client, chunk as usize) {
+        match pinned::pin_anew(client, chunk as usize) {
             Ok(addresses) => {
                 let context = thread::home(client);
                 let mut table = client.host_pools.table();
@@ -171,7 +172,12 @@ fn find_room(client: &Client, id: u64, bytes: u64, hStream: u64) -> Result<Block
                     Err(code) => {
                         // Another thread has destroyed the pool.
                         drop(table);
-                        give_back(client, addresses.0, chunk);
+                        let unused = Unused {
+                            start: addresses.0,
+                            bytes: chunk,
+                            is_orphan: false,
+                        };
+                        pinned::give_back(client, &[unused]);
                         return Err(code);
                     }
                 }
@@ -331,24 +337,7 @@ fn shed(client: &Client, take: impl Fn(u64, &mut HostPool) -> Vec<Unused>) {
         let pools = table.pools.iter_mut();
         pools.flat_map(|(id, pool)| take(*id, pool)).collect()
     };
-    for chunk in unused {
-        if chunk.is_orphan {
-            // If its context has ended, the worker has forgotten the memory.
-            client
-                .host
-                .unpin(client.transport(), chunk.start, chunk.bytes);
-        } else {
-            give_back(client, chunk.start, chunk.bytes);
-        }
-    }
-}
-
-/// Returns a chunk. If the worker may still use it, it stays pinned until the process ends.
-fn give_back(client: &Client, address: u64, bytes: u64) {
-    let request = request::cuMemHostUnregister { address };
-    if client.call(&request).is_ok() {
-        client.host.unpin(client.transport(), address, bytes);
-    }
+    pinned::give_back(client, &unused);
 }
 
 /// `cuMemPoolTrimTo`.

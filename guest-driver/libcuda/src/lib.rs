@@ -50,6 +50,7 @@ mod memory_pool;
 mod module;
 mod occupancy;
 mod older;
+mod pinned;
 mod pointer;
 mod settings;
 mod shared_pool;

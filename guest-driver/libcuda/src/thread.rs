@@ -73,6 +73,18 @@ pub fn home(client: &Client) -> u64 {
     green::home(client, current_context())
 }
 
+/// Calls `body` in a context, whichever is current.
+///
+/// # Errors
+///
+/// Those of `body`, and `CUDA_ERROR_INVALID_CONTEXT` if the thread's stack of contexts cannot be used any more.
+pub fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
+    push_context(context)?;
+    let result = body();
+    pop_context();
+    result
+}
+
 /// The id of a stream handle, where NULL is the legacy stream.
 pub fn stream_id(client: &Client, handle: u64) -> Result<u64> {
     if handle == CU_STREAM_PER_THREAD as u64 {

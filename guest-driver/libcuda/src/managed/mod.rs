@@ -47,7 +47,7 @@ use crate::{
     environment::environment,
     ffi::Result,
     graph::library,
-    memory,
+    pinned,
     stores::{
         objects::Known,
         pointers::{Kind, Origin, Range},
@@ -381,14 +381,14 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
 
 /// Pinned memory that counts as managed.
 fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
-    let start = memory::allocate_host(bytes, CU_MEMHOSTALLOC_PORTABLE).inspect_err(|code| {
+    let start = pinned::allocate_pages(client, bytes, CU_MEMHOSTALLOC_PORTABLE).inspect_err(|code| {
         if *code == CUDA_ERROR_OUT_OF_MEMORY && service::get_if_there().is_none() {
             log::refuse(
                 "Managed memory",
                 "is pinned memory here, for which RLIMIT_MEMLOCK is too low: let this user open /dev/userfaultfd, or raise the limit",
             );
         }
-    })? as u64;
+    })?;
     if let Some(range) = client.pointers.remove(start) {
         client.pointers.insert(Range {
             origin: Origin::Managed,
@@ -409,7 +409,7 @@ pub fn free(client: &Client, range: &Range) -> Result {
             client.call(&request::cuCtxSynchronize {}).map(drop)
         })?;
         drop(take_away(managed(), range.start));
-        return memory::release_host(client, range);
+        return pinned::release(client, range);
     }
     client.pointers.remove(range.start);
     let mut managed = managed();

@@ -25,7 +25,7 @@ macro_rules! older_names {
 
 older_names! {
     /// `cuMemHostRegister` as headers before CUDA 6.5 named it.
-    cuMemHostRegister = crate::memory::cuMemHostRegister_v2 as (p: HostPtr, bytesize: usize, Flags: u32);
+    cuMemHostRegister = crate::pinned::cuMemHostRegister_v2 as (p: HostPtr, bytesize: usize, Flags: u32);
     /// `cuCtxPopCurrent` as headers before CUDA 4.0 named it.
     cuCtxPopCurrent = crate::context::cuCtxPopCurrent_v2 as (pctx: OutPtr<CUcontext>);
     /// `cuEventDestroy` as headers before CUDA 4.0 named it.

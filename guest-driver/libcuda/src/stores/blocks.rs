@@ -130,6 +130,24 @@ impl<M> Blocks<M> {
         self.chunks.values().map(|chunk| chunk.bytes).sum()
     }
 
+    /// The total size of the idle chunks.
+    pub fn idle(&self) -> u64 {
+        let idle = self.chunks.values().filter(|chunk| chunk.is_idle());
+        idle.map(|chunk| chunk.bytes).sum()
+    }
+
+    /// All chunks, idle or not, of contexts that have ended.
+    pub fn into_chunks(self) -> Vec<Unused> {
+        let chunks = self.chunks.into_iter();
+        chunks
+            .map(|(start, Chunk { bytes, .. })| Unused {
+                start,
+                bytes,
+                is_orphan: true,
+            })
+            .collect()
+    }
+
     /// Whether there is no chunk.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()

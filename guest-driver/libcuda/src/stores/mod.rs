@@ -10,6 +10,7 @@ pub mod context;
 pub mod freed;
 pub mod function;
 pub mod host;
+pub mod host_parts;
 pub mod host_pools;
 pub mod launches;
 pub mod library;

@@ -31,6 +31,8 @@ pub enum Kind {
 pub enum Origin {
     /// A call that allocates or registers.
     Call,
+    /// A call that allocates pinned memory: a part of a chunk.
+    Part,
     /// A call that allocates, after which another process may have opened the memory.
     Shared,
     /// Another process: the memory was opened here, on a device.

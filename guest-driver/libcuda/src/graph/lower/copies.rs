@@ -12,7 +12,7 @@ use gpgpu_protocol::{
 };
 
 use super::steps::{call_step, copy_step, fill_step, words_step};
-use crate::{argument::HostPtr, client::Client, ffi::Result, graph::calls::Call, memory};
+use crate::{argument::HostPtr, client::Client, ffi::Result, graph::calls::Call, pinned};
 
 /// One side of a copy: its first byte, the distance between rows in bytes, and the distance between slices in rows.
 type End = (u64, usize, usize);
@@ -144,7 +144,7 @@ impl Shadow {
     fn new(copy: &Copy3D) -> Result<Arc<Self>> {
         let rows = copy.height.checked_mul(copy.depth);
         let bytes = rows.and_then(|rows| rows.checked_mul(copy.width));
-        let address = memory::allocate_host(bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?, 0)? as u64;
+        let address = pinned::allocate(bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?, 0)? as u64;
         Ok(Arc::new(Self { address }))
     }
 
@@ -167,7 +167,7 @@ impl Shadow {
 
 impl Drop for Shadow {
     fn drop(&mut self) {
-        if memory::free_host(self.address, false).is_err() {
+        if pinned::free(self.address, false).is_err() {
             LEFT.lock().push(self.address);
         }
     }
@@ -177,7 +177,7 @@ impl Drop for Shadow {
 pub fn forget_shadows() {
     let left = std::mem::take(&mut *LEFT.lock());
     for address in left {
-        let _ = memory::free_host(address, false);
+        let _ = pinned::free(address, false);
     }
 }
 
