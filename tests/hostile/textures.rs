@@ -42,7 +42,12 @@ impl Attack<'_> {
         };
         let of_memory = BoxEnd {
             address,
-            pitch: ROW,
+            // Too far for any memory, now and then.
+            pitch: if self.random.below(8) == 0 {
+                usize::MAX / ROWS
+            } else {
+                ROW
+            },
             rows: ROWS,
             ..BoxEnd::default()
         };
@@ -52,6 +57,12 @@ impl Attack<'_> {
         };
         let (width, height, depth) = (ROW, ROWS, SLICES);
         let synchronous = self.random.below(2) == 0;
+        let by_blocks = self.random.below(2) == 0;
+        let end = if self.random.below(2) == 0 {
+            of_array
+        } else {
+            of_memory
+        };
         let bytes = width * height * depth;
         let resource = match self.random.below(3) {
             0 => TextureResource {
@@ -125,10 +136,36 @@ impl Attack<'_> {
                     height,
                     depth,
                 };
+                if by_blocks {
+                    let copy = request::gpgpuBoxCopyAsync { copy, hStream };
+                    return Sent::new(&copy, context);
+                }
                 let copy = request::gpgpuBoxCopy {
                     copy,
                     hStream,
                     synchronous,
+                };
+                Sent::new(&copy, context)
+            }
+            10 if by_blocks => {
+                let copy = request::gpgpuBlockBoxIn {
+                    to: end,
+                    width,
+                    height,
+                    depth,
+                    block: self.random.below(17) as u32,
+                    hStream,
+                };
+                Sent::new(&copy, context)
+            }
+            11 if by_blocks => {
+                let copy = request::gpgpuBlockBoxOut {
+                    from: end,
+                    width,
+                    height,
+                    depth,
+                    block: self.random.below(17) as u32,
+                    hStream,
                 };
                 Sent::new(&copy, context)
             }

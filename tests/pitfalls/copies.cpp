@@ -564,6 +564,131 @@ PITFALL(09, two_and_three_dimensions) {
             }
 }
 
+// A copy of rows between memory, or between memory and an array.
+struct RowsCopy {
+    CUDA_MEMCPY2D copy = {};
+
+    RowsCopy(size_t width, size_t height) {
+        copy.WidthInBytes = width;
+        copy.Height = height;
+    }
+    RowsCopy &from(const void *host, size_t pitch) {
+        copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+        copy.srcHost = host;
+        copy.srcPitch = pitch;
+        return *this;
+    }
+    RowsCopy &from(CUdeviceptr device, size_t pitch) {
+        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.srcDevice = device;
+        copy.srcPitch = pitch;
+        return *this;
+    }
+    RowsCopy &from(CUarray array) {
+        copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+        copy.srcArray = array;
+        return *this;
+    }
+    RowsCopy &to(void *host, size_t pitch) {
+        copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+        copy.dstHost = host;
+        copy.dstPitch = pitch;
+        return *this;
+    }
+    RowsCopy &to(CUdeviceptr device, size_t pitch) {
+        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.dstDevice = device;
+        copy.dstPitch = pitch;
+        return *this;
+    }
+    RowsCopy &to(CUarray array) {
+        copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        copy.dstArray = array;
+        return *this;
+    }
+    void in(CUstream stream) const { CK(cuMemcpy2DAsync(&copy, stream)); }
+};
+
+// Copies of rows, small and large, follow their stream like other copies, and take their source when those do.
+PITFALL(02, rows_follow_their_stream) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    Gate gate(gpu);
+    struct { size_t width, height; } shapes[] = {{4, 1}, {252, 64}, {3000, 300}, {4096, 700}, {200'000, 3}};
+    for (auto [width, height] : shapes) {
+        size_t near = width + 12, far = (width + 511) / 512 * 512;
+        std::vector<unsigned char> source(near * height), first(source.size()), got(source.size(), 0x55), expected(got);
+        pattern(source.data(), source.size(), (unsigned)width);
+        first = source;
+        void *memory = nullptr;
+        CK(cuMemAllocHost(&memory, near * height));
+        auto *pinned = (unsigned char *)memory;
+        memset(pinned, 1, near * height);
+        CUdeviceptr one = 0, two = 0;
+        CK(cuMemAlloc(&one, far * height));
+        CK(cuMemAlloc(&two, far * height));
+        CUDA_ARRAY_DESCRIPTOR form = {width / 4, height, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+        CUarray array = nullptr;
+        bool has_array = width / 4 <= 16384;
+        if (has_array)
+            CK(cuArrayCreate(&array, &form));
+        auto check = [&](const char *what, auto &&value) {
+            for (size_t y = 0; y < height; y++)
+                for (size_t x = 0; x < near; x++) {
+                    size_t i = y * near + x;
+                    unsigned want = x < width ? value(i) : 0x55;
+                    EXPECT(got[i] == want, "%s, %zu x %zu: row %zu column %zu is %02x, expected %02x", what, width, height, y, x, got[i], want);
+                }
+        };
+        // Pageable memory was read when the call returns, also if the stream has not come to the copy.
+        CK(cuMemsetD8(one, 0, far * height));
+        CK(cuCtxSynchronize());
+        gate.close(stream);
+        gate.open_later();
+        RowsCopy(width, height).from(source.data(), near).to(one, far).in(stream);
+        std::fill(source.begin(), source.end(), 0xee);
+        // And written when it returns, after the stream's earlier work.
+        RowsCopy(width, height).from(one, far).to(got.data(), near).in(stream);
+        check("pageable", [&](size_t i) { return first[i]; });
+        gate.wait_opened();
+
+        // Between memory that the GPU reaches, no call waits, and pinned memory is read in the stream's order.
+        gate.close(stream);
+        RowsCopy(width, height).from(pinned, near).to(two, far).in(stream);
+        RowsCopy(width, height).from(two, far).to(one, far).in(stream);
+        if (has_array)
+            RowsCopy(width, height).from(one, far).to(array).in(stream);
+        memset(pinned, 7, near * height);
+        gate.open();
+        if (has_array)
+            RowsCopy(width, height).from(array).to(one, far).in(stream);
+        std::fill(got.begin(), got.end(), 0x55);
+        RowsCopy(width, height).from(one, far).to(got.data(), near).in(stream);
+        check("pinned", [](size_t) { return 7u; });
+
+        // The same with an array.
+        if (has_array) {
+            source = first;
+            gate.close(stream);
+            gate.open_later();
+            RowsCopy(width, height).from(source.data(), near).to(array).in(stream);
+            std::fill(source.begin(), source.end(), 0xee);
+            std::fill(got.begin(), got.end(), 0x55);
+            RowsCopy(width, height).from(array).to(got.data(), near).in(stream);
+            check("an array", [&](size_t i) { return first[i]; });
+            gate.wait_opened();
+            RowsCopy(width, height).from(array).to(pinned, near).in(stream);
+            CK(cuStreamSynchronize(stream));
+            for (size_t i = 0; i < near * height; i++)
+                EXPECT(pinned[i] == (i % near < width ? first[i] : 7), "pinned byte %zu is %02x", i, pinned[i]);
+            CK(cuArrayDestroy(array));
+        }
+        CK(cuMemFree(one));
+        CK(cuMemFree(two));
+        CK(cuMemFreeHost(pinned));
+    }
+}
+
 PITFALL(82, memsets) {
     Gpu gpu;
     const size_t bytes = 64 * 1024;

@@ -2,7 +2,8 @@
 //! Copies of boxes with at least one array.
 //!
 //! The other side is also an array, or memory that the worker can access, or pageable memory. The bytes of pageable
-//! memory are sent beside the stream in pieces of boxes; many bytes without gaps are sent through device memory.
+//! memory are sent through the ring, or beside the stream in pieces of boxes; many bytes without gaps are sent through
+//! device memory.
 
 use std::sync::atomic::Ordering;
 
@@ -14,6 +15,7 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
+    boxes::{self, Near, Size, moved, pieces},
     client::{Client, client},
     copy::{Order, Side, check},
     copy_rows::{planes, recorded},
@@ -23,16 +25,13 @@ use crate::{
     stores::pointers::Kind,
 };
 
-/// The size of a row in bytes, the number of rows, and the number of slices.
-type Size = [usize; 3];
-
 /// The kind of one side.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// An array, or memory that the worker can access.
     Far(BoxEnd),
-    /// Pageable memory: the first byte, and the distances between rows and between slices in bytes.
-    Near(HostPtr, usize, usize),
+    /// Pageable memory.
+    Near(Near),
 }
 
 /// Whether a copy is one of these.
@@ -103,7 +102,11 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
                 ..BoxEnd::default()
             })
         }
-        Side::Pageable(first) => End::Near(first, pitch, slice),
+        Side::Pageable(first) => End::Near(Near {
+            first,
+            pitch,
+            slice,
+        }),
     })
 }
 
@@ -111,60 +114,6 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
 fn is_host(client: &Client, end: &BoxEnd) -> bool {
     let range = client.pointers.find_whole(end.address, 1);
     end.array == 0 && range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
-}
-
-/// Cuts a box into pieces of at most `most` bytes: the start of each, and its size.
-fn pieces([width, height, depth]: Size, most: usize) -> Vec<([usize; 3], Size)> {
-    let cut = |all: usize, each: usize| {
-        (0..all)
-            .step_by(each.max(1))
-            .map(move |at| (at, each.max(1).min(all - at)))
-    };
-    let mut pieces = Vec::new();
-    if width > most {
-        // Between elements, because no element is longer than this.
-        let each = most / 16 * 16;
-        for z in 0..depth {
-            for y in 0..height {
-                pieces.extend(cut(width, each).map(|(x, bytes)| ([x, y, z], [bytes, 1, 1])));
-            }
-        }
-    } else if width * height > most {
-        for z in 0..depth {
-            let rows = cut(height, most / width);
-            pieces.extend(rows.map(|(y, rows)| ([0, y, z], [width, rows, 1])));
-        }
-    } else {
-        let slices = cut(depth, most / (width * height));
-        pieces.extend(slices.map(|(z, slices)| ([0, 0, z], [width, height, slices])));
-    }
-    pieces
-}
-
-/// The place of a piece in an array.
-fn moved(end: &BoxEnd, [x, y, z]: [usize; 3]) -> BoxEnd {
-    BoxEnd {
-        x: end.x + x,
-        y: end.y + y,
-        z: end.z + z,
-        ..*end
-    }
-}
-
-/// Each row of a piece in pageable memory, in order.
-fn rows_of(
-    (first, pitch, slice): (HostPtr, usize, usize),
-    [x, y, z]: [usize; 3],
-    [_, height, depth]: Size,
-) -> impl Iterator<Item = HostPtr> {
-    (0..depth).flat_map(move |k| {
-        (0..height).map(move |j| first.add((z + k) * slice + (y + j) * pitch + x))
-    })
-}
-
-/// Whether a piece of pageable memory has no gaps.
-fn is_packed(pitch: usize, slice: usize, [width, height, depth]: Size) -> bool {
-    (height == 1 || pitch == width) && (depth == 1 || slice == width * height)
 }
 
 /// The minimum size of pageable memory without gaps that is copied through device memory: the mover copies large data
@@ -219,9 +168,13 @@ fn packed_end(address: u64, [width, height, _]: Size) -> BoxEnd {
 fn between_far(
     client: &Client,
     (dst, src): (BoxEnd, BoxEnd),
-    [width, height, depth]: Size,
+    size: Size,
     (hStream, synchronous): (u64, bool),
 ) -> Result {
+    if !synchronous && boxes::post(client, (dst, src), size, hStream)? {
+        return Ok(());
+    }
+    let [width, height, depth] = size;
     let copy = BoxCopy {
         dst,
         src,
@@ -237,23 +190,19 @@ fn between_far(
     client.call(&request).map(drop)
 }
 
-fn send(
-    client: &Client,
-    to: &BoxEnd,
-    from: (HostPtr, usize, usize),
-    size: Size,
-    order: Order,
-) -> Result {
+fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) -> Result {
+    if boxes::send(client, to, from, size, order)? {
+        return Ok(());
+    }
     let hStream = order.stream;
-    let first = |[x, y, z]: [usize; 3]| from.0.add(z * from.2 + y * from.1 + x);
-    let is_whole = is_packed(from.1, from.2, size);
+    let is_whole = from.is_packed(size);
     let sent = staged(client, (size, is_whole), order, |stage, at, part| {
         let request = request::gpgpuCopyIn {
             dst: stage,
             hStream,
             synchronous: false,
         };
-        let bytes = first(at).bytes(part.iter().product());
+        let bytes = from.at(at).bytes(part.iter().product());
         client.transfer(&request, Data::In(bytes))?;
         let ends = (moved(to, at), packed_end(stage, part));
         between_far(client, ends, part, (hStream, order.synchronous))
@@ -266,11 +215,11 @@ fn send(
     let mut packed = Vec::new();
     for (i, (at, part)) in all.into_iter().enumerate() {
         let [width, height, depth] = part;
-        let bytes = if is_packed(from.1, from.2, part) {
-            first(at).bytes(width * height * depth)
+        let bytes = if from.is_packed(part) {
+            from.at(at).bytes(width * height * depth)
         } else {
             packed.clear();
-            for row in rows_of(from, at, part) {
+            for row in from.rows(at, part) {
                 packed.extend_from_slice(row.bytes(width));
             }
             &packed[..]
@@ -288,16 +237,12 @@ fn send(
     Ok(())
 }
 
-fn fetch(
-    client: &Client,
-    to: (HostPtr, usize, usize),
-    from: &BoxEnd,
-    size: Size,
-    order: Order,
-) -> Result {
+fn fetch(client: &Client, to: Near, from: &BoxEnd, size: Size, order: Order) -> Result {
     let hStream = order.stream;
-    let first = |[x, y, z]: [usize; 3]| to.0.add(z * to.2 + y * to.1 + x);
-    let is_whole = is_packed(to.1, to.2, size);
+    if boxes::fetch(client, to, from, size, hStream)? {
+        return Ok(());
+    }
+    let is_whole = to.is_packed(size);
     let fetched = staged(client, (size, is_whole), order, |stage, at, part| {
         let ends = (packed_end(stage, part), moved(from, at));
         between_far(client, ends, part, (hStream, false))?;
@@ -305,7 +250,7 @@ fn fetch(
             src: stage,
             hStream,
         };
-        let bytes = first(at).bytes_mut(part.iter().product());
+        let bytes = to.at(at).bytes_mut(part.iter().product());
         client.transfer(&request, Data::Out(bytes)).map(drop)
     })?;
     if fetched {
@@ -322,13 +267,13 @@ fn fetch(
             depth,
             hStream,
         };
-        if is_packed(to.1, to.2, part) {
-            client.call_with(&request, &[], first(at).bytes_mut(bytes))?;
+        if to.is_packed(part) {
+            client.call_with(&request, &[], to.at(at).bytes_mut(bytes))?;
             continue;
         }
         packed.resize(bytes, 0);
         client.call_with(&request, &[], &mut packed)?;
-        for (row, bytes) in rows_of(to, at, part).zip(packed.chunks_exact(width)) {
+        for (row, bytes) in to.rows(at, part).zip(packed.chunks_exact(width)) {
             row.store(bytes);
         }
     }
@@ -374,12 +319,8 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
             let synchronous = order.synchronous && waits;
             between_far(client, (dst, src), size, (order.stream, synchronous))
         }
-        (End::Far(to), End::Near(first, pitch, slice)) => {
-            send(client, &to, (first, pitch, slice), size, order)
-        }
-        (End::Near(first, pitch, slice), End::Far(from)) => {
-            fetch(client, (first, pitch, slice), &from, size, order)
-        }
+        (End::Far(to), End::Near(from)) => send(client, &to, from, size, order),
+        (End::Near(to), End::Far(from)) => fetch(client, to, &from, size, order),
         // One of the two is an array.
         (End::Near(..), End::Near(..)) => Err(CUDA_ERROR_INVALID_VALUE),
     }
@@ -503,31 +444,5 @@ cuda! {
     }
     fn cuMemcpy3DPeerAsync_ptsz(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
         between(pCopy, Order::on_per_thread(hStream)?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pitfall_08_pieces_cover_a_box_once_and_are_no_longer_than_they_may() {
-        for size in [[1, 1, 1], [48, 3, 2], [100, 7, 5], [640, 1, 2], [33, 40, 1]] {
-            for most in [16, 100, 300, 1 << 20] {
-                let mut seen = vec![false; size.iter().product()];
-                for ([x, y, z], part) in pieces(size, most) {
-                    assert!(part.iter().product::<usize>() <= most);
-                    for k in z..z + part[2] {
-                        for j in y..y + part[1] {
-                            for i in x..x + part[0] {
-                                let at = (k * size[1] + j) * size[0] + i;
-                                assert!(!std::mem::replace(&mut seen[at], true));
-                            }
-                        }
-                    }
-                }
-                assert!(seen.iter().all(|seen| *seen), "{size:?} {most}");
-            }
-        }
     }
 }

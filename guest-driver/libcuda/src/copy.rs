@@ -363,7 +363,7 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
 }
 
 /// A free data block. Blocks become free at the speed of the bus, unless they wait for a busy stream.
-fn await_block(ring: &Ring) -> Option<u32> {
+pub fn await_block(ring: &Ring) -> Option<u32> {
     let start = Instant::now();
     loop {
         match ring.take_block() {

@@ -3,13 +3,14 @@
 
 use gpgpu_graphs::{capture, node::Copy3D};
 use gpgpu_protocol::{
-    api::{Copy2D, request},
+    api::{BoxEnd, Copy2D, request},
     cuda::*,
 };
 
 use crate::{
     argument::{HostPtr, InPtr},
     array_copy,
+    boxes::{self, Near, Size},
     client::{Client, client},
     copy::{Order, Side, blocks, check, copy, synchronise},
     cuda,
@@ -217,8 +218,20 @@ impl Rows {
             }
             // Rows longer than a block are copied one by one.
             _ if self.width > client.block_bytes() => self.one_by_one(self.order),
-            (Side::DeviceVisible(to), Side::Pageable(from)) => self.send(client, to, from),
-            (Side::Pageable(to), Side::DeviceVisible(from)) => self.fetch(client, to, from),
+            (Side::DeviceVisible(to), Side::Pageable(from)) => {
+                let (end, near) = (self.end(self.dst, to), self.near(self.src, from));
+                if boxes::send(client, &end, near, self.size(), self.order)? {
+                    return Ok(());
+                }
+                self.send(client, to, from)
+            }
+            (Side::Pageable(to), Side::DeviceVisible(from)) => {
+                let (near, end) = (self.near(self.dst, to), self.end(self.src, from));
+                if boxes::fetch(client, near, &end, self.size(), self.order.stream)? {
+                    return Ok(());
+                }
+                self.fetch(client, to, from)
+            }
             (Side::Pageable(_), Side::Pageable(_)) => {
                 synchronise(client, self.order.stream)?;
                 self.one_by_one(Order {
@@ -229,7 +242,37 @@ impl Rows {
         }
     }
 
+    /// The box of one side, which has one slice.
+    fn end(&self, plane: Plane, address: u64) -> BoxEnd {
+        BoxEnd {
+            address,
+            pitch: plane.pitch,
+            rows: self.height,
+            ..BoxEnd::default()
+        }
+    }
+
+    fn near(&self, plane: Plane, first: HostPtr) -> Near {
+        Near {
+            first,
+            pitch: plane.pitch,
+            slice: 0,
+        }
+    }
+
+    fn size(&self) -> Size {
+        [self.width, self.height, 1]
+    }
+
     fn in_device(&self, client: &Client, to: u64, from: u64) -> Result {
+        let ends = (self.end(self.dst, to), self.end(self.src, from));
+        let Order {
+            stream,
+            synchronous,
+        } = self.order;
+        if !synchronous && boxes::post(client, ends, self.size(), stream)? {
+            return Ok(());
+        }
         let copy = Copy2D {
             dst: to,
             dst_pitch: self.dst.pitch,

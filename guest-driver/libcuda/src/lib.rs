@@ -13,6 +13,7 @@ mod array;
 mod array_copy;
 mod batch;
 mod batch3d;
+mod boxes;
 mod callback;
 mod client;
 #[cfg(test)]

@@ -1904,4 +1904,7 @@ issued! {
     26 0x0c12 0x877c12d1a1fcb4a7 gpgpuTraceClock;
     26 0x0c13 0x12fd96c2973fdb6f gpgpuTraceTake;
     26 0x0c14 0x69d6325a8d4a39b2 gpgpuTraceNumbers;
+    27 0x0f0b 0xd9f5affe4f49d9ec gpgpuBoxCopyAsync;
+    27 0x0f0c 0xa9dc8cc432aaa868 gpgpuBlockBoxIn;
+    27 0x0f0d 0xe208c66ff120c42e gpgpuBlockBoxOut;
 }

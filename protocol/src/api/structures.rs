@@ -382,7 +382,7 @@ wire_struct! {
         pub z: usize,
     }
 
-    /// A copy of a box, of which an array is one end at least.
+    /// A copy of a box between arrays and memory.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct BoxCopy {
         /// The destination.

@@ -686,6 +686,17 @@ macro_rules! with_api {
             /// Copies from an array to the `out` of its chain, in stream order. The rows and slices are as in
             /// `gpgpuBoxIn`. It is complete when the bytes are there.
             0x0f0a wait custom gpgpuBoxOut(from: BoxEnd, width: usize, height: usize, depth: usize, hStream: Stream) work observes output;
+            /// Copies a box in stream order. Each side is an array, or memory with a device address of device memory
+            /// or pinned memory.
+            0x0f0b post custom gpgpuBoxCopyAsync(copy: BoxCopy, hStream: Stream) work memory;
+            // Small boxes of pageable memory through the ring's data blocks.
+            /// Copies from the ring's data blocks to an array or to memory, in stream order: the bytes from the start
+            /// of the block with this number. They may extend into the following blocks. Rows and slices of the data
+            /// are contiguous.
+            0x0f0c fence custom gpgpuBlockBoxIn(to: BoxEnd, width: usize, height: usize, depth: usize, block: u32, hStream: Stream) work memory write block observes;
+            /// Copies from an array or from memory to the ring's data blocks, in stream order, as `gpgpuBlockBoxIn`
+            /// copies from them.
+            0x0f0d fence custom gpgpuBlockBoxOut(from: BoxEnd, width: usize, height: usize, depth: usize, block: u32, hStream: Stream) work memory waited block observes;
             /// Makes a texture object in the current context. `object` is the driver's own value for it, which the
             /// client passes to kernels. All memory that it reads must be the client's. Without a `view`, the function
             /// of CUDA gets a NULL pointer.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Copies of boxes with at least one array.
+//! Copies of boxes.
 
 use std::ffi::c_void;
 
@@ -8,11 +8,11 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::copy::known;
+use super::{copy::known, ring::ring};
 use crate::cuda::driver;
 use crate::worker::{
     counts::{self, Memory},
-    dispatch::Outcome,
+    dispatch::{Outcome, Until},
     lease::current_gpu,
     session::{Data, Session},
 };
@@ -216,6 +216,82 @@ pub fn gpgpuBoxCopy(
     counts::copy(to.of, from.of, bytes as u64);
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuBoxCopy::default())
+}
+
+/// A copy between arrays and memory that the worker can access, without a wait.
+pub fn gpgpuBoxCopyAsync(
+    session: &Session,
+    request: request::gpgpuBoxCopyAsync,
+    _: Data,
+) -> Outcome<reply::gpgpuBoxCopyAsync> {
+    let stream = stream(session, request.hStream)?;
+    let copy = request.copy;
+    let size = [copy.width, copy.height, copy.depth];
+    let bytes = volume(size)?;
+    let (dst, src) = (plain(copy.dst), plain(copy.src));
+    let (to, from) = (hold(session, &dst, size)?, hold(session, &src, size)?);
+    let nothing = std::ptr::null_mut();
+    // SAFETY: both ends are held.
+    unsafe {
+        issue(
+            (&dst, Some(&to), nothing),
+            (&src, Some(&from), nothing),
+            size,
+            stream,
+        )?
+    };
+    counts::copy(to.of, from.of, bytes as u64);
+    Ok(reply::gpgpuBoxCopyAsync::default())
+}
+
+/// A copy from data blocks to an array or to memory.
+pub fn gpgpuBlockBoxIn(
+    session: &Session,
+    request: request::gpgpuBlockBoxIn,
+) -> Result<Until, CUresult> {
+    let stream = stream(session, request.hStream)?;
+    let size = [request.width, request.height, request.depth];
+    let bytes = volume(size)?;
+    let dst = plain(request.to);
+    let to = hold(session, &dst, size)?;
+    let block = ring(session)?.block(session, request.block, bytes)?;
+    let (src, from) = beside(block, size);
+    // SAFETY: the source is in the ring's registered blocks, and as long as the box; the other end is held.
+    unsafe {
+        issue(
+            (&dst, Some(&to), std::ptr::null_mut()),
+            (&src, None, from),
+            size,
+            stream,
+        )?
+    };
+    counts::copy(to.of, Memory::Host, bytes as u64);
+    Ok(Until::Stream(request.hStream))
+}
+
+/// A copy from an array or from memory to data blocks.
+pub fn gpgpuBlockBoxOut(
+    session: &Session,
+    request: request::gpgpuBlockBoxOut,
+) -> Result<Until, CUresult> {
+    let stream = stream(session, request.hStream)?;
+    let size = [request.width, request.height, request.depth];
+    let bytes = volume(size)?;
+    let src = plain(request.from);
+    let from = hold(session, &src, size)?;
+    let block = ring(session)?.block(session, request.block, bytes)?;
+    let (dst, to) = beside(block, size);
+    // SAFETY: as above, the other way round.
+    unsafe {
+        issue(
+            (&dst, None, to),
+            (&src, Some(&from), std::ptr::null_mut()),
+            size,
+            stream,
+        )?
+    };
+    counts::copy(Memory::Host, from.of, bytes as u64);
+    Ok(Until::Stream(request.hStream))
 }
 
 /// Checks that the bytes beside the stream are those of a box. The command must not be one part of several.

@@ -17,7 +17,8 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-fn ring(session: &Session) -> Result<&Ring, CUresult> {
+/// The client's ring; `CUDA_ERROR_INVALID_VALUE` if it has none.
+pub(super) fn ring(session: &Session) -> Result<&Ring, CUresult> {
     session.ring.get().ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
