@@ -10,12 +10,13 @@
 pub mod before;
 mod command;
 mod connection;
+pub mod data_blocks;
 pub mod ffi;
 pub mod forks;
 pub mod handles;
 pub mod log;
 mod output;
-mod parallel_copy;
+pub mod parallel_copy;
 pub mod ring;
 pub mod signals;
 pub mod sister;

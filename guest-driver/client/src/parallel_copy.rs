@@ -18,13 +18,36 @@ use gpgpu_locks::{Condvar, Mutex};
 use crate::signals;
 
 /// The minimum size of a copy for which threads are woken.
-const WORTH_IT: usize = 512 << 10;
-/// The number of bytes that a thread copies at a time.
+pub const WORTH_IT: usize = 512 << 10;
+/// The number of bytes of a contiguous copy that a thread copies at a time.
 const CHUNK: usize = 128 << 10;
+/// The maximum number of steps in which the threads take the parts of a copy.
+const STEPS: usize = 32;
 /// The maximum number of threads in addition to the caller.
 const MAX_HELPERS: usize = 3;
 /// The time for which a thread polls for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
+
+/// A part of a copy, which one thread copies.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// The first byte of the destination.
+    pub dst: *mut u8,
+    /// The first byte of the source.
+    pub src: *const u8,
+    /// The number of bytes.
+    pub bytes: usize,
+}
+
+impl Part {
+    /// # Safety
+    ///
+    /// As for [`copy`].
+    unsafe fn copy(self) {
+        // SAFETY: promised by the caller.
+        unsafe { self.dst.copy_from_nonoverlapping(self.src, self.bytes) };
+    }
+}
 
 /// Copies `bytes` bytes, and returns when all are copied.
 ///
@@ -33,30 +56,52 @@ const SPIN: Duration = Duration::from_micros(30);
 /// Both ranges are mapped, the destination for writing, and do not overlap. Concurrent writes to the source may or may
 /// not be copied.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
+    let parts: Vec<_> = parts(dst, src, bytes).collect();
+    // SAFETY: promised by the caller.
+    unsafe { copy_parts(&parts) };
+}
+
+/// The parts of a contiguous copy.
+pub fn parts(dst: *mut u8, src: *const u8, bytes: usize) -> impl Iterator<Item = Part> {
+    (0..bytes).step_by(CHUNK).map(move |start| Part {
+        dst: dst.wrapping_add(start),
+        src: src.wrapping_add(start),
+        bytes: CHUNK.min(bytes - start),
+    })
+}
+
+/// Copies parts, and returns when all are copied.
+///
+/// # Safety
+///
+/// As for [`copy`], for each part; no two destinations overlap.
+pub unsafe fn copy_parts(parts: &[Part]) {
+    let bytes: usize = parts.iter().map(|part| part.bytes).sum();
     if bytes >= WORTH_IT
         && let Some(helpers) = Helpers::get()
         && let Some(_only) = helpers.caller.try_lock()
     {
         return helpers.copy(Job {
-            dst: dst as usize,
-            src: src as usize,
-            bytes,
+            parts: parts.as_ptr() as usize,
+            count: parts.len(),
         });
     }
-    // SAFETY: promised by the caller.
-    unsafe { dst.copy_from_nonoverlapping(src, bytes) };
+    for part in parts {
+        // SAFETY: promised by the caller.
+        unsafe { part.copy() };
+    }
 }
 
+/// The parts of a copy, by the address of the first.
 #[derive(Debug, Clone, Copy)]
 struct Job {
-    dst: usize,
-    src: usize,
-    bytes: usize,
+    parts: usize,
+    count: usize,
 }
 
 #[derive(Default)]
 struct State {
-    /// The job, while there are chunks left for helpers.
+    /// The job, while there are parts left for helpers.
     job: Option<Job>,
     /// Distinguishes jobs.
     serial: u64,
@@ -71,7 +116,7 @@ struct Helpers {
     changed: Condvar,
     /// The serial of the last job, for threads that poll without the lock.
     published: AtomicUsize,
-    /// The next chunk of the job.
+    /// The next part of the job.
     next: AtomicUsize,
     /// The number of helpers that have joined the job and not left it.
     joined: AtomicUsize,
@@ -111,8 +156,8 @@ impl Helpers {
             .store(state.serial as usize, Ordering::Release);
         drop(state);
         self.changed.notify_all();
-        self.take_chunks(job);
-        // No further helper joins; those that have joined are copying their last chunk.
+        self.take_parts(job);
+        // No further helper joins; those that have joined are copying their last part.
         self.state.lock().job = None;
         while self.joined.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
@@ -123,17 +168,19 @@ impl Helpers {
         }
     }
 
-    fn take_chunks(&self, job: Job) {
+    fn take_parts(&self, job: Job) {
         loop {
-            let start = self.next.fetch_add(1, Ordering::Relaxed) * CHUNK;
-            if start >= job.bytes {
+            // Many short parts are taken together, because each step costs as much as a short copy.
+            let each = job.count.div_ceil(STEPS);
+            let first = self.next.fetch_add(each, Ordering::Relaxed);
+            if first >= job.count {
                 return;
             }
-            let bytes = CHUNK.min(job.bytes - start);
-            let (dst, src) = ((job.dst + start) as *mut u8, (job.src + start) as *const u8);
-            // SAFETY: a part of the ranges that the caller of `copy` vouches for until that returns, which waits for
-            // all helpers that joined; each chunk is taken once.
-            unsafe { dst.copy_from_nonoverlapping(src, bytes) };
+            for part in first..job.count.min(first + each) {
+                // SAFETY: the caller of `copy_parts` vouches for the parts until that returns, which waits for all
+                // helpers that joined; each part is taken once.
+                unsafe { (*(job.parts as *const Part).add(part)).copy() };
+            }
         }
     }
 
@@ -154,7 +201,7 @@ impl Helpers {
             // Under the lock, so that the caller sees it after it has removed the job.
             self.joined.fetch_add(1, Ordering::Relaxed);
             drop(state);
-            self.take_chunks(job);
+            self.take_parts(job);
             self.joined.fetch_sub(1, Ordering::Release);
         }
     }

@@ -20,7 +20,10 @@ use gpgpu_protocol::{
     },
 };
 
-use crate::transport::{Failure, Pinned, Transport};
+use crate::{
+    data_blocks::{DataBlocks, Run},
+    transport::{Failure, Pinned, Transport},
+};
 
 /// The number of pauses of a thread that found the ring full before it checks again: some microseconds.
 const FULL_PAUSE: usize = 128;
@@ -37,7 +40,7 @@ pub struct Ring {
     producer: Brief<State>,
     slots: Mutex<Vec<u32>>,
     slot_free: Condvar,
-    blocks: Mutex<[Block; BLOCKS]>,
+    blocks: DataBlocks,
 }
 
 struct State {
@@ -50,13 +53,6 @@ struct Place {
     sequence: u32,
     position: u64,
     must_wake: bool,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Block {
-    taken: bool,
-    /// A copy from the block for which no thread waits.
-    pending: Option<Ticket>,
 }
 
 /// A request in flight; the default is one that was never sent.
@@ -97,7 +93,7 @@ impl Ring {
             }),
             slots: Mutex::new((0..SLOTS as u32).rev().collect()),
             slot_free: Condvar::new(),
-            blocks: Mutex::default(),
+            blocks: DataBlocks::default(),
         })
     }
 
@@ -328,30 +324,18 @@ impl Ring {
         self.outcome(ticket).is_some()
     }
 
-    /// Takes a data block that is free, or whose copy is complete.
+    /// Takes at most `most` neighbouring data blocks that are free, or whose copies are complete.
     #[inline]
-    pub fn take_block(&self) -> Option<u32> {
-        let mut blocks = self.blocks.lock();
-        let found = blocks.iter().position(|block| {
-            !block.taken && block.pending.is_none_or(|ticket| self.is_over(ticket))
-        })?;
-        let block = &mut blocks[found];
-        block.taken = true;
-        let pending = block.pending.take();
-        drop(blocks);
-        if let Some(ticket) = pending {
-            self.free(ticket.slot);
-        }
-        Some(found as u32)
+    pub fn take_blocks(&self, most: usize) -> Option<Run> {
+        let is_over = |ticket| self.is_over(ticket);
+        self.blocks
+            .take(most, is_over, |ticket| self.free(ticket.slot))
     }
 
-    /// Returns a block, immediately or when the copy from it is complete.
+    /// Returns blocks, immediately or when the copy from them is complete.
     #[inline]
-    pub fn give_block(&self, block: u32, pending: Option<Ticket>) {
-        self.blocks.lock()[block as usize % BLOCKS] = Block {
-            taken: false,
-            pending,
-        };
+    pub fn give_blocks(&self, run: Run, pending: Option<Ticket>) {
+        self.blocks.give(run, pending);
     }
 
     /// The word of an event.

@@ -183,8 +183,13 @@ impl Works {
 
     /// A copy of pageable memory, with the times of the host's records of it.
     fn whole(&self, copied: &Copied, work: Option<TracedWork>, profiler: &Profiler) -> TracedWork {
-        let is_up = copied.kind == u32::from(copy_kind::HTOD);
-        let (pageable, device) = (memory_kind::PAGEABLE, memory_kind::DEVICE);
+        let is = |kinds: [u8; 2]| kinds.iter().any(|kind| u32::from(*kind) == copied.kind);
+        let is_up = is([copy_kind::HTOD, copy_kind::HTOA]);
+        let pageable = memory_kind::PAGEABLE;
+        let device = match is([copy_kind::HTOA, copy_kind::ATOH]) {
+            true => memory_kind::ARRAY,
+            false => memory_kind::DEVICE,
+        };
         let (from, to) = if is_up {
             (pageable, device)
         } else {

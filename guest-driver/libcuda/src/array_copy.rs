@@ -5,19 +5,17 @@
 //! memory are sent through the ring, or beside the stream in pieces of boxes; many bytes without gaps are sent through
 //! device memory.
 
-use std::sync::atomic::Ordering;
-
-use gpgpu_client::transport::Data;
 use gpgpu_protocol::{
-    api::{Array, BoxCopy, BoxEnd, Object, request},
+    api::{Array, BoxEnd, Object, request},
     cuda::*,
+    cupti::copy_kind,
 };
 
 use crate::{
     argument::{HostPtr, InPtr},
     boxes::{self, Near, Size, moved, pieces},
     client::{Client, client},
-    copy::{Order, Side, check},
+    copy::{Order, Side, check, traced},
     copy_rows::{planes, recorded},
     cuda,
     ffi::Result,
@@ -116,100 +114,11 @@ fn is_host(client: &Client, end: &BoxEnd) -> bool {
     end.array == 0 && range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
 }
 
-/// The minimum size of pageable memory without gaps that is copied through device memory: the mover copies large data
-/// faster than it can be sent beside the stream in pieces, and the GPU's part takes little time.
-const STAGED: usize = 8 << 20;
-/// The maximum amount of device memory for that.
-const STAGE: usize = 64 << 20;
-
-/// Calls `each` to copy a box piece by piece through device memory, whose address it gets; `false` if that does not
-/// pay, or there is no memory.
-fn staged(
-    client: &Client,
-    (size, is_packed): (Size, bool),
-    order: Order,
-    mut each: impl FnMut(u64, [usize; 3], Size) -> Result,
-) -> Result<bool> {
-    let bytes = |part: &Size| part.iter().product::<usize>();
-    if !is_packed || bytes(&size) < STAGED {
-        return Ok(false);
-    }
-    let all = pieces(size, STAGE);
-    let bytesize = all.iter().map(|(_, part)| bytes(part)).max();
-    let bytesize = bytesize.unwrap_or(STAGE);
-    let allocate = request::cuMemAlloc_v2 {
-        dptr: true,
-        bytesize,
-    };
-    let Ok(made) = client.call(&allocate) else {
-        return Ok(false);
-    };
-    let dptr = made.dptr;
-    let copied = all
-        .into_iter()
-        .try_for_each(|(at, part)| each(dptr, at, part));
-    // In stream order, after the copies, so no other stream is waited for.
-    client.pools.any_freed.store(true, Ordering::Relaxed);
-    let hStream = order.stream;
-    let freed = client.call(&request::cuMemFreeAsync { dptr, hStream });
-    copied.and(freed.map(|_| true))
-}
-
-/// A piece of a box in device memory, without gaps.
-fn packed_end(address: u64, [width, height, _]: Size) -> BoxEnd {
-    BoxEnd {
-        address,
-        pitch: width,
-        rows: height,
-        ..BoxEnd::default()
-    }
-}
-
-fn between_far(
-    client: &Client,
-    (dst, src): (BoxEnd, BoxEnd),
-    size: Size,
-    (hStream, synchronous): (u64, bool),
-) -> Result {
-    if !synchronous && boxes::post(client, (dst, src), size, hStream)? {
-        return Ok(());
-    }
-    let [width, height, depth] = size;
-    let copy = BoxCopy {
-        dst,
-        src,
-        width,
-        height,
-        depth,
-    };
-    let request = request::gpgpuBoxCopy {
-        copy,
-        hStream,
-        synchronous,
-    };
-    client.call(&request).map(drop)
-}
-
 fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) -> Result {
     if boxes::send(client, to, from, size, order)? {
         return Ok(());
     }
     let hStream = order.stream;
-    let is_whole = from.is_packed(size);
-    let sent = staged(client, (size, is_whole), order, |stage, at, part| {
-        let request = request::gpgpuCopyIn {
-            dst: stage,
-            hStream,
-            synchronous: false,
-        };
-        let bytes = from.at(at).bytes(part.iter().product());
-        client.transfer(&request, Data::In(bytes))?;
-        let ends = (moved(to, at), packed_end(stage, part));
-        between_far(client, ends, part, (hStream, order.synchronous))
-    })?;
-    if sent {
-        return Ok(());
-    }
     let all = pieces(size, client.block_bytes());
     let last = all.len() - 1;
     let mut packed = Vec::new();
@@ -240,20 +149,6 @@ fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) -> R
 fn fetch(client: &Client, to: Near, from: &BoxEnd, size: Size, order: Order) -> Result {
     let hStream = order.stream;
     if boxes::fetch(client, to, from, size, hStream)? {
-        return Ok(());
-    }
-    let is_whole = to.is_packed(size);
-    let fetched = staged(client, (size, is_whole), order, |stage, at, part| {
-        let ends = (packed_end(stage, part), moved(from, at));
-        between_far(client, ends, part, (hStream, false))?;
-        let request = request::gpgpuCopyOut {
-            src: stage,
-            hStream,
-        };
-        let bytes = to.at(at).bytes_mut(part.iter().product());
-        client.transfer(&request, Data::Out(bytes)).map(drop)
-    })?;
-    if fetched {
         return Ok(());
     }
     let mut packed = Vec::new();
@@ -316,11 +211,24 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
         (End::Far(dst), End::Far(src)) => {
             // Within device memory, the host does not wait for a synchronous copy.
             let waits = is_host(client, &dst) || is_host(client, &src);
-            let synchronous = order.synchronous && waits;
-            between_far(client, (dst, src), size, (order.stream, synchronous))
+            let order = Order {
+                synchronous: order.synchronous && waits,
+                ..order
+            };
+            boxes::between(client, (dst, src), size, order)
         }
-        (End::Far(to), End::Near(from)) => send(client, &to, from, size, order),
-        (End::Near(to), End::Far(from)) => fetch(client, to, &from, size, order),
+        (End::Far(to), End::Near(from)) => {
+            let bytes = size.iter().product();
+            traced(client, copy_kind::HTOA, bytes, order, || {
+                send(client, &to, from, size, order)
+            })
+        }
+        (End::Near(to), End::Far(from)) => {
+            let bytes = size.iter().product();
+            traced(client, copy_kind::ATOH, bytes, order, || {
+                fetch(client, to, &from, size, order)
+            })
+        }
         // One of the two is an array.
         (End::Near(..), End::Near(..)) => Err(CUDA_ERROR_INVALID_VALUE),
     }

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Boxes of bytes: their pieces, and the copies of boxes that use the ring.
 //!
-//! A small box of pageable memory is copied through the ring's data blocks. A copy between sides that the worker can
-//! access is posted, unless its caller waits for it. For both, the library has checked all that the host would refuse.
+//! A box of pageable memory is copied through the ring's data blocks, or through device memory if it is large and has
+//! no gaps. A copy between sides that the worker can access is posted, unless its caller waits for it. For these ways
+//! the library has checked all that the host would refuse.
 
-use gpgpu_client::{Scope, ring::Ring};
+use std::{collections::VecDeque, sync::atomic::Ordering};
+
+use gpgpu_client::{
+    Scope,
+    data_blocks::Run,
+    parallel_copy::{self, Part},
+    ring::{Ring, Ticket},
+    transport::Data,
+};
 use gpgpu_protocol::{
-    api::{BoxCopy, BoxEnd, Operation, Request, request},
+    api::{BoxCopy, BoxEnd, Copy2D, Operation, Request, request},
     ring::{BLOCK_BYTES, BLOCKS},
 };
 
 use crate::{
     argument::HostPtr,
     client::Client,
-    copy::{Order, await_block, synchronise},
+    copy::{Order, await_blocks, blocks_for, synchronise},
     ffi::Result,
     thread,
 };
@@ -21,8 +30,8 @@ use crate::{
 /// The size of a row in bytes, the number of rows, and the number of slices.
 pub type Size = [usize; 3];
 
-/// The maximum number of a copy's data blocks. A larger box is sent beside the stream, in longer pieces.
-const MOST_BLOCKS: usize = BLOCKS / 2;
+/// The maximum number of a copy's data blocks at a time.
+const MOST_BLOCKS: usize = BLOCKS * 3 / 4;
 
 /// A box in pageable memory: the first byte, and the distances between rows and between slices in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -132,12 +141,7 @@ fn ring_for<'a>(
 }
 
 /// Posts a copy between sides that the worker can access; `false` if the host has to answer it.
-pub fn post(
-    client: &Client,
-    (dst, src): (BoxEnd, BoxEnd),
-    size: Size,
-    hStream: u64,
-) -> Result<bool> {
+fn post(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, hStream: u64) -> Result<bool> {
     let operation = request::gpgpuBoxCopyAsync::OPERATION;
     if ring_for(client, &[&dst, &src], size, hStream, operation).is_none() {
         return Ok(false);
@@ -154,50 +158,196 @@ pub fn post(
     Ok(true)
 }
 
-/// Takes a data block for each piece; `None` if not all are free.
-fn take_blocks(ring: &Ring, count: usize) -> Option<Vec<u32>> {
-    let mut taken = Vec::new();
-    for _ in 0..count {
-        match await_block(ring) {
-            Some(block) => taken.push(block),
-            None => {
-                taken
-                    .into_iter()
-                    .for_each(|block| ring.give_block(block, None));
-                return None;
-            }
-        }
+/// Copies a box between sides that the worker can access. A box of memory alone has one slice.
+pub fn between(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, order: Order) -> Result {
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
+    if !synchronous && post(client, (dst, src), size, hStream)? {
+        return Ok(());
     }
-    Some(taken)
+    let [width, height, depth] = size;
+    if dst.array == 0 && src.array == 0 {
+        let copy = Copy2D {
+            dst: dst.address,
+            dst_pitch: dst.pitch,
+            src: src.address,
+            src_pitch: src.pitch,
+            width,
+            height,
+        };
+        let request = request::gpgpuCopy2D {
+            copy,
+            hStream,
+            synchronous,
+        };
+        return client.call(&request).map(drop);
+    }
+    let copy = BoxCopy {
+        dst,
+        src,
+        width,
+        height,
+        depth,
+    };
+    let request = request::gpgpuBoxCopy {
+        copy,
+        hStream,
+        synchronous,
+    };
+    client.call(&request).map(drop)
 }
 
-/// Copies a small box of pageable memory through data blocks; `false` if it has to be sent in another way, in which
-/// case nothing was done. The bytes were read when this returns.
-pub fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) -> Result<bool> {
-    let hStream = order.stream;
-    let operation = request::gpgpuBlockBoxIn::OPERATION;
-    let all = pieces(size, BLOCK_BYTES);
-    if all.len() > MOST_BLOCKS {
+/// The minimum size of pageable memory without gaps that is copied through device memory: the mover copies large data
+/// faster than this process, and the GPU's part takes little time.
+const STAGED: usize = 8 << 20;
+/// The maximum amount of device memory for that.
+const STAGE: usize = 64 << 20;
+
+/// Calls `each` to copy a box piece by piece through device memory, whose address it gets; `false` if that does not
+/// pay, or there is no memory.
+fn staged(
+    client: &Client,
+    (size, is_packed): (Size, bool),
+    hStream: u64,
+    mut each: impl FnMut(u64, [usize; 3], Size) -> Result,
+) -> Result<bool> {
+    let bytes = |part: &Size| part.iter().product::<usize>();
+    if !is_packed || bytes(&size) < STAGED {
         return Ok(false);
     }
-    let ring = ring_for(client, &[to], size, hStream, operation);
-    let taken = ring.and_then(|ring| Some((ring, take_blocks(ring, all.len())?)));
-    let Some((ring, taken)) = taken else {
+    let all = pieces(size, STAGE);
+    let bytesize = all.iter().map(|(_, part)| bytes(part)).max();
+    let bytesize = bytesize.unwrap_or(STAGE);
+    let allocate = request::cuMemAlloc_v2 {
+        dptr: true,
+        bytesize,
+    };
+    let Ok(made) = client.call(&allocate) else {
         return Ok(false);
     };
-    let mut taken = taken.into_iter();
-    for ((at, part), block) in all.into_iter().zip(&mut taken) {
-        let [width, height, depth] = part;
-        // SAFETY: the block is this copy's alone, and as long as a piece.
-        let bytes =
-            unsafe { std::slice::from_raw_parts_mut(ring.block(block), width * height * depth) };
-        if from.is_packed(part) {
-            bytes.copy_from_slice(from.at(at).bytes(bytes.len()));
-        } else {
-            for (row, bytes) in from.rows(at, part).zip(bytes.chunks_exact_mut(width)) {
-                bytes.copy_from_slice(row.bytes(width));
-            }
+    let dptr = made.dptr;
+    let copied = all
+        .into_iter()
+        .try_for_each(|(at, part)| each(dptr, at, part));
+    // In stream order, after the copies, so no other stream is waited for.
+    client.pools.any_freed.store(true, Ordering::Relaxed);
+    let freed = client.call(&request::cuMemFreeAsync { dptr, hStream });
+    copied.and(freed.map(|_| true))
+}
+
+/// A piece of a box in device memory, without gaps.
+fn packed_end(address: u64, [width, height, _]: Size) -> BoxEnd {
+    BoxEnd {
+        address,
+        pitch: width,
+        rows: height,
+        ..BoxEnd::default()
+    }
+}
+
+/// The parts of the copy of a piece between pageable memory and data blocks, with or without gaps. `outward` is to the
+/// pageable memory.
+fn parts_of(
+    (near, block): (Near, *mut u8),
+    (at, part): ([usize; 3], Size),
+    outward: bool,
+) -> Vec<Part> {
+    let [width, height, depth] = part;
+    let copy = |first: HostPtr, offset: usize, bytes: usize| {
+        let (first, block) = (first.address() as *mut u8, block.wrapping_add(offset));
+        match outward {
+            true => parallel_copy::parts(first, block, bytes),
+            false => parallel_copy::parts(block, first, bytes),
         }
+    };
+    if near.is_packed(part) {
+        return copy(near.at(at), 0, width * height * depth).collect();
+    }
+    let rows = near.rows(at, part).enumerate();
+    rows.flat_map(|(row, first)| copy(first, row * width, width))
+        .collect()
+}
+
+/// The pieces of a copy, one for each command, and the maximum number of a command's data blocks.
+fn commands(size: Size) -> (Vec<([usize; 3], Size)>, usize) {
+    let most = blocks_for(size.iter().product());
+    (pieces(size, most * BLOCK_BYTES), most)
+}
+
+/// The data blocks of a copy to the device. They become free when the GPU has read them.
+struct Sending<'a> {
+    client: &'a Client,
+    ring: &'a Ring,
+    /// The blocks of commands, in order.
+    given: VecDeque<(Run, Ticket)>,
+}
+
+impl Sending<'_> {
+    /// Takes blocks for one more command; `None` if there are none, and the copy has no command yet.
+    fn take(&mut self, count: usize) -> Result<Option<Run>> {
+        let has_enough = |run: Run| match run.count == count {
+            true => Some(run),
+            false => {
+                self.ring.give_blocks(run, None);
+                None
+            }
+        };
+        let found = match self.given.len() {
+            0 => await_blocks(self.ring, count),
+            held if (held + 1) * count <= MOST_BLOCKS => self.ring.take_blocks(count),
+            _ => None,
+        };
+        if let Some(run) = found.and_then(has_enough) {
+            return Ok(Some(run));
+        }
+        let Some((run, ticket)) = self.given.pop_front() else {
+            return Ok(None);
+        };
+        // The first command is over first. After an error the GPU may still read its blocks, which are then lost.
+        self.client
+            .end::<request::gpgpuBlockBoxIn>(self.ring, ticket)?;
+        Ok(Some(run))
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        for (run, ticket) in self.given.drain(..) {
+            self.ring.give_blocks(run, Some(ticket));
+        }
+    }
+}
+
+/// Sends a box through data blocks; `false` if it has to be sent in another way, in which case nothing was done.
+fn send_by_blocks(
+    client: &Client,
+    to: &BoxEnd,
+    from: Near,
+    size: Size,
+    order: Order,
+) -> Result<bool> {
+    let hStream = order.stream;
+    let operation = request::gpgpuBlockBoxIn::OPERATION;
+    let Some(ring) = ring_for(client, &[to], size, hStream, operation) else {
+        return Ok(false);
+    };
+    let mut sending = Sending {
+        client,
+        ring,
+        given: VecDeque::new(),
+    };
+    let (pieces, count) = commands(size);
+    for piece in pieces {
+        let Some(run) = sending.take(count)? else {
+            return Ok(false);
+        };
+        let block = run.first;
+        let parts = parts_of((from, ring.block(block)), piece, false);
+        // SAFETY: the blocks are this copy's alone, and as long as a piece; the program vouches for its memory.
+        unsafe { parallel_copy::copy_parts(&parts) };
+        let (at, [width, height, depth]) = piece;
         let request = request::gpgpuBlockBoxIn {
             to: moved(to, at),
             width,
@@ -206,60 +356,102 @@ pub fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) 
             block,
             hStream,
         };
-        // The GPU reads the block when the stream reaches the copy. Then the block is free again.
         match client.begin(ring, &request) {
-            Ok(ticket) => ring.give_block(block, Some(ticket)),
+            Ok(ticket) => sending.given.push_back((run, ticket)),
             Err(code) => {
-                taken.for_each(|block| ring.give_block(block, None));
+                ring.give_blocks(run, None);
                 return Err(code);
             }
         }
     }
+    drop(sending);
     if order.synchronous && !client.is_idle(Scope::Legacy) {
         synchronise(client, hStream)?;
     }
     Ok(true)
 }
 
-/// Copies a small box to pageable memory through data blocks, and returns when it is there; `false` as in [`send`].
-pub fn fetch(client: &Client, to: Near, from: &BoxEnd, size: Size, hStream: u64) -> Result<bool> {
+/// Copies a box of pageable memory; `false` if it has to be sent in another way, in which case nothing was done. The
+/// bytes were read when this returns.
+pub fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) -> Result<bool> {
+    let hStream = order.stream;
+    let is_whole = from.is_packed(size);
+    let sent = staged(client, (size, is_whole), hStream, |stage, at, part| {
+        let request = request::gpgpuCopyIn {
+            dst: stage,
+            hStream,
+            synchronous: false,
+        };
+        let bytes = from.at(at).bytes(part.iter().product());
+        client.transfer(&request, Data::In(bytes))?;
+        between(
+            client,
+            (moved(to, at), packed_end(stage, part)),
+            part,
+            order,
+        )
+    })?;
+    Ok(sent || send_by_blocks(client, to, from, size, order)?)
+}
+
+/// Fetches a box through data blocks; `false` as in [`send`].
+fn fetch_by_blocks(
+    client: &Client,
+    to: Near,
+    from: &BoxEnd,
+    size: Size,
+    hStream: u64,
+) -> Result<bool> {
     let operation = request::gpgpuBlockBoxOut::OPERATION;
-    let all = pieces(size, BLOCK_BYTES);
-    if all.len() > MOST_BLOCKS {
-        return Ok(false);
-    }
-    let ring = ring_for(client, &[from], size, hStream, operation);
-    let taken = ring.and_then(|ring| Some((ring, take_blocks(ring, all.len())?)));
-    let Some((ring, taken)) = taken else {
+    let Some(ring) = ring_for(client, &[from], size, hStream, operation) else {
         return Ok(false);
     };
     let (given, sent) = (client.given(), client.sent());
-    let mut under_way = Vec::new();
-    for ((at, part), block) in all.into_iter().zip(taken) {
-        let [width, height, depth] = part;
-        let request = request::gpgpuBlockBoxOut {
-            from: moved(from, at),
-            width,
-            height,
-            depth,
-            block,
-            hStream,
-        };
-        under_way.push((at, part, block, client.begin(ring, &request)?));
-    }
-    for (at, part, block, ticket) in under_way {
-        // After an error the GPU may still write to the block, which is then lost.
-        client.end::<request::gpgpuBlockBoxOut>(ring, ticket)?;
-        // SAFETY: the block is this copy's alone, and the GPU has written it.
-        let bytes = unsafe { std::slice::from_raw_parts(ring.block(block), part.iter().product()) };
-        if to.is_packed(part) {
-            to.at(at).store(bytes);
-        } else {
-            for (row, bytes) in to.rows(at, part).zip(bytes.chunks_exact(part[0])) {
-                row.store(bytes);
+    let (pieces, count) = commands(size);
+    let mut todo = pieces.into_iter().peekable();
+    let mut under_way = VecDeque::new();
+    let mut any = false;
+    while todo.peek().is_some() || !under_way.is_empty() {
+        while (under_way.len() + 1) * count <= MOST_BLOCKS && todo.peek().is_some() {
+            let run = match any {
+                false => await_blocks(ring, count),
+                true => ring.take_blocks(count),
+            };
+            let Some(run) = run else { break };
+            if run.count < count {
+                ring.give_blocks(run, None);
+                break;
             }
+            let Some((at, part)) = todo.next() else {
+                break;
+            };
+            let [width, height, depth] = part;
+            let request = request::gpgpuBlockBoxOut {
+                from: moved(from, at),
+                width,
+                height,
+                depth,
+                block: run.first,
+                hStream,
+            };
+            any = true;
+            under_way.push_back((at, part, run, client.begin(ring, &request)?));
         }
-        ring.give_block(block, None);
+        let Some((at, part, run, ticket)) = under_way.pop_front() else {
+            if !any {
+                return Ok(false);
+            }
+            // Other threads have all blocks, for as long as their copies take.
+            std::thread::yield_now();
+            continue;
+        };
+        // After an error the GPU may still write to the blocks, which are then lost.
+        client.end::<request::gpgpuBlockBoxOut>(ring, ticket)?;
+        let from = ring.block(run.first);
+        let parts = parts_of((to, from), (at, part), true);
+        // SAFETY: the blocks are this copy's alone, and the GPU has written them; the program vouches for its memory.
+        unsafe { parallel_copy::copy_parts(&parts) };
+        ring.give_blocks(run, None);
     }
     // The last copy completes after all earlier work of the stream.
     client.set_stream_idle(hStream, sent, false);
@@ -267,6 +459,30 @@ pub fn fetch(client: &Client, to: Near, from: &BoxEnd, size: Size, hStream: u64)
         client.set_idle(given, Scope::Legacy);
     }
     Ok(true)
+}
+
+/// Copies a box to pageable memory, and returns when it is there; `false` as in [`send`].
+pub fn fetch(client: &Client, to: Near, from: &BoxEnd, size: Size, hStream: u64) -> Result<bool> {
+    let is_whole = to.is_packed(size);
+    let order = Order {
+        stream: hStream,
+        synchronous: false,
+    };
+    let fetched = staged(client, (size, is_whole), hStream, |stage, at, part| {
+        between(
+            client,
+            (packed_end(stage, part), moved(from, at)),
+            part,
+            order,
+        )?;
+        let request = request::gpgpuCopyOut {
+            src: stage,
+            hStream,
+        };
+        let bytes = to.at(at).bytes_mut(part.iter().product());
+        client.transfer(&request, Data::Out(bytes)).map(drop)
+    })?;
+    Ok(fetched || fetch_by_blocks(client, to, from, size, hStream)?)
 }
 
 #[cfg(test)]

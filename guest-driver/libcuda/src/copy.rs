@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpgpu_client::{Scope, ring::Ring, trace, transport::Data};
+use gpgpu_client::{Scope, data_blocks::Run, parallel_copy, ring::Ring, trace, transport::Data};
 use gpgpu_graphs::{capture, node::Copy3D};
 use gpgpu_protocol::{api::request, codec::Blob, cuda::*, cupti, ring::BLOCK_BYTES};
 use gpgpu_trace::Copied;
@@ -30,6 +30,12 @@ const IN_COMMAND: usize = 8 << 10;
 /// The maximum number of bytes that are sent in the ring's data blocks. For more, a path without this extra copy is
 /// faster.
 const BY_BLOCKS: usize = 4 << 20;
+
+/// The minimum number of bytes of a copy for which each command has two data blocks.
+const TWO_BLOCKS: usize = 512 << 10;
+/// The same for blocks that several threads fill or read. On an H200 that takes 0.8 times as long for 1 MiB to the
+/// device, 0.7 times for 3 MiB, but 1.2 times for 512 KiB.
+const BY_THREADS: usize = 1 << 20;
 
 /// The maximum time for which a copy waits for a data block before it uses another path.
 const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
@@ -209,9 +215,9 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
     }
 }
 
-/// Makes a copy of pageable memory, and reports it if the program's call is traced. It is one copy for the program,
+/// Makes a copy of pageable memory, of one of the [`cupti::copy_kind`]s, and reports it if the program's call is traced. It is one copy for the program,
 /// whichever way it takes.
-fn traced(
+pub fn traced(
     client: &Client,
     kind: u8,
     bytes: usize,
@@ -335,25 +341,26 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
         })?;
         done = bytes.len();
     } else {
-        for chunk in bytes.chunks(BLOCK_BYTES) {
-            let Some(block) = await_block(ring) else {
+        let most = blocks_for(bytes.len());
+        while done < bytes.len() {
+            let Some(run) = await_blocks(ring, most) else {
                 break;
             };
-            // SAFETY: the block is this copy's alone, and as long as a chunk.
-            unsafe {
-                ring.block(block)
-                    .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
-            };
+            let length = (run.count * BLOCK_BYTES).min(bytes.len() - done);
+            let block = run.first;
+            // SAFETY: the blocks are this copy's alone, and as long.
+            unsafe { parallel_copy::copy(ring.block(block), bytes[done..].as_ptr(), length) };
             let request = request::gpgpuBlockIn {
                 dst: dst + done as u64,
                 block,
-                ByteCount: chunk.len(),
+                ByteCount: length,
                 hStream,
             };
-            // The GPU reads the block when the stream reaches the copy. Then the block is free again.
-            let ticket = client.begin(ring, &request)?;
-            ring.give_block(block, Some(ticket));
-            done += chunk.len();
+            // The GPU reads the blocks when the stream reaches the copy. Then they are free again.
+            let ticket = client.begin(ring, &request);
+            ring.give_blocks(run, ticket.ok());
+            ticket?;
+            done += length;
         }
     }
     if done == bytes.len() && synchronous && !client.is_idle(Scope::Legacy) {
@@ -362,11 +369,21 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
     Ok(done)
 }
 
-/// A free data block. Blocks become free at the speed of the bus, unless they wait for a busy stream.
-pub fn await_block(ring: &Ring) -> Option<u32> {
+/// The number of data blocks for one command of a copy of `bytes` bytes. In a short copy, the GPU copies one block while
+/// the next is filled. In a long one, several threads fill the blocks of a command.
+pub fn blocks_for(bytes: usize) -> usize {
+    match bytes {
+        0..TWO_BLOCKS => 1,
+        TWO_BLOCKS..BY_THREADS => 2,
+        _ => parallel_copy::WORTH_IT / BLOCK_BYTES,
+    }
+}
+
+/// Free data blocks, at most `most`. They become free at the speed of the bus, unless they wait for a busy stream.
+pub fn await_blocks(ring: &Ring, most: usize) -> Option<Run> {
     let start = Instant::now();
     loop {
-        match ring.take_block() {
+        match ring.take_blocks(most) {
             None if start.elapsed() < BLOCK_PATIENCE => std::hint::spin_loop(),
             taken => return taken,
         }
@@ -387,16 +404,16 @@ fn read(
         let (given, sent) = (client.given(), client.sent());
         let mut under_way = Vec::new();
         while done < bytes
-            && let Some(block) = ring.take_block()
+            && let Some(run) = ring.take_blocks(blocks_for(bytes))
         {
-            let length = BLOCK_BYTES.min(bytes - done);
+            let length = (run.count * BLOCK_BYTES).min(bytes - done);
             let request = request::gpgpuBlockOut {
                 src: src + done as u64,
-                block,
+                block: run.first,
                 ByteCount: length,
                 hStream,
             };
-            under_way.push((block, done, length, client.begin(ring, &request)?));
+            under_way.push((run, done, length, client.begin(ring, &request)?));
             done += length;
         }
         if under_way.is_empty() {
@@ -406,13 +423,13 @@ fn read(
             // Other threads have all blocks, for as long as their copies take.
             std::thread::yield_now();
         }
-        for (block, offset, length, ticket) in under_way {
-            // After an error the GPU may still write to the block, which is then lost.
+        for (run, offset, length, ticket) in under_way {
+            // After an error the GPU may still write to the blocks, which are then lost.
             client.end::<request::gpgpuBlockOut>(ring, ticket)?;
-            // SAFETY: the block is this copy's alone, and the GPU has written it.
-            dst.add(offset)
-                .store(unsafe { std::slice::from_raw_parts(ring.block(block), length) });
-            ring.give_block(block, None);
+            let to = dst.add(offset).bytes_mut(length);
+            // SAFETY: the blocks are this copy's alone, and the GPU has written them.
+            unsafe { parallel_copy::copy(to.as_mut_ptr(), ring.block(run.first), length) };
+            ring.give_blocks(run, None);
         }
         // The copy of a block completes after all earlier work of the stream.
         client.set_stream_idle(hStream, sent, false);

@@ -3,8 +3,9 @@
 
 use gpgpu_graphs::{capture, node::Copy3D};
 use gpgpu_protocol::{
-    api::{BoxEnd, Copy2D, request},
+    api::{BoxEnd, request},
     cuda::*,
+    cupti::copy_kind,
 };
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     array_copy,
     boxes::{self, Near, Size},
     client::{Client, client},
-    copy::{Order, Side, blocks, check, copy, synchronise},
+    copy::{Order, Side, blocks, check, copy, synchronise, traced},
     cuda,
     ffi::Result,
     graph::{self, Guest},
@@ -219,18 +220,10 @@ impl Rows {
             // Rows longer than a block are copied one by one.
             _ if self.width > client.block_bytes() => self.one_by_one(self.order),
             (Side::DeviceVisible(to), Side::Pageable(from)) => {
-                let (end, near) = (self.end(self.dst, to), self.near(self.src, from));
-                if boxes::send(client, &end, near, self.size(), self.order)? {
-                    return Ok(());
-                }
-                self.send(client, to, from)
+                self.traced(client, copy_kind::HTOD, || self.send(client, to, from))
             }
             (Side::Pageable(to), Side::DeviceVisible(from)) => {
-                let (near, end) = (self.near(self.dst, to), self.end(self.src, from));
-                if boxes::fetch(client, near, &end, self.size(), self.order.stream)? {
-                    return Ok(());
-                }
-                self.fetch(client, to, from)
+                self.traced(client, copy_kind::DTOH, || self.fetch(client, to, from))
             }
             (Side::Pageable(_), Side::Pageable(_)) => {
                 synchronise(client, self.order.stream)?;
@@ -260,38 +253,25 @@ impl Rows {
         }
     }
 
+    fn traced(&self, client: &Client, kind: u8, copy: impl FnOnce() -> Result) -> Result {
+        traced(client, kind, self.width * self.height, self.order, copy)
+    }
+
     fn size(&self) -> Size {
         [self.width, self.height, 1]
     }
 
     fn in_device(&self, client: &Client, to: u64, from: u64) -> Result {
         let ends = (self.end(self.dst, to), self.end(self.src, from));
-        let Order {
-            stream,
-            synchronous,
-        } = self.order;
-        if !synchronous && boxes::post(client, ends, self.size(), stream)? {
-            return Ok(());
-        }
-        let copy = Copy2D {
-            dst: to,
-            dst_pitch: self.dst.pitch,
-            src: from,
-            src_pitch: self.src.pitch,
-            width: self.width,
-            height: self.height,
-        };
-        client
-            .call(&request::gpgpuCopy2D {
-                copy,
-                hStream: self.order.stream,
-                synchronous: self.order.synchronous,
-            })
-            .map(drop)
+        boxes::between(client, ends, self.size(), self.order)
     }
 
-    /// Copies from pageable memory, with as many rows in a request as fit into a block.
+    /// Copies from pageable memory: without the ring, with as many rows in a request as fit into a block.
     fn send(&self, client: &Client, to: u64, from: HostPtr) -> Result {
+        let (end, near) = (self.end(self.dst, to), self.near(self.src, from));
+        if boxes::send(client, &end, near, self.size(), self.order)? {
+            return Ok(());
+        }
         let mut packed = Vec::new();
         for (row, count) in blocks(self.height, client.block_bytes() / self.width) {
             packed.clear();
@@ -311,8 +291,12 @@ impl Rows {
         Ok(())
     }
 
-    /// Copies to pageable memory, with as many rows in a request as fit into a block.
+    /// Copies to pageable memory, in the same way.
     fn fetch(&self, client: &Client, to: HostPtr, from: u64) -> Result {
+        let (near, end) = (self.near(self.dst, to), self.end(self.src, from));
+        if boxes::fetch(client, near, &end, self.size(), self.order.stream)? {
+            return Ok(());
+        }
         let width = self.width;
         let mut packed = vec![0; client.block_bytes().min(width * self.height)];
         for (row, count) in blocks(self.height, client.block_bytes() / width) {

@@ -68,7 +68,7 @@ pub struct Call {
 pub struct Copied {
     /// The number of the call.
     pub call: u32,
-    /// `CUPTI_ACTIVITY_MEMCPY_KIND_HTOD` or `_DTOH`.
+    /// `CUPTI_ACTIVITY_MEMCPY_KIND_HTOD`, `_DTOH`, `_HTOA` or `_ATOH`.
     pub kind: u32,
     /// Its bytes.
     pub bytes: u64,
