@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// The cost of graphs, virtual and managed memory, copies into arrays and waits on an idle stream to their caller.
+// The cost of graphs, memory of all kinds, copies of rows and into arrays, and waits on an idle stream to their caller.
 #include "driver.h"
 
 constexpr int kBatch = 64;
@@ -90,6 +90,77 @@ static void virtual_memory(const Wanted& wanted, Device& device) {
     samples.add(middle - begin + now() - again);
   }
   report("map-unmap-64MiB", samples.median(), "us");
+}
+
+// Pinned memory, while the program has other pinned memory.
+static void host_memory(const Wanted& wanted) {
+  constexpr size_t kBytes = 64 << 10;
+  void *other, *memory;
+  CHECK(cuMemAllocHost(&other, kBytes));
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(200); ++i) {
+    const double begin = now();
+    CHECK(cuMemAllocHost(&memory, kBytes));
+    const double middle = now();
+    auto* bytes = static_cast<volatile unsigned char*>(memory);
+    bytes[0] = bytes[kBytes - 1] = static_cast<unsigned char>(i);
+    EXPECT(bytes[0] == static_cast<unsigned char>(i), "%d came back", bytes[0]);
+    const double again = now();
+    CHECK(cuMemFreeHost(memory));
+    samples.add(middle - begin + now() - again);
+  }
+  report("host-allocate-free-64KiB", samples.median(), "us");
+  CHECK(cuMemFreeHost(other));
+}
+
+// Rows of pageable memory, copied to rows with gaps, by a call that waits for earlier work alone.
+static void copy_rows(const Wanted& wanted, const char* name, size_t width, size_t height) {
+  if (!wanted(name)) return;
+  const size_t pitch = 2 * width;
+  CUdeviceptr device;
+  CHECK(cuMemAlloc(&device, pitch * height));
+  std::vector<unsigned char> rows(width * height), back(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<unsigned char>(i ^ i >> 8);
+  CUDA_MEMCPY2D up{}, down{};
+  up.srcMemoryType = down.dstMemoryType = CU_MEMORYTYPE_HOST;
+  up.dstMemoryType = down.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  up.srcHost = rows.data();
+  down.dstHost = back.data();
+  up.dstDevice = down.srcDevice = device;
+  up.srcPitch = down.dstPitch = up.WidthInBytes = down.WidthInBytes = width;
+  up.dstPitch = down.srcPitch = pitch;
+  up.Height = down.Height = height;
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(100); ++i) {
+    rows[i % rows.size()] ^= 1;
+    const double begin = now();
+    CHECK(cuMemcpy2D(&up));
+    samples.add(now() - begin);
+  }
+  CHECK(cuMemcpy2D(&down));
+  EXPECT(back == rows, "%s", "other rows came back");
+  report(name, samples.median(), "us");
+  CHECK(cuMemFree(device));
+}
+
+// Pageable memory, copied in a stream's order and waited for, as frameworks copy a batch.
+static void copy_and_wait(const Wanted& wanted, Device& device) {
+  constexpr size_t kBytes = 1 << 20;
+  CUdeviceptr memory;
+  CHECK(cuMemAlloc(&memory, kBytes));
+  std::vector<unsigned char> bytes(kBytes), back(kBytes);
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(200); ++i) {
+    bytes[i] = static_cast<unsigned char>(i + 1);
+    const double begin = now();
+    CHECK(cuMemcpyHtoDAsync(memory, bytes.data(), kBytes, device.stream));
+    CHECK(cuStreamSynchronize(device.stream));
+    samples.add(now() - begin);
+  }
+  CHECK(cuMemcpyDtoH(back.data(), memory, kBytes));
+  EXPECT(back == bytes, "%s", "other bytes came back");
+  report("copy-wait-1MiB", samples.median(), "us");
+  CHECK(cuMemFree(memory));
 }
 
 // Memory as a program gets it, copied into an array for textures, until it is there.
@@ -247,6 +318,10 @@ int main(int argc, char** argv) {
   if (wanted("map-unmap-64MiB")) virtual_memory(wanted, device);
   if (wanted("managed-256MiB")) managed(wanted, device);
   if (wanted("texture-copy-64MiB")) texture_copy(wanted);
+  if (wanted("host-allocate-free-64KiB")) host_memory(wanted);
+  copy_rows(wanted, "copy-rows-16KiB", 256, 64);
+  copy_rows(wanted, "copy-rows-4MiB", 4096, 1024);
+  if (wanted("copy-wait-1MiB")) copy_and_wait(wanted, device);
   graphs(wanted, device);
   return 0;
 }
