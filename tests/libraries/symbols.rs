@@ -188,14 +188,18 @@ pub fn settings() {
     assert_eq!(blas.call("cublasDestroy_v2", &[other]), NOT_INITIALIZED);
 }
 
-/// A refused call is refused every time, whatever was accepted meanwhile.
+/// A refused call is refused every time, whatever was accepted or set meanwhile.
 pub fn sizes() {
     begin();
     let blas = Blas::open();
     let handle = blas.create().unwrap();
     let [a, b, c] = [(); 3].map(|()| alloc(BYTES));
     let one = 1_f32;
-    for round in 0..3 {
+    for round in 0..5 {
+        for (mode, said) in [(77, INVALID_VALUE), (round % 2, SUCCESS)] {
+            let status = blas.call("cublasSetMathMode", &[handle, mode]);
+            assert_eq!(status, said, "mode {mode}, round {round}");
+        }
         for columns in [[N - 1, N, N], [N, 0, N], [N, N, N - 1]] {
             let status = blas.multiply(handle, Some(&one), [a, b, c], columns);
             assert_eq!(status, INVALID_VALUE, "{columns:?}, round {round}");

@@ -228,10 +228,12 @@ fn set(function: &'static Function, of: Setting, handle: Object, value: i32) -> 
         let mut told = known.told();
         if told.setting(of as usize) != value {
             let words = [handle as u64, value as u64];
-            ask(function, &words)?;
-            told.set(of as usize, value);
-            drop(told);
-            known.forget_accepted();
+            // Programs change settings before each product, and back after it.
+            match told.accepts(of as usize, value) {
+                true => post(function, &words)?,
+                false => ask(function, &words)?,
+            }
+            known.set(&mut told, of as usize, value);
         }
         Ok(())
     })

@@ -17,6 +17,7 @@ mod page;
 mod sequences;
 mod tensors;
 mod unsupported;
+mod weights;
 mod words;
 
 use gpgpu_library::Status;

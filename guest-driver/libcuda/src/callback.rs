@@ -137,9 +137,12 @@ fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c
         return Ok(());
     }
     enqueue(Callback::Host { function, data }, |client, callback| {
-        client
-            .call(&request::cuLaunchHostFunc { hStream, callback })
-            .map(drop)
+        let request = request::cuLaunchHostFunc { hStream, callback };
+        // Without the ring, posts would take all places of the command queue, and the callbacks' thread needs one.
+        match client.ring().is_some() && client.objects.knows_stream(hStream) {
+            true => client.post(&request),
+            false => client.call(&request).map(drop),
+        }
     })
 }
 

@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 use crate::{
     Object, Status, enter,
     handle::{self, Handle, sister},
+    mix,
 };
 
 thread_local! {
@@ -253,15 +254,9 @@ impl<'a> Request<'a> {
 
     /// A number for the form of the call: the library accepts or refuses all calls of a form alike.
     fn form(self) -> u64 {
-        // Each step is a bijection: calls that differ in one word have different numbers. If two other calls collide,
-        // the worst effect is an error that is reported late.
+        // If two calls collide that differ in more than one word, the worst effect is an error that is reported late.
         self.parts().fold(0, mix)
     }
-}
-
-fn mix(hash: u64, word: u64) -> u64 {
-    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^ hash >> 29
 }
 
 /// Bytes as words; the last one is padded with zeros.

@@ -14,13 +14,16 @@ use gpgpu_client::{log, sister::Sister};
 use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::libraries::{Class, Library, call::PointerMode};
 
-use crate::{Object, Status};
+use crate::{Object, Status, mix};
 
 /// The most forms of calls that a handle remembers as accepted.
 const ACCEPTED: usize = 1 << 14;
 
 /// The number of forms that are found without a lock.
 const RECENT: usize = 64;
+
+/// The most accepted values of settings that a handle remembers.
+const MOST_VALUES: usize = 256;
 
 /// The number of settings that a library keeps for a handle, besides its stream and its pointer mode. The library
 /// assigns an index to each.
@@ -40,6 +43,8 @@ pub struct Told {
     is_owed: bool,
     /// The default of each setting is 0.
     settings: [i32; SETTINGS],
+    /// The values that the library has accepted, with their settings.
+    values: HashSet<(usize, i32)>,
 }
 
 impl Told {
@@ -82,9 +87,9 @@ impl Told {
         self.settings[of]
     }
 
-    /// Records a setting.
-    pub fn set(&mut self, of: usize, value: i32) {
-        self.settings[of] = value;
+    /// Whether the library accepts a value of a setting: it is the default, or was accepted before.
+    pub fn accepts(&self, of: usize, value: i32) -> bool {
+        value == 0 || self.values.contains(&(of, value))
     }
 }
 
@@ -95,6 +100,9 @@ pub struct Handle {
     told: Mutex<Told>,
     /// A copy of [`Told::is_owed`], which is read without the lock.
     is_owed: AtomicBool,
+    /// A number for [`Told::settings`], which may influence the library's decision about a call.
+    settings: AtomicU64,
+    /// Forms that were accepted, mixed with that number.
     accepted: Mutex<HashSet<u64>>,
     /// Some of the accepted forms, which are found without a lock; 0 for an empty entry.
     recent: [AtomicU64; RECENT],
@@ -106,6 +114,7 @@ impl Default for Handle {
             mode: AtomicU32::default(),
             told: Mutex::default(),
             is_owed: AtomicBool::default(),
+            settings: AtomicU64::default(),
             accepted: Mutex::default(),
             recent: [const { AtomicU64::new(0) }; RECENT],
         }
@@ -152,8 +161,33 @@ impl Handle {
         owed.map_or(Ok(()), tell)
     }
 
-    /// Whether the library has accepted a call of this form.
-    pub fn has_accepted(&self, kind: u64) -> bool {
+    /// Records a setting that the library has accepted; `told` is [`Handle::told`].
+    pub fn set(&self, told: &mut Told, of: usize, value: i32) {
+        told.settings[of] = value;
+        if told.values.len() == MOST_VALUES {
+            told.values.clear();
+        }
+        told.values.insert((of, value));
+        // Without settings, it is 0.
+        let all = told.settings.iter().rev();
+        let number = all.fold(0, |all, value| match (all, *value) {
+            (0, 0) => 0,
+            (all, value) => mix(all, u64::from(value as u32) + 1),
+        });
+        self.settings.store(number, Ordering::Relaxed);
+    }
+
+    /// A form under the present settings.
+    fn under_settings(&self, form: u64) -> u64 {
+        match self.settings.load(Ordering::Relaxed) {
+            0 => form,
+            settings => mix(form, settings),
+        }
+    }
+
+    /// Whether the library has accepted a call of this form under the present settings.
+    pub fn has_accepted(&self, form: u64) -> bool {
+        let kind = self.under_settings(form);
         let recent = &self.recent[kind as usize % RECENT];
         if recent.load(Ordering::Relaxed) == kind && kind != 0 {
             return true;
@@ -167,8 +201,9 @@ impl Handle {
         is_accepted
     }
 
-    /// Records that the library has accepted a call of this form.
-    pub fn accept(&self, kind: u64) {
+    /// Records that the library has accepted a call of this form under the present settings.
+    pub fn accept(&self, form: u64) {
+        let kind = self.under_settings(form);
         let mut accepted = self.accepted.lock();
         if accepted.len() >= ACCEPTED {
             accepted.clear();
@@ -177,7 +212,8 @@ impl Handle {
         self.recent[kind as usize % RECENT].store(kind, Ordering::Relaxed);
     }
 
-    /// Forgets the accepted forms, because a setting has changed that may influence the library's decision.
+    /// Forgets the accepted forms, because a setting has changed that may influence the library's decision and is not
+    /// in [`Told`].
     pub fn forget_accepted(&self) {
         let mut accepted = self.accepted.lock();
         accepted.clear();
@@ -281,6 +317,26 @@ mod tests {
         assert!(!handle.has_accepted(7 + 2 * RECENT as u64));
         handle.forget_accepted();
         assert!(!kinds.iter().any(|kind| handle.has_accepted(*kind)));
+    }
+
+    #[test]
+    fn an_accepted_form_is_known_again_under_the_same_settings() {
+        let handle = Handle::default();
+        let set = |of, value| {
+            let mut told = handle.told();
+            let accepts = told.accepts(of, value);
+            handle.set(&mut told, of, value);
+            accepts
+        };
+        handle.accept(7);
+        assert!(!set(2, 3) && !handle.has_accepted(7));
+        handle.accept(7);
+        handle.accept(8);
+        assert!(!set(1, 3) && !handle.has_accepted(7));
+        assert!(set(1, 0) && handle.has_accepted(7));
+        assert!(set(2, 0) && handle.has_accepted(7) && !handle.has_accepted(8));
+        assert!(set(2, 3) && handle.has_accepted(8));
+        assert!(!set(2, 4) && !handle.has_accepted(8));
     }
 
     #[test]

@@ -73,6 +73,12 @@ words! {
     *mut std::ffi::c_void: value => value as u64;
 }
 
+/// A step of a hash of words: a bijection, so that hashes of words that differ in one differ.
+fn mix(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
+}
+
 /// The C type of an argument, by its kind.
 #[doc(hidden)]
 #[macro_export]
