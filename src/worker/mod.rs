@@ -439,6 +439,7 @@ fn execute(
             };
             drop(traced);
             drop(uses);
+            session.objects.end_uses();
             if !grace::again() {
                 break carried;
             }

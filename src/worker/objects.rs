@@ -5,6 +5,7 @@
 //! id, and an id has one object at a time, from the moment when a command begins to make it.
 
 use std::{
+    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
     sync::{
         Arc,
@@ -111,6 +112,20 @@ struct Place {
     /// The reasons why it is about to end: bits of [`OWN`], [`PARENTS`] and [`CONTEXTS`]. Such objects still exist, and
     /// are counted.
     ending: u8,
+    /// Whether a command has used it since it was last known to be idle, if it is a stream.
+    used: AtomicBool,
+}
+
+thread_local! {
+    /// The streams that the thread's command has looked up.
+    static USED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Whether this is the ring's thread.
+    static IS_RING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Declares that this thread alone takes [used streams](Objects::take_used_apart).
+pub fn is_the_rings_thread() {
+    IS_RING.set(true);
 }
 
 /// The object itself is being destroyed.
@@ -147,7 +162,12 @@ impl Table {
         if self.is_ending(entry.parent) {
             ending |= PARENTS;
         }
-        if self.entries.insert(id, Place { entry, ending }).is_none() {
+        let place = Place {
+            entry,
+            ending,
+            used: AtomicBool::new(true),
+        };
+        if self.entries.insert(id, place).is_none() {
             *self.count(id) += 1;
         }
     }
@@ -441,7 +461,52 @@ impl Objects {
     fn find(&self, id: u64) -> Option<Entry> {
         let table = self.table.read();
         let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
+        if object_kind(id) == Stream::KIND {
+            of.used.store(true, Ordering::Release);
+            if !IS_RING.get() {
+                USED.with_borrow_mut(|used| {
+                    if !used.contains(&id) {
+                        used.push(id);
+                    }
+                });
+            }
+        }
         Some(of.entry.clone())
+    }
+
+    /// Called when a command has ended: the streams that it has looked up count as used once more, because
+    /// [`Objects::take_used_apart`] may have found them idle between the look-up and the submission of the command's
+    /// work. The ring's thread does not do both at once.
+    pub fn end_uses(&self) {
+        if IS_RING.get() {
+            return;
+        }
+        USED.with_borrow_mut(|used| {
+            for id in used.drain(..) {
+                self.set_used(id);
+            }
+        });
+    }
+
+    /// Records that a stream may have work.
+    pub fn set_used(&self, stream: u64) {
+        if let Some(of) = self.table.read().entries.get(&stream) {
+            of.used.store(true, Ordering::Release);
+        }
+    }
+
+    /// The streams of a context for which the legacy stream does not wait, if a command has used them since the last
+    /// call, with their driver's handles. The caller calls [`Objects::set_used`] for those that are not idle. `None` if
+    /// destroyed streams may have work left.
+    pub fn take_used_apart(&self, context: u64) -> Option<Vec<(u64, u64)>> {
+        let apart = self.streams_apart(context)?;
+        let table = self.table.read();
+        let used = apart.into_iter().filter_map(|id| {
+            let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
+            let was_used = of.used.swap(false, Ordering::AcqRel);
+            was_used.then_some((id, of.entry.raw))
+        });
+        Some(used.collect())
     }
 
     /// The id of the context of an object, or 0; `None` if there is no such object, or it is about to end.

@@ -174,3 +174,35 @@ fn pitfall_73_objects_of_a_kind_are_bounded_and_make_room_as_they_end() {
         1
     );
 }
+
+#[test]
+fn pitfall_05_a_used_stream_counts_as_used_until_it_is_found_idle() {
+    let objects = Objects::default();
+    let context = object_id::<Context>(1);
+    let streams = [2, 3, 4].map(object_id::<Stream>);
+    for (raw, stream) in (1..).zip(streams) {
+        objects.insert(stream, Entry::new(raw, context));
+        objects.set_apart(stream, context);
+    }
+    let used = || objects.take_used_apart(context).unwrap();
+    // New ones may have work of another name.
+    assert_eq!(used(), [(streams[0], 1), (streams[1], 2), (streams[2], 3)]);
+    assert_eq!(used(), []);
+    objects.raw::<Stream>(streams[1]).unwrap();
+    objects.stream(streams[2]).unwrap();
+    assert_eq!(used(), [(streams[1], 2), (streams[2], 3)]);
+    // The command that has looked them up may have submitted its work since.
+    objects.end_uses();
+    objects.end_uses();
+    assert_eq!(used(), [(streams[1], 2), (streams[2], 3)]);
+    assert_eq!(used(), []);
+    objects.set_used(streams[0]);
+    assert_eq!(
+        objects.take_used_apart(object_id::<Context>(9)),
+        Some(Vec::new())
+    );
+    objects.end::<Stream>(streams[0]).unwrap();
+    assert_eq!(used(), []);
+    objects.set_unfinished(context);
+    assert_eq!(objects.take_used_apart(context), None);
+}

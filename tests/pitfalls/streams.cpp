@@ -509,4 +509,43 @@ PITFALL(24, event_ping_pong_over_threads) {
     EXPECT(got == expected, "%u, expected %u", got, expected);
 }
 
+// A context waits for the work of every stream, also if the program has many and used each long ago.
+PITFALL(22, a_context_waits_for_each_of_many_streams) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    Gate gate(gpu);
+    const unsigned count = 40;
+    std::vector<CUstream> streams(count);
+    for (auto &stream : streams)
+        stream = new_stream();
+    unsigned *words = pinned_words(count);
+    for (unsigned round = 1; round <= 2; round++)
+        for (unsigned i = 0; i < count; i++) {
+            gate.close(streams[i]);
+            auto give = [&] { LAUNCH(fill, 1, 1, streams[i], words + i, round, 1u); };
+            if (i % 2)
+                give();
+            else
+                std::thread([&] {
+                    CK(cuCtxSetCurrent(gpu.context));
+                    give();
+                }).join();
+            gate.open_later(0.005);
+            CK(cuCtxSynchronize());
+            EXPECT_WORDS(words + i, 1, round);
+            CK(cuStreamQuery(streams[i]));
+            gate.wait_opened();
+        }
+    // Work in all of them.
+    gate.close(streams[7]);
+    for (unsigned i = 0; i < count; i++)
+        LAUNCH(fill, 1, 1, streams[i], words + i, 9u, 1u);
+    gate.open_later(0.005);
+    CK(cuCtxSynchronize());
+    EXPECT_WORDS(words, count, 9u);
+    gate.wait_opened();
+    for (auto stream : streams)
+        CK(cuStreamDestroy(stream));
+}
+
 PITFALL_MAIN

@@ -423,6 +423,8 @@ impl Call<'_> {
             // First: an end of the context that begins after this waits for this command. The recording of a green
             // context's stream runs in that context.
             let stream = self.stream().unwrap_or(state.stream);
+            // The library may nevertheless use the stream.
+            session.objects.set_used(stream);
             let of = match self.part.map(|_| session.objects.live_context_of(stream)) {
                 Some(Some(context)) if self.is_there(context, &entry) => context,
                 _ => entry.context,

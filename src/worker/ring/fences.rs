@@ -13,6 +13,31 @@ use crate::{
     worker::{dispatch::Until, lease::Passage, session::Session, wait},
 };
 
+/// The streams of a context for which the legacy stream does not wait, and that have work: a program may have more
+/// streams than a slot has fences, of which few are in use. `None` if destroyed streams may have work.
+fn busy_apart(session: &Session, context: u64) -> Result<Option<Vec<u64>>, CUresult> {
+    let Some(used) = session.objects.take_used_apart(context) else {
+        return Ok(None);
+    };
+    let mut busy = Vec::new();
+    for (id, raw) in &used {
+        // SAFETY: the stream is the driver's and lives until this command ends.
+        match unsafe { driver::cuStreamQuery(*raw as CUstream) } {
+            Ok(()) => {}
+            Err(CUDA_ERROR_NOT_READY) => {
+                session.objects.set_used(*id);
+                busy.push(*id);
+            }
+            Err(code) => {
+                used.iter()
+                    .for_each(|(id, _)| session.objects.set_used(*id));
+                return Err(code);
+            }
+        }
+    }
+    Ok(Some(busy))
+}
+
 impl Ring {
     /// Makes the GPU write to the request's slot once it has done the work; returns the number of fences.
     pub(super) fn fence(
@@ -41,7 +66,7 @@ impl Ring {
                 if session.has_greens(context) {
                     return Ok(ELSEWHERE);
                 }
-                let Some(apart) = session.objects.streams_apart(context) else {
+                let Some(apart) = busy_apart(session, context)? else {
                     return Ok(ELSEWHERE);
                 };
                 [0].into_iter().chain(apart).collect()

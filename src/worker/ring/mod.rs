@@ -34,7 +34,7 @@ use super::{
     Command, Commands, counts,
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
-    lease,
+    lease, objects,
     session::{Data, Session, Way},
     threads::Pool,
     wait,
@@ -173,6 +173,7 @@ impl Ring {
         session: &'static Session,
         pool: &Pool,
     ) -> Result<std::convert::Infallible, Broken> {
+        objects::is_the_rings_thread();
         let mut consumer = Consumer::new(self.area, 0);
         let mut commands = Vec::new();
         let mut polling = Polling::new();
