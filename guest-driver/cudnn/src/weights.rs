@@ -7,6 +7,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use foldhash::fast::RandomState;
 use gpgpu_library::{
     Status,
     forward::{Request, contents},
@@ -39,11 +40,21 @@ pub struct Question {
     pub wanted: [bool; 2],
 }
 
-/// An answer: the offset of the weight and of the bias in the weight space, if there are such, and their settings.
+/// The place of a weight or a bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places([Option<(u64, Said)>; 2]);
+struct Place {
+    /// Its offset in the weight space.
+    offset: u64,
+    said: Said,
+    /// The number of these settings.
+    number: u64,
+}
 
-static KNOWN: Mutex<Option<HashMap<Question, Places>>> = Mutex::new(None);
+/// An answer: the places of the weight and of the bias, if there are such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places([Option<Place>; 2]);
+
+static KNOWN: Mutex<Option<HashMap<Question, Places, RandomState>>> = Mutex::new(None);
 
 /// The most answers that are kept.
 const MOST: usize = 1 << 12;
@@ -73,7 +84,11 @@ impl Places {
             if place != 0 {
                 let offset = place.checked_sub(space);
                 let offset = offset.filter(|offset| space != 0 && *offset < bytes as u64)?;
-                places[i] = Some((offset, said[i]));
+                places[i] = Some(Place {
+                    offset,
+                    said: said[i],
+                    number: number_of(&said[i]),
+                });
             }
         }
         Some(Self(places))
@@ -82,7 +97,7 @@ impl Places {
     /// The addresses in a space; 0 for none.
     fn addresses(&self, space: u64) -> [u64; 2] {
         self.0
-            .map(|place| place.map_or(0, |(offset, _)| space.wrapping_add(offset)))
+            .map(|place| place.map_or(0, |place| space.wrapping_add(place.offset)))
     }
 
     /// Sets the descriptors, and returns the addresses.
@@ -92,9 +107,14 @@ impl Places {
     /// The status for libcuda's code.
     pub fn tell(&self, space: u64, descriptors: [u64; 2]) -> Result<[u64; 2], Status> {
         for (descriptor, place) in descriptors.into_iter().zip(&self.0) {
-            let Some((_, said)) = place.filter(|_| descriptor != 0) else {
+            let Some(place) = place.filter(|_| descriptor != 0) else {
                 continue;
             };
+            // PyTorch asks with the same descriptor again and again.
+            if contents::find(descriptor) == Some(place.number) {
+                continue;
+            }
+            let said = place.said;
             let [data, dimensions, ref values @ ..] = said;
             let (sizes, strides) = values.split_at(MOST_DIMENSIONS as usize);
             let words = [
@@ -111,11 +131,15 @@ impl Places {
     }
 }
 
-/// Records the settings of a descriptor.
-pub fn note(descriptor: u64, said: &Said) {
+fn number_of(said: &Said) -> u64 {
     let mut hash = DefaultHasher::new();
     said.hash(&mut hash);
-    contents::set(descriptor, hash.finish());
+    hash.finish()
+}
+
+/// Records the settings of a descriptor.
+pub fn note(descriptor: u64, said: &Said) {
+    contents::set(descriptor, number_of(said));
     tensors::note(descriptor, said[0]);
 }
 
@@ -160,7 +184,9 @@ mod tests {
         learn(question, 0x5000, [0x5100, 0], [SAID, [0; 18]]);
         let places = known(&question, [0, 0]).unwrap();
         assert_eq!(places.addresses(0x9000), [0x9100, 0]);
-        assert_eq!(places.0[0], Some((0x100, SAID)));
+        let place = places.0[0].unwrap();
+        assert_eq!((place.offset, place.said), (0x100, SAID));
+        assert_eq!(places.0[1], None);
         let others = [
             Question {
                 network: 8,

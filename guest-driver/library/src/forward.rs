@@ -3,6 +3,7 @@
 
 use std::{cell::Cell, collections::HashMap, sync::OnceLock};
 
+use foldhash::fast::RandomState;
 use gpgpu_client::log::{self, Level};
 use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::{
@@ -299,19 +300,22 @@ unsafe fn hash_at(address: u64, bytes: usize) -> u64 {
 pub mod contents {
     use super::*;
 
-    static KNOWN: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
+    static KNOWN: RwLock<Option<HashMap<u64, u64, RandomState>>> = RwLock::new(None);
+
+    /// The number of an object's settings, if it exists and they are known.
+    pub fn find(id: u64) -> Option<u64> {
+        let known = KNOWN.read();
+        known.as_ref().and_then(|all| all.get(&id)).copied()
+    }
 
     /// The number of an object's settings; its id if they are unknown.
     pub fn of(id: u64) -> u64 {
-        let known = KNOWN.read();
-        let found = known.as_ref().and_then(|all| all.get(&id));
-        found.copied().unwrap_or(id)
+        find(id).unwrap_or(id)
     }
 
     /// Whether an object exists and its settings are known.
     pub fn are_known(id: u64) -> bool {
-        let known = KNOWN.read();
-        known.as_ref().is_some_and(|all| all.contains_key(&id))
+        find(id).is_some()
     }
 
     /// Records that a call of this form made an object.
