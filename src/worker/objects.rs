@@ -116,6 +116,9 @@ struct Place {
     used: AtomicBool,
 }
 
+/// The maximum number of streams that a thread remembers. No command looks up as many.
+const MOST_USED: usize = 64;
+
 thread_local! {
     /// The streams that the thread's command has looked up.
     static USED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
@@ -465,6 +468,10 @@ impl Objects {
             of.used.store(true, Ordering::Release);
             if !IS_RING.get() {
                 USED.with_borrow_mut(|used| {
+                    // A copy by the mover gives its stream no work, and does not end its uses.
+                    if used.len() == MOST_USED {
+                        used.clear();
+                    }
                     if !used.contains(&id) {
                         used.push(id);
                     }
