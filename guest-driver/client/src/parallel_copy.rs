@@ -56,6 +56,10 @@ impl Part {
 /// Both ranges are mapped, the destination for writing, and do not overlap. Concurrent writes to the source may or may
 /// not be copied.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
+    if bytes < WORTH_IT {
+        // SAFETY: promised by the caller.
+        return unsafe { dst.copy_from_nonoverlapping(src, bytes) };
+    }
     let parts: Vec<_> = parts(dst, src, bytes).collect();
     // SAFETY: promised by the caller.
     unsafe { copy_parts(&parts) };
@@ -169,9 +173,9 @@ impl Helpers {
     }
 
     fn take_parts(&self, job: Job) {
+        // Many short parts are taken together, because each step costs as much as a short copy.
+        let each = job.count.div_ceil(STEPS);
         loop {
-            // Many short parts are taken together, because each step costs as much as a short copy.
-            let each = job.count.div_ceil(STEPS);
             let first = self.next.fetch_add(each, Ordering::Relaxed);
             if first >= job.count {
                 return;

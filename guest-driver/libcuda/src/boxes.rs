@@ -140,12 +140,12 @@ fn ring_for<'a>(
     is_known.then_some(ring)
 }
 
-/// Posts a copy between sides that the worker can access; `false` if the host has to answer it.
-fn post(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, hStream: u64) -> Result<bool> {
-    let operation = request::gpgpuBoxCopyAsync::OPERATION;
-    if ring_for(client, &[&dst, &src], size, hStream, operation).is_none() {
-        return Ok(false);
-    }
+/// Copies a box between sides that the worker can access. A box of memory alone has one slice.
+pub fn between(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, order: Order) -> Result {
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
     let [width, height, depth] = size;
     let copy = BoxCopy {
         dst,
@@ -154,20 +154,10 @@ fn post(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, hStream: u64)
         height,
         depth,
     };
-    client.post(&request::gpgpuBoxCopyAsync { copy, hStream })?;
-    Ok(true)
-}
-
-/// Copies a box between sides that the worker can access. A box of memory alone has one slice.
-pub fn between(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, order: Order) -> Result {
-    let Order {
-        stream: hStream,
-        synchronous,
-    } = order;
-    if !synchronous && post(client, (dst, src), size, hStream)? {
-        return Ok(());
+    let post = request::gpgpuBoxCopyAsync::OPERATION;
+    if !synchronous && ring_for(client, &[&dst, &src], size, hStream, post).is_some() {
+        return client.post(&request::gpgpuBoxCopyAsync { copy, hStream });
     }
-    let [width, height, depth] = size;
     if dst.array == 0 && src.array == 0 {
         let copy = Copy2D {
             dst: dst.address,
@@ -184,13 +174,6 @@ pub fn between(client: &Client, (dst, src): (BoxEnd, BoxEnd), size: Size, order:
         };
         return client.call(&request).map(drop);
     }
-    let copy = BoxCopy {
-        dst,
-        src,
-        width,
-        height,
-        depth,
-    };
     let request = request::gpgpuBoxCopy {
         copy,
         hStream,
@@ -276,6 +259,19 @@ fn commands(size: Size) -> (Vec<([usize; 3], Size)>, usize) {
     (pieces(size, most * BLOCK_BYTES), most)
 }
 
+/// Neighbouring blocks for a command, if there are as many; at the start of a copy after a while.
+fn take(ring: &Ring, count: usize, is_first: bool) -> Option<Run> {
+    let run = match is_first {
+        true => await_blocks(ring, count)?,
+        false => ring.take_blocks(count)?,
+    };
+    if run.count == count {
+        return Some(run);
+    }
+    ring.give_blocks(run, None);
+    None
+}
+
 /// The data blocks of a copy to the device. They become free when the GPU has read them.
 struct Sending<'a> {
     client: &'a Client,
@@ -287,19 +283,10 @@ struct Sending<'a> {
 impl Sending<'_> {
     /// Takes blocks for one more command; `None` if there are none, and the copy has no command yet.
     fn take(&mut self, count: usize) -> Result<Option<Run>> {
-        let has_enough = |run: Run| match run.count == count {
-            true => Some(run),
-            false => {
-                self.ring.give_blocks(run, None);
-                None
-            }
-        };
-        let found = match self.given.len() {
-            0 => await_blocks(self.ring, count),
-            held if (held + 1) * count <= MOST_BLOCKS => self.ring.take_blocks(count),
-            _ => None,
-        };
-        if let Some(run) = found.and_then(has_enough) {
+        let held = self.given.len();
+        if (held + 1) * count <= MOST_BLOCKS
+            && let Some(run) = take(self.ring, count, held == 0)
+        {
             return Ok(Some(run));
         }
         let Some((run, ticket)) = self.given.pop_front() else {
@@ -408,20 +395,20 @@ fn fetch_by_blocks(
     };
     let (given, sent) = (client.given(), client.sent());
     let (pieces, count) = commands(size);
-    let mut todo = pieces.into_iter().peekable();
+    let Some(first) = take(ring, count, true) else {
+        return Ok(false);
+    };
+    // The copy keeps its blocks until its end, so that other threads' copies do not hold it up.
+    let (mut own, mut held) = (vec![first], count);
+    let mut todo = pieces.into_iter();
     let mut under_way = VecDeque::new();
-    let mut any = false;
-    while todo.peek().is_some() || !under_way.is_empty() {
-        while (under_way.len() + 1) * count <= MOST_BLOCKS && todo.peek().is_some() {
-            let run = match any {
-                false => await_blocks(ring, count),
-                true => ring.take_blocks(count),
-            };
-            let Some(run) = run else { break };
-            if run.count < count {
-                ring.give_blocks(run, None);
-                break;
+    loop {
+        while todo.len() > 0 {
+            if own.is_empty() && held + count <= MOST_BLOCKS {
+                own.extend(take(ring, count, false));
+                held += own.len() * count;
             }
+            let Some(run) = own.pop() else { break };
             let Some((at, part)) = todo.next() else {
                 break;
             };
@@ -434,25 +421,19 @@ fn fetch_by_blocks(
                 block: run.first,
                 hStream,
             };
-            any = true;
             under_way.push_back((at, part, run, client.begin(ring, &request)?));
         }
         let Some((at, part, run, ticket)) = under_way.pop_front() else {
-            if !any {
-                return Ok(false);
-            }
-            // Other threads have all blocks, for as long as their copies take.
-            std::thread::yield_now();
-            continue;
+            break;
         };
         // After an error the GPU may still write to the blocks, which are then lost.
         client.end::<request::gpgpuBlockBoxOut>(ring, ticket)?;
-        let from = ring.block(run.first);
-        let parts = parts_of((to, from), (at, part), true);
+        let parts = parts_of((to, ring.block(run.first)), (at, part), true);
         // SAFETY: the blocks are this copy's alone, and the GPU has written them; the program vouches for its memory.
         unsafe { parallel_copy::copy_parts(&parts) };
-        ring.give_blocks(run, None);
+        own.push(run);
     }
+    own.into_iter().for_each(|run| ring.give_blocks(run, None));
     // The last copy completes after all earlier work of the stream.
     client.set_stream_idle(hStream, sent, false);
     if hStream == 0 {

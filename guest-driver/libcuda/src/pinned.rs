@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 
-use gpgpu_client::{Scope, transport::Failure};
+use gpgpu_client::transport::Failure;
 use gpgpu_protocol::{api::request, cuda::*, layout::PAGE_BYTES};
 
 use crate::{
@@ -23,11 +23,7 @@ use crate::{
 
 /// Handles the end of a context, with its chunks.
 pub fn forget_context(client: &Client, context: u64) {
-    for chunk in client.host_parts.forget_context(context) {
-        client
-            .host
-            .unpin(client.transport(), chunk.start, chunk.bytes);
-    }
+    give_back(client, &client.host_parts.forget_context(context));
 }
 
 fn code(failure: Failure) -> CUresult {
@@ -184,12 +180,7 @@ pub fn free(start: u64, wanted: bool) -> Result {
 
 /// Frees a part of a chunk, once no work of its context uses it.
 fn free_part(client: &Client, range: &Range) -> Result {
-    thread::within(range.context, || {
-        if client.is_idle(Scope::All) {
-            return Ok(());
-        }
-        client.call(&request::cuCtxSynchronize {}).map(drop)
-    })?;
+    thread::within(range.context, || client.finish_context())?;
     // Another thread may have been faster.
     let range = client.pointers.remove(range.start);
     let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;

@@ -186,6 +186,61 @@ fn narrow(session: &Session, stream: u64, ends: &[&Held]) {
     session.wait_with(stream, &memory, &objects);
 }
 
+/// One side of a copy that is not beside the stream, with its look-up.
+type Side<'a> = (&'a BoxEnd, &'a Held);
+
+/// Copies a box of this size between two sides.
+fn between(dst: Side<'_>, src: Side<'_>, size: Size, stream: CUstream) -> Result<(), CUresult> {
+    let end = |(end, held)| (end, Some(held), std::ptr::null_mut());
+    // SAFETY: both ends are held.
+    unsafe { issue(end(dst), end(src), size, stream)? };
+    count(dst.1.of, src.1.of, size);
+    Ok(())
+}
+
+/// Copies the bytes of a box of this size to its place.
+///
+/// # Safety
+///
+/// There are as many bytes as the box has, which the driver may read until the stream has done the copy.
+unsafe fn inward(
+    (dst, to): Side<'_>,
+    bytes: *mut c_void,
+    size: Size,
+    stream: CUstream,
+) -> Result<(), CUresult> {
+    let (src, from) = beside(bytes, size);
+    let dst = (dst, Some(to), std::ptr::null_mut());
+    // SAFETY: promised by the caller; the other end is held.
+    unsafe { issue(dst, (&src, None, from), size, stream)? };
+    count(to.of, Memory::Host, size);
+    Ok(())
+}
+
+/// Copies a box of this size to bytes.
+///
+/// # Safety
+///
+/// As for [`inward`], for writes.
+unsafe fn outward(
+    bytes: *mut c_void,
+    (src, from): Side<'_>,
+    size: Size,
+    stream: CUstream,
+) -> Result<(), CUresult> {
+    let (dst, to) = beside(bytes, size);
+    let src = (src, Some(from), std::ptr::null_mut());
+    // SAFETY: promised by the caller; the other end is held.
+    unsafe { issue((&dst, None, to), src, size, stream)? };
+    count(Memory::Host, from.of, size);
+    Ok(())
+}
+
+/// Counts the copy of a box whose volume was checked.
+fn count(to: Memory, from: Memory, size: Size) {
+    counts::copy(to, from, size.iter().product::<usize>() as u64);
+}
+
 /// A copy between arrays, or between an array and memory that the worker can access.
 pub fn gpgpuBoxCopy(
     session: &Session,
@@ -195,7 +250,7 @@ pub fn gpgpuBoxCopy(
     let stream = stream(session, request.hStream)?;
     let copy = request.copy;
     let size = [copy.width, copy.height, copy.depth];
-    let bytes = volume(size)?;
+    volume(size)?;
     let (dst, src) = (plain(copy.dst), plain(copy.src));
     let to = hold(session, &dst, size)?;
     let from = hold(session, &src, size)?;
@@ -203,17 +258,7 @@ pub fn gpgpuBoxCopy(
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     narrow(session, request.hStream, &[&to, &from]);
-    let nothing = std::ptr::null_mut();
-    // SAFETY: both ends are held.
-    unsafe {
-        issue(
-            (&dst, Some(&to), nothing),
-            (&src, Some(&from), nothing),
-            size,
-            stream,
-        )?
-    };
-    counts::copy(to.of, from.of, bytes as u64);
+    between((&dst, &to), (&src, &from), size, stream)?;
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuBoxCopy::default())
 }
@@ -227,20 +272,10 @@ pub fn gpgpuBoxCopyAsync(
     let stream = stream(session, request.hStream)?;
     let copy = request.copy;
     let size = [copy.width, copy.height, copy.depth];
-    let bytes = volume(size)?;
+    volume(size)?;
     let (dst, src) = (plain(copy.dst), plain(copy.src));
     let (to, from) = (hold(session, &dst, size)?, hold(session, &src, size)?);
-    let nothing = std::ptr::null_mut();
-    // SAFETY: both ends are held.
-    unsafe {
-        issue(
-            (&dst, Some(&to), nothing),
-            (&src, Some(&from), nothing),
-            size,
-            stream,
-        )?
-    };
-    counts::copy(to.of, from.of, bytes as u64);
+    between((&dst, &to), (&src, &from), size, stream)?;
     Ok(reply::gpgpuBoxCopyAsync::default())
 }
 
@@ -255,17 +290,8 @@ pub fn gpgpuBlockBoxIn(
     let dst = plain(request.to);
     let to = hold(session, &dst, size)?;
     let block = ring(session)?.block(session, request.block, bytes)?;
-    let (src, from) = beside(block, size);
-    // SAFETY: the source is in the ring's registered blocks, and as long as the box; the other end is held.
-    unsafe {
-        issue(
-            (&dst, Some(&to), std::ptr::null_mut()),
-            (&src, None, from),
-            size,
-            stream,
-        )?
-    };
-    counts::copy(to.of, Memory::Host, bytes as u64);
+    // SAFETY: the source is in the ring's registered blocks, and as long as the box.
+    unsafe { inward((&dst, &to), block, size, stream)? };
     Ok(Until::Stream(request.hStream))
 }
 
@@ -280,25 +306,17 @@ pub fn gpgpuBlockBoxOut(
     let src = plain(request.from);
     let from = hold(session, &src, size)?;
     let block = ring(session)?.block(session, request.block, bytes)?;
-    let (dst, to) = beside(block, size);
     // SAFETY: as above, the other way round.
-    unsafe {
-        issue(
-            (&dst, None, to),
-            (&src, Some(&from), std::ptr::null_mut()),
-            size,
-            stream,
-        )?
-    };
-    counts::copy(Memory::Host, from.of, bytes as u64);
+    unsafe { outward(block, (&src, &from), size, stream)? };
     Ok(Until::Stream(request.hStream))
 }
 
 /// Checks that the bytes beside the stream are those of a box. The command must not be one part of several.
-fn check(size: Size, there: usize, data: Data) -> Result<usize, CUresult> {
-    match volume(size)? {
-        bytes if bytes == there && data.offset == 0 => Ok(bytes),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
+fn check(size: Size, there: usize, data: Data) -> Result<(), CUresult> {
+    if volume(size)? == there && data.offset == 0 {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
     }
 }
 
@@ -310,21 +328,11 @@ pub fn gpgpuBoxIn(
 ) -> Outcome<reply::gpgpuBoxIn> {
     let stream = stream(session, request.hStream)?;
     let size = [request.width, request.height, request.depth];
-    let bytes = check(size, data.input_bytes, data)?;
+    check(size, data.input_bytes, data)?;
     let to = in_array(session, request.to.array)?;
-    let (src, from) = beside(data.input.cast_mut(), size);
     narrow(session, request.hStream, &[&to]);
-    let nothing = std::ptr::null_mut();
     // SAFETY: the source is the command's part of the staging area, and as long as the box.
-    unsafe {
-        issue(
-            (&request.to, Some(&to), nothing),
-            (&src, None, from),
-            size,
-            stream,
-        )?
-    };
-    counts::copy(to.of, Memory::Host, bytes as u64);
+    unsafe { inward((&request.to, &to), data.input.cast_mut(), size, stream)? };
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuBoxIn::default())
 }
@@ -337,21 +345,11 @@ pub fn gpgpuBoxOut(
 ) -> Outcome<reply::gpgpuBoxOut> {
     let stream = stream(session, request.hStream)?;
     let size = [request.width, request.height, request.depth];
-    let bytes = check(size, data.output_bytes, data)?;
+    check(size, data.output_bytes, data)?;
     let from = in_array(session, request.from.array)?;
-    let (dst, to) = beside(data.output, size);
     narrow(session, request.hStream, &[&from]);
-    let nothing = std::ptr::null_mut();
     // SAFETY: the destination is the command's part of the staging area, and as long as the box.
-    unsafe {
-        issue(
-            (&dst, None, to),
-            (&request.from, Some(&from), nothing),
-            size,
-            stream,
-        )?
-    };
-    counts::copy(Memory::Host, from.of, bytes as u64);
+    unsafe { outward(data.output, (&request.from, &from), size, stream)? };
     finish(stream, true)?;
     Ok(reply::gpgpuBoxOut::default())
 }

@@ -562,6 +562,18 @@ impl Connection {
         self.work.is_idle(scope)
     }
 
+    /// Waits until the current context has done all its work, unless it is known to have done it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the context's earlier work.
+    pub fn finish_context(&self) -> Result {
+        if self.is_idle(Scope::All) {
+            return Ok(());
+        }
+        self.call(&request::cuCtxSynchronize {}).map(drop)
+    }
+
     /// The transport of requests to the device.
     #[inline]
     pub fn transport(&self) -> &dyn Transport {

@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use gpgpu_client::{Connection, Scope, ffi::Result, thread};
+use gpgpu_client::{Connection, ffi::Result, thread};
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::request,
@@ -202,9 +202,7 @@ impl Freed {
         if connection.ring().is_none() || context != thread::current_context() {
             return Ok(false);
         }
-        if !connection.is_idle(Scope::All) {
-            connection.call(&request::cuCtxSynchronize {})?;
-        }
+        connection.finish_context()?;
         let home = Home::of_context(context);
         if range.origin == Origin::Call && self.keep(home, address, length_for(bytes)) {
             return Ok(true);
