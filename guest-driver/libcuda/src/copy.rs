@@ -215,8 +215,8 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
     }
 }
 
-/// Makes a copy of pageable memory, of one of the [`cupti::copy_kind`]s, and reports it if the program's call is traced. It is one copy for the program,
-/// whichever way it takes.
+/// Makes a copy of pageable memory, and reports it as one of the [`cupti::copy_kind`]s if the program's call is traced.
+/// It is one copy for the program, whichever way it takes.
 pub fn traced(
     client: &Client,
     kind: u8,

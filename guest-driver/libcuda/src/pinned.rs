@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Pinned host memory: allocations, and pages of the program that it registers.
 //!
-//! Small allocations are parts of chunks that are pinned as a whole ([`crate::stores::host_parts`]); others have pages of their own.
+//! Small allocations are parts of chunks that are pinned as a whole ([`crate::stores::host_parts`]); others have pages
+//! of their own.
 
 use std::ffi::c_void;
 
