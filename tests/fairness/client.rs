@@ -112,6 +112,7 @@ functions! {
     cuEventCreate(*mut CUevent, c_uint);
     cuEventRecord(CUevent, CUstream);
     cuEventSynchronize(CUevent);
+    cuEventElapsedTime(*mut f32, CUevent, CUevent);
     cuGraphCreate(*mut CUgraph, c_uint);
     cuGraphConditionalHandleCreate(*mut u64, CUgraph, CUcontext, c_uint, c_uint);
     cuGraphAddNode_v2(*mut CUgraphNode, CUgraph, *const CUgraphNode, *const c_void, usize, *mut CUgraphNodeParams);
@@ -250,18 +251,48 @@ impl Client {
     }
 
     /// Measures the number of turns that take about `wanted` here; also returns the number of launches that this took.
+    ///
+    /// The GPU measures the time, because on a busy machine a thread may wait for a processor longer than a kernel
+    /// runs. The fastest of several counts for the same reason: the software GPU's thread may be interrupted.
     fn turns(&self, stream: CUstream, wanted: Duration) -> (u32, u32) {
+        const TIMES: u32 = 5;
+        let (begin, end) = (self.event(), self.event());
         let (mut turns, mut launches) = (64_u32, 0);
         loop {
-            let begin = Instant::now();
-            self.busy(stream, turns);
-            check(self.synchronize(stream));
-            launches += 1;
-            if begin.elapsed() >= wanted || turns >= 1 << 28 {
+            let each = [(); TIMES as usize].map(|()| self.time(stream, turns, begin, end));
+            launches += TIMES;
+            let fastest = each.into_iter().min().unwrap();
+            if fastest >= wanted || turns >= 1 << 28 {
                 return (turns, launches);
             }
             turns *= 2;
         }
+    }
+
+    /// The GPU's time for a kernel with so many turns.
+    fn time(&self, stream: CUstream, turns: u32, begin: CUevent, end: CUevent) -> Duration {
+        let record = self.cuda.cuEventRecord;
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: the events and the stream are ours, and the pointer is to a value that lives across the call.
+        unsafe {
+            check(record(begin, stream));
+            self.busy(stream, turns);
+            check(record(end, stream));
+            check(self.synchronize(stream));
+            check((self.cuda.cuEventElapsedTime)(
+                &mut milliseconds,
+                begin,
+                end,
+            ));
+        }
+        Duration::from_secs_f32(milliseconds / 1e3)
+    }
+
+    fn event(&self) -> CUevent {
+        let mut event = null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        check(unsafe { (self.cuda.cuEventCreate)(&mut event, 0) });
+        event
     }
 }
 
@@ -416,11 +447,7 @@ fn keep_busy(client: &Client, stream: CUstream, give: impl Fn()) -> u32 {
         {}
         OVER.store(true, Ordering::Relaxed);
     });
-    let mut events: [CUevent; 2] = [null_mut(); 2];
-    for event in &mut events {
-        // SAFETY: the pointer is to a value that lives across the call.
-        check(unsafe { (client.cuda.cuEventCreate)(event, 0) });
-    }
+    let events = [client.event(), client.event()];
     let mut half = 0;
     while !OVER.load(Ordering::Relaxed) {
         (0..DEPTH / 2).for_each(|_| give());
