@@ -58,9 +58,7 @@ fn pitfall_75_gpu_time_goes_by_weight_whatever_the_kernels_length() {
     let mut short = sized(&host, 0, "loop 500");
     let mut long = sized(&host, 1, "loop 8000");
     go_on(&mut [&mut short, &mut long]);
-    let shares = host.shares(2.0);
-    let ratio = shares[1] / shares[0];
-    assert!((1.5..2.7).contains(&ratio), "{shares:?}");
+    host.until_right(2.0, |had| (1.5..2.7).contains(&(had.of(1) / had.of(0))));
     end([short, long]);
 }
 
@@ -71,12 +69,12 @@ fn three_vms_with_one_to_two_to_four() {
     };
     let mut clients: Vec<Client> = (0..3).map(|vm| sized(&host, vm, "loop 2000")).collect();
     go_on(&mut clients.iter_mut().collect::<Vec<_>>());
-    let shares = host.shares(2.5);
-    let sum: f64 = shares.iter().sum();
-    for (share, part) in shares.iter().zip([1.0, 2.0, 4.0]) {
-        let off = share / sum / (part / 7.0);
-        assert!((0.7..1.4).contains(&off), "{shares:?}");
-    }
+    host.until_right(2.5, |had| {
+        let had = [0, 1, 2].map(|vm| had.of(vm));
+        let sum: f64 = had.iter().sum();
+        let mut parts = had.iter().zip([1.0, 2.0, 4.0]);
+        parts.all(|(had, part)| (0.7..1.4).contains(&(had / sum / (part / 7.0))))
+    });
     end(clients);
 }
 
@@ -89,9 +87,7 @@ fn a_vm_with_several_processes_gets_no_more_than_one_with_one() {
         .map(|vm| sized(&host, vm, "loop 2000"))
         .into();
     go_on(&mut clients.iter_mut().collect::<Vec<_>>());
-    let shares = host.shares(2.5);
-    let ratio = shares[0] / shares[1];
-    assert!((0.6..1.67).contains(&ratio), "{shares:?}");
+    host.until_right(2.5, |had| (0.6..1.67).contains(&(had.of(0) / had.of(1))));
     end(clients);
 }
 
@@ -106,25 +102,12 @@ fn a_graph_over_two_gpus_takes_no_more_than_its_share_of_either() {
     let mut graph = sized(&host, 0, "graph-loop 2000");
     let [first, second] = &mut neighbours;
     go_on(&mut [first, second, &mut graph]);
-    let before = host.gpu_seconds_of_each();
-    host.shares(4.0);
-    let after = host.gpu_seconds_of_each();
-    let had = |vm: usize, gpu: usize| {
-        let of = (format!("vm{vm}"), gpu.to_string());
-        after.get(&of).unwrap_or(&0.0) - before.get(&of).unwrap_or(&0.0)
-    };
-    for gpu in 0..2 {
-        let (graph, neighbour) = (had(0, gpu), had(gpu + 1, gpu));
-        eprintln!("GPU {gpu}: the graph {graph:.3} s, its neighbour {neighbour:.3} s");
-        assert!(
-            neighbour > 0.6 * graph,
-            "GPU {gpu}: {graph} and {neighbour}"
-        );
-        assert!(
-            graph > 0.1 * neighbour,
-            "GPU {gpu}: {graph} and {neighbour}"
-        );
-    }
+    host.until_right(4.0, |had| {
+        (0..2).all(|gpu| {
+            let (graph, neighbour) = (had.on(0, gpu), had.on(gpu + 1, gpu));
+            neighbour > 0.6 * graph && graph > 0.1 * neighbour
+        })
+    });
     end(neighbours.into_iter().chain([graph]));
 }
 
@@ -197,8 +180,8 @@ fn ends_with_its_worker(what: &str) {
     let code: u32 = endless.wait_for("code").parse().unwrap();
     assert_ne!(code, 0, "{what} has ended well");
     // The neighbour continues, and so does a new process of the VM.
-    let shares = host.shares(0.5);
-    assert!(shares[1] > 0.25, "{shares:?}");
+    let had = host.gpu_time(0.5);
+    assert!(had.of(1) > 0.25, "{had:?}");
     let mut next = sized(&host, 0, "burst 20 1000");
     next.tell("go");
     next.wait_for("took");
@@ -225,7 +208,7 @@ fn pitfall_77_a_process_that_dies_with_the_lease_blocks_no_other() {
     let worker = worker.split_once(')').unwrap().0.parse().unwrap();
     kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
     assert!(!victim.end().success(), "its kernels cannot all have run");
-    let shares = host.shares(0.5);
-    assert!(shares[1] > 0.25, "{shares:?}");
+    let had = host.gpu_time(0.5);
+    assert!(had.of(1) > 0.25, "{had:?}");
     end([neighbour]);
 }

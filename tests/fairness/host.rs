@@ -154,17 +154,8 @@ impl Host {
         client
     }
 
-    /// The GPU time of each VM in seconds, on all GPUs.
-    pub fn gpu_seconds(&self) -> BTreeMap<String, f64> {
-        let mut all = BTreeMap::new();
-        for ((vm, _), seconds) in self.gpu_seconds_of_each() {
-            *all.entry(vm).or_insert(0.0) += seconds;
-        }
-        all
-    }
-
-    /// The GPU time of each VM in seconds, on each GPU by its number.
-    pub fn gpu_seconds_of_each(&self) -> BTreeMap<(String, String), f64> {
+    /// The GPU time that each VM has had.
+    fn gpu_seconds(&self) -> GpuTime {
         let mut stream = UnixStream::connect(self.at("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -185,27 +176,64 @@ impl Host {
             let of = (label("vm"), label("gpu"));
             *all.entry(of).or_insert(0.0) += value.parse::<f64>().unwrap();
         }
-        all
+        GpuTime(all)
     }
 
     /// The GPU time that each VM gets from now on, until the sum is `seconds`.
-    pub fn shares(&self, seconds: f64) -> Vec<f64> {
+    pub fn gpu_time(&self, seconds: f64) -> GpuTime {
         let before = self.gpu_seconds();
-        let had = |after: &BTreeMap<String, f64>| -> Vec<f64> {
-            after
-                .iter()
-                .map(|(vm, had)| had - before.get(vm).copied().unwrap_or(0.0))
-                .collect()
-        };
         self.wait_for("GPU time", || {
-            let had = had(&self.gpu_seconds());
-            (had.iter().sum::<f64>() >= seconds).then_some(had)
+            let had = self.gpu_seconds().since(&before);
+            (had.0.values().sum::<f64>() >= seconds).then_some(had)
         })
+    }
+
+    /// Waits until the VMs' GPU times are right in a window of `seconds` of GPU time.
+    ///
+    /// If the machine pauses, the turn of one VM lasts for so long, and then the others catch up. So there are several
+    /// windows. A wrong schedule is wrong in all of them.
+    #[track_caller]
+    pub fn until_right(&self, seconds: f64, are_right: impl Fn(&GpuTime) -> bool) {
+        let mut wrong = Vec::new();
+        for _ in 0..6 {
+            let had = self.gpu_time(seconds);
+            if are_right(&had) {
+                return;
+            }
+            wrong.push(had);
+        }
+        panic!("{wrong:?}");
     }
 
     /// The service's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.at("log")).unwrap()
+    }
+}
+
+/// GPU time of VMs in seconds, by VM and GPU.
+#[derive(Debug)]
+pub struct GpuTime(BTreeMap<(String, String), f64>);
+
+impl GpuTime {
+    fn since(mut self, before: &Self) -> Self {
+        for (of, seconds) in &mut self.0 {
+            *seconds -= before.0.get(of).unwrap_or(&0.0);
+        }
+        self
+    }
+
+    /// The GPU time of the VM with this number, on all GPUs.
+    pub fn of(&self, vm: usize) -> f64 {
+        let vm = format!("vm{vm}");
+        let its = self.0.iter().filter(|((of, _), _)| *of == vm);
+        its.map(|(_, seconds)| seconds).sum()
+    }
+
+    /// Its GPU time on one GPU.
+    pub fn on(&self, vm: usize, gpu: usize) -> f64 {
+        let of = (format!("vm{vm}"), gpu.to_string());
+        self.0.get(&of).copied().unwrap_or(0.0)
     }
 }
 
