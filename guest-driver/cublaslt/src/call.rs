@@ -96,6 +96,8 @@ impl<'a> Parts<'a> {
     /// # Safety
     ///
     /// The pointers are NULL or to descriptors that do not change while these values live.
+    // The result would be copied twice on its way out of a function.
+    #[inline(always)]
     pub unsafe fn read(operation: Raw, [a, b, c, d]: [Raw; 4]) -> Result<Self, Status> {
         // SAFETY: promised by the caller.
         unsafe {

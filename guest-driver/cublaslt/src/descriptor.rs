@@ -94,9 +94,11 @@ impl Descriptor<'_> {
         if mark.class != class_mark(class) || !(LEAST..=words(class) * 8).contains(&bytes) {
             return Err(status::INVALID_VALUE);
         }
+        // The rest of the memory belongs to no attribute.
+        let bytes = (bytes - MARK).min(class.packed());
         // SAFETY: a descriptor has as many bytes as its mark says, which live and stay as they are by the caller's
         // promise.
-        let packed = unsafe { std::slice::from_raw_parts(values(raw), bytes - MARK) };
+        let packed = unsafe { std::slice::from_raw_parts(values(raw), bytes) };
         Ok(Self {
             class,
             own: mark.own,

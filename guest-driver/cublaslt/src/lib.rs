@@ -20,6 +20,7 @@ mod page;
 mod plans;
 mod product;
 mod recent;
+mod sequence;
 mod unsupported;
 mod words;
 

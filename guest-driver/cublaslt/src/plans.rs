@@ -29,13 +29,12 @@ use crate::{
     call::{Parts, with_written},
     joined::{Joined, hash},
     product::MATMUL,
+    sequence::{PLACES, Sequence},
 };
 
 const NEW: &Function = CublasLt.find("gpgpuLtPlan");
 const END: &Function = CublasLt.find("gpgpuLtPlanForget");
 
-/// The entries of a thread's table; a model has a few hundred products.
-const PLACES: usize = 512;
 /// The most plans of the process: fewer than the host keeps for one client.
 const MOST: usize = Class::CublasLtPlan.most() / 2;
 /// The number of products with other descriptions that a plan's entry withstands before it is replaced.
@@ -81,15 +80,35 @@ struct Place {
 }
 
 /// A thread's table.
-#[derive(Default)]
-struct Table(Vec<Place>);
+struct Table {
+    places: Vec<Place>,
+    sequence: Sequence,
+}
+
+impl Table {
+    /// The plan of a place, if it is the product's.
+    #[inline]
+    fn plan_at(
+        &mut self,
+        at: usize,
+        parts: [&[u8]; 5],
+        algorithm: Option<&Algorithm>,
+    ) -> Option<Plan> {
+        let place = self.places.get_mut(at)?;
+        let kept = place.kept.as_ref()?;
+        let plan = kept.is_for(parts, algorithm).then_some(kept.plan)?;
+        place.patience = PATIENCE;
+        self.sequence.used(at);
+        Some(plan)
+    }
+}
 
 impl Drop for Table {
     fn drop(&mut self) {
         // The thread's part of libcuda may have ended before this, so nothing is sent from here.
         let mut left = LEFT.lock();
         left.extend(
-            self.0
+            self.places
                 .iter()
                 .filter_map(|place| Some(place.kept.as_ref()?.plan.id)),
         );
@@ -97,7 +116,9 @@ impl Drop for Table {
 }
 
 thread_local! {
-    static TABLE: RefCell<Table> = const { RefCell::new(Table(Vec::new())) };
+    static TABLE: RefCell<Table> = const {
+        RefCell::new(Table { places: Vec::new(), sequence: Sequence::new() })
+    };
 }
 
 /// The hash of a product's description.
@@ -125,18 +146,17 @@ pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
     let Some(bytes) = bytes else {
         return Found::Never;
     };
-    let hash = hash_of(bytes, algorithm);
     let find = |table: &RefCell<Table>| {
         let mut table = table.try_borrow_mut().ok()?;
-        let place = table.0.get_mut(hash as usize % PLACES)?;
-        let kept = place.kept.as_ref().filter(|_| place.hash == hash)?;
-        place.patience = PATIENCE;
-        kept.is_for(bytes, algorithm).then_some(kept.plan)
+        let expected = table.sequence.expected();
+        if let Some(plan) = table.plan_at(expected, bytes, algorithm) {
+            return Some(Found::Plan(plan));
+        }
+        let hash = hash_of(bytes, algorithm);
+        let plan = table.plan_at(hash as usize % PLACES, bytes, algorithm);
+        Some(plan.map_or(Found::Nothing(hash), Found::Plan))
     };
-    match TABLE.try_with(find).ok().flatten() {
-        Some(plan) => Found::Plan(plan),
-        None => Found::Nothing(hash),
-    }
+    TABLE.try_with(find).ok().flatten().unwrap_or(Found::Never)
 }
 
 /// Records that the library has accepted a product without a plan, whose description has this hash. A repeated
@@ -146,10 +166,10 @@ pub fn met(hash: u64, parts: &Parts<'_>, algorithm: Option<&Algorithm>) {
         let Ok(mut table) = table.try_borrow_mut() else {
             return;
         };
-        if table.0.is_empty() {
-            table.0.resize_with(PLACES, Place::default);
+        if table.places.is_empty() {
+            table.places.resize_with(PLACES, Place::default);
         }
-        let place = &mut table.0[hash as usize % PLACES];
+        let place = &mut table.places[hash as usize % PLACES];
         let is_same = place.hash == hash;
         match place.kept {
             // A plan of another description with the same hash, or a product whose form was new.

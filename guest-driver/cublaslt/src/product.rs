@@ -91,8 +91,8 @@ fn has_missing(of: &Descriptor<'_>, mode: u16, pointers: [*const u8; 2]) -> bool
 ///
 /// # Safety
 ///
-/// Descriptors are NULL or valid and unchanged meanwhile; other pointers to host memory are NULL or valid for the
-/// function's accesses.
+/// Descriptors and the algorithm are NULL or valid and unchanged meanwhile; other pointers to host memory are NULL or
+/// valid for the function's accesses.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cublasLtMatmul(
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn cublasLtMatmul(
             // SAFETY: promised by the caller; an algorithm is bytes.
             let (parts, algorithm) = unsafe {
                 let parts = Parts::read(computeDesc, [Adesc, Bdesc, Cdesc, Ddesc])?;
-                (parts, (!algo.is_null()).then(|| algo.read()))
+                (parts, algo.as_ref())
             };
             let attributes = [POINTER_MODE, SCALE_TYPE];
             // SAFETY: promised by the caller.
@@ -133,7 +133,6 @@ pub unsafe extern "C" fn cublasLtMatmul(
                 matrices: [A, B, C, D],
                 workspace: (workspace, workspaceSizeInBytes),
             };
-            let algorithm = algorithm.as_ref();
             let found = plans::find(&parts, algorithm);
             if let Found::Plan(plan) = found
                 && post_by_plan(BY_PLAN, known, lightHandle, stream, plan, &operands)?

@@ -12,10 +12,8 @@ use crate::{
     call::Parts,
     descriptor::Descriptor,
     joined::{Joined, hash},
+    sequence::{PLACES, Sequence},
 };
-
-/// The entries of a thread's table; a model has a few hundred products.
-const PLACES: usize = 512;
 
 /// A query: the parts in order, with the operation first and the preference last, and the function, the handle, the
 /// stream and the number of results.
@@ -23,7 +21,6 @@ const PLACES: usize = 512;
 pub struct Question<'a> {
     parts: [&'a [u8]; 6],
     words: [u64; 4],
-    hash: u64,
 }
 
 impl<'a> Question<'a> {
@@ -36,11 +33,15 @@ impl<'a> Question<'a> {
         let [operation, a, b, c, d] = parts.bytes()?;
         let preference = preference.map_or(&[][..], AsRef::as_ref);
         let parts = [operation, a, b, c, d, preference];
-        let sum = words.iter().fold(0_u64, |sum, word| {
+        Some(Self { parts, words })
+    }
+
+    /// The entry for it in a table.
+    fn place(&self) -> usize {
+        let sum = self.words.iter().fold(0_u64, |sum, word| {
             sum.rotate_left(8) ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
-        let hash = hash(parts) ^ sum;
-        Some(Self { parts, words, hash })
+        (hash(self.parts) ^ sum) as usize % PLACES
     }
 }
 
@@ -57,30 +58,50 @@ impl Kept {
     }
 }
 
+/// A thread's table.
+struct Table {
+    places: Vec<Option<Kept>>,
+    sequence: Sequence,
+}
+
+impl Table {
+    /// The answer of a place, if it is the query's.
+    #[inline]
+    fn answer_at(&mut self, at: usize, question: &Question<'_>) -> Option<Answer> {
+        let kept = self.places.get(at)?.as_ref()?;
+        let answer = kept.is_for(question).then(|| kept.answer.clone())?;
+        self.sequence.used(at);
+        Some(answer)
+    }
+}
+
 thread_local! {
-    static TABLE: RefCell<Vec<Option<Kept>>> = const { RefCell::new(Vec::new()) };
+    static TABLE: RefCell<Table> = const {
+        RefCell::new(Table { places: Vec::new(), sequence: Sequence::new() })
+    };
 }
 
 /// The recent answer to a query.
 pub fn find(question: &Question<'_>) -> Option<Answer> {
-    let find = |table: &RefCell<Vec<Option<Kept>>>| {
-        let table = table.try_borrow().ok()?;
-        let kept = table.get(question.hash as usize % PLACES)?.as_ref()?;
-        kept.is_for(question).then(|| kept.answer.clone())
+    let find = |table: &RefCell<Table>| {
+        let mut table = table.try_borrow_mut().ok()?;
+        let expected = table.sequence.expected();
+        let answer = table.answer_at(expected, question);
+        answer.or_else(|| table.answer_at(question.place(), question))
     };
     TABLE.try_with(find).ok().flatten()
 }
 
 /// Stores an answer, replacing another one.
 pub fn keep(question: &Question<'_>, answer: &Answer) {
-    let keep = |table: &RefCell<Vec<Option<Kept>>>| {
+    let keep = |table: &RefCell<Table>| {
         let Ok(mut table) = table.try_borrow_mut() else {
             return;
         };
-        if table.is_empty() {
-            table.resize_with(PLACES, || None);
+        if table.places.is_empty() {
+            table.places.resize_with(PLACES, || None);
         }
-        table[question.hash as usize % PLACES] = Some(Kept {
+        table.places[question.place()] = Some(Kept {
             described: Joined::new(question.parts),
             words: question.words,
             answer: answer.clone(),
@@ -100,8 +121,7 @@ mod tests {
             std::array::from_fn(|at| &of[at * 40..at * 40 + 40])
         }
         fn question(parts: [&[u8]; 6], words: [u64; 4]) -> Question<'_> {
-            let hash = 5;
-            Question { parts, words, hash }
+            Question { parts, words }
         }
         let right = question(parts(&bytes), [1, 2, 3, 4]);
         assert!(find(&right).is_none());
@@ -126,7 +146,11 @@ mod tests {
         divided[1] = &bytes[40..81];
         divided[2] = &bytes[81..120];
         assert!(find(&question(divided, right.words)).is_none());
-        keep(&question(divided, right.words), &Answer::from([9]));
+        let mut words = (5..).map(|word| question(parts(&bytes), [1, 2, 3, word]));
+        let other = words.find(|other| other.place() == right.place()).unwrap();
+        assert!(find(&other).is_none());
+        keep(&other, &Answer::from([9]));
         assert!(find(&right).is_none(), "its place is taken");
+        assert_eq!(find(&other).as_deref(), Some(&[9][..]));
     }
 }
