@@ -171,6 +171,7 @@ impl Copy {
 
     /// Executes everything except the transfer.
     fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
+        let _streams = session.objects.uses();
         let _uses = grace::enter(self.context, true);
         let named = Named {
             stream: Some(self.stream),

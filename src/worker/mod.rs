@@ -428,7 +428,10 @@ fn execute(
                 session.forget_crowds(crowds::sets_launches_apart(op));
             }
             // Objects that the command looks up exist until it ends.
-            let uses = grace::enter(context, is(op, Property::Memory));
+            let uses = (
+                session.objects.uses(),
+                grace::enter(context, is(op, Property::Memory)),
+            );
             let traced = traces::Command::begin();
             let carried = match dispatch(session, op, context, arguments, data)? {
                 Carried::Done(answer) => (answer, 0),
@@ -439,7 +442,6 @@ fn execute(
             };
             drop(traced);
             drop(uses);
-            session.objects.end_uses();
             if !grace::again() {
                 break carried;
             }

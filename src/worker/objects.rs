@@ -116,14 +116,33 @@ struct Place {
     used: AtomicBool,
 }
 
-/// The maximum number of streams that a thread remembers. No command looks up as many.
-const MOST_USED: usize = 64;
-
 thread_local! {
-    /// The streams that the thread's command has looked up.
+    /// Whether the thread executes a command whose [uses of streams](Objects::uses) are remembered.
+    static REMEMBERS: Cell<bool> = const { Cell::new(false) };
+    /// The streams that the command has looked up.
     static USED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     /// Whether this is the ring's thread.
     static IS_RING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The uses of streams by a command, from [`Objects::uses`].
+#[derive(Debug)]
+pub struct Uses<'a> {
+    objects: &'a Objects,
+    /// Whether a command around it remembers its own.
+    outer: bool,
+}
+
+impl Drop for Uses<'_> {
+    fn drop(&mut self) {
+        REMEMBERS.set(self.outer);
+        USED.with_borrow_mut(|used| {
+            used.iter().for_each(|id| self.objects.set_used(*id));
+            if !self.outer {
+                used.clear();
+            }
+        });
+    }
 }
 
 /// Declares that this thread alone takes [used streams](Objects::take_used_apart).
@@ -466,12 +485,8 @@ impl Objects {
         let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
         if object_kind(id) == Stream::KIND {
             of.used.store(true, Ordering::Release);
-            if !IS_RING.get() {
+            if REMEMBERS.get() {
                 USED.with_borrow_mut(|used| {
-                    // A copy by the mover gives its stream no work, and does not end its uses.
-                    if used.len() == MOST_USED {
-                        used.clear();
-                    }
                     if !used.contains(&id) {
                         used.push(id);
                     }
@@ -481,18 +496,14 @@ impl Objects {
         Some(of.entry.clone())
     }
 
-    /// Called when a command has ended: the streams that it has looked up count as used once more, because
-    /// [`Objects::take_used_apart`] may have found them idle between the look-up and the submission of the command's
-    /// work. The ring's thread does not do both at once.
-    pub fn end_uses(&self) {
-        if IS_RING.get() {
-            return;
+    /// Begins a command; its end is the end of the value. The streams that the command has looked up then count as used
+    /// once more, because [`Objects::take_used_apart`] may have found them idle between the look-up and the submission
+    /// of the command's work. The ring's thread does not do both at once.
+    pub fn uses(&self) -> Uses<'_> {
+        Uses {
+            objects: self,
+            outer: REMEMBERS.replace(!IS_RING.get()),
         }
-        USED.with_borrow_mut(|used| {
-            for id in used.drain(..) {
-                self.set_used(id);
-            }
-        });
     }
 
     /// Records that a stream may have work.

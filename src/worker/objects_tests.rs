@@ -188,13 +188,21 @@ fn pitfall_05_a_used_stream_counts_as_used_until_it_is_found_idle() {
     // New ones may have work of another name.
     assert_eq!(used(), [(streams[0], 1), (streams[1], 2), (streams[2], 3)]);
     assert_eq!(used(), []);
+    let command = objects.uses();
     objects.raw::<Stream>(streams[1]).unwrap();
+    // A command within another one.
+    drop(objects.uses());
+    assert_eq!(used(), [(streams[1], 2)]);
     objects.stream(streams[2]).unwrap();
-    assert_eq!(used(), [(streams[1], 2), (streams[2], 3)]);
+    assert_eq!(used(), [(streams[2], 3)]);
     // The command that has looked them up may have submitted its work since.
-    objects.end_uses();
-    objects.end_uses();
+    drop(command);
     assert_eq!(used(), [(streams[1], 2), (streams[2], 3)]);
+    assert_eq!(used(), []);
+    // A thread that executes no command remembers nothing.
+    objects.raw::<Stream>(streams[1]).unwrap();
+    assert_eq!(used(), [(streams[1], 2)]);
+    drop(objects.uses());
     assert_eq!(used(), []);
     objects.set_used(streams[0]);
     assert_eq!(
