@@ -2,7 +2,7 @@
 //! Whatever a command's header says, its work is delayed and charged as work of the context in which it runs.
 
 use gpgpu_protocol::{
-    api::{Context, GraphExec, GraphStep, Request, object_id, request},
+    api::{Context, GraphExec, GraphStep, Request, object_id, request, traced_work},
     codec::Writer,
     cuda::*,
     layout::status,
@@ -373,6 +373,40 @@ fn the_stacks_of_a_kernel_are_charged_to_its_context() {
         client.works(&launch(deep, stream, address, 1), header, &[], 0);
         assert_eq!(client.synchronize(stream, context), CUDA_SUCCESS);
         assert!(memory() > had, "the stacks are not charged");
+        let end = request::cuCtxDestroy_v2 { ctx: context };
+        client.works(&end, 0, &[], 0);
+        host.wait_until("what a context had is given back", || memory() <= before);
+    }
+    client.close();
+}
+
+/// Traces are charged to each context, also to one with the id of a context that has ended.
+#[test]
+fn the_traces_of_a_context_are_charged() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let memory = || host.metric("memory_bytes", 0, Some(0));
+    let trace = |client: &mut Client<'_>, kinds| {
+        let work = request::gpgpuTraceWork {
+            kinds,
+            version: true,
+        };
+        client.call(&work, 0, &[], 0).0
+    };
+    let kinds = traced_work::bit(traced_work::KERNEL);
+    client.create_context(1, 0);
+    if trace(&mut client, kinds) == CUDA_ERROR_NOT_SUPPORTED {
+        eprintln!("skipped: there is no CUPTI");
+        return client.close();
+    }
+    let before = memory();
+    for _ in 0..2 {
+        assert_eq!(trace(&mut client, 0), CUDA_SUCCESS);
+        let context = client.create_context(2, 0);
+        let had = memory();
+        assert_eq!(trace(&mut client, kinds), CUDA_SUCCESS);
+        assert!(memory() > had, "the traces are not charged");
         let end = request::cuCtxDestroy_v2 { ctx: context };
         client.works(&end, 0, &[], 0);
         host.wait_until("what a context had is given back", || memory() <= before);

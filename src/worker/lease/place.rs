@@ -94,7 +94,7 @@ nothing!(
     MultiprocessorSplit
 );
 // An array of a copy is on the GPU of the copy's context.
-nothing!(BoxEnd, Array, MipmappedArray);
+nothing!(Array, MipmappedArray);
 // A step runs in a context of its own, which the worker enters itself.
 nothing!(
     Module, Library, Kernel, Event, MemPool, GraphNodes, GraphPart, GraphStep, Physical
@@ -136,9 +136,17 @@ impl Names for Copy2D {
 }
 
 impl Names for BoxCopy {
+    fn name(request: &Self, argument: &str, named: &mut Named) {
+        BoxEnd::name(&request.dst, argument, named);
+        BoxEnd::name(&request.src, argument, named);
+    }
+}
+
+impl Names for BoxEnd {
     fn name(request: &Self, _: &str, named: &mut Named) {
-        note(&mut named.addresses, request.dst.address);
-        note(&mut named.addresses, request.src.address);
+        if request.array == 0 {
+            note(&mut named.addresses, request.address);
+        }
     }
 }
 
@@ -369,5 +377,21 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn memory_at_an_end_of_a_box_counts_and_an_arrays_address_does_not() {
+        let end = |array, address| BoxEnd {
+            array,
+            address,
+            ..Default::default()
+        };
+        let named = |end: BoxEnd| {
+            let mut named = Named::default();
+            BoxEnd::name(&end, "to", &mut named);
+            named.addresses
+        };
+        assert_eq!(named(end(0, 0x7000)), [0x7000, 0]);
+        assert_eq!(named(end(5, 0x7000)), [0, 0]);
     }
 }

@@ -68,7 +68,9 @@ pub fn record(
     arguments: &[u8],
 ) -> Result<Recorded, CUresult> {
     let (library, function) = function(op).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let is_good = function.operation.gives() == Gives::Work
+    // nvJPEG frees memory during its calls, for which its work must be over.
+    let is_good = library != Library::Nvjpeg
+        && function.operation.gives() == Gives::Work
         && function.handle().is_some()
         && function.makes().is_none()
         && function.ends().is_none();

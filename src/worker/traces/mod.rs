@@ -10,7 +10,6 @@ mod records;
 
 use std::{
     cell::Cell,
-    collections::HashSet,
     ffi::c_void,
     sync::{
         LazyLock,
@@ -20,12 +19,12 @@ use std::{
 
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
-    api::{TracedWork, traced_work},
+    api::{Context, TracedWork, traced_work},
     cuda::*,
     cupti::{self, kind},
 };
 
-use super::{charges::Owner, lease::current_gpu, session::Session};
+use super::{charges::Owner, grace, lease::current_gpu, session::Session};
 use crate::{account::Charge, cuda::cupti::Cupti};
 use records::Records;
 pub use records::Taken;
@@ -75,8 +74,6 @@ struct Set {
     kinds: u32,
     /// Whether CUPTI has this process's functions.
     is_ready: bool,
-    /// The contexts that are charged.
-    charged: HashSet<u64>,
 }
 
 /// The name of a stream's call. It ends with the stream.
@@ -154,7 +151,6 @@ impl Traces {
     /// Keeps the charge of a context that was just made.
     pub fn keep(&self, session: &Session, context: u64, charge: Option<Charge>) {
         if charge.is_some() {
-            self.set.lock().charged.insert(context);
             let owner = Owner::Traces(context);
             session.charges.keep(owner, context, charge);
         }
@@ -187,7 +183,7 @@ impl Traces {
             set.is_ready = true;
         }
         if kinds != 0 {
-            self.charge(session, &mut set)?;
+            charge_all(session)?;
             if set.kinds == 0 {
                 RECORDS.lock().begin();
             }
@@ -202,24 +198,6 @@ impl Traces {
         changed.map(|()| cupti.version())
     }
 
-    /// Charges the contexts that there are. One that is made meanwhile is charged by its command, if that comes after
-    /// this, and not at all otherwise: some megabytes, once.
-    fn charge(&self, session: &Session, set: &mut Set) -> Result<(), CUresult> {
-        let contexts = session.objects.contexts().into_iter();
-        let new: Vec<_> = contexts
-            .filter(|context| !set.charged.contains(context))
-            .collect();
-        for (at, context) in new.iter().enumerate() {
-            if let Err(code) = charge(session, *context) {
-                let charged = new[..at].iter();
-                charged.for_each(|context| session.charges.forget(Owner::Traces(*context)));
-                return Err(code);
-            }
-        }
-        set.charged.extend(new);
-        Ok(())
-    }
-
     /// Takes records, after CUPTI has returned its buffers if `flush`.
     pub fn take(&self, session: &Session, flush: bool) -> Taken {
         if let Ok(cupti) = Cupti::open()
@@ -228,7 +206,8 @@ impl Traces {
             if flush {
                 let _ = log(cupti, "a flush", cupti.flush());
             }
-            RECORDS.lock().drop_more(cupti.dropped());
+            let dropped = cupti.dropped();
+            RECORDS.lock().drop_more(dropped);
         }
         let mut taken = RECORDS.lock().take(flush);
         for work in &mut taken.works {
@@ -238,15 +217,39 @@ impl Traces {
     }
 }
 
+/// Charges the contexts that there are. One that is made meanwhile is charged by its command, if that comes after this,
+/// and not at all otherwise: some megabytes, once.
+fn charge_all(session: &Session) -> Result<(), CUresult> {
+    let is_charged = |context: &u64| session.charges.bytes(Owner::Traces(*context)) != 0;
+    let contexts = session.objects.contexts().into_iter();
+    let new: Vec<_> = contexts.filter(|context| !is_charged(context)).collect();
+    for (at, context) in new.iter().enumerate() {
+        if let Err(code) = charge(session, *context) {
+            let charged = new[..at].iter();
+            charged.for_each(|context| session.charges.forget(Owner::Traces(*context)));
+            return Err(code);
+        }
+    }
+    Ok(())
+}
+
 /// Charges a context, unless it is ending.
 fn charge(session: &Session, context: u64) -> Result<(), CUresult> {
-    if session.enter(context).is_err() {
-        return Ok(());
-    }
-    let device = current_gpu()? as CUdevice;
+    let device = {
+        let _uses = grace::enter(context, false);
+        if session.enter(context).is_err() {
+            return Ok(());
+        }
+        current_gpu()? as CUdevice
+    };
+    // This may wait, and the context may end meanwhile.
     let charge = session.device_memory.reserve(device, CHARGE)?;
-    let owner = Owner::Traces(context);
-    session.charges.keep(owner, context, charge);
+    let _uses = grace::enter(context, false);
+    if session.objects.entry::<Context>(context).is_some() {
+        session
+            .charges
+            .keep(Owner::Traces(context), context, charge);
+    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use crate::{
     account::GRANULE,
     cuda::driver,
     worker::{
+        captures,
         charges::{Charges, Owner},
         device_memory::DeviceMemory,
     },
@@ -26,9 +27,6 @@ use crate::{
 
 /// The maximum amount of host memory that the library pins for a client, in bytes.
 const MOST_PINNED: u64 = 2 << 30;
-
-/// The unit of small allocations in bytes.
-const SMALLEST: u64 = 512;
 
 /// `cudaErrorMemoryAllocation`, for the library.
 const NO_MEMORY: c_int = 2;
@@ -165,12 +163,10 @@ fn with(memory: *mut c_void, body: impl FnOnce(&Memory) -> Result<(), CUresult>)
     }
 }
 
-/// The bytes that the driver takes for an allocation: whole pages for large ones, while small ones share pages.
+/// The bytes of the driver's pages for an allocation. Small allocations share pages, but one of them is enough to keep
+/// its page.
 fn charged(bytes: u64) -> Option<u64> {
-    match bytes >= GRANULE / 2 {
-        true => bytes.checked_next_multiple_of(GRANULE),
-        false => Some(bytes.next_multiple_of(SMALLEST)),
-    }
+    bytes.checked_next_multiple_of(GRANULE)
 }
 
 extern "C" fn allocate(
@@ -256,8 +252,7 @@ extern "C" fn unpin(
         let taken = memory.pinned.lock().remove(&(address as u64));
         // The library expects a free in the stream's order, and work there may still read the memory. For device
         // memory, the driver itself waits for all work of its context.
-        // SAFETY: no arguments.
-        let waited = unsafe { driver::cuCtxSynchronize() };
+        let waited = captures::synchronize();
         // SAFETY: the library frees what `pin` gave it, once.
         let freed = unsafe { driver::cuMemFreeHost(address) }.and(waited);
         drop(taken);
@@ -270,9 +265,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_pages_are_charged_for_large_allocations() {
-        let charges = [1, 512, 513, GRANULE / 2, GRANULE + 1].map(charged);
-        let expected = [512, 512, 1024, GRANULE, 2 * GRANULE].map(Some);
+    fn whole_pages_are_charged() {
+        let charges = [1, 512, GRANULE / 2, GRANULE, GRANULE + 1].map(charged);
+        let expected = [1, 1, 1, 1, 2].map(|pages| Some(pages * GRANULE));
         assert_eq!(charges, expected);
         assert_eq!(charged(u64::MAX), None);
     }
