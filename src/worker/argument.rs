@@ -148,9 +148,8 @@ impl<K: Object> WorkerArg for New<K> {
             let mut flags = 0;
             // SAFETY: the driver has just made the stream; the pointer is to a value that lives across the call.
             let asked = unsafe { driver::cuStreamGetFlags(K::id(handle) as CUstream, &mut flags) };
-            if asked.is_err() || flags & CU_STREAM_NON_BLOCKING != 0 {
-                session.objects.set_apart(id, context);
-            }
+            let is_apart = asked.is_err() || flags & CU_STREAM_NON_BLOCKING != 0;
+            session.objects.list_stream(id, context, is_apart);
         }
     }
 }

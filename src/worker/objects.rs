@@ -145,7 +145,7 @@ impl Drop for Uses<'_> {
     }
 }
 
-/// Declares that this thread alone takes [used streams](Objects::take_used_apart).
+/// Declares that this thread alone takes [used streams](Objects::take_used).
 pub fn is_the_rings_thread() {
     IS_RING.set(true);
 }
@@ -235,6 +235,25 @@ fn missing<K: Object>() -> CUresult {
     }
 }
 
+/// A stream that exists.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    id: u64,
+    context: u64,
+    is_apart: bool,
+}
+
+/// A stream that a command has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsedStream {
+    /// Its id.
+    pub id: u64,
+    /// The driver's handle.
+    pub raw: u64,
+    /// Whether the legacy stream does not wait for it.
+    pub is_apart: bool,
+}
+
 /// The table.
 #[derive(Debug, Default)]
 pub struct Objects {
@@ -242,8 +261,8 @@ pub struct Objects {
     table: RwLock<Table>,
     /// The number of streams and functions that have ended.
     ends: AtomicU64,
-    /// The streams for which the legacy stream does not wait, with their contexts.
-    apart: Mutex<Vec<(u64, u64)>>,
+    /// The streams that exist.
+    streams: Mutex<Vec<Listed>>,
     /// Contexts in which a stream with unfinished work was destroyed.
     unfinished: Mutex<Vec<u64>>,
     /// See [`Self::has_threads_streams`].
@@ -343,7 +362,7 @@ impl Objects {
         }
         let entry = self.hide(id).ok_or(missing::<K>())?;
         if K::KIND == Stream::KIND {
-            self.apart.lock().retain(|(stream, _)| *stream != id);
+            self.streams.lock().retain(|of| of.id != id);
         }
         Ok(entry)
     }
@@ -464,7 +483,7 @@ impl Objects {
     pub fn remove_context(&self, context: u64) {
         self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
         self.ends.fetch_add(1, Ordering::AcqRel);
-        self.apart.lock().retain(|(_, of)| *of != context);
+        self.streams.lock().retain(|of| of.context != context);
         self.set_finished(context);
     }
 
@@ -497,7 +516,7 @@ impl Objects {
     }
 
     /// Begins a command; its end is the end of the value. The streams that the command has looked up then count as used
-    /// once more, because [`Objects::take_used_apart`] may have found them idle between the look-up and the submission
+    /// once more, because [`Objects::take_used`] may have found them idle between the look-up and the submission
     /// of the command's work. The ring's thread does not do both at once.
     pub fn uses(&self) -> Uses<'_> {
         Uses {
@@ -513,16 +532,20 @@ impl Objects {
         }
     }
 
-    /// The streams of a context for which the legacy stream does not wait, if a command has used them since the last
-    /// call, with their driver's handles. The caller calls [`Objects::set_used`] for those that are not idle. `None` if
-    /// destroyed streams may have work left.
-    pub fn take_used_apart(&self, context: u64) -> Option<Vec<(u64, u64)>> {
-        let apart = self.streams_apart(context)?;
+    /// The streams of a context that a command has used since the last call. The caller calls [`Objects::set_used`] for
+    /// those that are not idle. `None` if destroyed streams may have work left.
+    pub fn take_used(&self, context: u64) -> Option<Vec<UsedStream>> {
+        if self.unfinished.lock().contains(&context) {
+            return None;
+        }
+        let all = self.streams.lock();
         let table = self.table.read();
-        let used = apart.into_iter().filter_map(|id| {
+        let used = all.iter().filter(|of| of.context == context);
+        let used = used.filter_map(|&Listed { id, is_apart, .. }| {
             let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
+            let raw = of.entry.raw;
             let was_used = of.used.swap(false, Ordering::AcqRel);
-            was_used.then_some((id, of.entry.raw))
+            was_used.then_some(UsedStream { id, raw, is_apart })
         });
         Some(used.collect())
     }
@@ -638,9 +661,13 @@ impl Objects {
         Ok((entry.raw, entry.context))
     }
 
-    /// Records a stream for which the legacy stream does not wait.
-    pub fn set_apart(&self, stream: u64, context: u64) {
-        self.apart.lock().push((stream, context));
+    /// Records a new stream of a context. `is_apart`: the legacy stream does not wait for it.
+    pub fn list_stream(&self, id: u64, context: u64, is_apart: bool) {
+        self.streams.lock().push(Listed {
+            id,
+            context,
+            is_apart,
+        });
     }
 
     /// The streams of a context for which the legacy stream does not wait; `None` if destroyed streams may have work
@@ -649,9 +676,9 @@ impl Objects {
         if self.unfinished.lock().contains(&context) {
             return None;
         }
-        let apart = self.apart.lock();
-        let here = apart.iter().filter(|(_, of)| *of == context);
-        Some(here.map(|(id, _)| *id).collect())
+        let all = self.streams.lock();
+        let here = all.iter().filter(|of| of.context == context && of.is_apart);
+        Some(here.map(|of| of.id).collect())
     }
 
     /// Records that a stream of a context was destroyed before its work was done.

@@ -182,9 +182,16 @@ fn pitfall_05_a_used_stream_counts_as_used_until_it_is_found_idle() {
     let streams = [2, 3, 4].map(object_id::<Stream>);
     for (raw, stream) in (1..).zip(streams) {
         objects.insert(stream, Entry::new(raw, context));
-        objects.set_apart(stream, context);
+        objects.list_stream(stream, context, stream != streams[0]);
     }
-    let used = || objects.take_used_apart(context).unwrap();
+    let used = || -> Vec<_> {
+        let used = objects.take_used(context).unwrap().into_iter();
+        used.map(|of| {
+            assert_eq!(of.is_apart, of.id != streams[0]);
+            (of.id, of.raw)
+        })
+        .collect()
+    };
     // New ones may have work of another name.
     assert_eq!(used(), [(streams[0], 1), (streams[1], 2), (streams[2], 3)]);
     assert_eq!(used(), []);
@@ -205,12 +212,9 @@ fn pitfall_05_a_used_stream_counts_as_used_until_it_is_found_idle() {
     drop(objects.uses());
     assert_eq!(used(), []);
     objects.set_used(streams[0]);
-    assert_eq!(
-        objects.take_used_apart(object_id::<Context>(9)),
-        Some(Vec::new())
-    );
+    assert_eq!(objects.take_used(object_id::<Context>(9)), Some(Vec::new()));
     objects.end::<Stream>(streams[0]).unwrap();
     assert_eq!(used(), []);
     objects.set_unfinished(context);
-    assert_eq!(objects.take_used_apart(context), None);
+    assert_eq!(objects.take_used(context), None);
 }

@@ -509,6 +509,49 @@ PITFALL(24, event_ping_pong_over_threads) {
     EXPECT(got == expected, "%u, expected %u", got, expected);
 }
 
+// A thread that waits for a context holds up no stream: work that another thread gives meanwhile may be what ends the
+// earlier work.
+PITFALL(22, waits_for_a_context_hold_up_no_stream) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    Gate gate(gpu);
+    CUstream first, second;
+    CK(cuStreamCreate(&first, CU_STREAM_DEFAULT));
+    CK(cuStreamCreate(&second, CU_STREAM_DEFAULT));
+    unsigned *word = pinned_words(1);
+    for (unsigned which = 0; which < 3; which++) {
+        CUdeviceptr memory = device_words(1024);
+        void *pinned = nullptr;
+        CK(cuMemAllocHost(&pinned, 4096));
+        gate.close(first);
+        std::atomic<bool> begins = false, is_over = false;
+        std::thread waits([&] {
+            CK(cuCtxSetCurrent(gpu.context));
+            begins = true;
+            switch (which) {
+            case 0: CK(cuCtxSynchronize()); break;
+            case 1: CK(cuMemFree(memory)); break;
+            case 2: CK(cuMemFreeHost(pinned)); break;
+            }
+            is_over = true;
+        });
+        while (!begins)
+            std::this_thread::yield();
+        // The other thread begins to wait during one of these.
+        for (unsigned i = 0; i < 2000 && !is_over; i++) {
+            LAUNCH(fill, 1, 1, second, word, i, 1u);
+            CK(cuStreamSynchronize(second));
+            EXPECT_WORDS(word, 1, i);
+        }
+        EXPECT(!gate.is_open(), "%u: the gate is open", which);
+        gate.open();
+        waits.join();
+        gate.check();
+    }
+    CK(cuStreamDestroy(first));
+    CK(cuStreamDestroy(second));
+}
+
 // A context waits for the work of every stream, also if the program has many and used each long ago.
 PITFALL(22, a_context_waits_for_each_of_many_streams) {
     Gpu gpu;

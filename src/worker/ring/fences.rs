@@ -13,29 +13,73 @@ use crate::{
     worker::{dispatch::Until, lease::Passage, session::Session, wait},
 };
 
-/// The streams of a context for which the legacy stream does not wait, and that have work: a program may have more
-/// streams than a slot has fences, of which few are in use. `None` if destroyed streams may have work.
-fn busy_apart(session: &Session, context: u64) -> Result<Option<Vec<u64>>, CUresult> {
-    let Some(used) = session.objects.take_used_apart(context) else {
+/// The streams of a context that have work, apart from the legacy stream.
+#[derive(Debug, Default)]
+struct Busy {
+    /// Those for which the legacy stream does not wait.
+    apart: Vec<u64>,
+    /// The others.
+    joined: Vec<u64>,
+}
+
+/// The streams of a context with work: a program may have more streams than a slot has fences, of which few are in use.
+/// `None` if destroyed streams may have work.
+fn busy(session: &Session, context: u64) -> Result<Option<Busy>, CUresult> {
+    let Some(used) = session.objects.take_used(context) else {
         return Ok(None);
     };
-    let mut busy = Vec::new();
-    for (id, raw) in &used {
-        // SAFETY: the stream is the driver's and lives until this command ends.
-        match unsafe { driver::cuStreamQuery(*raw as CUstream) } {
-            Ok(()) => {}
-            Err(CUDA_ERROR_NOT_READY) => {
-                session.objects.set_used(*id);
-                busy.push(*id);
+    let mut busy = Busy::default();
+    for stream in &used {
+        match is_idle(stream.raw) {
+            Ok(true) => {}
+            Ok(false) => {
+                session.objects.set_used(stream.id);
+                match stream.is_apart {
+                    true => busy.apart.push(stream.id),
+                    false => busy.joined.push(stream.id),
+                }
             }
             Err(code) => {
                 used.iter()
-                    .for_each(|(id, _)| session.objects.set_used(*id));
+                    .for_each(|stream| session.objects.set_used(stream.id));
                 return Err(code);
             }
         }
     }
     Ok(Some(busy))
+}
+
+/// Whether a stream, which lives until this command ends, has done all its work.
+fn is_idle(raw: u64) -> Result<bool, CUresult> {
+    // SAFETY: the stream is the driver's and lives.
+    match unsafe { driver::cuStreamQuery(raw as CUstream) } {
+        Ok(()) => Ok(true),
+        Err(CUDA_ERROR_NOT_READY) => Ok(false),
+        Err(code) => Err(code),
+    }
+}
+
+/// The streams in which the GPU writes a fence when a context has done its work; `None` if only the driver can wait for
+/// it.
+fn streams_of_context(session: &Session) -> Result<Option<Vec<u64>>, CUresult> {
+    let context = session.entered();
+    // Only the driver knows for which streams of a green context others wait.
+    if session.has_greens(context) {
+        return Ok(None);
+    }
+    let Some(Busy { apart, joined }) = busy(session, context)? else {
+        return Ok(None);
+    };
+    if joined.is_empty() {
+        // The legacy stream waits for all others.
+        return Ok(Some([0].into_iter().chain(apart).collect()));
+    }
+    // A fence in the legacy stream would wait for these streams, and their later work would wait for the fence. But a
+    // program may wait for a context in one thread, while another gives it work that ends the earlier work.
+    if session.objects.has_threads_streams() || !is_idle(0)? {
+        return Ok(None);
+    }
+    Ok(Some(joined.into_iter().chain(apart).collect()))
 }
 
 impl Ring {
@@ -59,18 +103,10 @@ impl Ring {
                 }
                 vec![*stream]
             }
-            // The legacy stream waits for all streams, except non-blocking ones.
-            Until::Context => {
-                // Only the driver knows for which streams of a green context others wait.
-                let context = session.entered();
-                if session.has_greens(context) {
-                    return Ok(ELSEWHERE);
-                }
-                let Some(apart) = busy_apart(session, context)? else {
-                    return Ok(ELSEWHERE);
-                };
-                [0].into_iter().chain(apart).collect()
-            }
+            Until::Context => match streams_of_context(session)? {
+                Some(streams) => streams,
+                None => return Ok(ELSEWHERE),
+            },
         };
         // Deferred errors are reported at completion, and this thread must not wait for it.
         let owes = session.has_deferred() && !is(op, Property::Block);
@@ -85,7 +121,7 @@ impl Ring {
             // Another VM may have the GPU, although all work that this client has submitted is in flight or complete.
             // For a default stream, which waits for others, and for a context, a query is not sufficient.
             let can_ask = !streams.iter().any(|id| Stream::SPECIAL.contains(id));
-            let is_over = can_ask && self.is_idle(session, &streams)?;
+            let is_over = can_ask && self.are_idle(session, &streams)?;
             return Ok(if is_over { 0 } else { ELSEWHERE });
         };
         let slot = record.slot as usize % SLOTS;
@@ -143,25 +179,20 @@ impl Ring {
             return Ok(false);
         }
         session.enter(pending.context)?;
-        Ok(self.is_idle(session, &pending.streams)? && is_answered)
+        Ok(self.are_idle(session, &pending.streams)? && is_answered)
     }
 
     /// Whether streams have done all their work.
-    fn is_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
-        let mut is_idle = true;
+    fn are_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
+        let mut are_idle = true;
         for stream in streams {
             // A destroyed stream still does its work, but the end of that work is unknown.
             let Ok(raw) = session.objects.raw::<Stream>(*stream) else {
-                is_idle = false;
+                are_idle = false;
                 continue;
             };
-            // SAFETY: the stream is the driver's and lives.
-            match unsafe { driver::cuStreamQuery(raw as CUstream) } {
-                Ok(()) => {}
-                Err(CUDA_ERROR_NOT_READY) => is_idle = false,
-                Err(code) => return Err(code),
-            }
+            are_idle &= is_idle(raw)?;
         }
-        Ok(is_idle)
+        Ok(are_idle)
     }
 }
