@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Copies and memsets: what blocks the host, what is ordered with what, and every size (pitfalls 1 to 6, 8, 9, 82).
 #include "driver.h"
+#include <sys/mman.h>
 #include <sys/time.h>
 
 // "For transfers from device memory to pageable host memory, the function will return only once the copy has
@@ -435,6 +436,128 @@ PITFALL(09, direction_by_address) {
     free(registered);
     OBSERVE("zero_bytes", cuMemcpy(device, second, 0));
     OBSERVE("zero_bytes_null", cuMemcpy(0, 0, 0));
+}
+
+// A copy between host buffers is over when the call returns, also if one of them is pinned.
+PITFALL(09, host_memory_has_its_bytes_when_a_copy_returns) {
+    Gpu gpu;
+    if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING))
+        pitfall::skip("no unified addressing");
+    const size_t most = 3 << 20, row = 512;
+    void *pinned = nullptr, *registered = aligned_alloc(4096, most);
+    CK(cuMemAllocHost(&pinned, most));
+    CK(cuMemHostRegister(registered, most, 0));
+    std::vector<unsigned char> heap(most);
+    unsigned seed = 0;
+    for (auto *to : {(unsigned char *)pinned, (unsigned char *)registered})
+        for (size_t bytes : {size_t(64), size_t(4096), size_t(16384), size_t(100'000), size_t(1 << 20), most})
+            for (unsigned round = 0; round < 20; round++) {
+                CK(cuCtxSynchronize());
+                pattern(heap.data(), bytes, ++seed);
+                CK(cuMemcpy((CUdeviceptr)to, (CUdeviceptr)heap.data(), bytes));
+                EXPECT(memcmp(to, heap.data(), bytes) == 0, "%zu bytes, round %u", bytes, round);
+                CK(cuCtxSynchronize());
+                pattern(heap.data(), bytes, ++seed);
+                CUDA_MEMCPY2D rows = {};
+                rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+                rows.srcHost = heap.data();
+                rows.dstHost = to;
+                rows.srcPitch = rows.dstPitch = row;
+                rows.WidthInBytes = std::min(bytes, row - 12);
+                rows.Height = std::max(bytes / row, size_t(1));
+                CK(cuMemcpy2D(&rows));
+                for (size_t y = 0; y < rows.Height; y++)
+                    EXPECT(memcmp(to + y * row, heap.data() + y * row, rows.WidthInBytes) == 0, "row %zu of %zu, round %u",
+                           y, rows.Height, round);
+            }
+    CK(cuMemHostUnregister(registered));
+    free(registered);
+}
+
+// Whatever the driver thinks of a single row that is longer than its pitch: a call that succeeds has copied.
+PITFALL(09, one_row_that_is_longer_than_its_pitch) {
+    Gpu gpu;
+    const unsigned bytes = 256;
+    CUdeviceptr device = device_words(bytes / 4);
+    std::vector<unsigned char> source(bytes), got(bytes);
+    for (unsigned round = 0; round < 64; round++) {
+        pattern(source.data(), bytes, round);
+        CUDA_MEMCPY2D there = {}, back = {};
+        there.srcMemoryType = back.dstMemoryType = CU_MEMORYTYPE_HOST;
+        there.dstMemoryType = back.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        there.srcHost = source.data();
+        back.dstHost = got.data();
+        there.dstDevice = back.srcDevice = device;
+        there.srcPitch = back.dstPitch = bytes;
+        there.dstPitch = back.srcPitch = 16;
+        there.WidthInBytes = back.WidthInBytes = bytes;
+        there.Height = back.Height = 1;
+        CK(cuMemsetD8(device, 0, bytes));
+        CUresult sent = cuMemcpy2D(&there);
+        CK(cuCtxSynchronize());
+        CK(cuMemcpyDtoH(got.data(), device, bytes));
+        EXPECT(sent != CUDA_SUCCESS || got == source, "round %u: the row is not there", round);
+        CK(cuMemcpyHtoD(device, source.data(), bytes));
+        std::fill(got.begin(), got.end(), 0);
+        CUresult fetched = cuMemcpy2D(&back);
+        EXPECT(fetched != CUDA_SUCCESS || got == source, "round %u: the row is not here", round);
+        EXPECT(sent == fetched, "%d and %d", (int)sent, (int)fetched);
+        if (round == 0)
+            OBSERVE("result", sent);
+    }
+}
+
+// A refused copy of rows leaves no memory behind.
+PITFALL_OURS(18, a_copy_of_rows_in_no_stream_keeps_nothing) {
+    Gpu gpu;
+    const size_t width = 4096, height = 16384;
+    CUdeviceptr device = 0;
+    CK(cuMemAlloc(&device, width * height));
+    std::vector<unsigned char> source(width * height);
+    CUstream stream = new_stream();
+    CK(cuStreamDestroy(stream));
+    size_t before = 0, after = 0, total = 0;
+    for (unsigned round = 0; round < 4; round++) {
+        CK(cuMemGetInfo(round == 0 ? &before : &after, &total));
+        CUDA_MEMCPY2D rows = {};
+        rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+        rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        rows.srcHost = source.data();
+        rows.dstDevice = device;
+        rows.srcPitch = rows.dstPitch = rows.WidthInBytes = width;
+        rows.Height = height;
+        EXPECT(cuMemcpy2DAsync(&rows, stream) != CUDA_SUCCESS, "there is no such stream");
+    }
+    EXPECT(after == before, "%zu bytes are free, %zu before", after, before);
+}
+
+static unsigned char *guarded;
+static size_t guarded_bytes;
+
+// The program's handler of faults repairs accesses of copies too, whichever thread makes them.
+PITFALL_OURS(82, faults_during_copies_reach_the_programs_handler) {
+    Gpu gpu;
+    guarded_bytes = 5 << 20;
+    guarded = (unsigned char *)mmap(nullptr, guarded_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUdeviceptr device = 0;
+    CK(cuMemAlloc(&device, guarded_bytes));
+    std::vector<unsigned char> source(guarded_bytes);
+    struct sigaction action = {};
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = [](int, siginfo_t *info, void *) {
+        auto *page = (unsigned char *)((uintptr_t)info->si_addr & ~uintptr_t(4095));
+        if (page < guarded || page >= guarded + guarded_bytes)
+            _exit(9);
+        mprotect(page, 4096, PROT_READ | PROT_WRITE);
+    };
+    sigaction(SIGSEGV, &action, nullptr);
+    for (size_t bytes : {size_t(900'000), size_t(2 << 20), size_t(3 << 20)}) {
+        pattern(source.data(), bytes, (unsigned)bytes);
+        CK(cuMemcpyHtoD(device, source.data(), bytes));
+        mprotect(guarded, guarded_bytes, PROT_READ);
+        CK(cuMemcpyDtoH(guarded, device, bytes));
+        EXPECT(memcmp(guarded, source.data(), bytes) == 0, "%zu bytes", bytes);
+    }
 }
 
 PITFALL(09, two_and_three_dimensions) {

@@ -311,6 +311,50 @@ PITFALL(09, copies_from_and_to_managed_memory) {
 }
 
 // A graph's kernels, copies and fills find what the program has written, at each launch.
+// So do copies of arrays.
+PITFALL(09, copies_between_arrays_and_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned side = 64, pitch = side * 4, bytes = side * pitch;
+    CUarray array;
+    CUDA_ARRAY_DESCRIPTOR of = {side, side, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+    CK(cuArrayCreate(&array, &of));
+    CUstream stream = new_stream();
+    std::vector<unsigned char> plain(bytes), model(bytes);
+    unsigned seed = 0;
+    for (unsigned flags : {CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST}) {
+        auto *memory = managed<unsigned char>(bytes, flags);
+        for (bool is_async : {false, true}) {
+            auto copy = [&](CUDA_MEMCPY2D rows) {
+                rows.WidthInBytes = pitch;
+                rows.Height = side;
+                CK(is_async ? cuMemcpy2DAsync(&rows, stream) : cuMemcpy2D(&rows));
+                CK(cuCtxSynchronize());
+            };
+            CUDA_MEMCPY2D there = {}, back = {}, fetch = {};
+            there.srcMemoryType = back.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+            there.srcDevice = back.dstDevice = on_device(memory);
+            fetch.dstMemoryType = CU_MEMORYTYPE_HOST;
+            fetch.dstHost = plain.data();
+            there.srcPitch = back.dstPitch = fetch.dstPitch = pitch;
+            there.dstMemoryType = back.srcMemoryType = fetch.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+            there.dstArray = back.srcArray = fetch.srcArray = array;
+            pattern(memory, bytes, ++seed);
+            pattern(model.data(), bytes, seed);
+            copy(there);
+            copy(fetch);
+            EXPECT(plain == model, "into the array, attachment %u, asynchronous %d", flags, is_async);
+            memset(memory, 0, bytes);
+            copy(back);
+            EXPECT(memcmp(memory, model.data(), bytes) == 0, "out of the array, attachment %u, asynchronous %d", flags,
+                   is_async);
+        }
+        CK(cuMemFree(on_device(memory)));
+    }
+    CK(cuStreamDestroy(stream));
+    CK(cuArrayDestroy(array));
+}
+
 PITFALL(39, graphs_use_managed_memory) {
     Gpu gpu;
     need_managed(gpu);

@@ -15,12 +15,11 @@ use crate::{
     argument::{HostPtr, InPtr},
     boxes::{self, Near, Size, moved, pieces},
     client::{Client, client},
-    copy::{Order, Side, check, traced},
+    copy::{Order, Side, check, is_host, traced},
     copy_rows::{planes, recorded},
     cuda,
     ffi::Result,
-    graph,
-    stores::pointers::Kind,
+    graph, managed,
 };
 
 /// The kind of one side.
@@ -48,7 +47,7 @@ struct Given {
     rows: usize,
 }
 
-fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
+fn end(client: &Client, given: &Given, size: Size, stream: u64) -> Result<End> {
     let bad = CUDA_ERROR_INVALID_VALUE;
     let [x, y, z] = given.at;
     let [width, height, depth] = size;
@@ -93,6 +92,7 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
     Ok(match side {
         Side::DeviceVisible(address) => {
             client.disown(address);
+            managed::names(client, address, bytes, stream);
             End::Far(BoxEnd {
                 address,
                 pitch,
@@ -106,12 +106,6 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
             slice,
         }),
     })
-}
-
-/// Whether a side is pinned memory.
-fn is_host(client: &Client, end: &BoxEnd) -> bool {
-    let range = client.pointers.find_whole(end.address, 1);
-    end.array == 0 && range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
 }
 
 fn send(client: &Client, to: &BoxEnd, from: Near, size: Size, order: Order) -> Result {
@@ -207,12 +201,13 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
         pitch: copy.srcPitch,
         rows: copy.srcHeight,
     };
-    match (end(client, &dst, size)?, end(client, &src, size)?) {
+    let end = |given| end(client, given, size, order.stream);
+    match (end(&dst)?, end(&src)?) {
         (End::Far(dst), End::Far(src)) => {
             // Within device memory, the host does not wait for a synchronous copy.
-            let waits = is_host(client, &dst) || is_host(client, &src);
+            let waits = [&dst, &src].map(|end| is_host(client, end.address));
             let order = Order {
-                synchronous: order.synchronous && waits,
+                synchronous: order.synchronous && waits.contains(&true),
                 ..order
             };
             boxes::between(client, (dst, src), size, order)

@@ -22,7 +22,7 @@ use gpgpu_protocol::{
 use crate::{
     argument::HostPtr,
     client::Client,
-    copy::{Order, await_blocks, blocks_for, synchronise},
+    copy::{Order, await_blocks, blocks_for, finish},
     ffi::Result,
     thread,
 };
@@ -111,9 +111,8 @@ pub fn moved(end: &BoxEnd, [x, y, z]: [usize; 3]) -> BoxEnd {
 fn is_accepted(client: &Client, end: &BoxEnd, [width, height, depth]: Size) -> bool {
     if end.array == 0 {
         let rows = (depth - 1) * end.rows + height - 1;
-        return client
-            .whole(end.address, rows * end.pitch + width)
-            .is_some();
+        let whole = client.whole(end.address, rows * end.pitch + width);
+        return end.pitch >= width && whole.is_some();
     }
     let Ok(array) = client.arrays.array(end.array) else {
         return false;
@@ -197,7 +196,8 @@ fn staged(
     mut each: impl FnMut(u64, [usize; 3], Size) -> Result,
 ) -> Result<bool> {
     let bytes = |part: &Size| part.iter().product::<usize>();
-    if !is_packed || bytes(&size) < STAGED {
+    // A refused copy would leave the memory behind, which is freed in the stream's order.
+    if !is_packed || bytes(&size) < STAGED || !client.objects.knows_stream(hStream) {
         return Ok(false);
     }
     let all = pieces(size, STAGE);
@@ -352,9 +352,8 @@ fn send_by_blocks(
         }
     }
     drop(sending);
-    if order.synchronous && !client.is_idle(Scope::Legacy) {
-        synchronise(client, hStream)?;
-    }
+    // An array's end has no address.
+    finish(client, to.address, order)?;
     Ok(true)
 }
 

@@ -171,11 +171,11 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
                 ByteCount: bytes,
                 hStream,
             };
-            let on_host = || {
-                let range = client.pointers.find_whole(src, bytes);
-                range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
-            };
-            if synchronous && bytes <= READ_AT_ONCE && !client.is_idle(Scope::Legacy) && on_host() {
+            if synchronous
+                && bytes <= READ_AT_ONCE
+                && !client.is_idle(Scope::Legacy)
+                && is_host(client, src)
+            {
                 synchronise(client, hStream)?;
             }
             if synchronous && hStream == 0 {
@@ -325,13 +325,9 @@ pub fn synchronise(client: &Client, hStream: u64) -> Result {
 /// Sends bytes through the ring, and returns their number, which is smaller than requested if there is no more room
 /// now.
 ///
-/// The bytes were read when this returns. A synchronous copy also waits for earlier work of the stream, as CUDA
-/// documents, but not until the GPU has the bytes.
+/// The bytes were read when this returns. If all are sent, the copy also ends as by [`finish`].
 fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> Result<usize> {
-    let Order {
-        stream: hStream,
-        synchronous,
-    } = order;
+    let hStream = order.stream;
     let mut done = 0;
     if bytes.len() <= IN_COMMAND {
         client.post(&request::gpgpuWrite {
@@ -363,10 +359,26 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
             done += length;
         }
     }
-    if done == bytes.len() && synchronous && !client.is_idle(Scope::Legacy) {
-        synchronise(client, hStream)?;
+    if done == bytes.len() {
+        finish(client, dst, order)?;
     }
     Ok(done)
+}
+
+/// Whether an address is in pinned memory of the host.
+pub fn is_host(client: &Client, address: u64) -> bool {
+    let range = client.pointers.find_whole(address, 1);
+    range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
+}
+
+/// Ends a copy of pageable memory that was sent through the ring. A synchronous one waits for earlier work of the
+/// stream. It does not wait until the GPU has copied the bytes to its own memory, but the program may read host memory
+/// at once.
+pub fn finish(client: &Client, dst: u64, order: Order) -> Result {
+    if order.synchronous && (!client.is_idle(Scope::Legacy) || is_host(client, dst)) {
+        synchronise(client, order.stream)?;
+    }
+    Ok(())
 }
 
 /// The number of data blocks for one command of a copy of `bytes` bytes. In a short copy, the GPU copies one block while
