@@ -218,6 +218,21 @@ PITFALL(57, stream_callback_gets_stream_and_status) {
     OBSERVE("null_function", cuLaunchHostFunc(stream, nullptr, nullptr));
 }
 
+PITFALL(57, a_callback_needs_a_context) {
+    Gpu gpu;
+    static std::atomic<int> calls;
+    auto count = [](void *) { calls++; };
+    CK(cuCtxSetCurrent(nullptr));
+    CUresult code = cuLaunchHostFunc(nullptr, count, nullptr);
+    EXPECT(code == CUDA_ERROR_INVALID_CONTEXT, "%d", (int)code);
+    CK(cuCtxSetCurrent(gpu.context));
+    CK(cuCtxSynchronize());
+    EXPECT(calls == 0, "%d calls", calls.load());
+    CK(cuLaunchHostFunc(nullptr, count, nullptr));
+    CK(cuCtxSynchronize());
+    EXPECT(calls == 1, "%d calls", calls.load());
+}
+
 PITFALL(57, cuda_calls_inside_a_callback) {
     Gpu gpu;
     static CUresult codes[4];

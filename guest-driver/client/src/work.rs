@@ -219,8 +219,13 @@ impl Work {
 
     /// Records that the current context was synchronised, after [`Work::given`] and [`Work::sent`] had these values.
     pub fn set_synchronised(&self, given: Given, sent: u64) {
-        self.set_idle(given, Scope::All);
-        self.idle().sent = Some(sent);
+        // At once: other threads may work in other contexts.
+        *self.idle() = Idle {
+            context: thread::current_context(),
+            all: given,
+            legacy: given.work,
+            sent: Some(sent),
+        };
     }
 
     /// Whether nothing was sent since the current context was synchronised, so that another synchronisation would find

@@ -7,7 +7,10 @@
 
 use std::{collections::HashMap, ffi::c_void, sync::Once};
 
-use gpgpu_client::log::{self, Level};
+use gpgpu_client::{
+    log::{self, Level},
+    signals,
+};
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{api::request, cuda::*};
 
@@ -89,20 +92,7 @@ fn serve(client: &'static Client) {
 pub fn start(client: &'static Client) {
     static START: Once = Once::new();
     START.call_once(|| {
-        let mut all = std::mem::MaybeUninit::uninit();
-        let mut before = std::mem::MaybeUninit::uninit();
-        // The program's signals are for the program's threads, so the new one starts with all blocked.
-        // SAFETY: both sets are written before they are read: the first by `sigfillset`, the second by the call that
-        // blocks.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        }
-        let started = std::thread::Builder::new()
-            .name("gpgpu-callbacks".into())
-            .spawn(move || serve(client));
-        // SAFETY: `before` was filled in by the call above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+        let started = signals::spawn("gpgpu-callbacks", move || serve(client));
         if let Err(error) = started {
             log::say(Level::Error, || {
                 format!("Cannot start the thread for host callbacks: {error}")
@@ -139,7 +129,8 @@ fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c
     enqueue(Callback::Host { function, data }, |client, callback| {
         let request = request::cuLaunchHostFunc { hStream, callback };
         // Without the ring, posts would take all places of the command queue, and the callbacks' thread needs one.
-        match client.ring().is_some() && client.objects.knows_stream(hStream) {
+        let is_accepted = thread::has_context(client) && client.objects.knows_stream(hStream);
+        match client.ring().is_some() && is_accepted {
             true => client.post(&request),
             false => client.call(&request).map(drop),
         }
