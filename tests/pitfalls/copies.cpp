@@ -226,6 +226,34 @@ PITFALL(05, sync_memset_and_dtod_do_not_block_the_host) {
     EXPECT_WORDS(got.data(), 4096, 3);
 }
 
+// Calls that do not wait for device memory wait for memory with this attribute, which ends with the memory.
+PITFALL(05, memory_with_sync_memops_is_waited_for) {
+    Gpu gpu;
+    const size_t bytes = 4096;
+    Gate gate(gpu);
+    for (unsigned round = 0; round < 2; round++) {
+        CUdeviceptr memory = device_words(bytes / 4), other = device_words(bytes / 4);
+        unsigned value = 7;
+        CK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+        EXPECT((value & 1) == 0, "round %u: new memory has the attribute", round);
+        value = 1;
+        CK(cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+        auto waits = [&](const char *what, auto call) {
+            CK(cuCtxSynchronize());
+            gate.close(nullptr);
+            gate.open_later(0.02);
+            CK(call());
+            EXPECT(gate.is_open(), "%s did not wait", what);
+            gate.wait_opened();
+        };
+        waits("a fill", [&] { return cuMemsetD8(memory, 1, bytes); });
+        waits("a copy to it", [&] { return cuMemcpyDtoD(memory, other, bytes); });
+        waits("a copy from it", [&] { return cuMemcpyDtoD(other, memory, bytes); });
+        CK(cuMemFree(memory));
+        CK(cuMemFree(other));
+    }
+}
+
 PITFALL(06, event_delivers_what_it_covers) {
     Gpu gpu;
     CUstream a = new_stream(), b = new_stream();
@@ -557,6 +585,34 @@ PITFALL_OURS(82, faults_during_copies_reach_the_programs_handler) {
         mprotect(guarded, guarded_bytes, PROT_READ);
         CK(cuMemcpyDtoH(guarded, device, bytes));
         EXPECT(memcmp(guarded, source.data(), bytes) == 0, "%zu bytes", bytes);
+    }
+}
+
+// Memory that was freed is no side of a copy, whatever the copy's form.
+PITFALL_OURS(82, copies_of_freed_memory_are_refused) {
+    Gpu gpu;
+    const unsigned bytes = 4096;
+    CUdeviceptr other = device_words(bytes / 4);
+    for (unsigned which = 0; which < 5; which++) {
+        CUdeviceptr memory = device_words(bytes / 4);
+        CK(cuCtxSynchronize());
+        CK(cuMemFree(memory));
+        CUDA_MEMCPY2D rows = {};
+        rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        rows.dstDevice = which % 2 ? other : memory;
+        rows.srcDevice = which % 2 ? memory : other;
+        rows.srcPitch = rows.dstPitch = 64;
+        rows.WidthInBytes = 32;
+        rows.Height = 16;
+        CUresult code = CUDA_SUCCESS;
+        switch (which) {
+        case 0:
+        case 1: code = cuMemcpy2D(&rows); break;
+        case 2: code = cuMemcpy2DAsync(&rows, nullptr); break;
+        case 3: code = cuMemcpyPeer(other, gpu.context, memory, gpu.context, bytes); break;
+        case 4: code = cuMemcpyPeerAsync(memory, gpu.context, other, gpu.context, bytes, nullptr); break;
+        }
+        EXPECT(code == CUDA_ERROR_INVALID_VALUE, "%u: %d", which, (int)code);
     }
 }
 

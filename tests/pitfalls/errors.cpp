@@ -61,6 +61,10 @@ static void sticky(const char *kernel, int expected) {
     CUfunction fill = gpu.function("fill");
     CUdeviceptr word = device_words(64), memory = 0;
     unsigned *pinned = pinned_words(64);
+    // Small pinned memory that is kept for the next allocation.
+    void *kept = nullptr;
+    CK(cuMemAllocHost(&kept, 4096));
+    CK(cuMemFreeHost(kept));
     CUfunction bad = gpu.function(kernel);
     CUdeviceptr nowhere = 0x10;
     void *params[] = {&nowhere};
@@ -106,6 +110,7 @@ static void sticky(const char *kernel, int expected) {
     };
     for (auto &result : results)
         pitfall::observed("%s=%d", result.call, (int)result.code);
+    EXPECT(host == nullptr, "pinned memory was allocated");
     for (auto &result : results)
         EXPECT(!result.must_repeat || result.code == first, "%s returned %d after %d", result.call, (int)result.code, (int)first);
     ::close(go[0]);

@@ -593,6 +593,62 @@ PITFALL(17, managed_memory_is_known_for_what_it_is) {
     CK(cuCtxSetCurrent(popped));
 }
 
+// A prefetch moves memory and changes nothing: what other streams write meanwhile stays.
+PITFALL(12, a_prefetch_keeps_what_other_streams_write) {
+    Gpu gpu;
+    need_managed(gpu);
+    auto prefetch = optional<CUresult (*)(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream)>("cuMemPrefetchAsync", 12020);
+    if (!prefetch)
+        pitfall::skip("nothing is prefetched here");
+    const unsigned bytes = 1 << 20;
+    CUstream writes = new_stream(), moves = new_stream();
+    Gate gate(gpu);
+    for (unsigned char round = 1; round < 4; round++) {
+        auto *memory = managed<unsigned char>(bytes);
+        memset(memory, 100, bytes);
+        gate.close(writes);
+        CK(cuMemsetD8Async(on_device(memory), round, bytes, writes));
+        gate.open_later(0.01);
+        CK(prefetch(on_device(memory), bytes, {CU_MEM_LOCATION_TYPE_HOST, {0}}, 0, moves));
+        gate.wait_opened();
+        CK(cuCtxSynchronize());
+        EXPECT(memory[0] == round && memory[bytes - 1] == round, "%u and %u", memory[0], memory[bytes - 1]);
+        memory[1] = 50;
+        CK(cuMemsetD8Async(on_device(memory) + 2, 60, 1, writes));
+        CK(cuCtxSynchronize());
+        EXPECT(memory[0] == round && memory[1] == 50 && memory[2] == 60, "%u, %u, %u", memory[0], memory[1], memory[2]);
+        CK(cuMemFree(on_device(memory)));
+    }
+    CK(cuStreamDestroy(writes));
+    CK(cuStreamDestroy(moves));
+}
+
+// A free waits for work that uses the memory, callbacks among it.
+PITFALL(57, managed_memory_is_freed_behind_callbacks) {
+    Gpu gpu;
+    need_managed(gpu);
+    auto *memory = managed<unsigned>(1024);
+    memory[7] = 5;
+    struct Seen {
+        unsigned *from, value;
+    } seen = {memory, 0};
+    CUstream stream = new_stream();
+    Gate gate(gpu);
+    gate.close(stream);
+    CK(cuLaunchHostFunc(
+        stream,
+        [](void *data) {
+            auto *seen = (Seen *)data;
+            seen->value = seen->from[7];
+        },
+        &seen));
+    gate.open_later(0.01);
+    CK(cuMemFree(on_device(memory)));
+    EXPECT(seen.value == 5, "the callback saw %u", seen.value);
+    gate.wait_opened();
+    CK(cuStreamDestroy(stream));
+}
+
 // Prefetches bring memory to where it is to be, and advice is kept.
 PITFALL(12, managed_memory_is_prefetched_and_advised) {
     Gpu gpu;

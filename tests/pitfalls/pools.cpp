@@ -462,6 +462,32 @@ PITFALL(68, streams_and_contexts_that_end_leave_nothing) {
     CK(cuMemPoolDestroy(pool));
 }
 
+// Memory may be freed in the order of another context's stream, which then ends with that context.
+PITFALL(68, memory_that_another_contexts_stream_freed_is_free) {
+    Gpu gpu;
+    CUmemoryPool pool = new_pool(gpu);
+    CUstream stream = new_stream();
+    for (bool destroys : {false, true}) {
+        CUdeviceptr memory = from_pool(pool, 1 << 20, stream);
+        CK(cuStreamSynchronize(stream));
+        CUcontext other = nullptr;
+        CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+        CUstream others = new_stream();
+        CK(cuMemFreeAsync(memory, others));
+        if (destroys)
+            CK(cuStreamDestroy(others));
+        CK(cuCtxDestroy(other));
+        CK(cuCtxSetCurrent(gpu.context));
+        size_t available = 0, total = 0;
+        CK(cuMemGetInfo(&available, &total));
+        CK(cuStreamSynchronize(stream));
+        CK(cuCtxSynchronize());
+        expect_unused(pool);
+    }
+    CK(cuStreamDestroy(stream));
+    CK(cuMemPoolDestroy(pool));
+}
+
 PITFALL(68, memory_is_unused_once_its_stream_was_waited_for) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu);

@@ -52,6 +52,25 @@ PITFALL(21, default_streams_of_two_threads_overlap) {
     EXPECT(got == 105, "%u", got);
 }
 
+// "Synchronous" fills of pinned memory are over when they return, in a thread's own default stream too.
+PITFALL(21, pinned_memory_is_filled_when_the_call_returns) {
+    const size_t bytes = 1 << 20;
+    unsigned char *pinned, *device;
+    CKR(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault));
+    CKR(cudaMalloc(&device, bytes));
+    for (int round = 1; round < 100; round++) {
+        CKR(cudaMemset(pinned, round, bytes));
+        EXPECT(pinned[0] == round && pinned[bytes - 1] == round, "round %d: %u", round, pinned[bytes - 1]);
+        CKR(cudaMemset2D(pinned, 1024, round + 100, 1000, 1024));
+        EXPECT(pinned[999] == round + 100 && pinned[1000] == round, "round %d: rows", round);
+        CKR(cudaMemset(device, round, bytes));
+        CKR(cudaMemcpy(pinned, device, bytes, cudaMemcpyDeviceToHost));
+        EXPECT(pinned[0] == round && pinned[bytes - 1] == round, "round %d: the copy", round);
+    }
+    CKR(cudaFree(device));
+    CKR(cudaFreeHost(pinned));
+}
+
 PITFALL(21, many_threads_default_streams) {
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < 6; t++)

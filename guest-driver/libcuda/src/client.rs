@@ -174,6 +174,10 @@ impl Client {
 
     /// Frees memory for the program; see [`Freed::free`].
     pub fn spare(&self, range: &Range) -> Result<bool> {
+        // The next owner must not get the attribute.
+        if self.pointers.any_synchronous() {
+            return Ok(false);
+        }
         self.freed.free(&self.connection, range)
     }
 

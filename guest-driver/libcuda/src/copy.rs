@@ -501,8 +501,9 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         let range = client.pointers.find_whole(address, bytes);
         range.is_some_and(|range| matches!(range.kind, Kind::Device))
     };
-    let posted = client.ring().is_some() && bytes > 0 && is_device(dst) && is_device(src);
-    if order.synchronous && order.stream == 0 && !posted {
+    let is_within = is_device(dst) && is_device(src) && !client.pointers.any_synchronous();
+    let is_posted = client.ring().is_some() && bytes > 0 && is_within;
+    if order.synchronous && order.stream == 0 && !is_posted {
         for address in [dst, src] {
             managed::names(client, address, bytes, order.stream);
         }
@@ -523,7 +524,7 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         bytes,
         ((CU_MEMORYTYPE_DEVICE, dst), (CU_MEMORYTYPE_DEVICE, src)),
         Order {
-            synchronous: false,
+            synchronous: order.synchronous && !is_within,
             ..order
         },
     )
@@ -619,6 +620,7 @@ cuda! {
     }
     fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
         for address in [dstDevice, srcDevice] {
+            client()?.disown(address);
             managed::names(client()?, address, ByteCount, 0);
         }
         let request = request::cuMemcpyPeer {
@@ -650,6 +652,7 @@ fn peer_async(
     // NVIDIA's driver (580) captures no copy between contexts, not even within one device.
     graph::refuse(client()?, order.stream)?;
     for address in [dst, src] {
+        client()?.disown(address);
         managed::names(client()?, address, bytes, order.stream);
     }
     let request = request::cuMemcpyPeerAsync {

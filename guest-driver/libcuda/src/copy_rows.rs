@@ -210,6 +210,7 @@ impl Rows {
             if let Side::DeviceVisible(start) = plane.side {
                 let rows = plane.pitch.saturating_mul(self.height - 1);
                 let bytes = rows.saturating_add(self.width);
+                client.disown(start);
                 managed::names(client, start, bytes, self.order.stream);
             }
         }

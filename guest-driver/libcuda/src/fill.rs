@@ -9,6 +9,7 @@ use gpgpu_protocol::{
 use crate::{
     argument::GuestArg,
     client::{Client, client},
+    copy::synchronise,
     cuda,
     ffi::Result,
     graph, managed,
@@ -32,7 +33,8 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool
     known
 }
 
-/// The same for a fill without a stream argument: it does not wait either for device memory, but does for host memory.
+/// The same for a fill without a stream argument: it does not wait either for device memory, but does for host memory, and
+/// for memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
 fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
     if let Some(bytes) = bytes {
         managed::names(client, start, bytes, stream);
@@ -41,7 +43,8 @@ fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize
     let known = thread::has_context(client)
         && bytes
             .and_then(lies_in)
-            .is_some_and(|range| range.kind == Kind::Device);
+            .is_some_and(|range| range.kind == Kind::Device)
+        && !client.pointers.any_synchronous();
     if !known {
         client.disown(start);
     }
@@ -83,7 +86,7 @@ macro_rules! linear {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
             let known = whole_on_device(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
-            send(client, known, request::$async_request { dstDevice, $value, N, hStream })
+            finish(client, known, hStream, request::$async_request { dstDevice, $value, N, hStream })
         }
         /// As CUDA's documentation describes it.
         fn $async(dstDevice: CUdeviceptr, $value: $ty, N: usize, hStream: CUstream) {
@@ -123,7 +126,7 @@ macro_rules! pitched {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
             let known = whole_on_device(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
-            send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
+            finish(client, known, hStream, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
         /// As CUDA's documentation describes it.
         fn $async(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize, hStream: CUstream) {
@@ -154,6 +157,21 @@ fn send<R: gpgpu_protocol::api::Request>(client: &Client, known: bool, request: 
     } else {
         client.call(&request).map(drop)
     }
+}
+
+/// Sends a fill without a stream argument in a thread's default stream. It waits for memory that is not known to be the
+/// device's.
+fn finish<R: gpgpu_protocol::api::Request>(
+    client: &Client,
+    known: bool,
+    stream: u64,
+    request: R,
+) -> Result {
+    send(client, known, request)?;
+    if !known {
+        synchronise(client, stream)?;
+    }
+    Ok(())
 }
 
 linear! {

@@ -143,6 +143,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
         Some((range, pool)) => {
             // Only the host can end memory that is shared with other processes.
             if let Some(place) = freed::Place::of(hStream, pool)
+                && context == range.context
                 && client.pools.sharing(pool) == Sharing::Private
                 && client.freed.free_in_order(client, range, place)
             {

@@ -64,9 +64,11 @@ pub fn allocate_pages(client: &Client, bytes: usize, flags: u32) -> Result<u64> 
     Ok(addresses.0)
 }
 
-/// Takes a part of a chunk for a small allocation; `None` for a large one, and if no chunk can be pinned.
+/// Takes a part of a chunk for a small allocation; `None` for a large one, after a failure, and if no chunk can be
+/// pinned.
 fn take_part(client: &Client, bytes: usize) -> Option<Block> {
-    if bytes > LARGEST {
+    // In a failed context the host answers with the error.
+    if bytes > LARGEST || client.is_corrupted() {
         return None;
     }
     let context = thread::home(client);

@@ -4,7 +4,7 @@
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
-    argument::{InPtr, OutPtr},
+    argument::{HostPtr, InPtr, OutPtr},
     client::{Client, client},
     cuda,
     ffi::Result,
@@ -186,6 +186,16 @@ cuda! {
         data.required()?;
         attribute(client, attr, ptr)?.give(data.raw());
         Ok(())
+    }
+
+    /// `cuPointerSetAttribute`. Freed memory may be at the host still, with the attribute of its former owner, and has none.
+    fn cuPointerSetAttribute(value: HostPtr, attribute: CUpointer_attribute, ptr: CUdeviceptr) {
+        let client = client()?;
+        client.disown(ptr);
+        // The one attribute that can be set is 32 bits long.
+        let value = InPtr::<u32>::nested(value.address() as *const std::ffi::c_void).get().ok();
+        client.pointers.set_synchronous();
+        client.call(&request::cuPointerSetAttribute { value, attribute, ptr }).map(drop)
     }
 
     /// `cuPointerGetAttributes`: succeeds, with zeros, if the pointer is unknown.

@@ -335,9 +335,20 @@ unsafe fn set(
             (Order::Synchronous(DefaultStream::Legacy), _) => {
                 d.cuMemsetD2D8(to, pitch, value, width, height)
             }
-            (Order::Synchronous(ds), 1) => d.cuMemsetD8Async(to, value, width, ds.of(null_mut())),
             (Order::Synchronous(ds), _) => {
-                d.cuMemsetD2D8Async(to, pitch, value, width, height, ds.of(null_mut()))
+                let stream = ds.of(null_mut());
+                match height {
+                    1 => d.cuMemsetD8Async(to, value, width, stream)?,
+                    _ => d.cuMemsetD2D8Async(to, pitch, value, width, height, stream)?,
+                }
+                // The call does not wait for device memory, but does for host memory.
+                let mut kind = 0_u32;
+                let attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+                d.cuPointerGetAttribute((&raw mut kind).cast(), attribute, to)?;
+                match kind {
+                    CU_MEMORYTYPE_DEVICE => Ok(()),
+                    _ => d.cuStreamSynchronize(stream),
+                }
             }
             (Order::Stream(stream), 1) => d.cuMemsetD8Async(to, value, width, stream),
             (Order::Stream(stream), _) => {

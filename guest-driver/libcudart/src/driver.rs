@@ -179,6 +179,7 @@ driver_table! {
     cuMemHostUnregister;
     cuMemHostGetDevicePointer = cuMemHostGetDevicePointer_v2;
     cuMemHostGetFlags;
+    cuPointerGetAttribute;
     cuPointerGetAttributes;
     cuMemAdvise = cuMemAdvise_v2;
     cuMemPrefetchAsync = cuMemPrefetchAsync_v2;

@@ -167,7 +167,7 @@ macro_rules! with_api {
             /// Unpins memory. `address` is the process's address by which it was pinned.
             0x0307 wait custom cuMemHostUnregister(address: u64) memory;
             /// Sets an attribute of an address whose value has 4 bytes. Without a value, the function of CUDA gets a NULL pointer.
-            0x0308 call worker cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64) memory;
+            0x0308 call custom cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64) memory;
             /// The host driver's `cuPointerGetAttribute` of an address, for the attributes
             /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`, `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`,
             /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS`, `CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE` and, of a global,

@@ -467,7 +467,7 @@ macro_rules! with_driver_api {
             cuParamSetv 2000 guest cuParamSetv(hfunc: CUfunction, offset: i32, ptr: *mut c_void, numbytes: u32);
             cuPointerGetAttribute 4000 guest cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
             cuPointerGetAttributes 7000 guest cuPointerGetAttributes(numAttributes: u32, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, ptr: CUdeviceptr);
-            cuPointerSetAttribute 6000 table cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
+            cuPointerSetAttribute 6000 guest cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
             cuProfilerInitialize 4000 refused cuProfilerInitialize(configFile: *const c_char, outputFile: *const c_char, outputMode: u32);
             cuProfilerStart 4000 guest cuProfilerStart();
             cuProfilerStop 4000 guest cuProfilerStop();

@@ -404,14 +404,17 @@ fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
 
 /// Frees managed memory, once the work of its context is complete.
 pub fn free(client: &Client, range: &Range) -> Result {
+    // A callback of this work may still use the program's pages.
+    within(client, range.context, || {
+        client.call(&request::cuCtxSynchronize {}).map(drop)
+    })?;
     if let Kind::Host { .. } = range.kind {
-        within(client, range.context, || {
-            client.call(&request::cuCtxSynchronize {}).map(drop)
-        })?;
         drop(take_away(managed(), range.start));
         return pinned::release(client, range);
     }
-    client.pointers.remove(range.start);
+    // Another thread may have been faster.
+    let removed = client.pointers.remove(range.start);
+    removed.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let mut managed = managed();
     let base = managed.store.get(range.start).map(|of| of.base);
     drop(take_away(managed, range.start));

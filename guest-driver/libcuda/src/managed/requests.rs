@@ -149,8 +149,13 @@ fn bring(client: &'static Client, address: u64, bytes: usize, place: Place, stre
     let Some(service) = service::get_if_there() else {
         return Ok(());
     };
+    // The work may wait for the callback, which may wait for this thread. The memory then comes when it is used.
+    if service::is_calling() {
+        return Ok(());
+    }
     let request = request::cuStreamSynchronize { hStream: stream };
     client.call(&request)?;
+    let mut settled = None;
     let mut managed = managed();
     loop {
         let (mut jobs, mut others) = (Vec::new(), false);
@@ -172,6 +177,10 @@ fn bring(client: &'static Client, address: u64, bytes: usize, place: Place, stre
         }
         drop(managed);
         for job in &jobs {
+            // Work of other streams that is pending may write to the memory.
+            if job.is_copied {
+                service.wait_for_work(job, &mut settled);
+            }
             service.fetch(job);
         }
         MOVED.notify_all();

@@ -53,6 +53,11 @@ static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static CALLING_THREAD: AtomicU32 = AtomicU32::new(0);
 
+/// Whether a callback of the program runs.
+pub fn is_calling() -> bool {
+    CALLS.load(Ordering::SeqCst) != 0
+}
+
 /// Calls the program in a stream.
 pub fn in_call(call: impl FnOnce()) {
     // SAFETY: the call asks for a number and has no conditions.
@@ -182,9 +187,13 @@ impl Service {
     /// and by CUDA's rules work that uses the memory is complete when the program accesses it.
     fn settle(&self, job: &Job, thread: u32, settled: &mut Option<Given>) {
         let is_call = thread != 0 && thread == CALLING_THREAD.load(Ordering::Relaxed);
-        if is_call || CALLS.load(Ordering::SeqCst) != 0 {
-            return;
+        if !is_call && !is_calling() {
+            self.wait_for_work(job, settled);
         }
+    }
+
+    /// The same, even while a callback runs.
+    pub fn wait_for_work(&self, job: &Job, settled: &mut Option<Given>) {
         let context;
         let (attach, used, contexts) = {
             let mut managed = managed();

@@ -164,6 +164,8 @@ pub struct Pointers {
     state: AtomicU64,
     /// Whether addresses were ever reserved.
     any_reserved: AtomicBool,
+    /// Whether any memory ever got `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    any_synchronous: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -373,6 +375,17 @@ impl Pointers {
         }
         matches!(range.origin, Origin::Mapped { .. })
             .then(|| self.read(|map| map.span(range, address, bytes)))?
+    }
+
+    /// Whether some memory may have `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: the host knows which, and makes calls wait for it.
+    #[inline]
+    pub fn any_synchronous(&self) -> bool {
+        self.any_synchronous.load(Ordering::Relaxed)
+    }
+
+    /// Records that some has.
+    pub fn set_synchronous(&self) {
+        self.any_synchronous.store(true, Ordering::Relaxed);
     }
 
     /// The pinned host memory that overlaps the `bytes` bytes at `address`.
