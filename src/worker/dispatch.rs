@@ -128,8 +128,10 @@ impl Until {
             }
             Self::Context => {
                 session.wait_in(0, &[]);
+                let context = session.entered();
+                let unfinished = session.objects.unfinished(context);
                 captures::synchronize()?;
-                session.objects.set_finished(session.entered());
+                session.objects.set_finished(context, unfinished);
                 Ok(())
             }
         }

@@ -263,8 +263,8 @@ pub struct Objects {
     ends: AtomicU64,
     /// The streams that exist.
     streams: Mutex<Vec<Listed>>,
-    /// Contexts in which a stream with unfinished work was destroyed.
-    unfinished: Mutex<Vec<u64>>,
+    /// The number of streams with unfinished work that were destroyed, by context.
+    unfinished: Mutex<HashMap<u64, u64>>,
     /// See [`Self::has_threads_streams`].
     threads_streams: AtomicBool,
 }
@@ -484,7 +484,7 @@ impl Objects {
         self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
         self.ends.fetch_add(1, Ordering::AcqRel);
         self.streams.lock().retain(|of| of.context != context);
-        self.set_finished(context);
+        self.unfinished.lock().remove(&context);
     }
 
     /// The object of kind `K` with this id.
@@ -535,7 +535,7 @@ impl Objects {
     /// The streams of a context that a command has used since the last call. The caller calls [`Objects::set_used`] for
     /// those that are not idle. `None` if destroyed streams may have work left.
     pub fn take_used(&self, context: u64) -> Option<Vec<UsedStream>> {
-        if self.unfinished.lock().contains(&context) {
+        if self.unfinished.lock().contains_key(&context) {
             return None;
         }
         let all = self.streams.lock();
@@ -670,10 +670,16 @@ impl Objects {
         });
     }
 
+    /// Whether the legacy stream waits for a stream.
+    pub fn is_joined(&self, stream: u64) -> bool {
+        let all = self.streams.lock();
+        all.iter().any(|of| of.id == stream && !of.is_apart)
+    }
+
     /// The streams of a context for which the legacy stream does not wait; `None` if destroyed streams may have work
     /// left.
     pub fn streams_apart(&self, context: u64) -> Option<Vec<u64>> {
-        if self.unfinished.lock().contains(&context) {
+        if self.unfinished.lock().contains_key(&context) {
             return None;
         }
         let all = self.streams.lock();
@@ -684,14 +690,21 @@ impl Objects {
     /// Records that a stream of a context was destroyed before its work was done.
     pub fn set_unfinished(&self, context: u64) {
         let mut unfinished = self.unfinished.lock();
-        if !unfinished.contains(&context) {
-            unfinished.push(context);
-        }
+        *unfinished.entry(context).or_insert(0) += 1;
     }
 
-    /// Records that all work of a context is done.
-    pub fn set_finished(&self, context: u64) {
-        self.unfinished.lock().retain(|other| *other != context);
+    /// The number of such streams of a context.
+    pub fn unfinished(&self, context: u64) -> u64 {
+        self.unfinished.lock().get(&context).copied().unwrap_or(0)
+    }
+
+    /// Records that a context has done all work that it had when `unfinished` was the number of such streams. Others may
+    /// have been destroyed since.
+    pub fn set_finished(&self, context: u64, unfinished: u64) {
+        let mut all = self.unfinished.lock();
+        if all.get(&context) == Some(&unfinished) {
+            all.remove(&context);
+        }
     }
 
     /// A function, or a kernel in its place.

@@ -217,4 +217,11 @@ fn pitfall_05_a_used_stream_counts_as_used_until_it_is_found_idle() {
     assert_eq!(used(), []);
     objects.set_unfinished(context);
     assert_eq!(objects.take_used(context), None);
+    // Another stream is destroyed during the wait.
+    let unfinished = objects.unfinished(context);
+    objects.set_unfinished(context);
+    objects.set_finished(context, unfinished);
+    assert_eq!(objects.take_used(context), None);
+    objects.set_finished(context, unfinished + 1);
+    assert!(objects.take_used(context).is_some());
 }

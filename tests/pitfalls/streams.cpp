@@ -509,9 +509,9 @@ PITFALL(24, event_ping_pong_over_threads) {
     EXPECT(got == expected, "%u, expected %u", got, expected);
 }
 
-// A thread that waits for a context holds up no stream: work that another thread gives meanwhile may be what ends the
+// A thread that waits for a context, or for the legacy stream, holds up no stream: work that another thread gives meanwhile may be what ends the
 // earlier work.
-PITFALL(22, waits_for_a_context_hold_up_no_stream) {
+PITFALL(22, waits_hold_up_no_stream) {
     Gpu gpu;
     CUfunction fill = gpu.function("fill");
     Gate gate(gpu);
@@ -519,7 +519,7 @@ PITFALL(22, waits_for_a_context_hold_up_no_stream) {
     CK(cuStreamCreate(&first, CU_STREAM_DEFAULT));
     CK(cuStreamCreate(&second, CU_STREAM_DEFAULT));
     unsigned *word = pinned_words(1);
-    for (unsigned which = 0; which < 3; which++) {
+    for (unsigned which = 0; which < 4; which++) {
         CUdeviceptr memory = device_words(1024);
         void *pinned = nullptr;
         CK(cuMemAllocHost(&pinned, 4096));
@@ -532,6 +532,7 @@ PITFALL(22, waits_for_a_context_hold_up_no_stream) {
             case 0: CK(cuCtxSynchronize()); break;
             case 1: CK(cuMemFree(memory)); break;
             case 2: CK(cuMemFreeHost(pinned)); break;
+            case 3: CK(cuStreamSynchronize(nullptr)); break;
             }
             is_over = true;
         });
@@ -548,8 +549,47 @@ PITFALL(22, waits_for_a_context_hold_up_no_stream) {
         waits.join();
         gate.check();
     }
+    // Nor does a stream without work wait for the legacy stream.
+    gate.close(nullptr);
+    CK(cuStreamSynchronize(second));
+    EXPECT(!gate.is_open(), "the gate is open");
+    gate.open();
+    CK(cuCtxSynchronize());
+    gate.check();
     CK(cuStreamDestroy(first));
     CK(cuStreamDestroy(second));
+}
+
+// The default streams of two contexts have the same handle.
+PITFALL(24, an_event_says_nothing_of_another_contexts_default_stream) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    unsigned *word = pinned_words(1);
+    Gate gate(gpu);
+    CUcontext other = nullptr;
+    CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+    CUevent event;
+    CK(cuEventCreate(&event, 0));
+    for (unsigned round = 1; round < 4; round++) {
+        CK(cuCtxSetCurrent(gpu.context));
+        gate.close(nullptr);
+        LAUNCH(fill, 1, 1, nullptr, word, round, 1u);
+        CK(cuCtxSetCurrent(other));
+        CK(cuEventRecord(event, nullptr));
+        CK(cuCtxSetCurrent(gpu.context));
+        if (round % 2)
+            CK(cuEventSynchronize(event));
+        else
+            while (cuEventQuery(event) == CUDA_ERROR_NOT_READY)
+                std::this_thread::yield();
+        CK_IS(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+        gate.open_later(0.005);
+        CK(cuStreamSynchronize(nullptr));
+        EXPECT_WORDS(word, 1, round);
+        gate.wait_opened();
+    }
+    CK(cuCtxDestroy(other));
+    CK(cuCtxSetCurrent(gpu.context));
 }
 
 // A context waits for the work of every stream, also if the program has many and used each long ago.

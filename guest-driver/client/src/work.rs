@@ -46,14 +46,15 @@ impl Counts {
     fn count(&self, operation: &Operation, add: impl Fn(&AtomicU64)) {
         let is_work = operation.leaves_work();
         let is_write = operation.is(Property::Write);
+        // First: a thread that sees the request in another number then sees it in this one too.
+        if !operation.is(Property::Observes) || is_work || is_write {
+            add(&self.sent);
+        }
         if is_work {
             add(&self.work);
         }
         if is_write {
             add(&self.writes);
-        }
-        if !operation.is(Property::Observes) || is_work || is_write {
-            add(&self.sent);
         }
     }
 }
@@ -154,11 +155,15 @@ impl Work {
             ..found
         }));
         if is_settled {
-            *self.settled.lock() = SettledStream {
+            let settled = SettledStream {
                 stream,
                 context: found.context,
                 given: self.given(),
             };
+            // Another thread may have given the stream work since it was found idle.
+            if self.sent() == sent {
+                *self.settled.lock() = settled;
+            }
         }
     }
 

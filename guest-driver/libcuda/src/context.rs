@@ -224,8 +224,11 @@ cuda! {
         let mut table = primaries(dev);
         client.call(&request::cuDevicePrimaryCtxReset_v2 { dev })?;
         let primary = &mut table[dev as usize];
-        green::forget_all(client, primary.id);
-        forget(client, primary.id);
+        // 0 is no context, but that of mappings.
+        if primary.id != 0 {
+            green::forget_all(client, primary.id);
+            forget(client, primary.id);
+        }
         *primary = Primary::default();
         Ok(())
     }

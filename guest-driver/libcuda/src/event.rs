@@ -81,14 +81,15 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 thread_local! {
     /// The event that the thread has queried last.
     static LAST: RefCell<Option<(u64, Arc<Watched>)>> = const { RefCell::new(None) };
-    /// The event that the thread has recorded last, its stream, and the number of sent requests at that time.
-    static RECORDED: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+    /// The event that the thread has recorded last, its stream, the current context, because special handles are streams
+    /// of it, and the number of sent requests at that time.
+    static RECORDED: Cell<(u64, u64, u64, u64)> = const { Cell::new((0, 0, 0, 0)) };
 }
 
 /// Records that an event is complete. If the thread recorded it last, and nothing was sent since, its stream is idle.
 fn set_over(client: &Client, event: u64) {
-    let (recorded, stream, sent) = RECORDED.get();
-    if recorded == event && client.sent() == sent {
+    let (recorded, stream, context, sent) = RECORDED.get();
+    if recorded == event && context == thread::current_context() && client.sent() == sent {
         client.set_stream_idle(stream, sent, true);
     }
 }
@@ -199,10 +200,13 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     if graph::record_event(hStream, hEvent, 0)? {
         return Ok(());
     }
-    let known = Event::is_known(client, &hEvent) && client.objects.knows_stream(hStream);
+    let known = Event::is_known(client, &hEvent)
+        && client.objects.knows_stream(hStream)
+        && thread::has_context(client);
     let watched = find(hEvent);
-    let is_settled = known && client.is_stream_settled(hStream);
+    // Read before the stream's state: work that another thread gives in between then counts as given.
     let sent = client.sent() + 1;
+    let is_settled = known && client.is_stream_settled(hStream);
     match (&watched, client.ring()) {
         (Some(watched), Some(_)) if is_settled => {
             let value = next_value();
@@ -239,7 +243,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
         }
     }
     // The host may have put a mark of its own behind the record, because of which it would report the stream as busy.
-    RECORDED.set((hEvent, hStream, sent));
+    RECORDED.set((hEvent, hStream, thread::current_context(), sent));
     if is_settled && client.sent() == sent {
         client.set_stream_idle(hStream, sent, true);
     }

@@ -2,7 +2,7 @@
 //! Fences: writes of the GPU to the slot of a request, by which the guest detects that the request is complete.
 
 use gpgpu_protocol::{
-    api::{Object, Property, Stream, is},
+    api::{Object, Property, Request, Stream, is, request},
     cuda::*,
     ring::{ELSEWHERE, NO_SLOT, Record, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS},
 };
@@ -82,6 +82,37 @@ fn streams_of_context(session: &Session) -> Result<Option<Vec<u64>>, CUresult> {
     Ok(Some(joined.into_iter().chain(apart).collect()))
 }
 
+/// The streams in which the GPU writes a fence when a stream has done its work, for a wait: none if it is idle. `None` if
+/// only the driver can wait for it.
+///
+/// A fence in a blocking stream, or in the legacy stream, orders these streams like other work. A wait must not, so such
+/// a stream gets none if it has no work of its own.
+fn streams_of_wait(session: &Session, stream: u64) -> Result<Option<Vec<u64>>, CUresult> {
+    let fence = Ok(Some(vec![stream]));
+    if stream != CU_STREAM_LEGACY as u64 && stream != 0 {
+        if session.objects.is_joined(stream) {
+            let raw = session.objects.raw::<Stream>(stream)?;
+            return if is_idle(raw)? {
+                Ok(Some(Vec::new()))
+            } else {
+                fence
+            };
+        }
+        return fence;
+    }
+    let context = session.entered();
+    if session.has_greens(context) {
+        return fence;
+    }
+    match busy(session, context)? {
+        Some(Busy { joined, .. }) if !joined.is_empty() => match is_idle(stream)? {
+            true => Ok(Some(Vec::new())),
+            false => Ok(None),
+        },
+        _ => fence,
+    }
+}
+
 impl Ring {
     /// Makes the GPU write to the request's slot once it has done the work; returns the number of fences.
     pub(super) fn fence(
@@ -101,7 +132,13 @@ impl Ring {
                 if let Some(entry) = session.objects.entry::<Stream>(*stream) {
                     session.enter(entry.context)?;
                 }
-                vec![*stream]
+                match op == request::cuStreamSynchronize::OP {
+                    true => match streams_of_wait(session, *stream)? {
+                        Some(streams) => streams,
+                        None => return Ok(ELSEWHERE),
+                    },
+                    false => vec![*stream],
+                }
             }
             Until::Context => match streams_of_context(session)? {
                 Some(streams) => streams,
@@ -112,6 +149,9 @@ impl Ring {
         let owes = session.has_deferred() && !is(op, Property::Block);
         if streams.len() > SLOT_FENCES || owes {
             return Ok(ELSEWHERE);
+        }
+        if streams.is_empty() {
+            return Ok(0);
         }
         let passage = match passage {
             None => session.gates.pass_by()?,
