@@ -9,6 +9,7 @@ use gpgpu_client::{
 };
 use gpgpu_protocol::{
     api::{Operation, Property, Request, object_id_of, operation, request as api_request},
+    codec::Reader,
     cuda::*,
 };
 use gpgpu_trace::{LIBRARY, Trace, Traced};
@@ -147,16 +148,30 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
         }
         managed::before_library(operation, arguments);
         if is_long(client, arguments, 0) {
-            client.call_long(operation, arguments, LONGEST, |_| ())?;
+            client.call_long(operation, arguments, LONGEST, |reply| failure(op, reply))??;
         } else {
             client.post_written(operation, arguments)?;
         }
-        if operation.is(Property::Work) && launch::is_blocking() {
-            client.call(&api_request::cuCtxSynchronize {})?;
-        }
-        Ok(())
+        block(client, operation)
     });
     end(traced, code)
+}
+
+/// Waits for the work of a call if the program wants launches to block.
+fn block(client: &Client, operation: &Operation) -> Result {
+    if operation.is(Property::Work) && launch::is_blocking() {
+        client.call(&api_request::cuCtxSynchronize {})?;
+    }
+    Ok(())
+}
+
+/// The failure that a reply of a library's function reports, as a code: nobody reads the reply of a post.
+fn failure(op: u16, reply: &[u8]) -> Result {
+    let status: i32 = Reader::new(reply).get().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+    match gpgpu_protocol::libraries::function(op) {
+        Some((library, _)) if status != 0 => Err(library.statuses().as_code(status as u32)),
+        _ => Ok(()),
+    }
 }
 
 unsafe extern "C" fn call(
@@ -193,9 +208,11 @@ unsafe extern "C" fn call_for(
         }
         managed::before_library(operation, arguments);
         if is_long(client, arguments, most) {
-            return client.call_long(operation, arguments, most.max(LONGEST), read);
+            client.call_long(operation, arguments, most.max(LONGEST), read)?;
+        } else {
+            client.call_written(operation, arguments, read)?;
         }
-        client.call_written(operation, arguments, read)
+        block(client, operation)
     });
     end(traced, code)
 }

@@ -455,6 +455,14 @@ pub fn new_object(class: Class) -> Result<u64, Status> {
 /// Destroys an object.
 fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> Result<(), Status> {
     if !class.is_handle() {
+        // Nothing is sent, because a post's failure would show in another call. cuDNN accepts NULL.
+        if words[at] == 0 {
+            let library = function.library();
+            return match library {
+                Library::Cudnn => Ok(()),
+                _ => Err(library.statuses().bad_handle),
+            };
+        }
         contents::forget(words[at]);
         let request = Request::new(function, words);
         return match function.operation.completion {
