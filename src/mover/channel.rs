@@ -32,6 +32,9 @@ use crate::ipc::{
     mover::{Direction, FromMover, MAX_EXPORTS, MAX_FILES, MAX_MOVES, Move, MoverEnd, ToMover},
 };
 
+/// The least that a move counts for its turn, in bytes.
+const LEAST_CHARGE: u64 = 256 << 10;
+
 /// See the module's documentation.
 pub struct Channel {
     vm: u32,
@@ -203,7 +206,9 @@ impl Channel {
             Direction::ToDevice => &self.shared.to_device,
             Direction::ToGuest => &self.shared.to_guest,
         };
-        turns.push(self.vm, self.number, engine + kernel, job);
+        // A small move takes the GPU longer than its bytes.
+        let charged = (engine + kernel).max(LEAST_CHARGE);
+        turns.push(self.vm, self.number, charged, job);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use std::{
 use caps::{CapSet, Capability};
 use nix::sys::{
     prctl,
-    resource::{Resource, setrlimit},
+    resource::{Resource, getrlimit, setrlimit},
     signal::Signal,
 };
 
@@ -157,6 +157,9 @@ pub fn enter(
     if settings.sandbox == Sandbox::Namespace {
         // A worker that has executed itself again is already inside.
         if !is_inside() {
+            if role == Role::Worker {
+                lower_descriptor_limit()?;
+            }
             let view = view::of(role, libraries);
             let caches = match (role, cache) {
                 (Role::Worker, Some(cache)) => view::directories_in(cache),
@@ -175,6 +178,16 @@ pub fn enter(
             .map_err(|error| Error::because("Ending with the supervisor", error))?;
     }
     seccomp::apply(role, Stage::Start, settings.seccomp)
+}
+
+/// Lowers a worker's limit of descriptors. The kernel counts the descriptors in flight of all processes of a user, and
+/// compares the number with the sender's limit: those of a worker that was taken over must not reach the limit of other
+/// processes.
+fn lower_descriptor_limit() -> Result<(), Error> {
+    let because = |error| Error::because("Limiting descriptors", error);
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(because)?;
+    let own = (most / 4).max(most.min(4096));
+    setrlimit(Resource::RLIMIT_NOFILE, own, own).map_err(because)
 }
 
 /// Drops the permissions that a worker or a mover needed only to start its driver, in all threads. Afterwards it may
