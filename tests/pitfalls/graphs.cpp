@@ -770,4 +770,32 @@ PITFALL_OURS(63, handles_of_graphs_that_are_none) {
     CK(cuCtxSynchronize());
 }
 
+// A disabled node is like an empty one: its memory may be freed.
+PITFALL(40, a_disabled_node_needs_no_memory) {
+    Gpu gpu;
+    CUdeviceptr kept = device_words(64), freed = device_words(64);
+    CUgraph graph = new_graph();
+    CUgraphNode nodes[2];
+    for (int i = 0; i < 2; i++) {
+        CUDA_MEMSET_NODE_PARAMS fill{};
+        fill.dst = i ? freed : kept;
+        fill.elementSize = 4;
+        fill.value = 5;
+        fill.width = 64;
+        fill.height = 1;
+        CK(cuGraphAddMemsetNode(&nodes[i], graph, nullptr, 0, &fill, gpu.context));
+    }
+    CUgraphExec exec;
+    CK(cuGraphInstantiate(&exec, graph, 0));
+    CK(cuGraphNodeSetEnabled(exec, nodes[1], 0));
+    CK(cuMemFree(freed));
+    CK(cuGraphLaunch(exec, nullptr));
+    CK(cuStreamSynchronize(nullptr));
+    std::vector<unsigned> got(64);
+    CK(cuMemcpyDtoH(got.data(), kept, 256));
+    EXPECT_WORDS(got.data(), 64, 5);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
 PITFALL_MAIN

@@ -560,6 +560,33 @@ PITFALL(22, waits_hold_up_no_stream) {
     CK(cuStreamDestroy(second));
 }
 
+// A launch and a record that the driver refuses fail themselves, and no other call gets their error.
+PITFALL(25, work_for_another_contexts_stream_is_refused_at_once) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    CUdeviceptr word = device_words(1);
+    CUevent event;
+    CK(cuEventCreate(&event, 0));
+    CUcontext other = nullptr;
+    CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+    CUstream others = new_stream();
+    CK(cuCtxSetCurrent(gpu.context));
+    CUresult code = try_launch(fill, 1, 1, others, word, 1u, 1u);
+    EXPECT(code == CUDA_ERROR_INVALID_HANDLE, "%d", (int)code);
+    CK(cuCtxSynchronize());
+    CK(cuCtxSetCurrent(nullptr));
+    OBSERVE("record_without_context", cuEventRecord(event, nullptr));
+    CK(cuCtxSetCurrent(other));
+    CK(cuCtxSynchronize());
+    CK(cuCtxDestroy(other));
+    CK(cuCtxSetCurrent(gpu.context));
+    CK(cuCtxSynchronize());
+    LAUNCH(fill, 1, 1, nullptr, word, 7u, 1u);
+    unsigned got = 0;
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(got == 7, "%u", got);
+}
+
 // The default streams of two contexts have the same handle.
 PITFALL(24, an_event_says_nothing_of_another_contexts_default_stream) {
     Gpu gpu;

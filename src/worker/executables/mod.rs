@@ -226,7 +226,10 @@ impl Graph {
         {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
-        for (address, bytes) in uses().flat_map(|uses| &uses.memory) {
+        // A disabled step does nothing, and its memory may have been freed.
+        let active = self.steps.iter();
+        let active = active.filter(|step| step.enabled || !can_be_disabled(step.kind));
+        for (address, bytes) in active.flat_map(|step| &step.uses.memory) {
             known(session, *address, *bytes)?;
         }
         Ok(())
