@@ -539,7 +539,7 @@ PITFALL(22, waits_hold_up_no_stream) {
         while (!begins)
             std::this_thread::yield();
         // The other thread begins to wait during one of these.
-        for (unsigned i = 0; i < 2000 && !is_over; i++) {
+        for (unsigned i = 0; i < 300 && !is_over; i++) {
             LAUNCH(fill, 1, 1, second, word, i, 1u);
             CK(cuStreamSynchronize(second));
             EXPECT_WORDS(word, 1, i);
