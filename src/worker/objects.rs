@@ -535,7 +535,7 @@ impl Objects {
     /// The streams of a context that a command has used since the last call. The caller calls [`Objects::set_used`] for
     /// those that are not idle. `None` if destroyed streams may have work left.
     pub fn take_used(&self, context: u64) -> Option<Vec<UsedStream>> {
-        if self.unfinished.lock().contains_key(&context) {
+        if self.unfinished(context) != 0 {
             return None;
         }
         let all = self.streams.lock();
@@ -679,7 +679,7 @@ impl Objects {
     /// The streams of a context for which the legacy stream does not wait; `None` if destroyed streams may have work
     /// left.
     pub fn streams_apart(&self, context: u64) -> Option<Vec<u64>> {
-        if self.unfinished.lock().contains_key(&context) {
+        if self.unfinished(context) != 0 {
             return None;
         }
         let all = self.streams.lock();
@@ -698,8 +698,8 @@ impl Objects {
         self.unfinished.lock().get(&context).copied().unwrap_or(0)
     }
 
-    /// Records that a context has done all work that it had when `unfinished` was the number of such streams. Others may
-    /// have been destroyed since.
+    /// Records that a context has done all work that it had when `unfinished` was the number of such streams. Others
+    /// may have been destroyed since.
     pub fn set_finished(&self, context: u64, unfinished: u64) {
         let mut all = self.unfinished.lock();
         if all.get(&context) == Some(&unfinished) {

@@ -92,17 +92,20 @@ fn check_processes(back_end: &mut std::process::Child) -> Result<(), Failed> {
         .ok_or("it does not listen")??;
     std::thread::spawn(move || log.count());
     let end = Instant::now() + LIMIT;
+    let mut most = Vec::new();
     // The spare device process and the warm worker.
     for role in ["device-process", "worker-process"] {
-        let status = loop {
+        let (process, status) = loop {
             let found = children(back_end.id())
                 .into_iter()
                 .find(|child| arguments(*child).contains(&role.to_owned()));
-            let status =
-                found.and_then(|child| fs::read_to_string(format!("/proc/{child}/status")).ok());
+            let status = found.and_then(|child| {
+                let status = fs::read_to_string(format!("/proc/{child}/status")).ok()?;
+                Some((child, status))
+            });
             match status {
                 // It is in its sandbox once it has its filter.
-                Some(status) if field(&status, "Seccomp_filters:") > 1 => break status,
+                Some(found) if field(&found.1, "Seccomp_filters:") > 1 => break found,
                 _ if Instant::now() > end => return Err(format!("no confined {role}").into()),
                 _ => std::thread::yield_now(),
             }
@@ -116,8 +119,14 @@ fn check_processes(back_end: &mut std::process::Child) -> Result<(), Failed> {
         if !right {
             return Err(format!("{role}: {status}").into());
         }
+        let limits = fs::read_to_string(format!("/proc/{process}/limits"))?;
+        most.push(field(&limits, "Max open files"));
     }
-    Ok(())
+    // Descriptors in flight are counted for all processes of a user, and compared with the sender's limit.
+    match most[..] {
+        [device, worker] if device <= 4096 || worker < device => Ok(()),
+        _ => Err(format!("the limits of descriptors: {most:?}").into()),
+    }
 }
 
 fn field(status: &str, name: &str) -> u64 {

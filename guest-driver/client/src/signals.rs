@@ -3,8 +3,9 @@
 
 use std::{io, mem::MaybeUninit, thread};
 
-/// The signals of faults. The kernel ends a process at a fault whose signal is blocked, even if the program has a handler
-/// that would repair the access, as garbage collectors have. A thread of the library accesses the program's memory.
+/// The signals of faults. The kernel ends a process at a fault whose signal is blocked, even if the program has a
+/// handler that would repair the access, as garbage collectors have. A thread of the library accesses the program's
+/// memory.
 const FAULTS: [i32; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,

@@ -2,8 +2,8 @@
 //! The order in which a thread uses the entries of a table.
 //!
 //! A program repeats a sequence of products: the layers of a model, again and again. So each entry remembers the entry
-//! that was used after it, and the next lookup tries that one first. Comparing one entry takes a third of the time of
-//! the hash that finds an entry.
+//! that was used after it, and the next lookup tries that one first. Comparing one entry takes a third of the
+//! instructions of a lookup by hash, which compares an entry as well.
 
 /// The entries of a thread's table; a model has a few hundred products.
 pub const PLACES: usize = 512;

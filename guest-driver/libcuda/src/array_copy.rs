@@ -205,9 +205,9 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
     match (end(&dst)?, end(&src)?) {
         (End::Far(dst), End::Far(src)) => {
             // Within device memory, the host does not wait for a synchronous copy.
-            let waits = [&dst, &src].map(|end| is_host(client, end.address));
+            let waits = is_host(client, dst.address) || is_host(client, src.address);
             let order = Order {
-                synchronous: order.synchronous && waits.contains(&true),
+                synchronous: order.synchronous && waits,
                 ..order
             };
             boxes::between(client, (dst, src), size, order)

@@ -81,8 +81,8 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 thread_local! {
     /// The event that the thread has queried last.
     static LAST: RefCell<Option<(u64, Arc<Watched>)>> = const { RefCell::new(None) };
-    /// The event that the thread has recorded last, its stream, the current context, because special handles are streams
-    /// of it, and the number of sent requests at that time.
+    /// The event that the thread has recorded last, and its stream. Then, as at that time, the current context, because
+    /// special handles are streams of it, and the number of sent requests.
     static RECORDED: Cell<(u64, u64, u64, u64)> = const { Cell::new((0, 0, 0, 0)) };
 }
 

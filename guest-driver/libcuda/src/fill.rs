@@ -33,8 +33,8 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool
     known
 }
 
-/// The same for a fill without a stream argument: it does not wait either for device memory, but does for host memory, and
-/// for memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+/// The same for a fill without a stream argument: it does not wait either for device memory, but does for host memory,
+/// and for memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
 fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
     if let Some(bytes) = bytes {
         managed::names(client, start, bytes, stream);

@@ -15,7 +15,7 @@ use gpgpu_graphs::{
 use gpgpu_protocol::{
     api::{
         EVENT_ATTRIBUTES, Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object,
-        Operation, ParamInfo, Request, Stream, reply, request,
+        Operation, ParamInfo, Request, reply, request,
     },
     codec::{Malformed, Reader, Shape, Wire, Writer},
     cuda::*,
@@ -31,7 +31,7 @@ use crate::{
     graph::{self, Guest},
     green,
     stores::{function::FunctionData, objects::Known, occupancy::configuration},
-    thread,
+    stream, thread,
 };
 
 /// The default stream for NULL.
@@ -316,17 +316,9 @@ pub fn launch(
         _ => None,
     };
     let place = client.objects.look(context, look).flatten();
-    let of_stream = |object: &Known| match object {
-        Known::Stream(stream) => Some(stream.context),
-        _ => None,
-    };
-    let stream_context = match Stream::SPECIAL.contains(&config.stream) {
-        true => Some(context),
-        false => client.objects.look(config.stream, of_stream).flatten(),
-    };
     // The driver refuses a stream of another context than the function's.
     let is_here = |of| of == context || green::home(client, of) == green::home(client, context);
-    let streams = stream_context.is_some_and(is_here);
+    let streams = stream::find_context(client, config.stream).is_some_and(is_here);
     let id = Function::id(func);
     let mut prints = false;
     let mut name = 0;

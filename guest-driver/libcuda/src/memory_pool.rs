@@ -141,7 +141,8 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     });
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
-            // Only the host can end memory that is shared with other processes.
+            // Only the host can end memory that is shared with other processes. Another context's stream may end before
+            // the memory's context.
             if let Some(place) = freed::Place::of(hStream, pool)
                 && context == range.context
                 && client.pools.sharing(pool) == Sharing::Private

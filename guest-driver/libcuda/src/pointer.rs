@@ -188,7 +188,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuPointerSetAttribute`. Freed memory may be at the host still, with the attribute of its former owner, and has none.
+    /// `cuPointerSetAttribute`. The host gets back freed memory first, so that it refuses its address.
     fn cuPointerSetAttribute(value: HostPtr, attribute: CUpointer_attribute, ptr: CUdeviceptr) {
         let client = client()?;
         client.disown(ptr);

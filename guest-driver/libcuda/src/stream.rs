@@ -24,19 +24,25 @@ use crate::{
 pub fn context(handle: CUstream) -> Result<u64> {
     let client = client()?;
     let id = Stream::id(handle);
+    let known = find_context(client, id);
+    if id > CU_STREAM_PER_THREAD as u64 {
+        green::check_stream(id)?;
+        return known.ok_or(CUDA_ERROR_INVALID_HANDLE);
+    }
+    known.ok_or(CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// The same by the stream's id; `None` if there is no such stream, or no current context.
+#[inline]
+pub fn find_context(client: &Client, id: u64) -> Option<u64> {
     if id <= CU_STREAM_PER_THREAD as u64 {
-        return match thread::current_context() {
-            0 => Err(CUDA_ERROR_INVALID_CONTEXT),
-            context => Ok(context),
-        };
+        return Some(thread::current_context()).filter(|context| *context != 0);
     }
     let look = |object: &Known| match object {
         Known::Stream(stream) => Some(stream.context),
         _ => None,
     };
-    let known = client.objects.look(id, look).flatten();
-    green::check_stream(id)?;
-    known.ok_or(CUDA_ERROR_INVALID_HANDLE)
+    client.objects.look(id, look).flatten()
 }
 
 /// The host's constant answers about a stream.

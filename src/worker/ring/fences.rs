@@ -82,35 +82,24 @@ fn streams_of_context(session: &Session) -> Result<Option<Vec<u64>>, CUresult> {
     Ok(Some(joined.into_iter().chain(apart).collect()))
 }
 
-/// The streams in which the GPU writes a fence when a stream has done its work, for a wait: none if it is idle. `None` if
-/// only the driver can wait for it.
+/// The streams in which the GPU writes a fence when a stream has done its work, for a wait: none if it is idle. `None`
+/// if only the driver can wait for it.
 ///
-/// A fence in a blocking stream, or in the legacy stream, orders these streams like other work. A wait must not, so such
-/// a stream gets none if it has no work of its own.
+/// A fence in a blocking stream, or in the legacy stream, orders these streams like other work. A wait must not, so
+/// such a stream gets none if it has no work of its own.
 fn streams_of_wait(session: &Session, stream: u64) -> Result<Option<Vec<u64>>, CUresult> {
-    let fence = Ok(Some(vec![stream]));
-    if stream != CU_STREAM_LEGACY as u64 && stream != 0 {
-        if session.objects.is_joined(stream) {
-            let raw = session.objects.raw::<Stream>(stream)?;
-            return if is_idle(raw)? {
-                Ok(Some(Vec::new()))
-            } else {
-                fence
-            };
-        }
-        return fence;
+    if ![0, CU_STREAM_LEGACY as u64].contains(&stream) {
+        let is_over =
+            session.objects.is_joined(stream) && is_idle(session.objects.raw::<Stream>(stream)?)?;
+        return Ok(Some(if is_over { Vec::new() } else { vec![stream] }));
     }
     let context = session.entered();
-    if session.has_greens(context) {
-        return fence;
+    let has_others = !session.has_greens(context)
+        && busy(session, context)?.is_some_and(|busy| !busy.joined.is_empty());
+    if !has_others {
+        return Ok(Some(vec![stream]));
     }
-    match busy(session, context)? {
-        Some(Busy { joined, .. }) if !joined.is_empty() => match is_idle(stream)? {
-            true => Ok(Some(Vec::new())),
-            false => Ok(None),
-        },
-        _ => fence,
-    }
+    Ok(is_idle(stream)?.then(Vec::new))
 }
 
 impl Ring {
@@ -132,18 +121,15 @@ impl Ring {
                 if let Some(entry) = session.objects.entry::<Stream>(*stream) {
                     session.enter(entry.context)?;
                 }
-                match op == request::cuStreamSynchronize::OP {
-                    true => match streams_of_wait(session, *stream)? {
-                        Some(streams) => streams,
-                        None => return Ok(ELSEWHERE),
-                    },
-                    false => vec![*stream],
+                match op {
+                    request::cuStreamSynchronize::OP => streams_of_wait(session, *stream)?,
+                    _ => Some(vec![*stream]),
                 }
             }
-            Until::Context => match streams_of_context(session)? {
-                Some(streams) => streams,
-                None => return Ok(ELSEWHERE),
-            },
+            Until::Context => streams_of_context(session)?,
+        };
+        let Some(streams) = streams else {
+            return Ok(ELSEWHERE);
         };
         // Deferred errors are reported at completion, and this thread must not wait for it.
         let owes = session.has_deferred() && !is(op, Property::Block);

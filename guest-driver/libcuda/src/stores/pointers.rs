@@ -377,7 +377,8 @@ impl Pointers {
             .then(|| self.read(|map| map.span(range, address, bytes)))?
     }
 
-    /// Whether some memory may have `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: the host knows which, and makes calls wait for it.
+    /// Whether some memory may have `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. The host knows which, and makes calls wait for
+    /// it.
     #[inline]
     pub fn any_synchronous(&self) -> bool {
         self.any_synchronous.load(Ordering::Relaxed)
