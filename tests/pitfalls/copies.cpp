@@ -715,6 +715,8 @@ PITFALL(09, two_and_three_dimensions) {
     up.Height = 11;
     up.Depth = depth - 1;
     CK(cuMemcpy3D(&up));
+    // A copy from pageable memory may return before its end.
+    CK(cuStreamSynchronize(nullptr));
     CUDA_MEMCPY3D down = {};
     down.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     down.srcDevice = volume;

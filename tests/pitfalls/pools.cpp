@@ -359,6 +359,8 @@ PITFALL(17, pool_memory_is_known_until_it_is_freed) {
     for (int round = 0; round < 20; round++) {
         memory = from_pool(pool, 4096 << (round % 10), stream);
         CK(cuMemsetD8Async(memory, round, 4096, stream));
+        // cuMemFree assumes that work with a pool's memory is done.
+        CK(cuStreamSynchronize(stream));
         CK(cuMemFree(memory));
         EXPECT(cuMemFree(memory) != CUDA_SUCCESS, "freed twice");
         CK(cuMemAlloc(&memory, 4096 << (round % 10)));
