@@ -14,7 +14,7 @@ use super::{
     chain::Chain,
     staging::{Block, Staging},
 };
-use crate::ipc::{CommandData, DeviceEnd, Message, Rest, Result, Span, device::ToSupervisor};
+use crate::ipc::{self, CommandData, DeviceEnd, Message, Rest, Result, Span, device::ToSupervisor};
 
 /// The most registrations of one client; a worker has room for about twice as many mappings.
 pub const MAX_REGIONS: usize = 32 << 10;
@@ -184,6 +184,8 @@ pub enum Pumped {
     Idle,
     /// The channel is full.
     Full,
+    /// Too many descriptors are in flight on the host.
+    Crowded,
     /// The worker has closed the channel.
     Closed,
 }
@@ -305,6 +307,7 @@ impl Client {
                 match channel.end.send(message) {
                     Ok(true) => drop(channel.outbox.pop_front()),
                     Ok(false) => return Pumped::Full,
+                    Err(ipc::Error::Crowded) => return Pumped::Crowded,
                     Err(_) => return Pumped::Closed,
                 }
             }

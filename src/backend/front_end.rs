@@ -21,7 +21,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use nix::sys::socket::MsgFlags;
+use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use vhost::vhost_user::Listener;
 
 use crate::ipc;
@@ -30,8 +30,14 @@ use crate::ipc;
 const HEAD_BYTES: usize = 12;
 /// The request RESET_DEVICE.
 const RESET_DEVICE: u32 = 34;
-/// The maximum number of descriptors of a message, as in the library.
+/// The request SET_MEM_TABLE.
+const SET_MEM_TABLE: u32 = 5;
+/// The maximum number of descriptors of SET_MEM_TABLE, as in the library. Another message has at most one.
 const MAX_FILES: usize = 32;
+/// The requested size of the buffer towards the library in bytes; the kernel doubles it. The kernel counts unread
+/// descriptors for all VMs together, so a VMM may only have few: a library that waits for a VMM to read its answers
+/// reads nothing. Any message of a VMM fits.
+const BUFFER_BYTES: usize = 4096;
 /// The maximum number of bytes that are forwarded at a time: more than any message of a VMM has.
 const PIECE_BYTES: usize = 8192;
 
@@ -51,6 +57,7 @@ impl FrontEnd {
         let (listener, inside) = ipc::queued_connection()?;
         let inside = UnixStream::from(inside);
         inside.set_nonblocking(false)?;
+        setsockopt(&inside, sockopt::SndBuf, &BUFFER_BYTES)?;
         Ok(Self {
             listener: UnixListener::from(listener).into(),
             inside,
@@ -111,12 +118,19 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| piece[at + byte]));
         note(word(0));
         let mut left = word(8) as usize;
+        let most = match word(0) {
+            SET_MEM_TABLE => MAX_FILES,
+            _ => 1,
+        };
         // Most messages are forwarded by one write, so that the receiver wakes up once.
         let mut begin = HEAD_BYTES;
         loop {
             let end = PIECE_BYTES.min(begin + left);
             if !fill(from, &mut piece[begin..end], &mut files)? {
                 return Ok(());
+            }
+            if files.len() > most {
+                return Err(ipc::Error::Malformed("too many descriptors"));
             }
             pass(to, &piece[..end], &mut files)?;
             left -= end - begin;
@@ -141,9 +155,6 @@ fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::
         };
         have += received.len;
         files.extend(received.checked()?);
-        if files.len() > MAX_FILES {
-            return Err(ipc::Error::Malformed("too many descriptors"));
-        }
     }
     Ok(true)
 }
@@ -197,9 +208,11 @@ mod tests {
         let long = vec![3; 3 * PIECE_BYTES + 5];
         let fd = |file: BorrowedFd<'_>| file.as_raw_fd();
         let files = [fd(vmm.as_fd()), fd(library.as_fd())];
+        let mut table = message(&[]);
+        table[..4].copy_from_slice(&SET_MEM_TABLE.to_ne_bytes());
         // Both in one write: the bytes of the second message must not be forwarded with the first.
         (&vmm).write_all(&message(b"one")).unwrap();
-        ipc::send_some(vmm.as_fd(), &message(&[]), &files).unwrap();
+        ipc::send_some(vmm.as_fd(), &table, &files).unwrap();
         (&vmm).write_all(&message(&long)).unwrap();
         assert_eq!(receive(&library, HEAD_BYTES + 3).1, 0);
         assert_eq!(receive(&library, HEAD_BYTES).1, 2);
@@ -213,6 +226,50 @@ mod tests {
         let mut polled = [PollFd::new(vmm.as_fd(), PollFlags::POLLIN)];
         let seen = poll(&mut polled, PollTimeout::ZERO).unwrap();
         assert_eq!(seen, 0, "the VMM sees the end before that of the process");
+    }
+
+    /// A VMM that reads no answers keeps the library from reading. It must not have many descriptors in flight, because
+    /// the kernel counts those of all VMs together.
+    #[test]
+    fn few_descriptors_are_in_flight_to_the_library() {
+        let front_end = FrontEnd::new().unwrap();
+        let inside = &front_end.inside;
+        inside.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while pass(
+            inside,
+            &message(&[]),
+            &mut vec![inside.try_clone().unwrap().into()],
+        )
+        .is_ok()
+        {
+            sent += 1;
+            assert!(sent < 32, "{sent} descriptors are in flight");
+        }
+        assert!(sent > 0);
+    }
+
+    #[test]
+    fn only_a_memory_table_has_several_descriptors() {
+        let table = |request: u32| {
+            let mut table = message(b"table");
+            table[..4].copy_from_slice(&request.to_ne_bytes());
+            table
+        };
+        for (request, arrives) in [(SET_MEM_TABLE, true), (SET_MEM_TABLE + 1, false)] {
+            let front_end = FrontEnd::new().unwrap();
+            let (vmm, theirs) = UnixStream::pair().unwrap();
+            front_end.forward(theirs.into(), Arc::default()).unwrap();
+            let library = front_end.listener.accept().unwrap().unwrap();
+            let files = [vmm.as_raw_fd(); 2];
+            ipc::send_some(vmm.as_fd(), &table(request), &files).unwrap();
+            let mut buffer = [0; HEAD_BYTES + 5];
+            let received = ipc::recv(library.as_fd(), &mut buffer, 2, MsgFlags::empty());
+            match arrives {
+                true => assert_eq!(received.unwrap().unwrap().checked().unwrap().len(), 2),
+                false => assert!(matches!(received, Err(ipc::Error::Closed))),
+            }
+        }
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Vm {
     pub(super) unfinished: [bool; NUM_QUEUES],
     /// The reason why no chains are taken, if any: a reset that is not complete, or the end of the connection.
     pub(super) held: Option<Held>,
+    /// Whether a worker's messages wait until fewer descriptors are in flight on the host.
+    is_crowded: bool,
     /// The state of the workers' rest.
     pub(super) rest: Rest,
     pub(super) events: VecDeque<Event>,
@@ -96,6 +98,7 @@ impl Vm {
             movers: Movers::default(),
             unfinished: [false; NUM_QUEUES],
             held: None,
+            is_crowded: false,
             rest: Rest::default(),
             events: VecDeque::new(),
             watch,
@@ -208,9 +211,15 @@ impl Vm {
         }
         self.start_workers(now);
         let moving = self.tick_movers(now);
+        if std::mem::take(&mut self.is_crowded) {
+            for id in self.clients.keys().copied().collect::<Vec<_>>() {
+                self.pump(id);
+            }
+        }
+        let opening = self.is_opening();
         // Setting the timer again also consumes its event.
         self.watch
-            .tick(moving || self.is_opening() || self.held.is_some());
+            .tick(moving || opening || self.held.is_some() || self.is_crowded);
         self.remind_supervisor();
     }
 
@@ -423,6 +432,10 @@ impl Vm {
         let pumped = client.pump(&mut self.next_seq, movable, |chain, status| {
             queues[chain.queue].complete(chain, Answer::refusal(status));
         });
+        // Room in the channel would be no sign that the message can be sent.
+        if pumped == Pumped::Crowded && !std::mem::replace(&mut self.is_crowded, true) {
+            self.watch.tick(true);
+        }
         if let Some(channel) = &mut client.channel {
             let full = pumped == Pumped::Full;
             if channel.wants_room != full {

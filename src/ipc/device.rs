@@ -189,7 +189,7 @@ impl SupervisorEnd {
             ToDevice::MoverFailed { gpu } => (head(kind::MOVER_FAILED, 0, *gpu, 0), None),
             ToDevice::MoverExited { gpu } => (head(kind::MOVER_EXITED, 0, *gpu, 0), None),
         };
-        frame::send_head(self.0.as_fd(), &head, file.map(AsFd::as_fd))
+        frame::send_head_at_least(self.0.as_fd(), &head, file.map(AsFd::as_fd))
     }
 
     /// Receives the next message, if there is one.

@@ -103,15 +103,38 @@ fn receive<'a, H: Head>(
 /// Sends a message without a payload and with at most one file, to an end that never leaves its channel full.
 ///
 /// # Errors
-/// [`Error::Closed`] if the other end has ended; [`Error::Malformed`] if it does not read its messages.
+/// [`Error::Closed`] if the other end has ended; [`Error::Malformed`] if it does not read its messages;
+/// [`Error::Crowded`].
 pub(super) fn send_head(
     socket: BorrowedFd<'_>,
     head: &impl Head,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<()> {
-    let fds: Vec<RawFd> = file.iter().map(AsRawFd::as_raw_fd).collect();
+    send_head_with(socket, head, file.as_slice())
+}
+
+/// As [`send_head`], with several files.
+pub(super) fn send_head_with(
+    socket: BorrowedFd<'_>,
+    head: &impl Head,
+    files: &[BorrowedFd<'_>],
+) -> Result<()> {
+    let fds: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
     match send(socket, &[head.as_bytes()], &fds, MsgFlags::MSG_DONTWAIT)? {
         true => Ok(()),
         false => Err(Error::Malformed("the other end does not read")),
+    }
+}
+
+/// As [`send_head`]. If too many descriptors are in flight, the message goes without its file, as if the receiver had
+/// no free descriptor: the receiver handles both in the same way.
+pub(super) fn send_head_at_least(
+    socket: BorrowedFd<'_>,
+    head: &impl Head,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<()> {
+    match send_head(socket, head, file) {
+        Err(Error::Crowded) => send_head(socket, head, None),
+        sent => sent,
     }
 }

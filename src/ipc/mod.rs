@@ -60,12 +60,17 @@ pub enum Error {
     /// The other end was closed.
     #[error("The other end closed the channel")]
     Closed,
+    /// More descriptors of this user are in flight than this process may have open, so a message with descriptors
+    /// cannot be sent now (`ETOOMANYREFS`). Room in the channel says nothing about it.
+    #[error("Too many descriptors are in flight")]
+    Crowded,
 }
 
 impl Error {
     fn io(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| match errno {
             Errno::EPIPE | Errno::ECONNRESET => Self::Closed,
+            Errno::ETOOMANYREFS => Self::Crowded,
             errno => Self::Io(what, errno.into()),
         }
     }
@@ -137,6 +142,10 @@ pub(crate) fn seal(file: &File, more: SealFlag) -> io::Result<()> {
     Ok(())
 }
 
+/// Sends a message; `false` means that the channel is full.
+///
+/// # Errors
+/// [`Error::Closed`], [`Error::Crowded`].
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     parts: &[&[u8]],
@@ -151,8 +160,7 @@ pub(crate) fn send(
         match sendmsg::<()>(socket.as_raw_fd(), &iov, rights, flags, None) {
             Ok(_) => return Ok(true),
             Err(Errno::EINTR) => {}
-            // ETOOMANYREFS: more files are in flight than the process may have open. This is temporary.
-            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ETOOMANYREFS) => return Ok(false),
+            Err(Errno::EAGAIN | Errno::ENOBUFS) => return Ok(false),
             Err(errno) => return Err(Error::io("Sending")(errno)),
         }
     }

@@ -136,7 +136,7 @@ impl SupervisorEnd {
             number,
             ..Head::default()
         };
-        frame::send_head(self.0.as_fd(), &head, file.map(AsFd::as_fd))
+        frame::send_head_at_least(self.0.as_fd(), &head, file.map(AsFd::as_fd))
     }
 }
 
@@ -378,7 +378,7 @@ impl HostEnd {
             given,
             ..PeerHead::default()
         };
-        frame::send_head(self.0.as_fd(), &head, file)
+        frame::send_head_at_least(self.0.as_fd(), &head, file)
     }
 }
 

@@ -286,6 +286,55 @@ fn nonsense_from_a_device_process_or_a_mover_is_an_error() {
     assert!(matches!(end.recv(), Err(Error::Malformed(_))));
 }
 
+/// While too many descriptors are in flight, the supervisor's messages arrive without theirs: the device process is told
+/// that there is no worker, and no process is taken for one that does not read.
+#[test]
+fn a_message_goes_without_its_file_if_too_many_are_in_flight() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "ipc::tests::crowded", "--ignored"])
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(output.contains("1 passed"), "{output}");
+}
+
+/// The limit of descriptors in flight is that of the process and does not hold for privileged ones.
+#[test]
+#[ignore = "a process of its own, for the test above"]
+fn crowded() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+    let (ours, theirs) = pair().unwrap();
+    let supervisor = device::SupervisorEnd::new(ours);
+    let device = device::DeviceEnd::new(theirs);
+    let (to_worker, _worker) = channel();
+    let started = |client| device::ToDevice::WorkerStarted {
+        client,
+        channel: file(b"x").try_clone().unwrap().into(),
+    };
+    let messages = [started(1), started(2)];
+    let map = Message::setup(file(b"staging!"), 8);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    caps::clear(None, caps::CapSet::Effective).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, 0, hard).unwrap();
+    let sent = messages.each_ref().map(|message| supervisor.send(message));
+    let full = to_worker.send(&map);
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+    assert!(matches!(full, Err(Error::Crowded)), "{full:?}");
+    // Descriptors of other processes of the user may have been in flight before the first message.
+    device.recv().unwrap().unwrap();
+    let second = device.recv().unwrap();
+    assert!(
+        matches!(
+            second,
+            Some(device::ToDevice::WorkerFailed { client: 2, .. })
+        ),
+        "{second:?}"
+    );
+    assert!(to_worker.send(&map).unwrap());
+}
+
 /// A length in a message does not determine the size of an allocation, whoever sent the message.
 #[test]
 fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {

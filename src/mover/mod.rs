@@ -159,25 +159,18 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings, table: PageTable) ->
     // From here on, messages may depend on guests.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
-    let mut holds = Vec::new();
     while let Some(order) = ipc::mover::take_order(link.as_fd())? {
         let Tenant { vm, weight } = match &order {
-            Order::Serve(_, tenant) | Order::Weigh(tenant) => *tenant,
-            Order::Hold(_) | Order::Report(_) => {
-                if let Order::Hold(file) = order {
-                    holds.push(file);
-                }
-                continue;
-            }
+            Order::Serve(_, tenant, _) | Order::Weigh(tenant) => *tenant,
+            Order::Report(_) => continue,
         };
         for turns in [&shared.to_device, &shared.to_guest] {
             turns.set_weight(vm, weight);
         }
-        if let Order::Serve(end, _) = order {
+        if let Order::Serve(end, _, holds) = order {
             number += 1;
             let device = (device, Arc::clone(&imported));
             let channel = Channel::new((vm, number), end, Arc::clone(&shared), device);
-            let holds = std::mem::take(&mut holds);
             start("channel", context, move || {
                 channel.serve();
                 // None of the channel's moves is in flight any more.

@@ -105,15 +105,13 @@ impl Movers {
         if *channels >= MAX_CHANNELS {
             return Err(io::Error::other("channel limit reached"));
         }
-        *channels += 1;
         let (ours, theirs) = ipc::pair()?;
         let (left, hold) = io::pipe()?;
-        let link = mover.link.as_fd();
         let holds = [hold.as_fd()].into_iter();
-        for hold in holds.chain(connection.map(AsFd::as_fd)) {
-            ipc::mover::pass_hold(link, hold).map_err(io::Error::other)?;
-        }
-        ipc::mover::pass_channel(link, tenant, theirs.as_fd()).map_err(io::Error::other)?;
+        let holds: Vec<_> = holds.chain(connection.map(AsFd::as_fd)).collect();
+        ipc::mover::pass_channel(mover.link.as_fd(), tenant, theirs.as_fd(), &holds)
+            .map_err(io::Error::other)?;
+        *channels += 1;
         Ok((ours, left))
     }
 

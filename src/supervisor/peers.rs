@@ -24,7 +24,8 @@ const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
 
 /// A worker's channel for connections to other workers.
 pub struct Peers {
-    end: SupervisorEnd,
+    /// `None` after an invalid message: the messages that were sent further on are gone with their descriptors.
+    end: Option<SupervisorEnd>,
     /// The channel's number in the event loop.
     pub token: u32,
     /// The worker's number for other workers.
@@ -35,7 +36,7 @@ pub struct Peers {
     untaken: u32,
     /// The rate limit for its messages, including requests for sensors. A worker that exceeds it is compromised.
     messages: Pace,
-    /// Whether it is watched.
+    /// Whether its end is watched.
     is_watched: bool,
 }
 
@@ -43,7 +44,7 @@ impl Peers {
     /// The channel of a worker with this number.
     pub fn new(end: SupervisorEnd, token: u32, number: u64) -> Self {
         Self {
-            end,
+            end: Some(end),
             token,
             number,
             listens: false,
@@ -55,18 +56,21 @@ impl Peers {
 
     /// Watches the channel. Without that it is of no use to its worker.
     pub fn watch(&mut self, ops: &mut EventOps<'_>) {
-        let events = Events::with_data(&self.end, self.token, EventSet::IN);
+        let Some(end) = &self.end else { return };
+        let events = Events::with_data(end, self.token, EventSet::IN);
         match ops.add(events) {
             Ok(()) => self.is_watched = true,
             Err(error) => tracing::error!("Cannot watch a worker's channel to others: {error}"),
         }
     }
 
-    /// Stops watching the channel: further messages are ignored.
-    pub fn unwatch(&mut self, ops: &mut EventOps<'_>) {
-        if std::mem::take(&mut self.is_watched) {
-            let _ = ops.remove(Events::with_data(&self.end, self.token, EventSet::IN));
+    /// Closes the channel.
+    pub fn close(&mut self, ops: &mut EventOps<'_>) {
+        let end = self.end.take();
+        if let Some(end) = end.filter(|_| std::mem::take(&mut self.is_watched)) {
+            let _ = ops.remove(Events::with_data(&end, self.token, EventSet::IN));
         }
+        self.listens = false;
     }
 
     /// Sends a message; `false` if the worker does not read its messages.
@@ -75,7 +79,8 @@ impl Peers {
         if has_file && self.untaken >= MAX_UNTAKEN {
             return false;
         }
-        let told = self.end.send(message).is_ok();
+        let sent = self.end.as_ref().map(|end| end.send(message));
+        let told = matches!(sent, Some(Ok(())));
         self.untaken += u32::from(told && has_file);
         told
     }
@@ -97,7 +102,8 @@ impl Supervisor {
             };
             let peers = &mut worker.peers;
             let vm = worker.vm;
-            let message = match peers.end.recv() {
+            let Some(end) = &peers.end else { return };
+            let message = match end.recv() {
                 Ok(None) => return,
                 // There are no more of these than descriptors were sent to it.
                 Ok(Some(ToSupervisor::Taken)) => match peers.taken() {
@@ -117,8 +123,7 @@ impl Supervisor {
                 Ok(ToSupervisor::Taken) => {}
                 Err(error) => {
                     // The worker continues without connections to others.
-                    peers.unwatch(ops);
-                    peers.listens = false;
+                    peers.close(ops);
                     let is_news = !matches!(error, ipc::Error::Closed);
                     let id = worker.process.id();
                     if is_news && self.vms[worker.vm].may_log() {

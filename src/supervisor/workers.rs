@@ -386,7 +386,7 @@ impl Supervisor {
         };
         self.sources.remove(&token);
         let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
-        worker.peers.unwatch(ops);
+        worker.peers.close(ops);
         self.sources.remove(&worker.peers.token);
         self.leases.leave(token);
         self.outputs.forget(worker.process.id());

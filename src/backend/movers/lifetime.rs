@@ -169,6 +169,7 @@ impl Vm {
         }
         for gpu in self.movers.by_gpu.keys().copied().collect::<Vec<_>>() {
             self.receive_from_mover(gpu);
+            self.pump_mover(gpu);
         }
         self.movers.ticking = self.movers.busy();
         self.movers.ticking

@@ -201,7 +201,8 @@ impl Vm {
                 match link.end.send(message) {
                     Ok(true) => drop(link.outbox.pop_front()),
                     Ok(false) => return true,
-                    // The receiver handles the end of the channel after the last message.
+                    // The receiver handles the end of the channel after the last message. The timer tries again
+                    // while too many descriptors are in flight.
                     Err(_) => return false,
                 }
             }

@@ -48,7 +48,6 @@ mod kind {
     pub const CHANNEL: u32 = 129;
     pub const WEIGHT: u32 = 130;
     pub const PROGRESS: u32 = 131;
-    pub const HOLD: u32 = 132;
 }
 
 /// The time limit for a move that the mover has begun. A working GPU takes far less time.
@@ -467,13 +466,15 @@ pub struct Tenant {
     pub weight: u32,
 }
 
+/// The maximum number of descriptors that a mover keeps for a channel: a pipe and the VMM's connection.
+const MAX_HOLDS: usize = 2;
+
 /// A message from the supervisor to a mover.
 #[derive(Debug)]
 pub enum Order {
-    /// A descriptor to keep until the next channel was left: the holder of its other end then sees it closed.
-    Hold(OwnedFd),
-    /// A device process's channel, and its VM.
-    Serve(MoverEnd, Tenant),
+    /// A device process's channel, its VM, and descriptors to keep until the channel was left: the holders of their
+    /// other ends then see them closed.
+    Serve(MoverEnd, Tenant, Vec<OwnedFd>),
     /// A VM's weight has changed.
     Weigh(Tenant),
     /// The memory of [`Progress`]. This is the first order.
@@ -501,24 +502,20 @@ impl OrderHead {
     }
 }
 
-/// Sends [`Order::Serve`].
+/// Sends [`Order::Serve`], with at most [`MAX_HOLDS`] descriptors to keep. They go in one message, so that they cannot
+/// be kept for another channel.
 ///
 /// # Errors
-/// [`Error::Closed`] if the mover has ended; [`Error::Malformed`] if it does not read its messages.
-pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_>) -> Result<()> {
-    frame::send_head(link, &OrderHead::new(kind::CHANNEL, tenant), Some(channel))
-}
-
-/// Sends [`Order::Hold`].
-///
-/// # Errors
-/// As [`pass_channel`].
-pub fn pass_hold(link: BorrowedFd<'_>, hold: BorrowedFd<'_>) -> Result<()> {
-    let head = OrderHead {
-        kind: kind::HOLD,
-        ..OrderHead::default()
-    };
-    frame::send_head(link, &head, Some(hold))
+/// [`Error::Closed`] if the mover has ended; [`Error::Malformed`] if it does not read its messages;
+/// [`Error::Crowded`].
+pub fn pass_channel(
+    link: BorrowedFd<'_>,
+    tenant: Tenant,
+    channel: BorrowedFd<'_>,
+    holds: &[BorrowedFd<'_>],
+) -> Result<()> {
+    let files: Vec<BorrowedFd<'_>> = [&[channel], holds].concat();
+    frame::send_head_with(link, &OrderHead::new(kind::CHANNEL, tenant), &files)
 }
 
 /// Sends [`Order::Weigh`].
@@ -548,16 +545,19 @@ pub fn pass_progress(link: BorrowedFd<'_>, progress: BorrowedFd<'_>) -> Result<(
 pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
     let mut buffer = [0; size_of::<OrderHead>()];
     let Framed { head, files, .. } =
-        match frame::recv_next::<OrderHead>(link, &mut buffer, Files::AllOrNone(1)) {
+        match frame::recv_next::<OrderHead>(link, &mut buffer, Files::AllOrNone(1 + MAX_HOLDS)) {
             Ok(received) => received,
             Err(Error::Closed) => return Ok(None),
             Err(error) => return Err(error),
         };
     let OrderHead { kind, vm, weight } = head;
     let tenant = Tenant { vm, weight };
-    match (kind, files.into_iter().next()) {
-        (kind::CHANNEL, Some(channel)) => Ok(Some(Order::Serve(MoverEnd::new(channel), tenant))),
-        (kind::HOLD, Some(hold)) => Ok(Some(Order::Hold(hold))),
+    let mut files = files.into_iter();
+    match (kind, files.next()) {
+        (kind::CHANNEL, Some(channel)) => {
+            let channel = MoverEnd::new(channel);
+            Ok(Some(Order::Serve(channel, tenant, files.collect())))
+        }
         (kind::WEIGHT, None) => Ok(Some(Order::Weigh(tenant))),
         (kind::PROGRESS, Some(progress)) => Ok(Some(Order::Report(progress))),
         _ => Err(Error::Malformed("no order")),

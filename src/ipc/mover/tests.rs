@@ -10,17 +10,15 @@ fn the_mover_accepts_the_supervisors_orders() {
     let (ours, theirs) = pair().unwrap();
     let (channel, other) = pair().unwrap();
     let tenant = |vm, weight| Tenant { vm, weight };
-    pass_hold(ours.as_fd(), channel.as_fd()).unwrap();
-    pass_channel(ours.as_fd(), tenant(3, 200), channel.as_fd()).unwrap();
+    let holds = [channel.as_fd(); MAX_HOLDS];
+    pass_channel(ours.as_fd(), tenant(3, 200), channel.as_fd(), &holds).unwrap();
     set_weight(ours.as_fd(), tenant(3, 50)).unwrap();
     pass_progress(ours.as_fd(), channel.as_fd()).unwrap();
     drop(channel);
-    let hold = take_order(theirs.as_fd()).unwrap();
-    assert!(matches!(hold, Some(Order::Hold(_))));
-    let Some(Order::Serve(end, of)) = take_order(theirs.as_fd()).unwrap() else {
+    let Some(Order::Serve(end, of, holds)) = take_order(theirs.as_fd()).unwrap() else {
         panic!("not a channel");
     };
-    assert_eq!(of, tenant(3, 200));
+    assert_eq!((of, holds.len()), (tenant(3, 200), MAX_HOLDS));
     end.send(FromMover::Ready);
     assert!(matches!(
         DeviceEnd::new(other).recv(),
