@@ -2,7 +2,13 @@
 //! Executable graphs: a list of steps in an order in which they can be executed. The list contains the steps of child
 //! graphs.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
@@ -54,7 +60,7 @@ pub struct State {
 }
 
 /// References to user objects.
-struct Held<G: Gpu>(Vec<(u64, u64)>, std::marker::PhantomData<fn() -> G>);
+pub(crate) struct Held<G: Gpu>(Vec<(u64, u64)>, std::marker::PhantomData<fn() -> G>);
 
 impl<G: Gpu> Drop for Held<G> {
     fn drop(&mut self) {
@@ -84,7 +90,42 @@ pub struct Exec<G: Gpu> {
     /// The allocations of other graphs that it frees.
     foreign: Vec<Arc<Allocation>>,
     state: Mutex<State>,
-    objects: Option<Arc<Held<G>>>,
+    objects: Objects<G>,
+}
+
+/// The user objects of an executable graph: those of the graph from which it was made or last updated.
+struct Objects<G: Gpu> {
+    /// Whether there are any, for launches without the lock.
+    any: AtomicBool,
+    held: Mutex<Option<Arc<Held<G>>>>,
+}
+
+impl<G: Gpu> Objects<G> {
+    fn new(held: Option<Held<G>>) -> Self {
+        Self {
+            any: AtomicBool::new(held.is_some()),
+            held: Mutex::new(held.map(Arc::new)),
+        }
+    }
+
+    fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Those that a launch must keep.
+    fn get(&self) -> Option<Arc<Held<G>>> {
+        self.any().then(|| self.held.lock().clone())?
+    }
+
+    /// Replaces them. Launches that are pending keep the earlier ones.
+    fn replace(&self, held: Option<Held<G>>) {
+        if held.is_some() || self.any() {
+            self.any.store(held.is_some(), Ordering::Relaxed);
+            let before = std::mem::replace(&mut *self.held.lock(), held.map(Arc::new));
+            // Its end takes the store's lock and may call the program.
+            drop(before);
+        }
+    }
 }
 
 /// A graph's steps, and the step of each node.
@@ -202,22 +243,28 @@ impl<G: Gpu> Inner<G> {
         Ok(())
     }
 
-    /// Takes references to the user objects of a graph and of the graphs that it contains.
-    fn hold(&mut self, graph: u64, held: &mut Vec<(u64, u64)>) -> Result {
-        let (objects, nodes) = {
-            let graph = self.graph(graph)?;
-            (graph.objects.clone(), graph.nodes.clone())
-        };
-        for (object, _) in objects {
-            self.retain(object, 1)?;
-            held.push((object, 1));
+    /// Takes references to the user objects of a graph and of the graphs that it contains, if it has any.
+    pub(crate) fn hold(&mut self, graph: u64) -> Result<Option<Held<G>>> {
+        let mut held = Vec::new();
+        if !self.objects.is_empty() {
+            self.objects_of(graph, &mut held)?;
         }
-        for node in nodes {
-            match self.node(node)?.work.clone() {
-                Work::Child(child) => self.hold(child, held)?,
+        for (object, count) in &held {
+            self.retain(*object, *count)?;
+        }
+        Ok((!held.is_empty()).then(|| Held(held, std::marker::PhantomData)))
+    }
+
+    /// One reference for each user object of a graph and of the graphs that it contains.
+    fn objects_of(&self, graph: u64, found: &mut Vec<(u64, u64)>) -> Result {
+        let graph = self.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        found.extend(graph.objects.iter().map(|(object, _)| (*object, 1)));
+        for node in &graph.nodes {
+            match &self.nodes[node].work {
+                Work::Child(child) => self.objects_of(*child, found)?,
                 Work::Conditional(of) => {
                     for body in &of.bodies {
-                        self.hold(*body, held)?;
+                        self.objects_of(*body, found)?;
                     }
                 }
                 _ => {}
@@ -348,10 +395,8 @@ fn keep<G: Gpu>(
     flags: u64,
     made: &mut Option<Made<G::Exec>>,
 ) -> Result<u64> {
-    let mut held = Vec::new();
-    inner.hold(graph, &mut held)?;
+    let objects = Objects::new(inner.hold(graph)?);
     let (of, steps, places) = made.take().ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
     let name = G::device_handle(&of).filter(|_| flags & DEVICE_LAUNCH != 0);
     let handle = name.unwrap_or_else(|| inner.new_handle(Tag::Exec));
     let id = inner.new_id();
@@ -391,7 +436,7 @@ impl<G: Gpu> Exec<G> {
 
     /// Launches it, if it has no memory or user objects whose state a launch changes; see [`Gpu::launch_at_once`].
     pub(crate) fn launch_at_once(&self, stream: u64) -> Option<bool> {
-        let is_plain = !self.has_memory && self.foreign.is_empty() && self.objects.is_none();
+        let is_plain = !self.has_memory && self.foreign.is_empty() && !self.objects.any();
         is_plain.then(|| G::launch_at_once(&self.of, stream))?
     }
 
@@ -439,12 +484,16 @@ impl<G: Gpu> Exec<G> {
                 of.end();
             }
         }
-        if let Some(objects) = &self.objects {
+        if let Some(held) = self.objects.get() {
             // The launch keeps these references, even if the graph is destroyed meanwhile.
-            let held = Arc::clone(objects);
             G::call(stream, per_thread, Box::new(move || drop(held)))?;
         }
         Ok(())
+    }
+
+    /// Holds the user objects of the graph from which it was updated, instead of those before.
+    pub(crate) fn hold_instead(&self, objects: Option<Held<G>>) {
+        self.objects.replace(objects);
     }
 
     /// Prepares a launch in a stream, and later launches by kernels.

@@ -26,6 +26,8 @@ pub struct Stream {
     pub is_legacy: bool,
     /// Whether it and the legacy stream wait for each other.
     pub is_blocking: bool,
+    /// Its priority, which captured launches have.
+    pub priority: i32,
 }
 
 /// The parameters and the context of a function.

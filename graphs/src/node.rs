@@ -154,6 +154,20 @@ impl Kernel {
         unsafe { std::slice::from_raw_parts(self.values.as_ptr().cast(), self.signature.bytes) }
     }
 
+    /// Gives a launch the priority of its stream, unless it has an own one.
+    pub fn inherit_priority(&mut self, priority: i32) {
+        let id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+        if self.attribute(id).is_none() {
+            let mut words = [0; 8];
+            words[0] = u64::from(priority.cast_unsigned());
+            self.attributes.push(CUlaunchAttribute {
+                id,
+                pad: [0; 4],
+                value: CUlaunchAttributeValue { words },
+            });
+        }
+    }
+
     /// An attribute.
     pub fn attribute(&self, id: CUlaunchAttributeID) -> Option<CUlaunchAttributeValue> {
         if id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {

@@ -293,12 +293,23 @@ fn update_by_nodes<G: Gpu>(exec: &Exec<G>, graph: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Updates an executable graph from a graph.
+/// Updates an executable graph from a graph, whose user objects replace those that it holds.
 ///
 /// # Errors
 ///
 /// The difference, with `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`; or the driver's error.
 pub fn update<G: Gpu>(
+    exec: &Exec<G>,
+    graph: u64,
+) -> std::result::Result<(), (CUresult, Option<Difference>)> {
+    let held = G::store().with(|inner| inner.hold(graph));
+    let held = held.map_err(|code| (code, None))?;
+    update_steps(exec, graph)?;
+    exec.hold_instead(held);
+    Ok(())
+}
+
+fn update_steps<G: Gpu>(
     exec: &Exec<G>,
     graph: u64,
 ) -> std::result::Result<(), (CUresult, Option<Difference>)> {

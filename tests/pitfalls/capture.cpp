@@ -584,6 +584,58 @@ PITFALL(36, streams_that_do_not_join_end_the_capture) {
 }
 
 // A stream may end before the capture that it has joined: nothing of it is lost, and it still has to be joined.
+// Other streams have joined by a wait, and then the program drops those dependencies of the origin.
+PITFALL(36, dependencies_may_be_dropped_after_a_join) {
+    Gpu gpu;
+    CUstream a = new_stream(), b = new_stream();
+    CUfunction kernel = gpu.function("no_params");
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    auto launch = [&](CUstream stream) { CK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr)); };
+    for (bool joins : {false, true}) {
+        begin(a);
+        launch(a);
+        if (joins) {
+            CK(cuEventRecord(event, a));
+            CK(cuStreamWaitEvent(b, event, 0));
+            launch(b);
+            CK(cuEventRecord(event, b));
+            CK(cuStreamWaitEvent(a, event, 0));
+        }
+        CK(cuStreamUpdateCaptureDependencies(a, nullptr, nullptr, 0, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+        launch(a);
+        CUgraph graph = nullptr;
+        CUresult code = cuStreamEndCapture(a, &graph);
+        pitfall::observed("joins_%d=%d", joins, (int)code);
+        if (graph) {
+            pitfall::observed("nodes_%d=%zu", joins, nodes_of(graph).size());
+            CK(cuGraphDestroy(graph));
+        }
+    }
+    CK(cuEventDestroy(event));
+}
+
+// A captured launch has its stream's priority.
+PITFALL(37, captured_launches_have_their_streams_priority) {
+    Gpu gpu;
+    CUfunction kernel = gpu.function("no_params");
+    int least = 0, greatest = 0;
+    CK(cuCtxGetStreamPriorityRange(&least, &greatest));
+    CUstream plain = new_stream(), urgent = nullptr;
+    CK(cuStreamCreateWithPriority(&urgent, CU_STREAM_NON_BLOCKING, greatest));
+    for (CUstream stream : {plain, urgent}) {
+        begin(stream);
+        CK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+        CUgraph graph = end(stream);
+        CUkernelNodeAttrValue value = {};
+        CK(cuGraphKernelNodeGetAttribute(nodes_of(graph)[0], CU_KERNEL_NODE_ATTRIBUTE_PRIORITY, &value));
+        int own = 0;
+        CK(cuStreamGetPriority(stream, &own));
+        EXPECT(value.priority == own, "%d, and the stream has %d", value.priority, own);
+        replay(graph, stream);
+    }
+}
+
 PITFALL(36, streams_may_end_before_their_capture) {
     Gpu gpu;
     CUstream origin = new_stream();

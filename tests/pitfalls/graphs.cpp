@@ -354,6 +354,76 @@ PITFALL(42, arrays_are_as_long_as_there_is_room) {
     CK(cuGraphDestroy(graph));
 }
 
+// Each launch of an executable graph follows the one before, in whichever streams and over each update.
+PITFALL(40, launches_in_several_streams_keep_their_order) {
+    Gpu gpu;
+    CUstream streams[] = {new_stream(), new_stream()};
+    CUfunction f = gpu.function("step");
+    Gate gate(gpu);
+    for (int way = 0; way < 3; way++) {
+        CUdeviceptr x = device_words(1, 1);
+        CUgraph first = new_graph(), second = new_graph();
+        add_step(first, {}, f, x, 2, 1);
+        CUgraphNode node = add_step(second, {}, f, x, 3, 0);
+        if (way == 2) { // No change of parameters alone.
+            CUkernelNodeAttrValue value = {};
+            value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+            CK(cuGraphKernelNodeSetAttribute(node, CU_KERNEL_NODE_ATTRIBUTE_MEM_SYNC_DOMAIN, &value));
+        }
+        CUgraphExec exec = instantiate(first);
+        gate.close(streams[0]);
+        CK(cuGraphLaunch(exec, streams[0]));
+        if (way > 0) {
+            CUgraphExecUpdateResultInfo info;
+            CK(cuGraphExecUpdate(exec, second, &info));
+        }
+        CK(cuGraphLaunch(exec, streams[1]));
+        CK_IS(cuStreamQuery(streams[1]), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuCtxSynchronize());
+        unsigned expected = way == 0 ? 7 : 9;
+        EXPECT(word_at(x) == expected, "%u in way %d", word_at(x), way);
+        CK(cuGraphExecDestroy(exec));
+        CK(cuGraphDestroy(first));
+        CK(cuGraphDestroy(second));
+    }
+}
+
+// The executable graph holds the user objects of the graph from which it was updated last.
+PITFALL(40, an_update_replaces_what_is_held) {
+    Gpu gpu;
+    static std::atomic<int> ended[2];
+    ended[0] = ended[1] = 0;
+    auto holding = [&](int which) {
+        CUgraph graph = new_graph();
+        CUuserObject object;
+        auto end = [](void *which) { ended[(size_t)which]++; };
+        CK(cuUserObjectCreate(&object, (void *)(size_t)which, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+        CK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+        CUgraphNode node;
+        CK(cuGraphAddEmptyNode(&node, graph, nullptr, 0));
+        return graph;
+    };
+    // The program's function is called by another thread.
+    auto wait_for = [&](int which) {
+        for (int i = 0; i < 2000 && ended[which] == 0; i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return ended[which].load();
+    };
+    CUgraph first = holding(0), second = holding(1);
+    CUgraphExec exec = instantiate(first);
+    CK(cuGraphDestroy(first));
+    CUgraphExecUpdateResultInfo info;
+    CK(cuGraphExecUpdate(exec, second, &info));
+    CK(cuGraphDestroy(second));
+    EXPECT(wait_for(0) == 1, "the first graph's object lives");
+    EXPECT(ended[1] == 0, "the second graph's object ended");
+    CK(cuGraphLaunch(exec, nullptr));
+    CK(cuCtxSynchronize());
+    CK(cuGraphExecDestroy(exec));
+    EXPECT(wait_for(1) == 1, "the second graph's object lives");
+}
+
 PITFALL(40, what_a_graph_holds_lives_as_long_as_its_launches) {
     Gpu gpu;
     CUstream stream = new_stream();

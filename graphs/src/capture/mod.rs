@@ -267,7 +267,13 @@ impl<G: Gpu> Inner<G> {
         self.append_behind(stream, work, dependencies)
     }
 
-    fn append_behind(&mut self, stream: &Stream, work: Work, dependencies: Edges) -> Result {
+    fn append_behind(&mut self, stream: &Stream, mut work: Work, dependencies: Edges) -> Result {
+        if let Work::Kernel(kernel) = &mut work
+            && stream.priority != 0
+            && let Some(kernel) = Arc::get_mut(kernel)
+        {
+            kernel.inherit_priority(stream.priority);
+        }
         let capture = self.captures.streams[&stream.key].capture;
         let graph = self.captures.open[&capture].graph;
         let node = self.add_captured(graph, &dependencies, work)?;

@@ -161,6 +161,7 @@ fn stream(key: u64) -> Stream {
         context: 7,
         is_legacy: key == 0,
         is_blocking: key == 3,
+        priority: if key == 5 { -2 } else { 0 },
     }
 }
 

@@ -416,3 +416,49 @@ fn a_graph_that_kernels_launch_has_the_driver_s_handle_and_only_nodes_of_the_gpu
         inner.forget_graph(inner_graph);
     });
 }
+
+#[test]
+fn pitfall_40_an_update_replaces_the_objects() {
+    static ENDED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+    unsafe extern "C" fn ended(data: *mut c_void) {
+        ENDED[data as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    let ends = || ENDED.each_ref().map(|of| of.load(Ordering::Relaxed));
+    let _alone = alone();
+    // A graph that alone has an object.
+    let with_object = |which: usize, values: &[u64]| {
+        let graph = chain(values);
+        let mut object = std::ptr::null_mut();
+        let (data, moves) = (which as *mut c_void, 1);
+        // SAFETY: the pointers are to values that live across the calls.
+        unsafe {
+            api::cuUserObjectCreate::<Fake, false>(&mut object, data, Some(ended), 1, 1).unwrap();
+            api::cuGraphRetainUserObject::<Fake, false>(graph as CUgraph, object, 1, moves)
+                .unwrap();
+        }
+        graph
+    };
+    let graph = with_object(0, &[1, 2]);
+    let handle = exec::instantiate::<Fake>(graph, 0).unwrap();
+    with(|inner| inner.forget_graph(graph));
+    let exec = with(|inner| inner.exec(handle)).unwrap();
+    // A refused update changes nothing.
+    let other = with_object(1, &[1]);
+    update::update(&exec, other).unwrap_err();
+    assert_eq!(ends(), [0, 0]);
+    with(|inner| inner.forget_graph(other));
+    assert_eq!(ends(), [0, 1]);
+    let other = with_object(1, &[1, 3]);
+    update::update(&exec, other).unwrap();
+    assert_eq!(ends(), [1, 1]);
+    with(|inner| inner.forget_graph(other));
+    assert_eq!(ends(), [1, 1], "the executable graph holds it");
+    let plain = chain(&[1, 2]);
+    update::update(&exec, plain).unwrap();
+    assert_eq!(ends(), [1, 2]);
+    with(|inner| inner.forget_graph(plain));
+    drop(exec);
+    // SAFETY: the handle is one.
+    unsafe { api::cuGraphExecDestroy::<Fake, false>(handle as CUgraphExec) }.unwrap();
+    assert!(with(|inner| inner.objects.is_empty()));
+}

@@ -94,18 +94,29 @@ fn flags(client: &Client, hStream: u64, to: OutPtr<u32>) -> Result {
     to.set(fact(client, hStream, Fact::Flags, || host(true).map(u64::from))? as u32)
 }
 
-fn priority(client: &Client, hStream: u64, to: OutPtr<i32>) -> Result {
-    let host = |priority| {
-        Ok(client
-            .call(&request::cuStreamGetPriority { hStream, priority })?
-            .priority)
+/// The priority of a stream.
+///
+/// # Errors
+///
+/// Those of `cuStreamGetPriority`.
+pub fn priority_of(client: &Client, hStream: u64) -> Result<i32> {
+    let host = || {
+        let request = request::cuStreamGetPriority {
+            hStream,
+            priority: true,
+        };
+        Ok(client.call(&request)?.priority as u64)
     };
+    Ok(fact(client, hStream, Fact::Priority, host)? as i32)
+}
+
+fn priority(client: &Client, hStream: u64, to: OutPtr<i32>) -> Result {
     if to.is_null() {
-        return host(false).map(drop);
+        let priority = false;
+        let request = request::cuStreamGetPriority { hStream, priority };
+        return client.call(&request).map(drop);
     }
-    to.set(fact(client, hStream, Fact::Priority, || {
-        host(true).map(|value| value as u64)
-    })? as i32)
+    to.set(priority_of(client, hStream)?)
 }
 
 fn id(client: &Client, hStream: u64, to: OutPtr<u64>) -> Result {

@@ -50,6 +50,7 @@ pub fn named(stream: &Stream) -> Named {
         context: context::handle_of(stream.owner),
         is_legacy: stream.order == Order::Legacy,
         is_blocking: stream.order == Order::Blocking,
+        priority: stream.attributes().priority,
     }
 }
 

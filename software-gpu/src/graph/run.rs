@@ -15,6 +15,7 @@ use gpgpu_graphs::{
     exec::Step,
     node::Work,
 };
+use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::{CUDA_SUCCESS, CUevent, CUresult};
 
 use super::part::{Part, Run, part};
@@ -39,6 +40,8 @@ pub struct Executable {
     records: Option<Arc<Records>>,
     /// `cuGraphExecGetId`.
     pub id: AtomicU32,
+    /// The last launch, which the next one follows in whichever stream it is.
+    last: Mutex<Option<Arc<Ticket>>>,
 }
 
 impl Executable {
@@ -58,6 +61,7 @@ impl Executable {
             direct,
             records: updatable::any(steps).then(Arc::default),
             id: AtomicU32::new(0),
+            last: Mutex::new(None),
         })
     }
 
@@ -140,11 +144,14 @@ impl Executable {
         })));
         // Objects of the steps live until they are done.
         let held = Arc::clone(steps);
-        context::queue_always_after(stream, after, move |fault| {
+        let mut last = self.last.lock();
+        after.extend(last.take());
+        let launch = context::queue_always_after(stream, after, move |fault| {
             seen.time(|| do_parts(parts, fault));
             drop(held);
-        })
-        .map(drop)
+        })?;
+        *last = Some(launch);
+        Ok(())
     }
 }
 

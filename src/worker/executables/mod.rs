@@ -30,7 +30,7 @@ use std::{
 use gpgpu_graphs::abi::CUgraphEdgeData;
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
-    api::{GraphChange, GraphExec, GraphStep, graph_step as kind},
+    api::{GraphChange, GraphExec, GraphStep, Stream, graph_step as kind},
     cuda::*,
 };
 
@@ -319,6 +319,54 @@ pub struct Executable {
     /// The GPUs to which a launch submits work, a bit for each.
     gpus: AtomicU64,
     handles: Mutex<Handles>,
+    /// Locked after the handles.
+    order: Mutex<Order>,
+}
+
+/// The order of the launches of a client's executable graph. The driver orders the launches of one of its objects, so
+/// this matters only if an update has replaced that object.
+#[derive(Default)]
+struct Order {
+    /// The stream of the last launch and the context that was current, by id.
+    last: Option<(u64, u64)>,
+    /// The end of the launches of the object before, until a launch has waited for it.
+    before: Option<Mark>,
+}
+
+/// An event of the driver.
+struct Mark(CUevent);
+
+// SAFETY: any thread may use the driver's event.
+unsafe impl Send for Mark {}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: the event is the driver's, and only this ends it. A wait for it that was submitted remains.
+        let _ = unsafe { driver::cuEventDestroy_v2(self.0) };
+    }
+}
+
+impl Order {
+    /// Prepares for launches of another object. A stream that has ended is not waited for.
+    fn object_changes(&mut self, session: &Session) {
+        let Some((stream, context)) = self.last else {
+            return;
+        };
+        let current = session.entered();
+        let marked = session.enter(context).and_then(|()| {
+            let stream = session.objects.raw::<Stream>(stream)? as CUstream;
+            let mut event = std::ptr::null_mut();
+            // SAFETY: the pointer is to a value that lives across the call.
+            unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }?;
+            let mark = Mark(event);
+            // SAFETY: both are the driver's, and of the current context.
+            unsafe { driver::cuEventRecord(mark.0, stream) }.map(|()| mark)
+        });
+        self.before = marked.ok();
+        if session.enter(current).is_err() {
+            session.forget_current();
+        }
+    }
 }
 
 impl Executable {
@@ -332,15 +380,25 @@ impl Executable {
     /// # Errors
     ///
     /// See `cuGraphLaunch` of the API table.
-    pub fn launch(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
+    pub fn launch(&self, session: &Session, stream: u64) -> Result<(), CUresult> {
+        let id = stream;
+        let stream = session.objects.raw::<Stream>(id)? as CUstream;
         let handles = self.handles();
         use_gpus(self.gpus())?;
         handles.check(session)?;
         let given = handles.graph.steps.iter();
         let given = given.filter(|of| of.enabled || !can_be_disabled(of.kind));
         super::lease::weigh(given.map(|of| of.uses.commands).sum());
+        let mut order = self.order.lock();
+        if let Some(Mark(event)) = order.before {
+            // SAFETY: both are the driver's and live.
+            unsafe { driver::cuStreamWaitEvent(stream, event, 0) }?;
+        }
         // SAFETY: both are the driver's and live, and so does all that the graph uses.
-        unsafe { driver::cuGraphLaunch(handles.exec, stream) }
+        unsafe { driver::cuGraphLaunch(handles.exec, stream) }?;
+        order.before = None;
+        order.last = Some((id, session.entered()));
+        Ok(())
     }
 
     /// The GPUs to which a launch submits work, a bit for each.
@@ -379,7 +437,9 @@ impl Executable {
             handles.become_graph(session, graph)?;
         } else {
             // The driver restricts updates in place, so a new object is made.
-            *handles = Handles::new(session, graph, self.flags)?;
+            let new = Handles::new(session, graph, self.flags)?;
+            self.order.lock().object_changes(session);
+            *handles = new;
         }
         // A launch by another thread that has passed fewer gates is refused.
         self.gpus.store(given, Ordering::Relaxed);
@@ -470,6 +530,7 @@ impl Executables {
             contexts: graph.contexts.clone(),
             gpus: AtomicU64::new(graph.given),
             handles: Mutex::new(Handles::new(session, graph, flags)?),
+            order: Mutex::default(),
         };
         let is_live = |of: &u64| session.objects.live_context_of(*of).is_some();
         let are_live = |of: &Executable| of.contexts.iter().all(is_live);

@@ -497,6 +497,41 @@ fn a_graph_that_is_launched_ends_after_that() {
     assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));
 }
 
+/// The driver orders the launches of one object of its own. An update makes another, whose first launch waits for those
+/// before.
+#[test]
+fn launches_keep_their_order_over_an_update() {
+    let rig = Rig::new();
+    let steps = [of(&rig, kind::FILL)];
+    assert_eq!(make(&rig, id(1), &steps), CUDA_SUCCESS);
+    let update = || {
+        let executable = rig.session.executables.graphs.find(id(1)).unwrap();
+        executable.update(rig.session, &steps).unwrap();
+    };
+    let waits = || ["cuEventRecord", "cuStreamWaitEvent"].map(double::calls);
+    let begin = waits();
+    let since = || {
+        let now = waits();
+        [now[0] - begin[0], now[1] - begin[1]]
+    };
+    update();
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    assert_eq!(since(), [0, 0], "there was no launch before");
+    update();
+    assert_eq!(since(), [1, 0]);
+    for _ in 0..2 {
+        assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+        assert_eq!(since(), [1, 1], "the first launch waits");
+    }
+    let end = request::cuStreamDestroy_v2 {
+        hStream: rig.streams[0],
+    };
+    rig.works(end, rig.contexts[0]);
+    update();
+    assert_eq!(since(), [1, 1], "there is no stream any more");
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
 #[test]
 fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
     let rig = Rig::new();
@@ -649,7 +684,7 @@ fn a_graph_over_several_gpus_passes_the_gates_of_all() {
     // A command that has passed only the gate of its stream.
     let alone = |exec| {
         rig.session.enter(rig.contexts[0]).unwrap();
-        find(exec).launch(rig.session, std::ptr::null_mut())
+        find(exec).launch(rig.session, 0)
     };
     assert_eq!((alone(id(0)), alone(id(3))), (Ok(()), Err(GONE)));
     // Another list, refused or not, and another step.

@@ -97,8 +97,7 @@ pub fn cuGraphLaunch(
     _: Data,
 ) -> Outcome<reply::cuGraphLaunch> {
     let executable = session.executables.graphs.find(request.hGraphExec)?;
-    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
-    executable.launch(session, stream)?;
+    executable.launch(session, request.hStream)?;
     counts::launch();
     Ok(reply::cuGraphLaunch::default())
 }

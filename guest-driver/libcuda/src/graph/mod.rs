@@ -115,6 +115,10 @@ fn named(client: &Client, id: u64) -> Result<Named> {
         context: stream::context(Stream::handle(id))?,
         is_legacy,
         is_blocking: !is_legacy && stream::is_blocking(client, id)?,
+        priority: match is_legacy {
+            true => 0,
+            false => stream::priority_of(client, id)?,
+        },
     })
 }
 
