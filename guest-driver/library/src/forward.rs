@@ -120,8 +120,14 @@ impl<'a> Request<'a> {
             answer.map_err(|code| statuses.of_code(code))
         });
         let (status, results) = answer?.ok_or(statuses.internal_error)?;
-        // The library wrote no results if the status is another one.
         if status != SUCCESS {
+            for ((at, bytes), result) in self.places().zip(results) {
+                // An empty one was not written, and NOT_SUPPORTED of an older host has none.
+                if bytes == Some(result.0.len()) {
+                    // SAFETY: as in `ask_for`.
+                    unsafe { write(self.words[at], &result.0) };
+                }
+            }
             log::say(Level::Debug, || {
                 format!("{} returns {status}", self.function.operation.name)
             });

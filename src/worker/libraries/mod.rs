@@ -89,11 +89,13 @@ pub fn carry_out(
     if !way.takes(&function.operation) {
         return Err(Malformed::Range);
     }
+    let mut values = call::get(function, arguments)?;
+    mark(function, &mut values);
     let mut call = Call {
         session,
         library,
         function,
-        values: call::get(function, arguments)?,
+        values,
         part: None,
         commands: Ok(0),
     };
@@ -147,6 +149,50 @@ pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malf
 /// transform without dimensions.
 static NOTHING: [u64; 16] = [0; 16];
 
+/// The bytes of a short result that the library has not written.
+const UNTOUCHED: u8 = 0xa5;
+/// The length of the longest short result, in bytes.
+const SHORT: usize = 8;
+
+/// Whether a value is a result that [`mark`] marks.
+fn is_short(kind: &Kind, bytes: &[u8]) -> bool {
+    matches!(kind, Kind::Result(_) | Kind::Out(_)) && (1..=SHORT).contains(&bytes.len())
+}
+
+/// Marks the short results, so that [`into_results`] finds those that the library has written.
+fn mark(function: &Function, values: &mut [Value]) {
+    for (kind, value) in function.kinds.iter().zip(values) {
+        if let Value::Bytes(bytes, true) = value
+            && is_short(kind, bytes)
+        {
+            bytes.fill(UNTOUCHED);
+        }
+    }
+}
+
+/// The results for the reply. Beside a status other than success, these are the short ones that the library has
+/// written, such as the position of a zero pivot; others are empty.
+fn into_results(function: &Function, values: Vec<Value>, status: u32) -> Vec<Blob> {
+    let result = |(kind, value): (&Kind, Value)| {
+        let Value::Bytes(mut bytes, true) = value else {
+            return None;
+        };
+        let is_untouched = is_short(kind, &bytes) && bytes.iter().all(|byte| *byte == UNTOUCHED);
+        if status == SUCCESS && is_untouched {
+            bytes.fill(0);
+        } else if status != SUCCESS && (is_untouched || !is_short(kind, &bytes)) {
+            bytes.clear();
+        }
+        Some(Blob(bytes))
+    };
+    function
+        .kinds
+        .iter()
+        .zip(values)
+        .filter_map(result)
+        .collect()
+}
+
 /// A call in progress.
 struct Call<'a> {
     session: &'a Session,
@@ -170,7 +216,7 @@ impl Call<'_> {
         };
         let mut writer = Writer::new();
         writer.put(&(status as i32));
-        writer.put(&self.into_results());
+        writer.put(&into_results(self.function, self.values, status));
         Answer::with_reply(result, writer.into_bytes())
     }
 
@@ -197,15 +243,6 @@ impl Call<'_> {
 
     fn statuses(&self) -> &'static Statuses {
         self.library.statuses()
-    }
-
-    /// The results for the reply.
-    fn into_results(self) -> Vec<Blob> {
-        let wanted = self.values.into_iter().filter_map(|value| match value {
-            Value::Bytes(bytes, true) => Some(Blob(bytes)),
-            _ => None,
-        });
-        wanted.collect()
     }
 
     /// The value of an argument; 0 for one that is in memory here.
@@ -603,5 +640,27 @@ mod tests {
                 of.operation.name
             );
         }
+    }
+
+    #[test]
+    fn results_beside_a_failure_are_those_that_the_library_has_written() {
+        let function = Library::Cusparse.find("cusparseXcsrilu02_zeroPivot");
+        let results = |written: Option<[u8; 4]>, status| {
+            let mut values = vec![
+                Value::Word(1),
+                Value::Word(2),
+                Value::Bytes(vec![0; 4], true),
+            ];
+            mark(function, &mut values);
+            if let Some(written) = written {
+                values[2] = Value::Bytes(written.to_vec(), true);
+            }
+            into_results(function, values, status).pop().unwrap().0
+        };
+        let position = 0_i32.to_ne_bytes();
+        assert_eq!(results(Some(position), 9), position);
+        assert_eq!(results(Some(position), SUCCESS), position);
+        assert_eq!(results(None, 9), [0; 0]);
+        assert_eq!(results(None, SUCCESS), [0; 4]);
     }
 }
