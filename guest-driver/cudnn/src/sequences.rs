@@ -184,8 +184,9 @@ pub unsafe extern "C" fn cudnnGetRNNWeightParams(
             ];
             let reply = Request::new(function::WEIGHT, &words).ask_for()?;
             let (found, said) = weights::read(&reply).ok_or(status::INTERNAL_ERROR)?;
-            for ((descriptor, place), said) in descriptors.into_iter().zip(found).zip(said) {
-                if place != 0 && descriptor != 0 {
+            // Where there is no such parameter, cuDNN has emptied the descriptor, and the reply has zeros.
+            for (descriptor, said) in descriptors.into_iter().zip(said) {
+                if descriptor != 0 {
                     weights::note(descriptor, &said);
                 }
             }

@@ -153,8 +153,12 @@ pub fn known(question: &Question, descriptors: [u64; 2]) -> Option<Places> {
     KNOWN.lock().as_ref()?.get(question).copied()
 }
 
-/// Records the host's answer.
+/// Records the host's answer, unless a descriptor is to be emptied: only the library can do that.
 pub fn learn(question: Question, space: u64, found: [u64; 2], said: [Said; 2]) {
+    let mut each = question.wanted.iter().zip(found);
+    if each.any(|(is_wanted, place)| *is_wanted && place == 0) {
+        return;
+    }
     if let Some(places) = Places::new(space, question.bytes, found, said) {
         let mut known = KNOWN.lock();
         let known = known.get_or_insert_default();
@@ -213,6 +217,14 @@ mod tests {
         assert!(others.iter().all(|other| known(other, [0, 0]).is_none()));
         // A descriptor that does not exist.
         assert!(known(&question, [0x1d0, 0]).is_none());
+        // A network without biases: cuDNN empties the descriptor of one.
+        let both = Question {
+            id: 5,
+            wanted: [true; 2],
+            ..question
+        };
+        learn(both, 0x5000, [0x5100, 0], [SAID, [0; 18]]);
+        assert!(known(&both, [0, 0]).is_none());
     }
 
     #[test]
