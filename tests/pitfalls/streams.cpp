@@ -509,6 +509,45 @@ PITFALL(24, event_ping_pong_over_threads) {
     EXPECT(got == expected, "%u, expected %u", got, expected);
 }
 
+// A wait for an event is for the record that was the latest when the wait began, however often another thread records
+// the event meanwhile.
+PITFALL(24, a_wait_is_for_the_record_that_it_found) {
+    Gpu gpu;
+    Gate first(gpu), second(gpu);
+    CUstream stream = new_stream();
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    bool is_over = false;
+    // The other thread may begin its wait too late, so there are several rounds.
+    for (int round = 0; round < 20 && !is_over; round++) {
+        first.close(stream);
+        CK(cuEventRecord(event, stream));
+        std::atomic<bool> begins = false, ends = false;
+        std::thread waits([&] {
+            CK(cuCtxSetCurrent(gpu.context));
+            begins = true;
+            CK(cuEventSynchronize(event));
+            ends = true;
+        });
+        while (!begins)
+            std::this_thread::yield();
+        for (int i = 0; i < 1000; i++)
+            std::this_thread::yield();
+        EXPECT(!ends, "the wait ended before the record");
+        second.close(stream);
+        CK(cuEventRecord(event, stream));
+        first.open();
+        for (int i = 0; i < 50000 && !ends; i++)
+            std::this_thread::yield();
+        is_over = ends;
+        second.open();
+        waits.join();
+        CK(cuStreamSynchronize(stream));
+    }
+    EXPECT(is_over, "each wait was for the later record");
+    CK(cuEventDestroy(event));
+}
+
 // Waits for a gate's kernel in one stream by a call of another thread, and gives work to a second stream meanwhile. The
 // name is that of the call.
 static void wait_beside(const char *name, void (*call)(CUdeviceptr memory, void *pinned)) {

@@ -51,7 +51,11 @@ struct Watched {
     word: u32,
     /// The value of the word that means that the latest record is complete; 0 if that record has none.
     latest: AtomicU32,
-    /// That value, if the latest record was complete before the host had it.
+    /// The stream of the latest record that has a value.
+    stream: AtomicU64,
+    /// The value of the first of the latest records that are all in that stream.
+    since: AtomicU32,
+    /// That of the latest record, if the latest record was complete before the host had it.
     settled: AtomicU32,
     /// The time of the last query of the host, in nanoseconds since the first of all queries.
     asked: AtomicU64,
@@ -161,6 +165,28 @@ impl Watched {
         self.was_settled() || latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
     }
 
+    /// Records that the event is being recorded with this value in a stream.
+    fn begin(&self, stream: u64, value: u32) {
+        let before = self.stream.swap(stream, Ordering::Relaxed);
+        let is_other = before != stream || stream == CU_STREAM_PER_THREAD as u64;
+        if is_other || self.latest.load(Ordering::Relaxed) == 0 {
+            self.since.store(value, Ordering::Relaxed);
+        }
+        // Before the record is sent: until it is complete, no reader may take an earlier record for it.
+        self.latest.store(value, Ordering::Release);
+    }
+
+    /// Whether the record with this value is complete, although it is the latest no more: the same stream has completed
+    /// a later one.
+    fn has_passed(&self, value: u32, ring: &Ring) -> bool {
+        let word = ring.word(self.word).load(Ordering::Acquire);
+        let latest = self.latest.load(Ordering::Acquire);
+        let is_between = |at: u32, from: u32| at.wrapping_sub(from) <= latest.wrapping_sub(from);
+        let since = self.since.load(Ordering::Relaxed);
+        let is_one_stream = is_between(value, since);
+        word == value || word != 0 && latest != 0 && is_one_stream && is_between(word, value)
+    }
+
     /// Whether the latest record was complete before the host had it.
     fn was_settled(&self) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
@@ -210,7 +236,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     match (&watched, client.ring()) {
         (Some(watched), Some(_)) if is_settled => {
             let value = next_value();
-            watched.latest.store(value, Ordering::Relaxed);
+            watched.begin(hStream, value);
             client.post(&request::cuEventRecord { hEvent, hStream })?;
             // If another thread has sent a request in the meantime, the record may be behind it.
             if client.sent() == sent {
@@ -221,8 +247,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
         }
         (Some(watched), Some(_)) if known => {
             let value = next_value();
-            // Stored before the record is sent: until it is complete, no reader may take an earlier record for it.
-            watched.latest.store(value, Ordering::Relaxed);
+            watched.begin(hStream, value);
             client.post(&request::gpgpuEventMark {
                 hEvent,
                 hStream,
@@ -480,10 +505,14 @@ cuda! {
         if watched.is_none() {
             watch(client, id);
         }
-        let marked = watched.filter(|watched| watched.latest.load(Ordering::Relaxed) != 0);
+        let marked = watched.map(|of| (of.latest.load(Ordering::Acquire), of));
         let mut patience = Patience::new();
-        if let Some(watched) = marked {
+        if let Some((value, watched)) = marked.filter(|(value, _)| *value != 0) {
             while !watched.is_over(ring) {
+                // Another thread may record it again and again.
+                if watched.has_passed(value, ring) {
+                    return Ok(());
+                }
                 if patience.pause() {
                     match ask(client, id) {
                         Err(CUDA_ERROR_NOT_READY) => {}
