@@ -60,6 +60,7 @@ pub fn begin<G: Gpu>(
                 is_given,
                 is_valid: true,
                 left: Vec::new(),
+                dropped: Vec::new(),
             },
         );
         inner.begin_stream(stream, id, dependencies.into());
@@ -112,7 +113,8 @@ pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
             outcome = Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         } else {
             let own = &inner.captures.streams[&stream.key].dependencies;
-            let ends: Vec<u64> = own.iter().map(|(node, _)| *node).collect();
+            let dropped = inner.captures.open[&id].dropped.iter().copied();
+            let ends: Vec<u64> = own.iter().map(|(node, _)| *node).chain(dropped).collect();
             let joined = inner.ancestors(&ends);
             let others = inner.captures.streams.values();
             let of_others = others
@@ -225,7 +227,12 @@ pub fn set_dependencies<G: Gpu>(stream: &Stream, edges: &[Edge], adds: bool) -> 
         if adds {
             inner.join(stream.key, edges);
         } else if let Some(of) = inner.captures.streams.get_mut(&stream.key) {
-            of.dependencies = edges.into();
+            let before = std::mem::replace(&mut of.dependencies, edges.into());
+            if let Some(capture) = inner.captures.open.get_mut(&capture)
+                && capture.origin == stream.key
+            {
+                capture.dropped.extend(before.iter().map(|(node, _)| *node));
+            }
         }
         Ok(())
     })

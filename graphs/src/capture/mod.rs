@@ -46,6 +46,8 @@ pub(crate) struct Capture {
     pub is_valid: bool,
     /// The last nodes of streams that were destroyed meanwhile. The origin must still join them.
     left: Vec<u64>,
+    /// Dependencies of the origin that the program has dropped. What they join stays joined.
+    dropped: Vec<u64>,
 }
 
 /// A captured stream.
