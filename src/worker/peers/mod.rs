@@ -12,7 +12,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -101,7 +101,7 @@ pub struct Peers {
     shared: Mutex<Shared>,
     /// Whether the thread that receives from the supervisor and visitors runs.
     started: OnceLock<bool>,
-    listens: AtomicBool,
+    listens: Mutex<bool>,
     /// The workers to which there are channels, by number.
     hosts: Mutex<HashMap<u64, Arc<Host>>>,
     /// Held during a meeting.
@@ -124,7 +124,7 @@ impl Peers {
             events,
             shared: Mutex::default(),
             started: OnceLock::new(),
-            listens: AtomicBool::new(false),
+            listens: Mutex::new(false),
             hosts: Mutex::default(),
             turn: Mutex::new(Pace::new(MEETINGS, MEETING_PERIOD)),
             meeting: Mutex::new(Meeting::NotMet),
@@ -198,10 +198,24 @@ impl Peers {
         if !self.start(end) {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        if !self.listens.swap(true, Ordering::AcqRel) && end.send(&ToSupervisor::Listen).is_err() {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
+        self.listen(end, owner)?;
         Ok(named(token))
+    }
+
+    /// Lets others meet this worker. The supervisor must know before any process has a name: it may handle another
+    /// worker's later request first. It answers in order, so its answer to a question shows that it knows.
+    fn listen(&self, end: &WorkerEnd, owner: u64) -> Result<(), CUresult> {
+        let mut listens = self.listens.lock();
+        if *listens {
+            return Ok(());
+        }
+        end.send(&ToSupervisor::Listen)
+            .map_err(|_| CUDA_ERROR_NOT_SUPPORTED)?;
+        let _turn = self.turn.lock();
+        // No worker meets itself.
+        self.meet(end, owner, Instant::now() + PATIENCE);
+        *listens = true;
+        Ok(())
     }
 
     /// The name of a memory pool of the client. Pools themselves are not shared, so the name has no secret.
