@@ -314,8 +314,8 @@ struct Watched {
 #[derive(Debug)]
 pub struct SharedEvents {
     common: &'static Common,
-    /// By the guest's ids.
-    events: Mutex<HashMap<u64, Arc<Page>>>,
+    /// By the guest's ids: the page, and the context that the event ends with.
+    events: Mutex<HashMap<u64, (Arc<Page>, u64)>>,
     /// Pages of other workers, by their events' names.
     opened: Mutex<HashMap<Name, Weak<Page>>>,
     watched: Mutex<Watched>,
@@ -347,7 +347,7 @@ impl SharedEvents {
         if events.len() >= MOST {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        events.insert(id, page);
+        events.insert(id, (page, self.common.current()));
         Ok(())
     }
 
@@ -357,13 +357,15 @@ impl SharedEvents {
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such event.
     pub fn page(&self, id: u64) -> Result<Arc<Page>, CUresult> {
-        let found = self.events.lock().get(&id).cloned();
+        let events = self.events.lock();
+        let found = events.get(&id).map(|(page, _)| Arc::clone(page));
         found.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Whether the client has made an event.
     pub fn is_own(&self, id: u64) -> bool {
-        self.events.lock().get(&id).is_some_and(|page| page.is_own)
+        let events = self.events.lock();
+        events.get(&id).is_some_and(|(page, _)| page.is_own)
     }
 
     /// Makes an event with the guest's id.
@@ -414,8 +416,8 @@ impl SharedEvents {
     ///
     /// As [`Self::page`].
     pub fn destroy(&self, id: u64) -> Result<(), CUresult> {
-        let page = self.events.lock().remove(&id);
-        let page = page.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let event = self.events.lock().remove(&id);
+        let (page, _) = event.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         self.watched.lock().retired.push(page);
         self.changed.notify_all();
         Ok(())
@@ -540,7 +542,8 @@ impl SharedEvents {
     /// Every page.
     fn pages(&self) -> Vec<Arc<Page>> {
         let events = self.events.lock();
-        let mut pages: Vec<_> = events.values().cloned().collect();
+        let pages = events.values().map(|(page, _)| Arc::clone(page));
+        let mut pages: Vec<_> = pages.collect();
         drop(events);
         let watched = self.watched.lock();
         pages.extend(watched.records.iter().map(|(page, _)| Arc::clone(page)));
@@ -566,9 +569,17 @@ impl SharedEvents {
         });
     }
 
-    /// Forgets the memory that was registered in a context that has ended.
+    /// Forgets the memory that was registered in a context that has ended, and ends the context's events.
     pub fn forget_context(&self, context: u64) {
         self.each_registered(context, |registered| *registered = None);
+        let mut events = self.events.lock();
+        let ended: Vec<_> = events.extract_if(|_, (_, of)| *of == context).collect();
+        drop(events);
+        if !ended.is_empty() {
+            let pages = ended.into_iter().map(|(_, (page, _))| page);
+            self.watched.lock().retired.extend(pages);
+            self.changed.notify_all();
+        }
     }
 }
 

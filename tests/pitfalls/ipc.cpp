@@ -703,4 +703,22 @@ PITFALL_OURS(65, records_of_a_process_that_has_died_are_over) {
     CK(cuEventSynchronize(event));
 }
 
+// The events end with their contexts, so a program that relies on that runs for ever.
+PITFALL(65, events_end_with_their_context) {
+    Gpu gpu;
+    need_events(gpu);
+    for (int i = 0; i < 21; i++) {
+        CUcontext context = nullptr;
+        CK(cuCtxCreate(&context, nullptr, 0, gpu.device));
+        for (int k = 0; k < 200; k++)
+            CK(cuEventRecord(shared_event(), nullptr));
+        CK(cuCtxDestroy(context));
+        CK(cuCtxSetCurrent(gpu.context));
+    }
+    CUevent event = shared_event();
+    CK(cuEventRecord(event, nullptr));
+    CK(cuEventSynchronize(event));
+    CK(cuEventDestroy(event));
+}
+
 PITFALL_MAIN

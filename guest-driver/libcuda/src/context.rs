@@ -98,6 +98,7 @@ pub fn forget(client: &Client, context: u64) {
     client.objects.remove_context(context);
     coredump::forget_context(context);
     client.arrays.remove_context(context);
+    client.shareable.forget_context(context);
     texture_reference::forget_modules(client);
     capture::forget_context::<Guest>(context);
     memory::forget_context(client, context);

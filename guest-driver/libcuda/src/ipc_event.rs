@@ -39,7 +39,8 @@ pub fn create(client: &Client, event: OutPtr<CUevent>, flags: u32) -> Result {
     }
     let id = client.new_id::<Event>();
     client.call(&request::gpgpuIpcEventCreate { event: id })?;
-    client.shareable.insert_event(id, true);
+    let home = thread::home(client);
+    client.shareable.insert_event(id, true, home);
     event.set(Event::handle(id))
 }
 
@@ -128,7 +129,8 @@ cuda! {
         client.require(request::gpgpuIpcEventOpen::OPERATION)?;
         let event = client.new_id::<Event>();
         client.call(&request::gpgpuIpcEventOpen { event, name: ipc::name(handle.reserved) })?;
-        client.shareable.insert_event(event, false);
+        let home = thread::home(client);
+        client.shareable.insert_event(event, false, home);
         phEvent.set(Event::handle(event))
     }
 }

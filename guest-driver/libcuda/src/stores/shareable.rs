@@ -16,8 +16,8 @@ pub struct Shareable {
     physical: RwLock<HashSet<u64>>,
     /// The number of times that memory of other processes is open, by its address.
     open: Mutex<HashMap<u64, u32>>,
-    /// Shared events, and whether this process has made them.
-    events: RwLock<HashMap<u64, bool>>,
+    /// Shared events: whether this process has made them, and the contexts that they end with.
+    events: RwLock<HashMap<u64, (bool, u64)>>,
     /// Whether there ever was a shared event.
     any_event: AtomicBool,
 }
@@ -40,7 +40,7 @@ impl Shareable {
             return None;
         }
         let events = self.events.read();
-        events.get(&id).copied()
+        events.get(&id).map(|(is_own, _)| *is_own)
     }
 
     /// Whether an event is a shared one.
@@ -54,10 +54,10 @@ impl Shareable {
         self.event(id) == Some(true)
     }
 
-    /// Adds a shared event.
-    pub fn insert_event(&self, id: u64, is_own: bool) {
+    /// Adds a shared event of a context.
+    pub fn insert_event(&self, id: u64, is_own: bool, context: u64) {
         let mut events = self.events.write();
-        events.insert(id, is_own);
+        events.insert(id, (is_own, context));
         self.any_event.store(true, Ordering::Relaxed);
     }
 
@@ -65,6 +65,14 @@ impl Shareable {
     pub fn remove_event(&self, id: u64) {
         let mut events = self.events.write();
         events.remove(&id);
+    }
+
+    /// Removes the shared events of a context that has ended.
+    pub fn forget_context(&self, context: u64) {
+        if self.any_event.load(Ordering::Relaxed) {
+            let mut events = self.events.write();
+            events.retain(|_, (_, of)| *of != context);
+        }
     }
 
     /// The types of handles by which memory can be exported.
