@@ -252,6 +252,37 @@ PITFALL(60, fork_before_init_works_in_the_child) {
 }
 
 // A child that executes another program, as subprocess does.
+// A program may ask for the version, and leave CUDA to its children.
+PITFALL(60, a_version_is_no_initialisation) {
+    int version = 0;
+    CK(cuDriverGetVersion(&version));
+    EXPECT(version >= 12000, "version %d", version);
+    auto works = [] {
+        CK(cuInit(0));
+        int count = 0;
+        CK(cuDeviceGetCount(&count));
+        EXPECT(count > 0, "%d devices", count);
+        Gpu gpu;
+        CUdeviceptr word = device_words(1, 7);
+        unsigned got = 0;
+        CK(cuMemcpyDtoH(&got, word, 4));
+        EXPECT(got == 7, "%u", got);
+    };
+    for (int i = 0; i < 2; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int again = 0;
+            CK(cuDriverGetVersion(&again));
+            EXPECT(again == version, "version %d", again);
+            works();
+            _exit(0);
+        }
+        int status = pitfall::wait_for(child);
+        EXPECT(status == 0, "a child ended with %d", status);
+    }
+    works();
+}
+
 PITFALL(60, exec_from_a_cuda_process) {
     Gpu gpu;
     CUdeviceptr word = device_words(1, 3);

@@ -67,7 +67,7 @@ pub struct Client {
 }
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
-static CONNECTING: Mutex<()> = Mutex::new(());
+static CONNECTING: Mutex<Opened> = Mutex::new(Opened(None));
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 /// The client, after `cuInit`.
@@ -107,13 +107,49 @@ pub fn connect() -> Result<&'static Client> {
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
-    let _connecting = CONNECTING.lock();
+    let mut opened = CONNECTING.lock();
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
-    let client = Client::open()?;
+    opened.get()?;
+    let client = opened.take().ok_or(CUDA_ERROR_NOT_INITIALIZED)?;
     forks::watch();
     Ok(CLIENT.get_or_init(|| client))
+}
+
+/// The driver's version. This does not initialise CUDA: a child that is forked later can use CUDA.
+pub fn driver_version() -> Result<i32> {
+    if forks::is_child() || CLIENT.get().is_some() {
+        return connect().map(|client| client.hello.driver_version);
+    }
+    let mut opened = CONNECTING.lock();
+    match CLIENT.get() {
+        Some(client) => Ok(client.hello.driver_version),
+        None => opened.get().map(|client| client.hello.driver_version),
+    }
+}
+
+/// A client before its first use, and the process that has opened it.
+struct Opened(Option<(u32, Client)>);
+
+impl Opened {
+    /// This process's client.
+    fn get(&mut self) -> Result<&Client> {
+        let process = std::process::id();
+        // A parent's client is the parent's to use and to close.
+        if self.0.as_ref().is_some_and(|(of, _)| *of != process) {
+            std::mem::forget(self.0.take());
+        }
+        if self.0.is_none() {
+            self.0 = Some((process, Client::open()?));
+        }
+        let opened = self.0.as_ref().map(|(_, client)| client);
+        opened.ok_or(CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    fn take(&mut self) -> Option<Client> {
+        self.0.take().map(|(_, client)| client)
+    }
 }
 
 impl Client {

@@ -11,7 +11,7 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{OutPtr, Text},
-    client::{API_VERSION, client, connect, initialise},
+    client::{API_VERSION, client, driver_version, initialise},
     cuda,
     ffi::Result,
     ipc,
@@ -68,7 +68,7 @@ cuda! {
     /// `cuDriverGetVersion`: works before `cuInit`, with the same result as afterwards.
     fn cuDriverGetVersion(driverVersion: OutPtr<i32>) {
         driverVersion.required()?;
-        let version = connect().map_or(API_VERSION, |client| client.hello.driver_version);
+        let version = driver_version().unwrap_or(API_VERSION);
         driverVersion.set(version)
     }
 
