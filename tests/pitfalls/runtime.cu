@@ -2,9 +2,11 @@
 // The runtime API: last error, properties, symbols, launches by <<<>>>, both APIs on one stream
 // (pitfalls 1, 16, 20, 28, 30 to 32, 39, 46, 49, 55, 57, 58, 68, 82).
 #include "harness.h"
+#include <atomic>
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <thread>
 
 #define CKR_IS(CALL, CODE)                                                                                             \
     do {                                                                                                               \
@@ -699,6 +701,40 @@ PITFALL(39, runtime_graphs_have_ids_and_say_their_parameters) {
     CKR(cudaGraphDestroy(graph));
     CKR(cudaGraphDestroy(other));
     CKR(cudaFree(word));
+}
+
+// After a reset the next call makes the primary context again, whoever made it current and in whichever thread.
+PITFALL(58, the_runtime_starts_again_after_a_reset) {
+    CUcontext context;
+    void *memory = nullptr;
+    EXPECT(cuInit(0) == CUDA_SUCCESS, "cuInit");
+    EXPECT(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "cuDevicePrimaryCtxRetain");
+    EXPECT(cuCtxSetCurrent(context) == CUDA_SUCCESS, "cuCtxSetCurrent");
+    CKR(cudaMalloc(&memory, 4096));
+    CKR(cudaDeviceReset());
+    CKR(cudaMalloc(&memory, 4096));
+    CKR(cudaMemset(memory, 1, 4096));
+    CKR(cudaDeviceSynchronize());
+    // Another thread has the context of before the first of two resets.
+    std::atomic<int> step = 0;
+    std::thread other([&] {
+        void *own = nullptr;
+        CKR(cudaMalloc(&own, 4096));
+        step = 1;
+        while (step != 2)
+            std::this_thread::yield();
+        CKR(cudaMalloc(&own, 4096));
+        CKR(cudaMemset(own, 1, 4096));
+        CKR(cudaDeviceSynchronize());
+    });
+    while (step != 1)
+        std::this_thread::yield();
+    for (int i = 0; i < 2; i++) {
+        CKR(cudaMalloc(&memory, 4096));
+        CKR(cudaDeviceReset());
+    }
+    step = 2;
+    other.join();
 }
 
 PITFALL(46, runtime_counts_parameters) {

@@ -18,19 +18,28 @@ pub const DEVICES: usize = 64;
 struct Primary {
     /// The primary context that this library holds, or null.
     retained: AtomicPtr<CUctx_st>,
-    /// The context that the last reset destroyed: it may still be current in threads.
-    dead: AtomicPtr<CUctx_st>,
 }
 
 static PRIMARIES: [Primary; DEVICES] = [const {
     Primary {
         retained: AtomicPtr::new(null_mut()),
-        dead: AtomicPtr::new(null_mut()),
     }
 }; DEVICES];
 
-/// Serialises retaining and resetting; readers need no lock.
-static CHANGES: Mutex<()> = Mutex::new(());
+/// The handles of the primary contexts that resets destroyed and that were not made again: they may still be current in
+/// threads. The lock also serialises retaining and resetting; readers of the contexts that are held need none.
+static DEAD: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+
+/// A context's handle, for comparisons.
+#[derive(PartialEq, Eq)]
+struct Handle(usize);
+
+impl Handle {
+    fn of(context: CUcontext) -> Self {
+        Self(context as usize)
+    }
+}
+
 /// Whether any device was ever reset. Before that, no context can be stale.
 static RESETS: AtomicBool = AtomicBool::new(false);
 
@@ -61,11 +70,12 @@ pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
     if !context.is_null() {
         return Ok(context);
     }
-    let _guard = CHANGES.lock();
+    let mut dead = DEAD.lock();
     let mut context = primary.retained.load(Ordering::Acquire);
     if context.is_null() {
         // SAFETY: `context` outlives the call.
         unsafe { driver.cuDevicePrimaryCtxRetain(&mut context, device) }.map_err(unavailable)?;
+        dead.retain(|of| *of != Handle::of(context));
         primary.retained.store(context, Ordering::Release);
     }
     Ok(context)
@@ -73,11 +83,7 @@ pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
 
 /// Whether `context` was a primary context that a reset destroyed and that was not made again.
 fn is_stale(context: CUcontext) -> bool {
-    RESETS.load(Ordering::Acquire)
-        && PRIMARIES.iter().any(|primary| {
-            primary.dead.load(Ordering::Acquire) == context
-                && primary.retained.load(Ordering::Acquire) != context
-        })
+    RESETS.load(Ordering::Acquire) && DEAD.lock().contains(&Handle::of(context))
 }
 
 /// The thread's current context, if there is one and it is usable.
@@ -127,8 +133,20 @@ fn device_of_current(driver: &Driver, context: CUcontext) -> Result<c_int> {
 fn bind(driver: &Driver, device: c_int) -> Result<CUcontext> {
     let context = retain(driver, device)?;
     // SAFETY: a context that this library holds.
-    unsafe { driver.cuCtxSetCurrent(context) }.map_err(unavailable)?;
-    Ok(context)
+    match unsafe { driver.cuCtxSetCurrent(context) } {
+        Ok(()) => Ok(context),
+        // The program has reset it through the driver API.
+        Err(CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_CONTEXT_IS_DESTROYED) => {
+            let held = &primary(device)?.retained;
+            let (from, to) = (context, null_mut());
+            let _ = held.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+            let context = retain(driver, device)?;
+            // SAFETY: as above.
+            unsafe { driver.cuCtxSetCurrent(context) }.map_err(unavailable)?;
+            Ok(context)
+        }
+        Err(error) => Err(unavailable(error)),
+    }
 }
 
 /// If an earlier fault in the process prevents a context, the result is `cudaErrorDevicesUnavailable` instead of that
@@ -171,12 +189,30 @@ pub fn device(driver: &Driver) -> Result<c_int> {
 pub fn reset(driver: &Driver) -> Result<()> {
     let device = device(driver)?;
     let primary = primary(device)?;
-    let _guard = CHANGES.lock();
-    let context = primary.retained.swap(null_mut(), Ordering::AcqRel);
+    let mut dead = DEAD.lock();
+    let held = primary.retained.swap(null_mut(), Ordering::AcqRel);
+    let context = match held.is_null() {
+        true => active(driver, device)?,
+        false => held,
+    };
     if !context.is_null() {
-        primary.dead.store(context, Ordering::Release);
+        dead.push(Handle::of(context));
         RESETS.store(true, Ordering::Release);
     }
     // SAFETY: takes no pointer.
     unsafe { driver.cuDevicePrimaryCtxReset(device) }
+}
+
+/// The primary context of a device if another library or the program holds it, or null.
+fn active(driver: &Driver, device: c_int) -> Result<CUcontext> {
+    let (mut flags, mut is_active, mut context) = (0, 0, null_mut());
+    // SAFETY: the pointers are to values that outlive the calls, and the second call's reference is given back.
+    unsafe {
+        driver.cuDevicePrimaryCtxGetState(device, &mut flags, &mut is_active)?;
+        if is_active != 0 {
+            driver.cuDevicePrimaryCtxRetain(&mut context, device)?;
+            driver.cuDevicePrimaryCtxRelease(device)?;
+        }
+    }
+    Ok(context)
 }

@@ -133,6 +133,7 @@ driver_table! {
     cuDeviceGetNvSciSyncAttributes;
     cuFlushGPUDirectRDMAWrites;
     cuDevicePrimaryCtxRetain;
+    cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2;
     cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2;
     cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2;
     cuDevicePrimaryCtxGetState;

@@ -83,6 +83,25 @@ pub struct Kernel {
     handle: AtomicPtr<CUkern_st>,
 }
 
+impl Kernel {
+    /// Whether its image and this address are in the same object file.
+    fn is_in_object_of(&self, stub: usize) -> bool {
+        object_of(self.image.wrapper.addr()) == object_of(stub)
+    }
+}
+
+/// The place of the object file that contains an address, 0 for none.
+fn object_of(address: usize) -> usize {
+    // SAFETY: all-zero is a valid value.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let at = std::ptr::without_provenance::<c_void>(address);
+    // SAFETY: `info` outlives the call; any address may be asked for.
+    match unsafe { libc::dladdr(at, &mut info) } {
+        0 => 0,
+        _ => info.dli_fbase.addr(),
+    }
+}
+
 // SAFETY: the name is the program's constant data.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
@@ -146,9 +165,38 @@ type Addresses<T> = HashMap<usize, T, std::hash::BuildHasherDefault<AddressHashe
 #[derive(Default)]
 struct Registry {
     kernels: Addresses<&'static Kernel>,
+    /// Further registrations of addresses that are in `kernels`, the oldest first.
+    others: Vec<(usize, &'static Kernel)>,
     variables: Addresses<&'static Variable>,
     /// Handles of the driver that callers passed as kernels.
     handles: HashSet<usize, std::hash::BuildHasherDefault<AddressHasher>>,
+}
+
+impl Registry {
+    /// Adds a kernel. Libraries of which one interposes the other's stub register the same address; the kernel of the
+    /// stub's own object is the one that it launches, as with a runtime in each library.
+    fn add_kernel(&mut self, stub: usize, kernel: &'static Kernel) {
+        match self.kernels.insert(stub, kernel) {
+            Some(before) if before.is_in_object_of(stub) => {
+                self.kernels.insert(stub, before);
+                self.others.push((stub, kernel));
+            }
+            Some(before) => self.others.push((stub, before)),
+            None => {}
+        }
+    }
+
+    /// Removes an image's kernels and variables.
+    fn remove(&mut self, image: &Image) {
+        let is_left = |kernel: &Kernel| !std::ptr::eq(kernel.image, image);
+        self.others.retain(|(_, kernel)| is_left(kernel));
+        self.kernels.retain(|_, kernel| is_left(kernel));
+        for (stub, kernel) in std::mem::take(&mut self.others) {
+            self.add_kernel(stub, kernel);
+        }
+        self.variables
+            .retain(|_, variable| !std::ptr::eq(variable.image, image));
+    }
 }
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
@@ -285,7 +333,8 @@ impl Variable {
     }
 }
 
-/// The launch configurations between `<<<…>>>` and the stub that takes them.
+/// The most launch configurations between `<<<…>>>` and the stubs that take them. Further ones replace the oldest: a
+/// program that throws an exception while it computes a launch's arguments leaves its configuration behind.
 const CONFIGURATIONS: usize = 32;
 
 #[derive(Clone, Copy)]
@@ -298,7 +347,8 @@ struct Configuration {
 
 thread_local! {
     // No destructor, so that it can be used while the thread is being torn down.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// The number of configurations, and the place of the next one.
+    static TOP: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     static STACK: [Cell<Configuration>; CONFIGURATIONS] = const {
         [const {
             Cell::new(Configuration {
@@ -311,7 +361,7 @@ thread_local! {
     };
 }
 
-/// Returns nonzero if the configuration could not be stored; the program then skips the launch.
+/// Returns zero: the configuration is stored. Otherwise the program would skip the launch.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPushCallConfiguration(
     grid: dim3,
@@ -319,31 +369,26 @@ extern "C" fn __cudaPushCallConfiguration(
     shared: usize,
     stream: cudaStream_t,
 ) -> c_uint {
-    let depth = DEPTH.get();
-    let kept = STACK.with(|stack| {
-        stack.get(depth).map(|slot| {
-            slot.set(Configuration {
-                grid,
-                block,
-                shared,
-                stream,
-            })
-        })
+    let (count, next) = TOP.get();
+    STACK.with(|stack| {
+        stack[next].set(Configuration {
+            grid,
+            block,
+            shared,
+            stream,
+        });
     });
-    match kept {
-        Some(()) => {
-            DEPTH.set(depth + 1);
-            error::SUCCESS
-        }
-        None => error::MISSING_CONFIGURATION,
-    }
+    TOP.set((CONFIGURATIONS.min(count + 1), (next + 1) % CONFIGURATIONS));
+    error::SUCCESS
 }
 
 export! {
     fn __cudaPopCallConfiguration(grid: *mut dim3, block: *mut dim3, shared: *mut usize, stream: *mut cudaStream_t) {
-        let depth = DEPTH.get().checked_sub(1).ok_or(error::MISSING_CONFIGURATION)?;
-        let kept = STACK.with(|stack| stack.get(depth).map(Cell::get)).ok_or(error::MISSING_CONFIGURATION)?;
-        DEPTH.set(depth);
+        let (count, next) = TOP.get();
+        let count = count.checked_sub(1).ok_or(error::MISSING_CONFIGURATION)?;
+        let last = (next + CONFIGURATIONS - 1) % CONFIGURATIONS;
+        let kept = STACK.with(|stack| stack[last].get());
+        TOP.set((count, last));
         grid.write(kept.grid);
         block.write(kept.block);
         shared.write(kept.shared);
@@ -425,14 +470,7 @@ unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
     let Some(image) = (unsafe { image(handle) }) else {
         return;
     };
-    write(|registry| {
-        registry
-            .kernels
-            .retain(|_, kernel| !std::ptr::eq(kernel.image, image));
-        registry
-            .variables
-            .retain(|_, variable| !std::ptr::eq(variable.image, image));
-    });
+    write(|registry| registry.remove(image));
     let library = image.library.swap(null_mut(), Ordering::AcqRel);
     // At exit the driver may already be unloaded, and it cleans up by itself. So only an object that is unloaded while
     // the program runs unloads its library.
@@ -466,7 +504,7 @@ unsafe extern "C" fn __cudaRegisterFunction(
         name,
         handle: AtomicPtr::new(null_mut()),
     }));
-    write(|registry| registry.kernels.insert(host.addr(), kernel));
+    write(|registry| registry.add_kernel(host.addr(), kernel));
 }
 
 fn register_variable(
@@ -575,4 +613,49 @@ extern "C" fn __cudaRegisterUnifiedTable(
     static NAMED: crate::log::Once = crate::log::Once::new();
     NAMED.unsupported("__cudaRegisterUnifiedTable");
     null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(wrapper: *const FatbinWrapper) -> &'static Kernel {
+        let image = Box::leak(Box::new(Image {
+            wrapper,
+            library: AtomicPtr::new(null_mut()),
+            loading: Mutex::new(()),
+        }));
+        Box::leak(Box::new(Kernel {
+            image,
+            name: c"kernel".as_ptr(),
+            handle: AtomicPtr::new(null_mut()),
+        }))
+    }
+
+    /// One library's stub interposes another's, in each order of registrations, and each library may be unloaded.
+    #[test]
+    fn a_stub_launches_the_kernel_of_its_own_object() {
+        static STUB: [u64; 4] = [7; 4];
+        let stub = STUB.as_ptr().addr();
+        let elsewhere = Box::leak(Box::new([0_u64; 4])).as_ptr().cast();
+        for own_is_first in [true, false] {
+            let (own, other) = (kernel(STUB.as_ptr().cast()), kernel(elsewhere));
+            let mut registry = Registry::default();
+            let both = if own_is_first {
+                [own, other]
+            } else {
+                [other, own]
+            };
+            for kernel in both {
+                registry.add_kernel(stub, kernel);
+            }
+            assert!(std::ptr::eq(registry.kernels[&stub], own));
+            let gone = if own_is_first { other } else { own };
+            registry.remove(gone.image);
+            let left = if own_is_first { own } else { other };
+            assert!(std::ptr::eq(registry.kernels[&stub], left));
+            registry.remove(left.image);
+            assert!(registry.kernels.is_empty() && registry.others.is_empty());
+        }
+    }
 }

@@ -114,6 +114,20 @@ unsafe extern "C" fn retain(context: *mut CUcontext, device: CUdevice) -> CUresu
     CUDA_SUCCESS
 }
 
+unsafe extern "C" fn release(_: CUdevice) -> CUresult {
+    CUDA_SUCCESS
+}
+
+/// Without this library's reference, no context is active.
+unsafe extern "C" fn state(_: CUdevice, flags: *mut u32, active: *mut i32) -> CUresult {
+    // SAFETY: the library passes its own variables.
+    unsafe {
+        flags.write(0);
+        active.write(0);
+    }
+    CUDA_SUCCESS
+}
+
 unsafe extern "C" fn reset(device: CUdevice) -> CUresult {
     GENERATIONS[device as usize].fetch_add(1, Ordering::Relaxed);
     say(format!("reset {device}"))
@@ -487,7 +501,9 @@ pub fn find(name: &CStr) -> *mut c_void {
         "cuDeviceTotalMem_v2" => total_mem as *const (),
         "cuDeviceGetAttribute" => device_attribute as *const (),
         "cuDevicePrimaryCtxRetain" => retain as *const (),
+        "cuDevicePrimaryCtxRelease_v2" => release as *const (),
         "cuDevicePrimaryCtxReset_v2" => reset as *const (),
+        "cuDevicePrimaryCtxGetState" => state as *const (),
         "cuCtxGetCurrent" => get_current as *const (),
         "cuCtxSetCurrent" => set_current as *const (),
         "cuCtxGetDevice" => context_device as *const (),

@@ -461,6 +461,25 @@ fn copies_to_a_symbol_stay_inside_it() {
     assert_eq!(cudaMemcpyToSymbol(host, host, 8, 0, HOST_TO_DEVICE), 13);
 }
 
+/// An exception while a launch's arguments are computed leaves its configuration behind.
+#[test]
+fn configurations_that_nobody_takes_stop_no_launch() {
+    std::thread::spawn(|| {
+        for count in 0..100 {
+            let pushed = __cudaPushCallConfiguration(line(count), line(1), 0, null_mut());
+            assert_eq!(pushed, 0);
+        }
+        let (mut grid, mut block, mut shared, mut stream) = (ONE, ONE, 0, null_mut());
+        for count in [99, 98] {
+            let popped =
+                __cudaPopCallConfiguration(&mut grid, &mut block, &mut shared, &mut stream);
+            assert_eq!((popped, grid), (0, line(count)));
+        }
+    })
+    .join()
+    .unwrap();
+}
+
 #[test]
 fn launch_configurations_nest() {
     let (mut grid, mut block, mut shared, mut stream) = (ONE, ONE, 0, null_mut());
