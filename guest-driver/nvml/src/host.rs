@@ -7,8 +7,9 @@
 //! until the last [`shutdown`].
 
 use std::{
+    cell::UnsafeCell,
     mem::ManuallyDrop,
-    sync::Arc,
+    sync::{Arc, Once},
     time::{Duration, Instant},
 };
 
@@ -232,6 +233,33 @@ struct State {
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
+/// The lock of [`STATE`] while this process forks. Otherwise the child could get it locked, by a thread that it does not
+/// have.
+struct Forking(UnsafeCell<Option<MutexGuard<'static, Option<State>>>>);
+
+// SAFETY: only a thread that forks accesses it, between its handlers. It has the lock then, so there is one such thread.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+
+/// Lets forked children use this library, whatever other threads do at that time.
+fn watch_forks() {
+    extern "C" fn before() {
+        let state = STATE.lock();
+        // SAFETY: see `Forking`.
+        unsafe { *FORKING.0.get() = Some(state) };
+    }
+    extern "C" fn after() {
+        // SAFETY: see `Forking`. This is the thread that has locked it, in the child too.
+        drop(unsafe { (*FORKING.0.get()).take() });
+    }
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: the handlers only lock and unlock.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    });
+}
+
 fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {
     let mut state: MutexGuard<'_, Option<State>> = STATE.lock();
     body(state.get_or_insert_default())
@@ -282,6 +310,7 @@ fn learn() -> Result<Known> {
 ///
 /// `NVML_ERROR_DRIVER_NOT_LOADED` if there is no device; other codes if the host refuses this process.
 pub fn initialise() -> Result {
+    watch_forks();
     with_state(|state| {
         if state.initialised == 0 {
             state.known = Some(Arc::new(learn()?));
@@ -554,4 +583,44 @@ pub fn utilisation(place: usize) -> Result<u32> {
         state.samples[place] = Some(Sample { share, ..now });
     });
     Ok(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_forked_child_works_while_another_thread_asks_the_host() {
+        watch_forks();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    with_state(|_| std::thread::yield_now());
+                }
+            });
+            let mut ended = Vec::new();
+            for _ in 0..50 {
+                // SAFETY: the child only locks, unlocks and ends; it is killed if it waits for ever.
+                unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::alarm(10);
+                        with_state(|_| ());
+                        libc::_exit(0);
+                    }
+                    let mut status = -1;
+                    libc::waitpid(child, &mut status, 0);
+                    ended.push(status);
+                }
+                if ended.last() != Some(&0) {
+                    break;
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(ended.iter().all(|status| *status == 0), "{ended:?}");
+        });
+    }
 }
