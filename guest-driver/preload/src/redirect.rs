@@ -63,16 +63,20 @@ enum Moment {
 /// through the symbols' names.
 ///
 /// # Errors
-/// Says why a program with a static runtime could not be served.
+/// Says, for each object, why it could not be served. The others are served.
 pub fn redirect_loaded_objects() -> Result<(), String> {
     let work = |state: &mut State| {
+        let mut problems = Vec::new();
         for object in objects::loaded_objects() {
             let path = object.path.clone();
-            state.look_at(&path, Moment::Start, || Some(object))?;
+            problems.extend(state.look_at(&path, Moment::Start, || Some(object)).err());
         }
-        Ok(())
+        problems
     };
-    with_state(work).unwrap_or(Ok(()))
+    match with_state(work) {
+        Some(problems) if !problems.is_empty() => Err(problems.join("\n")),
+        _ => Ok(()),
+    }
 }
 
 /// Redirects the static runtime of an object that the dynamic linker has mapped at `base` just now, if it has one.

@@ -271,7 +271,9 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
 
 /// A text cut or padded to exactly this number of characters.
 fn cut(text: &str, width: usize) -> String {
-    let text: String = text.chars().take(width).collect();
+    // A process chooses its name: control characters would act on the terminal.
+    let shown = |of: char| if of.is_control() { '?' } else { of };
+    let text: String = text.chars().map(shown).take(width).collect();
     format!("{text:width$}")
 }
 

@@ -91,6 +91,17 @@ fn run(options: &Options) -> Result<(), Failure> {
         ));
     }
     let directory = libraries.map_err(|message| Failure(1, message))?;
+    // The dynamic linker's lists of libraries have no quotes.
+    if directory
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| b" :".contains(byte))
+    {
+        let message =
+            "a space or a colon in the path keeps the dynamic linker from loading libraries there";
+        return Err(Failure(1, format!("{}: {message}", directory.display())));
+    }
     if !works_without_device(&kind)
         && !options.no_device_check
         && let Some(message) = no_device()
