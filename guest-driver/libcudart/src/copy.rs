@@ -172,7 +172,7 @@ pub unsafe fn rows(
 }
 
 /// The address of a copy to or from a symbol, with its direction checked.
-fn within_symbol(
+pub fn within_symbol(
     of: *const c_void,
     bytes: usize,
     offset: usize,
@@ -189,8 +189,10 @@ fn within_symbol(
     }
 }
 
-const TO_SYMBOL: [cudaMemcpyKind; 2] = [MEMCPY_HOST_TO_DEVICE, MEMCPY_DEVICE_TO_DEVICE];
-const FROM_SYMBOL: [cudaMemcpyKind; 2] = [MEMCPY_DEVICE_TO_HOST, MEMCPY_DEVICE_TO_DEVICE];
+/// The directions of copies to symbols, beside the default one.
+pub const TO_SYMBOL: [cudaMemcpyKind; 2] = [MEMCPY_HOST_TO_DEVICE, MEMCPY_DEVICE_TO_DEVICE];
+/// The directions of copies from symbols, beside the default one.
+pub const FROM_SYMBOL: [cudaMemcpyKind; 2] = [MEMCPY_DEVICE_TO_HOST, MEMCPY_DEVICE_TO_DEVICE];
 
 export! {
     fn(ds) cudaMemcpy, cudaMemcpy_ptds(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind) {

@@ -3,9 +3,10 @@
 
 use crate::abi::*;
 use crate::context::{current, current_context};
+use crate::copy::{FROM_SYMBOL, TO_SYMBOL, within_symbol};
 use crate::driver::Driver;
 use crate::error::{self, Result};
-use crate::registration::{launchable, symbol};
+use crate::registration::launchable;
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_char, c_uint, c_void};
 use std::ptr::null_mut;
@@ -118,15 +119,6 @@ pub unsafe fn copy_node(
     // SAFETY: promised by the caller, null excepted.
     let p = unsafe { parameters.as_ref() }.ok_or(error::INVALID_VALUE)?;
     Ok((driver, context, crate::array::native(driver, p)?))
-}
-
-/// The start address of a copy in a symbol.
-fn in_symbol(variable: *const c_void, bytes: usize, offset: usize) -> Result<*mut c_void> {
-    let (start, size) = symbol(variable)?;
-    match offset.checked_add(bytes) {
-        Some(end) if end <= size => Ok(start.wrapping_byte_add(offset)),
-        _ => Err(error::INVALID_VALUE),
-    }
 }
 
 type Node = cudaGraphNode_t;
@@ -301,32 +293,32 @@ export! {
     }
 
     fn cudaGraphAddMemcpyNodeToSymbol(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, variable: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
-        let (driver, context, copy) = row(in_symbol(variable, bytes, offset)?, from, bytes, kind)?;
+        let (driver, context, copy) = row(within_symbol(variable, bytes, offset, kind, TO_SYMBOL)?, from, bytes, kind)?;
         driver.cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, context)
     }
 
     fn cudaGraphMemcpyNodeSetParamsToSymbol(node: Node, variable: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
-        let (driver, _, copy) = row(in_symbol(variable, bytes, offset)?, from, bytes, kind)?;
+        let (driver, _, copy) = row(within_symbol(variable, bytes, offset, kind, TO_SYMBOL)?, from, bytes, kind)?;
         driver.cuGraphMemcpyNodeSetParams(node, &copy)
     }
 
     fn cudaGraphExecMemcpyNodeSetParamsToSymbol(exec: Exec, node: Node, variable: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
-        let (driver, context, copy) = row(in_symbol(variable, bytes, offset)?, from, bytes, kind)?;
+        let (driver, context, copy) = row(within_symbol(variable, bytes, offset, kind, TO_SYMBOL)?, from, bytes, kind)?;
         driver.cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context)
     }
 
     fn cudaGraphAddMemcpyNodeFromSymbol(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, to: *mut c_void, variable: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
-        let (driver, context, copy) = row(to, in_symbol(variable, bytes, offset)?, bytes, kind)?;
+        let (driver, context, copy) = row(to, within_symbol(variable, bytes, offset, kind, FROM_SYMBOL)?, bytes, kind)?;
         driver.cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, context)
     }
 
     fn cudaGraphMemcpyNodeSetParamsFromSymbol(node: Node, to: *mut c_void, variable: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
-        let (driver, _, copy) = row(to, in_symbol(variable, bytes, offset)?, bytes, kind)?;
+        let (driver, _, copy) = row(to, within_symbol(variable, bytes, offset, kind, FROM_SYMBOL)?, bytes, kind)?;
         driver.cuGraphMemcpyNodeSetParams(node, &copy)
     }
 
     fn cudaGraphExecMemcpyNodeSetParamsFromSymbol(exec: Exec, node: Node, to: *mut c_void, variable: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
-        let (driver, context, copy) = row(to, in_symbol(variable, bytes, offset)?, bytes, kind)?;
+        let (driver, context, copy) = row(to, within_symbol(variable, bytes, offset, kind, FROM_SYMBOL)?, bytes, kind)?;
         driver.cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context)
     }
 

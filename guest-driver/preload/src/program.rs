@@ -96,6 +96,7 @@ impl Kind {
             Self::OtherMachine => "not an ELF program for x86-64".into(),
             Self::Musl => "linked with musl: runs as it is, without CUDA; our libraries need glibc".into(),
             Self::FullyStatic => "fully static: it loads no libraries, ours neither".into(),
+            Self::SharedRuntime(Some(name)) if !is_served(name) => format!("linked with a shared CUDA runtime ({name}) that is not served"),
             Self::SharedRuntime(Some(name)) => format!("linked with the shared CUDA runtime ({name}): uses ours"),
             Self::SharedRuntime(None) => "linked with the shared CUDA runtime through another library: uses ours".into(),
             Self::StaticRuntime { version: Some(version), functions } => format!(
@@ -111,6 +112,9 @@ impl Kind {
     /// The reason why the program cannot use the virtual GPU, with a remedy; `None` if it can.
     pub fn obstacle(&self) -> Option<&'static str> {
         match self {
+            Self::SharedRuntime(Some(name)) if !is_served(name) => Some(
+                "it is linked with a CUDA runtime that is not served; rebuild it with CUDA 12 or 13",
+            ),
             Self::OtherMachine => Some("it is no 64-bit x86 program; only those are supported"),
             Self::FullyStatic => Some(
                 "it is linked fully statically, so no library can be put in its way; relink it without -static",
@@ -125,6 +129,11 @@ impl Kind {
             _ => None,
         }
     }
+}
+
+/// Whether the guest's libraries include the shared runtime with this name.
+fn is_served(name: &str) -> bool {
+    matches!(name, "libcudart.so" | "libcudart.so.12" | "libcudart.so.13")
 }
 
 /// Whether a shared object without an interpreter and without dependencies is a library: it has a name.

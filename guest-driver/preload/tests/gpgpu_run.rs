@@ -130,6 +130,41 @@ fn a_module_is_followed_by_all_that_the_program_starts() {
 }
 
 #[test]
+fn refuses_a_directory_that_the_dynamic_linker_would_split() {
+    let bench = Bench::new();
+    for name in ["a space", "a:colon"] {
+        let copy = bench.path(name);
+        let copied = std::process::Command::new("cp")
+            .args(["-r", text(&bench.path("lib")), text(&copy)])
+            .status();
+        assert!(copied.unwrap().success());
+        let output = bench.gpgpu_run(true, &["--libdir", text(&copy), "true"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            stderr(&output).contains("a space or a colon"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn refuses_a_program_with_an_old_shared_runtime() {
+    let bench = Bench::new();
+    let flags = ["-shared", "-Wl,-soname,libcudart.so.11.0"];
+    let source = [("old.c", "int cudaMalloc(int of) { return of; }")];
+    let library = bench.compile("libcudart.so.11.0", &source, &flags);
+    let main = "int cudaMalloc(int); int main(void) { return cudaMalloc(0); }";
+    let program = bench.compile("program", &[("main.c", main)], &[text(&library)]);
+    for arguments in [vec![text(&program)], vec!["--check", text(&program)]] {
+        let output = bench.gpgpu_run(true, &arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let said = stdout(&output) + &stderr(&output);
+        assert!(said.contains("not served"), "{said}");
+    }
+}
+
+#[test]
 fn refuses_a_stripped_static_program_and_says_how_to_relink_it() {
     let bench = Bench::new();
     let sources = [("main.c", common::MAIN), ("static.c", STATIC_RUNTIME)];
