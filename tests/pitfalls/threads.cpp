@@ -259,4 +259,42 @@ PITFALL(79, small_calls_of_two_threads) {
     other.join();
 }
 
+// However many threads wait, others go on: one of them may be what ends the waits.
+PITFALL(27, threads_that_wait_stop_no_other) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    CUdeviceptr word = device_words(1);
+    CUstream stream = new_stream(), other = new_stream();
+    Gate gate(gpu);
+    for (bool whole : {false, true}) {
+        gate.close(stream);
+        std::atomic<int> begun = 0, ended = 0;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 100; i++)
+            threads.emplace_back([&] {
+                CK(cuCtxSetCurrent(gpu.context));
+                begun++;
+                CK(whole ? cuCtxSynchronize() : cuStreamSynchronize(stream));
+                ended++;
+            });
+        while (begun < 100)
+            std::this_thread::yield();
+        // The threads begin to wait during these.
+        for (unsigned i = 1; i < 200; i++) {
+            size_t free = 0, total = 0;
+            CK(cuMemGetInfo(&free, &total));
+            LAUNCH(fill, 1, 1, other, word, i, 1u);
+        }
+        EXPECT(ended == 0 && !gate.is_open(), "%d threads have ended", (int)ended);
+        gate.open();
+        for (std::thread &thread : threads)
+            thread.join();
+        gate.check();
+        CK(cuStreamSynchronize(other));
+        unsigned got = 0;
+        CK(cuMemcpyDtoH(&got, word, 4));
+        EXPECT(got == 199, "%u", got);
+    }
+}
+
 PITFALL_MAIN

@@ -153,11 +153,12 @@ impl Ring {
         self.request_in(slot, thread, commands, wake, ask)
     }
 
-    /// The same for commands that may block; `None` if too many requests are in flight, so that waits leave slots for
-    /// the commands that end them.
+    /// The same for commands that may take long; `None` if no more than `left` slots are free, so that waits leave slots
+    /// for the commands that end them.
     #[inline]
-    pub fn request_wait(
+    pub fn request_leaving(
         &self,
+        left: usize,
         thread: u32,
         commands: &[u8],
         wake: impl FnOnce() -> Result<(), Failure>,
@@ -165,7 +166,7 @@ impl Ring {
     ) -> Option<Result<Ticket, Failure>> {
         let slot = {
             let mut slots = self.slots.lock();
-            if slots.len() <= SLOTS / 2 {
+            if slots.len() <= left {
                 return None;
             }
             slots.pop()?

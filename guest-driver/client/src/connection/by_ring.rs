@@ -7,6 +7,7 @@ use gpgpu_protocol::{
     api::{Completion, Operation, Request, request},
     cuda::*,
     layout::MAX_ANSWER_BYTES,
+    ring::SLOTS,
 };
 
 use super::{Connection, say_that_waits};
@@ -29,9 +30,14 @@ impl Connection {
         stream: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<bool> {
-        let ticket = if operation.completion == Completion::Wait {
+        let left = match operation.completion {
+            Completion::Wait => Some(SLOTS / 2),
+            Completion::Fence => Some(SLOTS / 4),
+            Completion::Post | Completion::Call => None,
+        };
+        let ticket = if let Some(left) = left {
             let (wake, ask) = (|| self.wake(), || self.is_served());
-            match ring.request_wait(thread::tag(), stream, wake, ask) {
+            match ring.request_leaving(left, thread::tag(), stream, wake, ask) {
                 Some(sent) => sent.map_err(|failure| failed(operation.name, &failure))?,
                 None => return Ok(false),
             }

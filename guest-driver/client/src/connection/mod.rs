@@ -6,6 +6,7 @@ mod open;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use gpgpu_locks::{Condvar, Mutex};
 use gpgpu_protocol::{
     api::{Completion, Object, Operation, Property, Request, issued::Shared, object_id, request},
     cuda::*,
@@ -42,6 +43,40 @@ pub struct Connection {
     deferred: AtomicU32,
     work: Work,
     output: Output,
+    waits: QueuedWaits,
+}
+
+/// The number of threads that wait for the GPU's work through the command queue. It is bounded, because waits that take the whole queue
+/// would keep out the commands that end them.
+#[derive(Default)]
+struct QueuedWaits {
+    count: Mutex<usize>,
+    one_less: Condvar,
+}
+
+/// A thread's place among [`QueuedWaits`].
+struct QueuedWait<'a>(&'a QueuedWaits);
+
+impl QueuedWaits {
+    /// The most of them, fewer than the commands for which a queue has room.
+    const MOST: usize = 64;
+
+    /// Waits for a place.
+    fn enter(&self) -> QueuedWait<'_> {
+        let count = self.count.lock();
+        let mut count = self
+            .one_less
+            .wait_while(count, |count| *count >= Self::MOST);
+        *count += 1;
+        QueuedWait(self)
+    }
+}
+
+impl Drop for QueuedWait<'_> {
+    fn drop(&mut self) {
+        *self.0.count.lock() -= 1;
+        self.0.one_less.notify_one();
+    }
 }
 
 impl Connection {
@@ -323,6 +358,8 @@ impl Connection {
         answer: &mut Vec<u8>,
     ) -> Result<usize> {
         say_that_waits(operation, "command queue");
+        let is_fence = operation.completion == Completion::Fence;
+        let _place = is_fence.then(|| self.waits.enter());
         self.follow_ring(operation, stream);
         answer.resize(MAX_ANSWER_BYTES, 0);
         let submission = Submission {

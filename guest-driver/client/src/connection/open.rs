@@ -16,7 +16,7 @@ use gpgpu_protocol::{
     layout::{MAX_ANSWER_BYTES, status},
 };
 
-use super::Connection;
+use super::{Connection, QueuedWaits};
 use crate::{
     command::{decode, failed},
     ffi::Result,
@@ -67,6 +67,7 @@ impl Connection {
             deferred: AtomicU32::new(CUDA_SUCCESS),
             work: Work::default(),
             output: Output::default(),
+            waits: QueuedWaits::default(),
         };
         connection.shared = connection.ask_for_operations()?;
         let hello = connection.call(&request::gpgpuHello { hello: true })?.hello;
