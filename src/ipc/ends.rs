@@ -43,7 +43,7 @@ impl DeviceEnd {
     /// Sends a message; `false` means that the channel is full.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the worker has ended.
+    /// [`Error::Closed`] if the worker has ended; [`Error::Crowded`].
     pub fn send(&self, message: &Message) -> Result<bool> {
         let fds: Vec<RawFd> = message.files.iter().map(|file| file.as_raw_fd()).collect();
         send(

@@ -8,6 +8,7 @@ use crate::error::{self, Result};
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::cuda::*;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -28,10 +29,10 @@ static PRIMARIES: [Primary; DEVICES] = [const {
 
 /// The handles of the primary contexts that resets destroyed and that were not made again: they may still be current in
 /// threads. The lock also serialises retaining and resetting; readers of the contexts that are held need none.
-static DEAD: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+static DEAD: Mutex<BTreeSet<Handle>> = Mutex::new(BTreeSet::new());
 
 /// A context's handle, for comparisons.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Handle(usize);
 
 impl Handle {
@@ -75,7 +76,7 @@ pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
     if context.is_null() {
         // SAFETY: `context` outlives the call.
         unsafe { driver.cuDevicePrimaryCtxRetain(&mut context, device) }.map_err(unavailable)?;
-        dead.retain(|of| *of != Handle::of(context));
+        dead.remove(&Handle::of(context));
         primary.retained.store(context, Ordering::Release);
     }
     Ok(context)
@@ -196,7 +197,7 @@ pub fn reset(driver: &Driver) -> Result<()> {
         false => held,
     };
     if !context.is_null() {
-        dead.push(Handle::of(context));
+        dead.insert(Handle::of(context));
         RESETS.store(true, Ordering::Release);
     }
     // SAFETY: takes no pointer.

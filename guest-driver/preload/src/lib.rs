@@ -36,7 +36,7 @@
 //! a program with that linker. Programs that run with more rights than their caller (set-user-ID) ignore both
 //! libraries.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -58,6 +58,9 @@ pub(crate) fn say(message: &str) {
 /// Runs when the library is loaded, with the arguments that glibc passes to every constructor. A panic or an error must
 /// not end the program: most programs with the preload do not need it.
 extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut c_char) {
+    if is_in_program() {
+        return;
+    }
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
     }
@@ -136,6 +139,21 @@ unsafe extern "C" fn closed(base: usize, _path: *const c_char) -> c_uint {
         Ok(())
     });
     0
+}
+
+/// Whether this code is part of the program: gpgpu-run contains it, and redirects nothing in itself.
+fn is_in_program() -> bool {
+    let object = |at: *const c_void| {
+        // SAFETY: all-zero is a valid value.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` outlives the call; any address may be asked for.
+        let is_known = unsafe { libc::dladdr(at, &mut info) } != 0;
+        is_known.then_some(info.dli_fbase.addr())
+    };
+    // SAFETY: reads a value that the kernel gave to the process.
+    let entry = unsafe { libc::getauxval(libc::AT_ENTRY) };
+    let entry = object(std::ptr::without_provenance(entry as usize));
+    entry.is_some() && entry == object(constructor as *const c_void)
 }
 
 /// A constructor as glibc calls it: number of arguments, arguments, environment.

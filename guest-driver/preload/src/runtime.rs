@@ -31,7 +31,8 @@ struct Settings {
 fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        let named = env::var_os("GPGPU_LIBDIR").map(PathBuf::from);
+        let named = env::var_os("GPGPU_LIBDIR").filter(|named| !named.is_empty());
+        let named = named.map(PathBuf::from);
         let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let others = env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
         Settings {

@@ -148,6 +148,22 @@ fn refuses_a_directory_that_the_dynamic_linker_would_split() {
     }
 }
 
+/// gpgpu-run contains the preload's code, and its own libraries are none of the preload's business.
+#[test]
+fn a_static_runtime_in_a_preloaded_library_does_not_concern_gpgpu_run_itself() {
+    let bench = Bench::new();
+    let flags = ["-shared", "-fPIC"];
+    let module = bench.compile("hook.so", &[("hook.c", STATIC_RUNTIME)], &flags);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpgpu-run"))
+        .env("LD_PRELOAD", module)
+        .env("GPGPU_LIBDIR", "")
+        .arg("--version")
+        .output()
+        .unwrap();
+    assert_eq!(stderr(&output), "");
+    assert!(output.status.success());
+}
+
 #[test]
 fn refuses_a_program_with_an_old_shared_runtime() {
     let bench = Bench::new();

@@ -302,7 +302,7 @@ impl DeviceEnd {
     /// Sends a message; `false` means that the channel is full.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the mover has ended.
+    /// [`Error::Closed`] if the mover has ended; [`Error::Crowded`].
     pub fn send(&self, message: &Message) -> Result<bool> {
         let fds: Vec<RawFd> = message.file.iter().map(AsRawFd::as_raw_fd).collect();
         let flags = MsgFlags::MSG_DONTWAIT;

@@ -175,6 +175,10 @@ impl Peers {
             gpu: 0,
             zeros: [0; 2],
         };
+        if !self.start(end) {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        self.listen(end, owner)?;
         let mut shared = self.shared.lock();
         if let Some(token) = shared.tokens.get(&object) {
             return Ok(named(*token));
@@ -194,11 +198,6 @@ impl Peers {
         random(&mut token)?;
         shared.objects.insert(token, object);
         shared.tokens.insert(object, token);
-        drop(shared);
-        if !self.start(end) {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        self.listen(end, owner)?;
         Ok(named(token))
     }
 

@@ -44,8 +44,9 @@ struct Options {
     #[arg(long)]
     check: bool,
 
-    /// Directory of the libraries [default: ../lib/virtio-gpgpu beside this program, then /usr/lib/virtio-gpgpu]
-    #[arg(long, value_name = "DIR", env = "GPGPU_LIBDIR", hide_env_values = true)]
+    /// Directory of the libraries [env: GPGPU_LIBDIR] [default: ../lib/virtio-gpgpu beside this program, then
+    /// /usr/lib/virtio-gpgpu]
+    #[arg(long, value_name = "DIR")]
     libdir: Option<PathBuf>,
 
     /// Run even without a virtual GPU, for example with the software GPU's libcuda.so.1 in the libraries' directory
@@ -80,7 +81,10 @@ fn run(options: &Options) -> Result<(), Failure> {
     let program = find_program(&options.command[0])?;
     let shown = program.display();
     let kind = Kind::of(&program).map_err(|error| Failure(126, format!("{shown}: {error}")))?;
-    let libraries = libraries(options.libdir.as_deref());
+    // An empty variable counts as unset, as LD_LIBRARY_PATH does.
+    let variable = env::var_os("GPGPU_LIBDIR").filter(|value| !value.is_empty());
+    let libdir = options.libdir.clone().or(variable.map(PathBuf::from));
+    let libraries = libraries(libdir.as_deref());
     if options.check {
         return check(&program, &kind, &libraries);
     }
