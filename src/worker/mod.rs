@@ -40,6 +40,7 @@ mod libraries;
 #[cfg(test)]
 #[allow(non_snake_case)]
 mod lifetimes_tests;
+mod mark;
 mod memory;
 mod objects;
 #[allow(non_snake_case)]

@@ -35,6 +35,7 @@ use gpgpu_protocol::{
 use super::{
     Commands, counts, grace,
     lease::{Naming, weigh},
+    mark::Mark,
     objects::Entry,
     ops::{DEFAULT_STACK, reserve_stack},
     session::Session,
@@ -182,31 +183,6 @@ impl Group {
         self.context == context
             && self.shapes.len() == launches.len()
             && both.all(|(shape, launch)| *shape == Shape::of(launch))
-    }
-}
-
-/// An event of a context, behind a graph in a stream.
-struct Mark {
-    context: u64,
-    event: CUevent,
-}
-
-// SAFETY: an event is the driver's, which any thread may use.
-unsafe impl Send for Mark {}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // SAFETY: the event is the driver's, and this alone ends it.
-        let _ = unsafe { driver::cuEventDestroy_v2(self.event) };
-    }
-}
-
-impl Mark {
-    fn new(context: u64) -> Result<Self, CUresult> {
-        let mut event = std::ptr::null_mut();
-        // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }?;
-        Ok(Self { context, event })
     }
 }
 

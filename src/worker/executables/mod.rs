@@ -43,6 +43,7 @@ use self::step::{Made, Uses, can_be_disabled, is_in_context, make};
 use self::updatable::{Nodes, Taking};
 use super::{
     lease::{bit, gpu_of_memory, use_gpus},
+    mark::Mark,
     ops::known,
     session::Session,
 };
@@ -244,6 +245,7 @@ struct Handles {
     _taken: Vec<Taken>,
     /// Whether an update has failed half-way: the objects that the driver's graph uses are then unknown.
     is_torn: bool,
+    order: Order,
 }
 
 // SAFETY: the driver's handles can be used by any thread, one at a time, which the lock around them sees to.
@@ -276,6 +278,7 @@ impl Handles {
             graph,
             _taken: taken,
             is_torn: false,
+            order: Order::default(),
         };
         for index in 0..handles.graph.steps.len() {
             if !handles.graph.steps[index].enabled {
@@ -319,8 +322,6 @@ pub struct Executable {
     /// The GPUs to which a launch submits work, a bit for each.
     gpus: AtomicU64,
     handles: Mutex<Handles>,
-    /// Locked after the handles.
-    order: Mutex<Order>,
 }
 
 /// The order of the launches of a client's executable graph. The driver orders the launches of one of its objects, so
@@ -329,38 +330,28 @@ pub struct Executable {
 struct Order {
     /// The stream of the last launch and the context that was current, by id.
     last: Option<(u64, u64)>,
-    /// The end of the launches of the object before, until a launch has waited for it.
+    /// The end of the launches of the object before, until a launch has waited for it. Its context is one of the
+    /// graph's, so the graph ends before it.
     before: Option<Mark>,
 }
 
-/// An event of the driver.
-struct Mark(CUevent);
-
-// SAFETY: any thread may use the driver's event.
-unsafe impl Send for Mark {}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // SAFETY: the event is the driver's, and only this ends it. A wait for it that was submitted remains.
-        let _ = unsafe { driver::cuEventDestroy_v2(self.0) };
-    }
-}
-
 impl Order {
-    /// Prepares for launches of another object. A stream that has ended is not waited for.
-    fn object_changes(&mut self, session: &Session) {
+    /// Prepares for launches of another object. A stream that has ended, or is in none of the graph's contexts, is not
+    /// waited for.
+    fn object_changes(&mut self, session: &Session, contexts: &BTreeSet<u64>) {
         let Some((stream, context)) = self.last else {
             return;
         };
         let current = session.entered();
         let marked = session.enter(context).and_then(|()| {
+            let home = session.current();
+            if !contexts.contains(&home) {
+                return Err(CUDA_ERROR_INVALID_CONTEXT);
+            }
             let stream = session.objects.raw::<Stream>(stream)? as CUstream;
-            let mut event = std::ptr::null_mut();
-            // SAFETY: the pointer is to a value that lives across the call.
-            unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }?;
-            let mark = Mark(event);
-            // SAFETY: both are the driver's, and of the current context.
-            unsafe { driver::cuEventRecord(mark.0, stream) }.map(|()| mark)
+            let mark = Mark::new(home)?;
+            // SAFETY: both are the driver's, and the driver refuses a stream of another context.
+            unsafe { driver::cuEventRecord(mark.event, stream) }.map(|()| mark)
         });
         self.before = marked.ok();
         if session.enter(current).is_err() {
@@ -383,21 +374,22 @@ impl Executable {
     pub fn launch(&self, session: &Session, stream: u64) -> Result<(), CUresult> {
         let id = stream;
         let stream = session.objects.raw::<Stream>(id)? as CUstream;
-        let handles = self.handles();
+        let mut handles = self.handles();
         use_gpus(self.gpus())?;
         handles.check(session)?;
         let given = handles.graph.steps.iter();
         let given = given.filter(|of| of.enabled || !can_be_disabled(of.kind));
         super::lease::weigh(given.map(|of| of.uses.commands).sum());
-        let mut order = self.order.lock();
-        if let Some(Mark(event)) = order.before {
+        if let Some(mark) = &handles.order.before {
             // SAFETY: both are the driver's and live.
-            unsafe { driver::cuStreamWaitEvent(stream, event, 0) }?;
+            unsafe { driver::cuStreamWaitEvent(stream, mark.event, 0) }?;
         }
         // SAFETY: both are the driver's and live, and so does all that the graph uses.
         unsafe { driver::cuGraphLaunch(handles.exec, stream) }?;
-        order.before = None;
-        order.last = Some((id, session.entered()));
+        handles.order = Order {
+            last: Some((id, session.entered())),
+            before: None,
+        };
         Ok(())
     }
 
@@ -437,8 +429,9 @@ impl Executable {
             handles.become_graph(session, graph)?;
         } else {
             // The driver restricts updates in place, so a new object is made.
-            let new = Handles::new(session, graph, self.flags)?;
-            self.order.lock().object_changes(session);
+            let mut new = Handles::new(session, graph, self.flags)?;
+            new.order = std::mem::take(&mut handles.order);
+            new.order.object_changes(session, &self.contexts);
             *handles = new;
         }
         // A launch by another thread that has passed fewer gates is refused.
@@ -530,7 +523,6 @@ impl Executables {
             contexts: graph.contexts.clone(),
             gpus: AtomicU64::new(graph.given),
             handles: Mutex::new(Handles::new(session, graph, flags)?),
-            order: Mutex::default(),
         };
         let is_live = |of: &u64| session.objects.live_context_of(*of).is_some();
         let are_live = |of: &Executable| of.contexts.iter().all(is_live);

@@ -532,6 +532,32 @@ fn launches_keep_their_order_over_an_update() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
+/// The driver ends events with their context. A graph that ends with another context must have none there.
+#[test]
+fn a_graph_keeps_no_event_of_another_context() {
+    let rig = Rig::new();
+    let [own, other] = rig.contexts;
+    let steps = [of(&rig, kind::FILL)];
+    assert_eq!(make(&rig, id(1), &steps), CUDA_SUCCESS);
+    let launch = |stream, context| {
+        let request = request::cuGraphLaunch {
+            hGraphExec: id(1),
+            hStream: stream,
+        };
+        run(rig.session, request, context)
+    };
+    assert_eq!(launch(rig.streams[1], other), CUDA_SUCCESS);
+    let executable = rig.session.executables.graphs.find(id(1)).unwrap();
+    let records = double::calls("cuEventRecord");
+    executable.update(rig.session, &steps).unwrap();
+    assert_eq!(double::calls("cuEventRecord"), records);
+    drop(executable);
+    rig.works(request::cuCtxDestroy_v2 { ctx: other }, own);
+    assert_eq!(launch(rig.streams[0], own), CUDA_SUCCESS);
+    rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
 #[test]
 fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
     let rig = Rig::new();
