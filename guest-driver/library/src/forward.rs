@@ -122,7 +122,7 @@ impl<'a> Request<'a> {
         let (status, results) = answer?.ok_or(statuses.internal_error)?;
         if status != SUCCESS {
             for ((at, bytes), result) in self.places().zip(results) {
-                // An empty one was not written, and NOT_SUPPORTED of an older host has none.
+                // An empty one was not written. An older host sends zeros, or none if it lacks the function.
                 if bytes == Some(result.0.len()) {
                     // SAFETY: as in `ask_for`.
                     unsafe { write(self.words[at], &result.0) };

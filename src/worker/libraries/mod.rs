@@ -25,7 +25,7 @@ use gpgpu_protocol::{
     codec::{Blob, Malformed, Writer},
     cuda::*,
     libraries::{
-        Class, Function, Kind, Library, SUCCESS, Statuses,
+        Class, Function, Kind, Library, SUCCESS, Statuses, Width,
         call::{self, PointerMode, Value},
         function, functions,
     },
@@ -90,7 +90,7 @@ pub fn carry_out(
         return Err(Malformed::Range);
     }
     let mut values = call::get(function, arguments)?;
-    mark(function, &mut values);
+    mark(library, function, &mut values);
     let mut call = Call {
         session,
         library,
@@ -149,38 +149,50 @@ pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malf
 /// transform without dimensions.
 static NOTHING: [u64; 16] = [0; 16];
 
-/// The bytes of a short result that the library has not written.
+/// The bytes of a marked result that the library has not written.
 const UNTOUCHED: u8 = 0xa5;
-/// The length of the longest short result, in bytes.
-const SHORT: usize = 8;
 
-/// Whether a value is a result that [`mark`] marks.
-fn is_short(kind: &Kind, bytes: &[u8]) -> bool {
-    matches!(kind, Kind::Result(_) | Kind::Out(_)) && (1..=SHORT).contains(&bytes.len())
+/// Whether a result is one that [`mark`] marks: a position, a count or a code, which cannot have that value. Any bytes
+/// may be those of a computed number.
+fn is_marked(library: Library, kind: &Kind) -> bool {
+    let word = Width::Bytes(4);
+    match kind {
+        Kind::Out(width) => {
+            matches!(library, Library::Cublas | Library::Cusparse) && *width == word
+        }
+        Kind::Result(width) => library == Library::Cusparse && *width == word,
+        _ => false,
+    }
 }
 
-/// Marks the short results, so that [`into_results`] finds those that the library has written.
-fn mark(function: &Function, values: &mut [Value]) {
+/// Marks some results, so that [`into_results`] finds those that the library has written.
+fn mark(library: Library, function: &Function, values: &mut [Value]) {
     for (kind, value) in function.kinds.iter().zip(values) {
         if let Value::Bytes(bytes, true) = value
-            && is_short(kind, bytes)
+            && is_marked(library, kind)
         {
             bytes.fill(UNTOUCHED);
         }
     }
 }
 
-/// The results for the reply. Beside a status other than success, these are the short ones that the library has
+/// The results for the reply. Beside a status other than success, these are the marked ones that the library has
 /// written, such as the position of a zero pivot; others are empty.
-fn into_results(function: &Function, values: Vec<Value>, status: u32) -> Vec<Blob> {
+fn into_results(
+    library: Library,
+    function: &Function,
+    values: Vec<Value>,
+    status: u32,
+) -> Vec<Blob> {
     let result = |(kind, value): (&Kind, Value)| {
         let Value::Bytes(mut bytes, true) = value else {
             return None;
         };
-        let is_untouched = is_short(kind, &bytes) && bytes.iter().all(|byte| *byte == UNTOUCHED);
+        let is_marked = is_marked(library, kind);
+        let is_untouched = is_marked && bytes.iter().all(|byte| *byte == UNTOUCHED);
         if status == SUCCESS && is_untouched {
             bytes.fill(0);
-        } else if status != SUCCESS && (is_untouched || !is_short(kind, &bytes)) {
+        } else if status != SUCCESS && (is_untouched || !is_marked) {
             bytes.clear();
         }
         Some(Blob(bytes))
@@ -216,7 +228,8 @@ impl Call<'_> {
         };
         let mut writer = Writer::new();
         writer.put(&(status as i32));
-        writer.put(&into_results(self.function, self.values, status));
+        let results = into_results(self.library, self.function, self.values, status);
+        writer.put(&results);
         Answer::with_reply(result, writer.into_bytes())
     }
 
@@ -651,16 +664,23 @@ mod tests {
                 Value::Word(2),
                 Value::Bytes(vec![0; 4], true),
             ];
-            mark(function, &mut values);
+            mark(Library::Cusparse, function, &mut values);
             if let Some(written) = written {
                 values[2] = Value::Bytes(written.to_vec(), true);
             }
-            into_results(function, values, status).pop().unwrap().0
+            let results = into_results(Library::Cusparse, function, values, status);
+            results.into_iter().next_back().unwrap().0
         };
         let position = 0_i32.to_ne_bytes();
         assert_eq!(results(Some(position), 9), position);
         assert_eq!(results(Some(position), SUCCESS), position);
         assert_eq!(results(None, 9), [0; 0]);
         assert_eq!(results(None, SUCCESS), [0; 4]);
+        // A computed number may have any bytes.
+        let function = Library::Cublas.find("cublasDotEx");
+        let mut values = vec![Value::Bytes(vec![UNTOUCHED; 2], true); function.kinds.len()];
+        mark(Library::Cublas, function, &mut values);
+        let results = into_results(Library::Cublas, function, values, SUCCESS);
+        assert!(results.iter().all(|result| result.0 == [UNTOUCHED; 2]));
     }
 }
