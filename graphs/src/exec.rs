@@ -90,11 +90,11 @@ pub struct Exec<G: Gpu> {
     /// The allocations of other graphs that it frees.
     foreign: Vec<Arc<Allocation>>,
     state: Mutex<State>,
-    objects: Objects<G>,
+    pub(crate) objects: Objects<G>,
 }
 
 /// The user objects of an executable graph: those of the graph from which it was made or last updated.
-struct Objects<G: Gpu> {
+pub(crate) struct Objects<G: Gpu> {
     /// Whether there are any, for launches without the lock.
     any: AtomicBool,
     held: Mutex<Option<Arc<Held<G>>>>,
@@ -118,7 +118,7 @@ impl<G: Gpu> Objects<G> {
     }
 
     /// Replaces them. Launches that are pending keep the earlier ones.
-    fn replace(&self, held: Option<Held<G>>) {
+    pub(crate) fn replace(&self, held: Option<Held<G>>) {
         if held.is_some() || self.any() {
             self.any.store(held.is_some(), Ordering::Relaxed);
             let before = std::mem::replace(&mut *self.held.lock(), held.map(Arc::new));
@@ -489,11 +489,6 @@ impl<G: Gpu> Exec<G> {
             G::call(stream, per_thread, Box::new(move || drop(held)))?;
         }
         Ok(())
-    }
-
-    /// Holds the user objects of the graph from which it was updated, instead of those before.
-    pub(crate) fn hold_instead(&self, objects: Option<Held<G>>) {
-        self.objects.replace(objects);
     }
 
     /// Prepares a launch in a stream, and later launches by kernels.

@@ -305,7 +305,7 @@ pub fn update<G: Gpu>(
     let held = G::store().with(|inner| inner.hold(graph));
     let held = held.map_err(|code| (code, None))?;
     update_steps(exec, graph)?;
-    exec.hold_instead(held);
+    exec.objects.replace(held);
     Ok(())
 }
 

@@ -90,16 +90,14 @@ impl Kernel {
     }
 }
 
-/// The place of the object file that contains an address, 0 for none.
-fn object_of(address: usize) -> usize {
+/// The place of the object file that contains an address.
+fn object_of(address: usize) -> Option<usize> {
     // SAFETY: all-zero is a valid value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let at = std::ptr::without_provenance::<c_void>(address);
     // SAFETY: `info` outlives the call; any address may be asked for.
-    match unsafe { libc::dladdr(at, &mut info) } {
-        0 => 0,
-        _ => info.dli_fbase.addr(),
-    }
+    let is_found = unsafe { libc::dladdr(at, &mut info) } != 0;
+    is_found.then_some(info.dli_fbase.addr())
 }
 
 // SAFETY: the name is the program's constant data.
@@ -271,12 +269,7 @@ fn registered(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
     if !known {
         // A handle is never an address inside a loaded object. A host function that is no kernel always is one, and
         // must not reach the driver, which would take it for a handle.
-        // SAFETY: an all-zero Dl_info is a value, and it outlives the call.
-        let in_object = unsafe {
-            let mut info: libc::Dl_info = std::mem::zeroed();
-            libc::dladdr(function, &mut info) != 0
-        };
-        if in_object {
+        if object_of(function.addr()).is_some() {
             return Err(error::not_a_kernel());
         }
         write(|registry| registry.handles.insert(function.addr()));
