@@ -102,6 +102,27 @@ struct Two {
 };
 
 
+inline size_t free_bytes() {
+    size_t free = 0, total = 0;
+    CK(cuMemGetInfo(&free, &total));
+    return free;
+}
+
+// The test fails if `work` takes more than this many bytes of the device each time. Other processes also take memory,
+// the worker that starts for the next program for example, but they do so once.
+template <class Work> void expect_kept(size_t allowed, Work work) {
+    size_t lost = 0;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        const size_t before = free_bytes();
+        work();
+        const size_t after = free_bytes();
+        lost = before > after ? before - after : 0;
+        if (lost <= allowed)
+            return;
+    }
+    EXPECT(lost <= allowed, "%zu bytes are no longer free", lost);
+}
+
 inline CUstream new_stream(bool non_blocking = true) {
     CUstream stream;
     CK(cuStreamCreate(&stream, non_blocking ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));

@@ -707,10 +707,10 @@ PITFALL_OURS(65, records_of_a_process_that_has_died_are_over) {
 PITFALL(65, events_end_with_their_context) {
     Gpu gpu;
     need_events(gpu);
-    for (int i = 0; i < 21; i++) {
+    for (int i = 0; i < 5; i++) {
         CUcontext context = nullptr;
         CK(cuCtxCreate(&context, nullptr, 0, gpu.device));
-        for (int k = 0; k < 200; k++)
+        for (int k = 0; k < 900; k++)
             CK(cuEventRecord(shared_event(), nullptr));
         CK(cuCtxDestroy(context));
         CK(cuCtxSetCurrent(gpu.context));

@@ -64,12 +64,6 @@ static void unmap(CUdeviceptr start, size_t bytes) {
     CK(cuMemUnmap(start, bytes));
 }
 
-static size_t free_bytes() {
-    size_t free = 0, total = 0;
-    CK(cuMemGetInfo(&free, &total));
-    return free;
-}
-
 static void expect_pattern(CUdeviceptr from, size_t bytes, unsigned seed) {
     std::vector<unsigned char> want(bytes), got(bytes);
     pattern(want.data(), bytes, seed);
