@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! In-memory files that the program has mapped as shared: POSIX shared memory, memfds, huge pages.
+//! The program's mappings, and the in-memory files that it has mapped as shared: POSIX shared memory, memfds, huge
+//! pages.
 
 use std::{
     fs::{self, File},
@@ -27,6 +28,7 @@ struct Line {
     start: u64,
     end: u64,
     writable: bool,
+    executable: bool,
     shared: bool,
     offset: u64,
     /// Device and inode numbers.
@@ -35,6 +37,12 @@ struct Line {
 }
 
 impl Line {
+    /// Whether it is of a file of a file system on a disk.
+    fn is_on_disk(&self) -> bool {
+        const IN_MEMORY: [&str; 4] = ["/dev/zero", "/dev/shm/", "/memfd:", "/SYSV"];
+        self.identity.1 != 0 && !IN_MEMORY.iter().any(|path| self.path.starts_with(path))
+    }
+
     /// Parses a line (`proc_pid_maps(5)`).
     fn parse(line: &str) -> Option<Self> {
         // Only the path, the last field, may contain spaces.
@@ -51,11 +59,71 @@ impl Line {
             start: hex(start)?,
             end: hex(end)?,
             writable: permissions.as_bytes().get(1) == Some(&b'w'),
+            executable: permissions.as_bytes().get(2) == Some(&b'x'),
             shared: permissions.ends_with('s'),
             offset,
             identity: (device, inode),
             path: next().unwrap_or_default().trim_start().to_owned(),
         })
+    }
+}
+
+/// The protection of a range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protection {
+    /// Whether all of it may be written.
+    pub is_writable: bool,
+    /// The bits of `mmap(2)` that allow what any page of it allows.
+    pub bits: i32,
+    /// Whether writes go to a file on a disk.
+    pub is_of_file: bool,
+}
+
+impl Protection {
+    fn of(maps: impl Iterator<Item = Line>, (start, end): (u64, u64)) -> Option<Self> {
+        let mut all = Self {
+            is_writable: true,
+            bits: libc::PROT_READ,
+            is_of_file: false,
+        };
+        let mut at = start;
+        for line in maps.skip_while(|line| line.end <= start) {
+            if line.start > at {
+                return None;
+            }
+            all.is_writable &= line.writable;
+            all.is_of_file |= line.shared && line.writable && line.is_on_disk();
+            if line.writable {
+                all.bits |= libc::PROT_WRITE;
+            }
+            if line.executable {
+                all.bits |= libc::PROT_EXEC;
+            }
+            if line.end >= end {
+                return Some(all);
+            }
+            at = line.end;
+        }
+        None
+    }
+}
+
+/// The process's mappings, by their addresses; `None` without `/proc`.
+fn maps() -> Option<impl Iterator<Item = Line>> {
+    let lines = BufReader::new(File::open("/proc/self/maps").ok()?).lines();
+    Some(lines.map_while(|line| Line::parse(&line.ok()?)))
+}
+
+/// The protection of a range of addresses.
+///
+/// # Errors
+///
+/// Not all of it is mapped. Without `/proc` there is no answer, which is `Ok(None)`.
+pub fn protection(address: u64, bytes: u64) -> Result<Option<Protection>, ()> {
+    let end = address.checked_add(bytes).ok_or(())?;
+    match maps() {
+        Some(maps) => Protection::of(maps, (address, end)).map(Some).ok_or(()),
+        None => Ok(None),
     }
 }
 
@@ -98,9 +166,7 @@ fn first_of(
 /// have mapped the range for writing.
 pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
     let end = address.checked_add(bytes)?;
-    let maps = BufReader::new(File::open("/proc/self/maps").ok()?).lines();
-    let lines = maps.map_while(|line| Line::parse(&line.ok()?));
-    let line = first_of(lines, (address, end), write)?;
+    let line = first_of(maps()?, (address, end), write)?;
     let offset = line.offset + (address - line.start);
     let (file, page) = candidates(&line).find_map(|path| open(&path, line.identity))?;
     // A page past the end of the file does not exist.
@@ -218,6 +284,7 @@ mod tests {
             start: 0x7f00,
             end: 0x7f10,
             writable: true,
+            executable: false,
             shared: true,
             offset: 0x2000,
             identity: (libc::makedev(0, 0x1a), 1234),

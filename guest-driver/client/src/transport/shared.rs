@@ -15,7 +15,7 @@ use std::{
 
 use gpgpu_locks::Mutex;
 
-use super::{Failure, window};
+use super::{Failure, files, window};
 
 /// The number of bytes at the start that are reserved for the virtqueues and their buffers; the rest is for pinned
 /// memory.
@@ -190,8 +190,15 @@ impl Shared {
         bytes: usize,
         read_only: bool,
     ) -> Result<(), Failure> {
+        let known = files::protection(address, bytes as u64);
+        let known = known.map_err(|()| Failure::Os(libc::EFAULT))?;
+        // Writes to a file on a disk would not reach it any more.
+        if known.is_some_and(|of| of.is_of_file || !read_only && !of.is_writable) {
+            return Err(Failure::Os(libc::EFAULT));
+        }
+        let usual = libc::PROT_READ | libc::PROT_WRITE;
+        let protection = known.map_or(usual, |of| of.bits);
         if !read_only {
-            // The new pages are writable, so the old ones must be too. A kernel before 5.14 cannot check this.
             // SAFETY: faults the program's own pages in; their content stays.
             let writable =
                 unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_POPULATE_WRITE) };
@@ -199,17 +206,24 @@ impl Shared {
                 return Err(Failure::Os(libc::EFAULT));
             }
         }
+        beside_stack(address, bytes, || {
+            self.replace_now(offset, address, bytes, protection)
+        })
+    }
+
+    fn replace_now(
+        &self,
+        offset: u64,
+        address: u64,
+        bytes: usize,
+        protection: i32,
+    ) -> Result<(), Failure> {
         let mut replaced = forks::replaced();
         self.file.write_all_at(
             // SAFETY: the program vouches that the memory is readable.
             unsafe { std::slice::from_raw_parts(address as *const u8, bytes) },
             offset,
         )?;
-        let protection = if read_only {
-            libc::PROT_READ
-        } else {
-            libc::PROT_READ | libc::PROT_WRITE
-        };
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the range is the program's own memory, which it registers; its content is the same after.
         let mapped = unsafe {
@@ -225,33 +239,62 @@ impl Shared {
         if mapped == libc::MAP_FAILED {
             return Err(Failure::last());
         }
-        replaced.insert(address, bytes);
+        replaced.insert(address, Replaced { bytes, protection });
         Ok(())
     }
 
-    /// Undoes [`Shared::replace`]: private pages with the contents of the shared ones.
+    /// Undoes [`Shared::replace`]: private pages with the contents and the protection of the shared ones.
     pub fn restore(&self, address: u64, bytes: usize) {
-        let mut replaced = forks::replaced();
-        if let Some(copy) = private_copy(address, bytes) {
-            put(copy, address, bytes);
-        } // Otherwise the pages stay shared, which the program does not notice.
-        replaced.remove(&address);
+        beside_stack(address, bytes, || {
+            let mut replaced = forks::replaced();
+            // If there is no room for a copy, the pages stay shared, which the program does not notice.
+            if let Some(of) = replaced.remove(&address)
+                && let Some(copy) = private_copy(address, of)
+            {
+                put(copy, address, of.bytes);
+            }
+        });
     }
 }
 
-/// A private copy of memory of the program at another address.
-fn private_copy(address: u64, bytes: usize) -> Option<*mut c_void> {
+/// Calls `exchange`, which exchanges pages of the program for copies. If the calling thread's stack is in them, another
+/// thread does so while this one waits: what a thread writes to its stack between copy and exchange is lost.
+fn beside_stack<T: Send>(address: u64, bytes: usize, exchange: impl FnOnce() -> T + Send) -> T {
+    let here = 0_u8;
+    let is_here = (&raw const here as u64).wrapping_sub(address) < bytes as u64;
+    if !is_here {
+        return exchange();
+    }
+    std::thread::scope(|scope| {
+        let exchanged = scope.spawn(exchange).join();
+        exchanged.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Pages of the program that shared ones have replaced.
+#[derive(Debug, Clone, Copy)]
+struct Replaced {
+    bytes: usize,
+    /// The protection of the pages, as bits of `mmap(2)`.
+    protection: i32,
+}
+
+/// A private copy of such pages at another address.
+fn private_copy(address: u64, of: Replaced) -> Option<*mut c_void> {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
     // SAFETY: a new mapping at an address of the kernel's choice, filled from memory that is mapped.
     unsafe {
-        let copy = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+        let copy = libc::mmap(std::ptr::null_mut(), of.bytes, protection, flags, -1, 0);
         if copy == libc::MAP_FAILED {
             return None;
         }
-        std::ptr::copy_nonoverlapping(address as *const u8, copy.cast::<u8>(), bytes);
+        std::ptr::copy_nonoverlapping(address as *const u8, copy.cast::<u8>(), of.bytes);
+        if of.protection != protection {
+            libc::mprotect(copy, of.bytes, of.protection);
+        }
         Some(copy)
     }
 }
@@ -270,10 +313,12 @@ mod forks {
 
     use gpgpu_locks::{Mutex, MutexGuard};
 
-    static REPLACED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+    use super::Replaced;
+
+    static REPLACED: Mutex<BTreeMap<u64, Replaced>> = Mutex::new(BTreeMap::new());
 
     type Held = (
-        MutexGuard<'static, BTreeMap<u64, usize>>,
+        MutexGuard<'static, BTreeMap<u64, Replaced>>,
         Vec<(*mut c_void, u64, usize)>,
     );
 
@@ -281,12 +326,12 @@ mod forks {
         static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
     }
 
-    fn locked() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+    fn locked() -> MutexGuard<'static, BTreeMap<u64, Replaced>> {
         REPLACED.lock()
     }
 
-    /// The replaced pages: address and size.
-    pub fn replaced() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+    /// The replaced pages, by their addresses.
+    pub fn replaced() -> MutexGuard<'static, BTreeMap<u64, Replaced>> {
         static WATCH: Once = Once::new();
         // SAFETY: the handlers are functions without arguments.
         WATCH.call_once(|| unsafe {
@@ -299,8 +344,8 @@ mod forks {
         let replaced = locked();
         let copies = replaced
             .iter()
-            .filter_map(|(address, bytes)| {
-                Some((super::private_copy(*address, *bytes)?, *address, *bytes))
+            .filter_map(|(address, of)| {
+                Some((super::private_copy(*address, *of)?, *address, of.bytes))
             })
             .collect();
         let _ = HELD.try_with(|held| held.replace(Some((replaced, copies))));
@@ -380,5 +425,70 @@ mod tests {
         assert_eq!((bytes[4096 + 5], bytes[4095], bytes[8192]), (9, 7, 7));
         shared.file.write_all_at(&[1], offset + 5).unwrap();
         assert_eq!(bytes[4096 + 5], 9);
+    }
+
+    #[test]
+    fn pitfall_15_pages_keep_their_protection_and_what_a_device_may_not_write_is_refused() {
+        let shared = Shared::new().unwrap();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let usual = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new mappings at addresses of the kernel's choice, and the protection of the test's own page.
+        let memory = unsafe {
+            let memory = libc::mmap(std::ptr::null_mut(), 2 * 4096, usual, flags, -1, 0);
+            libc::mprotect(memory.wrapping_byte_add(4096), 4096, libc::PROT_READ);
+            memory as u64
+        };
+        let offset = shared.take(2 * PAGE).unwrap();
+        let refused = Err(Failure::Os(libc::EFAULT));
+        assert_eq!(shared.replace(offset, memory, 8192, false), refused);
+        assert_eq!(shared.replace(offset, memory + 4096, 4096, false), refused);
+        let is_writable = |at| files::protection(at, 4096).unwrap().unwrap().is_writable;
+        shared.replace(offset, memory + 4096, 4096, true).unwrap();
+        assert!(!is_writable(memory + 4096));
+        shared.restore(memory + 4096, 4096);
+        assert!(!is_writable(memory + 4096) && is_writable(memory));
+        // A device's reads of memory that the program writes do not stop the program.
+        shared.replace(offset, memory, 4096, true).unwrap();
+        assert!(is_writable(memory));
+        shared.restore(memory, 4096);
+
+        let file = tempfile();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapped = unsafe {
+            let fd = file.as_raw_fd();
+            libc::mmap(std::ptr::null_mut(), 4096, usual, libc::MAP_SHARED, fd, 0)
+        } as u64;
+        assert_eq!(shared.replace(offset, mapped, 4096, false), refused);
+        assert_eq!(shared.replace(offset, mapped, 4096, true), refused);
+        assert!(is_writable(mapped));
+        // Parts that are not mapped at all.
+        // SAFETY: the test's own mapping.
+        unsafe { libc::munmap(mapped as *mut c_void, 4096) };
+        assert_eq!(shared.replace(offset, mapped, 4096, true), refused);
+    }
+
+    /// A file of one page, whose name is gone.
+    fn tempfile() -> File {
+        let path = std::env::temp_dir().join(format!("gpgpu-shared-{}", std::process::id()));
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        std::fs::remove_file(&path).unwrap();
+        let file = file.unwrap();
+        file.set_len(4096).unwrap();
+        file
+    }
+
+    #[test]
+    fn pitfall_15_a_threads_own_stack_is_exchanged() {
+        let shared = Shared::new().unwrap();
+        let offset = shared.take(16 * PAGE).unwrap();
+        let words = [7_u64; 4096];
+        let start = (&raw const words as u64 & !4095) - 4 * PAGE;
+        let bytes = 8 * 4096;
+        for _ in 0..50 {
+            shared.replace(offset, start, bytes, false).unwrap();
+            shared.restore(start, bytes);
+        }
+        assert!(words.iter().all(|word| *word == 7));
     }
 }
