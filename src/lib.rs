@@ -241,8 +241,22 @@ fn raise_descriptor_limit() -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }
 
+/// Gives child processes the kernel's older layout of addresses, in which mappings are far from those of a process with
+/// the usual layout. A worker maps a guest's registered memory at the guest's own addresses, and can do so only where it
+/// has nothing itself.
+fn keep_addresses_apart() {
+    // SAFETY: the call takes and returns a number. It affects only programs that are executed later.
+    unsafe {
+        let now = libc::personality(0xffff_ffff);
+        if now >= 0 {
+            libc::personality((now | libc::ADDR_COMPAT_LAYOUT) as libc::c_ulong);
+        }
+    }
+}
+
 fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let libraries = config.policies.libraries.clone();
+    keep_addresses_apart();
     try_sandbox(&config)?;
     sandbox::confine_supervisor(config.sandbox)?;
     let mut worker = worker_program(&config)?;
