@@ -18,6 +18,7 @@ use gpgpu_protocol::{
 
 use crate::{
     ffi::Result,
+    graph::left,
     stores::{
         arrays::Arrays,
         freed::Freed,
@@ -179,7 +180,10 @@ impl Client {
     /// for memory that was freed in stream order.
     pub fn allocate<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         match ask() {
-            Err(CUDA_ERROR_OUT_OF_MEMORY) => self.give_back_spare(),
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+                self.give_back_spare();
+                left::free_all(self);
+            }
             other => return other,
         }
         let mut is_last = !self.pools.any_freed.load(Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::{
     coredump, cuda,
     device::{attribute, device},
     ffi::Result,
-    graph::Guest,
+    graph::{Guest, left},
     green, host_pool, managed, memory,
     stores::{
         answers::{Answers, bit},
@@ -345,6 +345,7 @@ cuda! {
         if !client.is_synchronised() {
             client.call(&request::cuCtxSynchronize {})?;
         }
+        left::free_idle(client);
         host_pool::waited(client);
         Ok(())
     }
@@ -359,7 +360,9 @@ cuda! {
             if client.is_synchronised() {
                 return Ok(());
             }
-            client.call(&request::cuCtxSynchronize {}).map(drop)
+            client.call(&request::cuCtxSynchronize {})?;
+            left::free_idle(client);
+            Ok(())
         })
     }
 

@@ -8,7 +8,8 @@ use crate::{
     client::{Client, client},
     cuda,
     device::device,
-    graph, host_pool, managed, pinned,
+    graph::{self, left},
+    host_pool, managed, pinned,
     stores::{
         freed::{self, Home},
         pointers::{Kind, Origin, Range},
@@ -22,6 +23,7 @@ const ALLOCATION_GRANULARITY: usize = 2 << 20;
 /// Handles the end of a context, with its memory.
 pub fn forget_context(client: &Client, context: u64) {
     client.freed.forget_context(context);
+    left::forget_context(context);
     managed::forget_context(context);
     client.host_pools.forget_context(context);
     pinned::forget_context(client, context);

@@ -14,6 +14,7 @@ use crate::{
     client::{Client, client},
     cuda,
     ffi::Result,
+    graph::left,
     stores::{
         blocks::{Block, Unused},
         host_parts::{CHUNK, LARGEST},
@@ -94,8 +95,9 @@ pub fn pin_anew(client: &Client, bytes: usize) -> Result<(u64, u64)> {
 fn with_room<T>(client: &Client, ask: impl Fn() -> Result<T>) -> Result<T> {
     match ask() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+            let any_left = left::free_all(client);
             let idle = client.host_parts.take_idle();
-            if idle.is_empty() {
+            if idle.is_empty() && !any_left {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }
             give_back(client, &idle);

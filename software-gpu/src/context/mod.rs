@@ -377,10 +377,15 @@ impl Context {
 
     /// A ticket that is complete when all work that its streams have so far is complete.
     pub fn mark(&self) -> Arc<Ticket> {
+        self.after_all(|| ())
+    }
+
+    /// Calls `then` when all work that its streams have so far is complete. The ticket is complete after that.
+    pub fn after_all(&self, then: impl FnOnce() + Send + 'static) -> Arc<Ticket> {
         // A separate stream: no later work waits for it.
         let stream = Arc::new(Stream::new(0, (self.id, self.own), Order::NonBlocking, 0));
         let pending = self.pending();
-        let ticket = self.queue(&stream, pending, Work::Always(Box::new(|_| ())));
+        let ticket = self.queue(&stream, pending, Work::Always(Box::new(|_| then())));
         let mut marks = self.marks.lock();
         marks.retain(|mark| !mark.is_done());
         marks.push(Arc::clone(&ticket));
@@ -485,6 +490,14 @@ pub fn wait(stream: &Arc<Stream>) -> Result {
 pub fn wait_for(context: u64, ticket: &Ticket) -> Result {
     ticket.wait();
     put_out(context);
+    driver::get()?.fault()
+}
+
+/// Waits for all work of contexts, and answers with the fault if there was one.
+pub fn finish(contexts: &[Arc<Context>]) -> Result {
+    for context in contexts {
+        context.wait();
+    }
     driver::get()?.fault()
 }
 

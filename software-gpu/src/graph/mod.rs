@@ -228,9 +228,18 @@ impl Gpu for Soft {
     }
 
     fn free(address: u64) {
+        let Ok(driver) = driver::get() else { return };
         // If the context was destroyed, so was its memory.
-        if let Ok(driver) = driver::get() {
-            let _ = memory::free(driver, address);
+        let Some(allocation) = driver.memory.find(address) else {
+            return;
+        };
+        // The end of a graph waits for no work, so its memory may end later.
+        if let Ok(context) = context::of_id(allocation.context) {
+            context.after_all(move || {
+                if let Some(gone) = driver.memory.remove(address, |a| a.id == allocation.id) {
+                    context::retire(driver, gone);
+                }
+            });
         }
     }
 

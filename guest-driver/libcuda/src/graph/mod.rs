@@ -9,6 +9,7 @@
 mod accepted;
 pub mod calls;
 mod executable;
+pub mod left;
 pub mod library;
 mod lower;
 mod updatable;
@@ -377,10 +378,8 @@ impl Gpu for Guest {
     }
 
     fn free(address: u64) {
-        let Ok(client) = client() else { return };
-        if client.pointers.find(address).is_some() {
-            client.pointers.remove(address);
-            let _ = client.call(&request::cuMemFree_v2 { dptr: address });
+        if let Ok(client) = client() {
+            left::leave(client, address);
         }
     }
 

@@ -5,14 +5,19 @@
 use std::sync::Arc;
 
 use gpgpu_graphs::node::{Copy3D, Fill, MemOps};
-use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
     api::{BoxEnd, GraphStep, Request, request},
     cuda::*,
 };
 
 use super::steps::{call_step, copy_step, fill_step, words_step};
-use crate::{argument::HostPtr, client::Client, ffi::Result, graph::calls::Call, pinned};
+use crate::{
+    argument::HostPtr,
+    client::Client,
+    ffi::Result,
+    graph::{calls::Call, left},
+    pinned,
+};
 
 /// One side of a copy: its first byte, the distance between rows in bytes, and the distance between slices in rows.
 type End = (u64, usize, usize);
@@ -91,6 +96,14 @@ fn is_known(
 
 /// Checks a copy. The host checks memory that the process does not know.
 pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
+    for (array, address, extent) in [
+        (copy.dst_array, copy.dst, copy.dst_extent()),
+        (copy.src_array, copy.src, copy.src_extent()),
+    ] {
+        if array == 0 && client.pointers.overruns(address, extent?) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+    }
     let (dst, src) = ends(client, copy)?;
     let to = is_known(client, copy, dst, (copy.dst, copy.dst_extent()?))?;
     let from = is_known(client, copy, src, (copy.src, copy.src_extent()?))?;
@@ -119,6 +132,9 @@ pub fn check_fill(client: &Client, fill: &Fill) -> Result {
     {
         return Ok(());
     }
+    if client.pointers.overruns(fill.given.dst, fill.extent()?) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     client.disown(fill.given.dst);
     let step = fill_step(fill);
     client.call(&request::gpgpuGraphCheck { step }).map(drop)
@@ -136,9 +152,6 @@ pub fn check_mem_ops(client: &Client, of: &MemOps) -> Result {
 struct Shadow {
     address: u64,
 }
-
-/// Shadows that ended in a call, where nothing can be freed.
-static LEFT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 impl Shadow {
     fn new(copy: &Copy3D) -> Result<Arc<Self>> {
@@ -167,24 +180,17 @@ impl Shadow {
 
 impl Drop for Shadow {
     fn drop(&mut self) {
-        if pinned::free(self.address, false).is_err() {
-            LEFT.lock().push(self.address);
+        if let Ok(client) = crate::client::client() {
+            left::leave(client, self.address);
         }
     }
 }
 
-/// Frees memory that could not be freed before.
-pub fn forget_shadows() {
-    let left = std::mem::take(&mut *LEFT.lock());
-    for address in left {
-        let _ = pinned::free(address, false);
-    }
-}
-
-/// Appends the steps of a copy.
+/// Appends the steps of a copy. A disabled one has the same steps, which do nothing, so that it can be enabled in place.
 pub fn copy(
     client: &Client,
     copy: &Copy3D,
+    enabled: bool,
     after: Vec<u32>,
     list: &mut Vec<GraphStep>,
     calls: &mut Vec<Call>,
@@ -197,29 +203,50 @@ pub fn copy(
     match ends(client, &copy)? {
         (Some(dst), Some(src)) => {
             let step = copy_step(&copy, dst, src);
-            list.push(GraphStep { after, ..step });
+            list.push(GraphStep {
+                after,
+                enabled,
+                ..step
+            });
         }
         (Some(dst), None) => {
             let shadow = Shadow::new(&copy)?;
             let address = shadow.address;
-            let call = Call::new(client, move || shadow.copy(&copy, from, false));
+            let call = Call::new(client, move || {
+                if enabled {
+                    shadow.copy(&copy, from, false);
+                }
+            });
             list.push(call_step(after, &call));
             calls.push(call);
             let step = copy_step(&copy, dst, packed(address));
             let after = behind(list);
-            list.push(GraphStep { after, ..step });
+            list.push(GraphStep {
+                after,
+                enabled,
+                ..step
+            });
         }
         (None, Some(src)) => {
             let shadow = Shadow::new(&copy)?;
             let step = copy_step(&copy, packed(shadow.address), src);
-            list.push(GraphStep { after, ..step });
-            let call = Call::new(client, move || shadow.copy(&copy, to, true));
+            list.push(GraphStep {
+                after,
+                enabled,
+                ..step
+            });
+            let call = Call::new(client, move || {
+                if enabled {
+                    shadow.copy(&copy, to, true);
+                }
+            });
             list.push(call_step(behind(list), &call));
             calls.push(call);
         }
         (None, None) => {
             let call = Call::new(client, move || {
-                for z in 0..copy.depth {
+                let slices = if enabled { copy.depth } else { 0 };
+                for z in 0..slices {
                     for y in 0..copy.height {
                         let at = |end: End| HostPtr::at(end.0).add((z * end.2 + y) * end.1);
                         at(to).store(at(from).bytes(copy.width));

@@ -16,9 +16,9 @@ use gpgpu_protocol::{
 use smallvec::SmallVec;
 
 use super::{calls::Call, library::Part, updatable::numbers_of};
-use crate::{client::Client, ffi::Result, memop};
+use crate::{client::Client, ffi::Result, graph::left, memop};
+use copies::copy;
 pub use copies::{check_copy, check_fill, check_mem_ops, is_near};
-use copies::{copy, forget_shadows};
 use steps::{call_step, fill_step, nothing, words_step};
 pub use steps::{launch_config, launch_step, put_change};
 
@@ -173,7 +173,7 @@ fn recorded(work: &Work) -> u64 {
 
 /// Encodes the steps.
 pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered)> {
-    forget_shadows();
+    left::free_idle(client);
     let mut list = Vec::with_capacity(steps.len());
     let mut lowered = Lowered::default();
     for step in steps {
@@ -208,15 +208,7 @@ fn one(
         },
         Work::Fill(fill) => fill_step(fill),
         Work::MemOps(of) => words_step(client, of),
-        // A disabled step makes no call.
-        Work::Copy(of) if !step.enabled && is_near(client, of)? => nothing(),
-        Work::Copy(of) => {
-            copy(client, of, after, list, calls)?;
-            if let Some(last) = list.last_mut() {
-                last.enabled = step.enabled;
-            }
-            return Ok(());
-        }
+        Work::Copy(of) => return copy(client, of, step.enabled, after, list, calls),
         Work::Host(host) => {
             let of = *host;
             let call = Call::new(client, move || {
