@@ -725,4 +725,35 @@ PITFALL(22, a_context_waits_for_each_of_many_streams) {
         CK(cuStreamDestroy(stream));
 }
 
+// "hEvent and hStream must be from the same context."
+PITFALL(25, an_event_is_recorded_in_its_own_context) {
+    Gpu gpu;
+    CUcontext other = nullptr;
+    CUevent event = nullptr, others = nullptr;
+    CUstream stream = new_stream();
+    CK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+    CUstream others_stream = new_stream();
+    CK(cuEventCreate(&others, CU_EVENT_DEFAULT));
+    // The second time, queries have given the event a word that the GPU writes.
+    for (int round = 0; round < 2; round++) {
+        CK_IS(cuEventRecord(event, others_stream), CUDA_ERROR_INVALID_HANDLE);
+        CK_IS(cuEventRecordWithFlags(event, others_stream, CU_EVENT_RECORD_DEFAULT), CUDA_ERROR_INVALID_HANDLE);
+        CK_IS(cuEventRecord(event, nullptr), CUDA_ERROR_INVALID_HANDLE);
+        CK_IS(cuEventRecord(event, CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE);
+        CK_IS(cuEventRecord(others, stream), CUDA_ERROR_INVALID_HANDLE);
+        CK(cuStreamSynchronize(stream));
+        CK(cuStreamSynchronize(others_stream));
+        CK(cuEventRecord(others, others_stream));
+        // The stream's context counts, not the current one.
+        CK(cuEventRecord(event, stream));
+        for (CUevent of : {event, others}) {
+            while (cuEventQuery(of) == CUDA_ERROR_NOT_READY)
+                std::this_thread::yield();
+            CK(cuEventQuery(of));
+        }
+    }
+    CK(cuCtxDestroy(other));
+}
+
 PITFALL_MAIN

@@ -33,7 +33,7 @@ use crate::{
     cuda,
     ffi::Result,
     graph::{self, Guest},
-    ipc_event,
+    green, ipc_event,
     launch::DefaultStream,
     stores::objects::Known,
     stream, thread,
@@ -217,6 +217,18 @@ impl Watched {
     }
 }
 
+/// Whether an event and a stream exist and have the same context. The driver refuses to record any other event.
+fn is_of_stream(client: &Client, event: u64, stream: u64) -> bool {
+    let look = |object: &Known| match object {
+        Known::Plain { context } => Some(*context),
+        _ => None,
+    };
+    let home = client.objects.look(event, look).flatten();
+    home.is_some_and(|home| {
+        stream::find_context(client, stream).is_some_and(|of| green::home(client, of) == home)
+    })
+}
+
 fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
@@ -226,9 +238,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     if graph::record_event(hStream, hEvent, 0)? {
         return Ok(());
     }
-    let known = Event::is_known(client, &hEvent)
-        && client.objects.knows_stream(hStream)
-        && thread::has_context(client);
+    let known = thread::has_context(client) && is_of_stream(client, hEvent, hStream);
     let watched = find(hEvent);
     // Read before the stream's state: work that another thread gives in between then counts as given.
     let sent = client.sent() + 1;
