@@ -857,6 +857,33 @@ static const char *VARIABLES = R"(.version 7.0
 })";
 
 // The program and kernels use a module's managed variables, which have their first values and end with the module.
+// A program that locks its memory sees what kernels write, like any other.
+PITFALL(12, managed_memory_is_locked) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction add = gpu.function("add_words");
+    const unsigned count = 3 * MIB / 4;
+    for (bool from_the_start : {true, false}) {
+        if (from_the_start && mlockall(MCL_FUTURE) != 0)
+            pitfall::skip("no memory may be locked");
+        unsigned *words = managed(count);
+        if (!from_the_start && mlock(words, count * 4) != 0)
+            pitfall::skip("no memory may be locked");
+        struct Unlock {
+            ~Unlock() { munlockall(); }
+        } unlock;
+        for (unsigned i = 0; i < count; i++)
+            words[i] = i;
+        for (unsigned round = 1; round <= 3; round++) {
+            LAUNCH(add, 8, 64, nullptr, words, 7u, count, 1u);
+            CK(cuCtxSynchronize());
+            for (unsigned i = 0; i < count; i++)
+                EXPECT(words[i] == i + 7 * round, "round %u: word %u is %u", round, i, words[i]);
+        }
+        CK(cuMemFree(on_device(words)));
+    }
+}
+
 PITFALL(12, managed_variables_of_a_module) {
     Gpu gpu;
     need_managed(gpu);

@@ -231,7 +231,24 @@ fn map(start: u64, bytes: usize) -> bool {
     // A forked child has no thread that would handle its faults.
     // SAFETY: the mapping was just made.
     unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTFORK) };
+    drop_range(mapped, bytes);
     true
+}
+
+/// Drops pages of a mapping for managed memory. A program that locks its memory (`mlockall`) also locks these pages: the
+/// kernel then neither drops them nor lets the device own their content, so they are unlocked.
+fn drop_range(start: *mut libc::c_void, bytes: usize) {
+    // SAFETY: the caller's pages are of a mapping of this library's, and their content is not needed.
+    let dropped = unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
+    if dropped == 0 {
+        return;
+    }
+    // SAFETY: as above. munlock changes no content.
+    let again = unsafe {
+        libc::munlock(start, bytes);
+        libc::madvise(start, bytes, libc::MADV_DONTNEED)
+    };
+    assert_eq!(again, 0, "pages of managed memory cannot be dropped");
 }
 
 /// Maps and registers the pages of an allocation.
@@ -443,10 +460,8 @@ fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) 
 
 /// Drops the pages of blocks that are on the device.
 fn drop_pages(job: &Job) {
-    let (start, span) = (job.start as *mut libc::c_void, job.span as usize);
-    // SAFETY: the pages are of a mapping of this library's for the allocation, which stays as long as a block of it is
-    // moving, and their contents are on the device.
-    unsafe { libc::madvise(start, span, libc::MADV_DONTNEED) };
+    // The mapping stays as long as a block of the allocation is moving.
+    drop_range(job.start as *mut libc::c_void, job.span as usize);
 }
 
 /// Moves blocks to the device. A block that cannot be moved stays here.
