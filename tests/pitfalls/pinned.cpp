@@ -720,4 +720,45 @@ PITFALL(89, interrupted_copies_count_as_pinned) {
     EXPECT(counted_as_pinned() == before, "%ld bytes stay counted", counted_as_pinned() - before);
 }
 
+// Copies and fills beyond the end of a pinned allocation are refused, and reach no other one.
+PITFALL(16, nothing_goes_beyond_pinned_memory) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    for (size_t bytes : {size_t(512), size_t(4096), size_t(5000), size_t(3 << 20)}) {
+        void *made[3];
+        for (void *&one : made) {
+            CK(cuMemAllocHost(&one, bytes));
+            memset(one, 1, bytes);
+        }
+        unsigned char *pinned = (unsigned char *)made[1];
+        CUdeviceptr there = 0, device = device_words(bytes / 4 + 4096, 0x02020202);
+        CK(cuMemHostGetDevicePointer(&there, pinned, 0));
+        const size_t more = bytes + 4096;
+        CK_IS(cuMemcpyDtoH(pinned, device, more), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemcpyDtoHAsync(pinned + bytes - 4, device, 4096, stream), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemcpyHtoD(device, pinned, more), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemcpyHtoDAsync(device, pinned, more, stream), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemcpy(there, device, more), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemcpyDtoD(there, device, more), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemsetD8(there, 3, more), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemsetD32Async(there, 3, more / 4, stream), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemsetD2D8(there, 64, 3, 64, more / 64), CUDA_ERROR_INVALID_VALUE);
+        CUDA_MEMCPY2D rows = {};
+        rows.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        rows.srcDevice = device;
+        rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+        rows.dstHost = pinned;
+        rows.srcPitch = rows.dstPitch = rows.WidthInBytes = 64;
+        rows.Height = more / 64;
+        CK_IS(cuMemcpy2D(&rows), CUDA_ERROR_INVALID_VALUE);
+        CK(cuCtxSynchronize());
+        for (void *one : made) {
+            auto *end = (unsigned char *)one + bytes;
+            EXPECT(std::count((unsigned char *)one, end, 1) == (long)bytes, "pinned memory of %zu bytes was written", bytes);
+            CK(cuMemFreeHost(one));
+        }
+        CK(cuMemFree(device));
+    }
+}
+
 PITFALL_MAIN

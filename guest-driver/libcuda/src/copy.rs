@@ -45,6 +45,9 @@ const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 /// one, and must not.
 const READ_AT_ONCE: usize = 64 << 10;
 
+/// The greatest distance between rows in bytes: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of each device.
+pub const MOST_PITCH: usize = i32::MAX as usize;
+
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
 pub enum Side {
@@ -66,8 +69,22 @@ impl Side {
             None if client.pointers.reservation(address).is_some() => Self::DeviceVisible(address),
             // A part of it is managed memory, which counts as device memory, and the host refuses the copy.
             None if managed::holds(address) => Self::DeviceVisible(address),
+            // As natively, the copy is refused.
+            None if client.pointers.overruns(address, bytes) => Self::DeviceVisible(address),
             None => Self::Pageable(HostPtr::at(address)),
         }
+    }
+}
+
+impl Side {
+    /// The program's address, unless it is memory of the device or managed memory.
+    fn in_host(self, client: &Client) -> Option<HostPtr> {
+        let address = match self {
+            Self::Pageable(start) => return Some(start),
+            Self::DeviceVisible(address) => address,
+        };
+        let range = client.pointers.find(address)?;
+        range.is_pinned().then(|| HostPtr::at(range.near(address)))
     }
 }
 
@@ -146,22 +163,61 @@ fn record(client: &Client, (dst, src): Given, bytes: usize, order: Order) -> Res
 /// Copies bytes between known sides, in stream order. `given` is for a stream that is captured.
 pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Result {
     let client = client()?;
-    let Order {
-        stream: hStream,
-        synchronous,
-    } = order;
     if capture::any::<Guest>() && record(client, given, bytes, order)? {
         return Ok(());
     }
     for side in [dst, src] {
         if let Side::DeviceVisible(address) = side {
-            client.disown(address);
-            if managed::holds(address) && client.pointers.find_whole(address, bytes).is_none() {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            managed::names(client, address, bytes, hStream);
+            name(client, address, bytes, order.stream)?;
         }
     }
+    if let Some((to, from)) = within_host(client, (dst, src), order) {
+        synchronise(client, order.stream)?;
+        to.store(from.bytes(bytes));
+        return Ok(());
+    }
+    transmit(client, dst, src, bytes, order)
+}
+
+/// Prepares memory that the device can access for a copy in a stream.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` for memory beyond the end of a managed or pinned allocation. The host refuses any other.
+pub fn name(client: &Client, address: u64, bytes: usize, stream: u64) -> Result {
+    client.disown(address);
+    let is_beyond = managed::holds(address) && client.pointers.find_whole(address, bytes).is_none()
+        || client.pointers.overruns(address, bytes);
+    if is_beyond {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    managed::names(client, address, bytes, stream);
+    Ok(())
+}
+
+/// The program's addresses of both sides, if this process makes the copy once its stream is idle: a copy within host
+/// memory is complete when the call returns, in a stream too. The host's driver would make its caller wait, and with it
+/// the other threads of the program.
+///
+/// Source: CUDA Runtime API, API synchronization behavior.
+pub fn within_host(
+    client: &Client,
+    (dst, src): (Side, Side),
+    order: Order,
+) -> Option<(HostPtr, HostPtr)> {
+    let is_pageable = |side: Side| matches!(side, Side::Pageable(_));
+    if order.synchronous && !(is_pageable(dst) && is_pageable(src)) {
+        return None;
+    }
+    dst.in_host(client).zip(src.in_host(client))
+}
+
+/// Makes a copy that is not captured, and whose sides are prepared.
+fn transmit(client: &Client, dst: Side, src: Side, bytes: usize, order: Order) -> Result {
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
     match (dst, src) {
         (Side::DeviceVisible(dst), Side::DeviceVisible(src)) => {
             let known = |address| client.whole(address, bytes).is_some();
@@ -207,11 +263,8 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
                 outward(client, dst, src, bytes, hStream)
             })
         }
-        (Side::Pageable(dst), Side::Pageable(src)) => {
-            synchronise(client, hStream)?;
-            dst.store(src.bytes(bytes));
-            Ok(())
-        }
+        // Made within this process.
+        (Side::Pageable(_), Side::Pageable(_)) => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }
 
@@ -505,7 +558,7 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     let is_posted = client.ring().is_some() && bytes > 0 && is_within;
     if order.synchronous && order.stream == 0 && !is_posted {
         for address in [dst, src] {
-            managed::names(client, address, bytes, order.stream);
+            name(client, address, bytes, order.stream)?;
         }
         return client
             .call(&request::cuMemcpyDtoD_v2 {

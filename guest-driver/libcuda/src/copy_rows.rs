@@ -13,11 +13,10 @@ use crate::{
     array_copy,
     boxes::{self, Near, Size},
     client::{Client, client},
-    copy::{Order, Side, blocks, check, copy, synchronise, traced},
+    copy::{MOST_PITCH, Order, Side, blocks, check, copy, name, synchronise, traced, within_host},
     cuda,
     ffi::Result,
     graph::{self, Guest},
-    managed,
 };
 
 /// One side of a two-dimensional copy, its first byte and its pitch.
@@ -41,7 +40,8 @@ impl Plane {
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
         let pitch = if pitch == 0 { x + width } else { pitch };
-        if x.checked_add(width).is_none_or(|end| end > pitch) && height > 1 || base == 0 {
+        let is_short = x.checked_add(width).is_none_or(|end| end > pitch) && height > 1;
+        if is_short || pitch > MOST_PITCH || base == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let overflow = CUDA_ERROR_INVALID_VALUE;
@@ -73,8 +73,15 @@ pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());
     }
-    if copy.srcLOD != 0 || copy.dstLOD != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+    let slices = [
+        (copy.srcY, copy.srcHeight, copy.srcLOD),
+        (copy.dstY, copy.dstHeight, copy.dstLOD),
+    ];
+    for (y, height, level) in slices {
+        let is_short = y.checked_add(copy.Height).is_none_or(|end| end > height);
+        if level != 0 || is_short && copy.Depth > 1 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
     }
     if recorded(&copy, order)? {
         return Ok(());
@@ -210,10 +217,22 @@ impl Rows {
             if let Side::DeviceVisible(start) = plane.side {
                 let rows = plane.pitch.saturating_mul(self.height - 1);
                 let bytes = rows.saturating_add(self.width);
-                client.disown(start);
-                managed::names(client, start, bytes, self.order.stream);
+                name(client, start, bytes, self.order.stream)?;
             }
         }
+        if let Some((to, from)) = within_host(client, (self.dst.side, self.src.side), self.order) {
+            synchronise(client, self.order.stream)?;
+            for row in 0..self.height {
+                let from = from.add(row * self.src.pitch);
+                to.add(row * self.dst.pitch).store(from.bytes(self.width));
+            }
+            return Ok(());
+        }
+        self.transmit(client)
+    }
+
+    /// Makes the copy, whose sides are prepared.
+    fn transmit(&self, client: &Client) -> Result {
         match (self.dst.side, self.src.side) {
             (Side::DeviceVisible(to), Side::DeviceVisible(from)) => {
                 self.in_device(client, to, from)
@@ -226,13 +245,8 @@ impl Rows {
             (Side::Pageable(to), Side::DeviceVisible(from)) => {
                 self.traced(client, copy_kind::DTOH, || self.fetch(client, to, from))
             }
-            (Side::Pageable(_), Side::Pageable(_)) => {
-                synchronise(client, self.order.stream)?;
-                self.one_by_one(Order {
-                    synchronous: true,
-                    ..self.order
-                })
-            }
+            // Made within this process.
+            (Side::Pageable(_), Side::Pageable(_)) => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
 

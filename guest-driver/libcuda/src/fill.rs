@@ -19,10 +19,8 @@ use crate::{
 
 /// Whether a fill lies in memory that the process knows, so that it can be posted. The host checks any other fill
 /// before the caller continues.
-fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
-    if let Some(bytes) = bytes {
-        managed::names(client, start, bytes, stream);
-    }
+fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> Result<bool> {
+    name(client, stream, start, bytes)?;
     let lies_in = |bytes| client.whole(start, bytes);
     let known = thread::has_context(client)
         && Stream::is_known(client, &stream)
@@ -30,15 +28,25 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool
     if !known {
         client.disown(start);
     }
-    known
+    Ok(known)
+}
+
+/// Prepares managed memory, and refuses a fill beyond the end of pinned memory.
+fn name(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> Result {
+    let Some(bytes) = bytes else {
+        return Ok(());
+    };
+    managed::names(client, start, bytes, stream);
+    match client.pointers.overruns(start, bytes) {
+        true => Err(CUDA_ERROR_INVALID_VALUE),
+        false => Ok(()),
+    }
 }
 
 /// The same for a fill without a stream argument: it does not wait either for device memory, but does for host memory,
 /// and for memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
-fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
-    if let Some(bytes) = bytes {
-        managed::names(client, start, bytes, stream);
-    }
+fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> Result<bool> {
+    name(client, stream, start, bytes)?;
     let lies_in = |bytes| client.whole(start, bytes);
     let known = thread::has_context(client)
         && bytes
@@ -48,7 +56,7 @@ fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize
     if !known {
         client.disown(start);
     }
-    known
+    Ok(known)
 }
 
 /// The legacy stream, for fills without a stream argument.
@@ -76,7 +84,7 @@ macro_rules! linear {
         /// As CUDA's documentation describes it.
         fn $request(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
             let client = client()?;
-            if whole_on_device(client, LEGACY, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice))) {
+            if whole_on_device(client, LEGACY, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)))? {
                 return client.post(&request::$async_request { dstDevice, $value, N, hStream: LEGACY });
             }
             client.call(&request::$request { dstDevice, $value, N }).map(drop)
@@ -85,7 +93,7 @@ macro_rules! linear {
         fn $per_thread(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
-            let known = whole_on_device(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            let known = whole_on_device(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)))?;
             finish(client, known, hStream, request::$async_request { dstDevice, $value, N, hStream })
         }
         /// As CUDA's documentation describes it.
@@ -95,7 +103,7 @@ macro_rules! linear {
             if graph::fill(client, hStream, (dstDevice, 0), ($value.into(), size_of::<$ty>()), (N, 1))? {
                 return Ok(());
             }
-            let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)))?;
             send(client, known, request::$async_request { dstDevice, $value, N, hStream })
         }
         /// With NULL for the calling thread's default stream.
@@ -105,7 +113,7 @@ macro_rules! linear {
             if graph::fill(client, hStream, (dstDevice, 0), ($value.into(), size_of::<$ty>()), (N, 1))? {
                 return Ok(());
             }
-            let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)))?;
             send(client, known, request::$async_request { dstDevice, $value, N, hStream })
         }
     )*}};
@@ -116,7 +124,7 @@ macro_rules! pitched {
         /// As CUDA's documentation describes it.
         fn $request(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
             let client = client()?;
-            if whole_on_device(client, LEGACY, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64))) {
+            if whole_on_device(client, LEGACY, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)))? {
                 return client.post(&request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream: LEGACY });
             }
             client.call(&request::$request { dstDevice, dstPitch, $value, Width, Height }).map(drop)
@@ -125,7 +133,7 @@ macro_rules! pitched {
         fn $per_thread(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
-            let known = whole_on_device(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            let known = whole_on_device(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)))?;
             finish(client, known, hStream, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
         /// As CUDA's documentation describes it.
@@ -135,7 +143,7 @@ macro_rules! pitched {
             if graph::fill(client, hStream, (dstDevice, dstPitch), ($value.into(), size_of::<$ty>()), (Width, Height))? {
                 return Ok(());
             }
-            let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)))?;
             send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
         /// With NULL for the calling thread's default stream.
@@ -145,7 +153,7 @@ macro_rules! pitched {
             if graph::fill(client, hStream, (dstDevice, dstPitch), ($value.into(), size_of::<$ty>()), (Width, Height))? {
                 return Ok(());
             }
-            let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)))?;
             send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
     )*}};

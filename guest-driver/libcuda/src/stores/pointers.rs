@@ -91,6 +91,19 @@ impl Range {
         }
     }
 
+    /// The address at which the program accesses `address`, which lies in the range.
+    pub fn near(&self, address: u64) -> u64 {
+        match address.wrapping_sub(self.start) < self.bytes {
+            true => address,
+            false => self.start + (address - self.far(self.start)),
+        }
+    }
+
+    /// Whether it is pinned host memory, and no managed memory.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.kind, Kind::Host { .. }) && !self.is_managed()
+    }
+
     /// Whether the program can access it at the device's address, like managed memory.
     pub fn is_managed(&self) -> bool {
         matches!(
@@ -375,6 +388,21 @@ impl Pointers {
         }
         matches!(range.origin, Origin::Mapped { .. })
             .then(|| self.read(|map| map.span(range, address, bytes)))?
+    }
+
+    /// Whether the `bytes` bytes at `address` begin in pinned memory that CUDA allocated and go beyond its end. The
+    /// host knows only the chunk, whose other parts belong to other allocations.
+    pub fn overruns(&self, address: u64, bytes: usize) -> bool {
+        let is_pinned = |range: Range| {
+            matches!(
+                range.kind,
+                Kind::Host {
+                    registered: false,
+                    ..
+                }
+            )
+        };
+        self.find(address).is_some_and(is_pinned) && self.find_whole(address, bytes).is_none()
     }
 
     /// Whether some memory may have `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. The host knows which, and makes calls wait for
