@@ -262,7 +262,7 @@ macro_rules! export {
         gpgpu_protocol::check_signature!($per_thread($($t),*));
         $crate::ffi::export! { $($rest)* }
     };
-    ($(#[$m:meta])* work($stream:ident) fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
+    ($(#[$m:meta])* work($stream:expr) fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
         $(#[$m])*
         ///
         /// # Safety

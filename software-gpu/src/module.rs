@@ -105,8 +105,8 @@ pub struct Kernel {
     pub library: u64,
     /// The name.
     pub name: CString,
-    /// Shared with its functions.
-    pub attributes: Arc<Mutex<Attributes>>,
+    /// Of each device for which any were set or a function was made. Its functions there share them.
+    attributes: Mutex<HashMap<CUdevice, Arc<Mutex<Attributes>>>>,
     image: Arc<ptx::Module>,
     index: usize,
 }
@@ -210,11 +210,10 @@ impl Module {
         let loaded = Arc::new(loaded);
         let module = MODULES.insert_with(|handle| {
             let functions = image.kernels.iter().enumerate().map(|(index, kernel)| {
-                // A library's functions share their kernels' attributes.
                 let kernel_handle = library.and_then(|(_, kernels)| kernels.get(index));
                 let attributes = kernel_handle
                     .and_then(|k| KERNELS.get(*k))
-                    .map(|k| k.attributes.clone())
+                    .map(|k| k.settings(context.device))
                     .unwrap_or_default();
                 let function = FUNCTIONS.insert_with(|function| Function {
                     handle: function,
@@ -335,7 +334,7 @@ impl Library {
                     handle: kernel_handle,
                     library: handle,
                     name: c_name(kernel),
-                    attributes: Arc::default(),
+                    attributes: Mutex::default(),
                     image: image.clone(),
                     index,
                 });
@@ -406,14 +405,27 @@ impl Kernel {
         &self.image.kernels[self.index]
     }
 
+    /// The attributes on a device.
+    fn settings(&self, device: CUdevice) -> Arc<Mutex<Attributes>> {
+        self.attributes.lock().entry(device).or_default().clone()
+    }
+
     /// `cuKernelGetAttribute`.
-    pub fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
-        get_attribute(&self.image, self.info(), &self.attributes.lock(), attribute)
+    pub fn attribute(&self, attribute: CUfunction_attribute, device: CUdevice) -> Result<i32> {
+        let settings = self.settings(device);
+        let settings = settings.lock();
+        get_attribute(&self.image, self.info(), &settings, attribute)
     }
 
     /// `cuKernelSetAttribute`.
-    pub fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result {
-        set_attribute(self.info(), &mut self.attributes.lock(), attribute, value)
+    pub fn set_attribute(
+        &self,
+        attribute: CUfunction_attribute,
+        value: i32,
+        device: CUdevice,
+    ) -> Result {
+        let settings = self.settings(device);
+        set_attribute(self.info(), &mut settings.lock(), attribute, value)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! When a call returns follows CUDA's "API synchronization behavior". A copy that accesses memory unknown to the driver
 //! (pageable memory) has read or written it by then; between pinned and device memory only the synchronous forms wait;
-//! a copy within device memory never makes the host wait.
+//! a copy within host memory is complete, in a stream too; one within device memory never makes the host wait.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ pub(super) fn copy_reading(
     let bytes = rows.width.saturating_mul(rows.height);
     seen.copy((&dst, &src), bytes, !wait);
     let mut wait = (wait && (is_host(&dst) || is_host(&src))) || syncs(&dst) || syncs(&src);
-    wait |= matches!(dst, Place::Pageable);
+    wait |= matches!(dst, Place::Pageable) || is_host(&dst) && is_host(&src);
     wait |= reading == Reading::AtCall && matches!(src, Place::Known(_));
     let mut source = Source::Address(rows.src, src.clone());
     if matches!(src, Place::Pageable) && !wait && reading != Reading::InOrder {
@@ -277,8 +277,7 @@ export! {
 
     /// `cuMemcpyPeer`: between contexts of the one device.
     context fn cuMemcpyPeer, cuMemcpyPeer_ptds(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, size: usize) |cx, null| {
-        context::named(dst_context as u64)?;
-        context::named(src_context as u64)?;
+        context::finish(&[context::named(dst_context as u64)?, context::named(src_context as u64)?])?;
         line(&cx, (NULL, null), (dst, src, size), (DEVICE, DEVICE), true)
     }
 

@@ -121,7 +121,7 @@ export! {
     }
 
     /// `cuMemcpy2DAsync`.
-    context fn cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz(what: Pointer<CUDA_MEMCPY2D>, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz(what: Pointer<CUDA_MEMCPY2D>, stream: CUstream) |cx, null| {
         rows(&cx, what, (stream, null), false)
     }
 }

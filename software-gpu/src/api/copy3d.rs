@@ -39,11 +39,14 @@ fn between(
     wait: bool,
 ) -> Result {
     let mut c = what.get()?;
-    context::named(c.reserved1 as u64)?;
-    context::named(c.reserved0 as u64)?;
+    let (to, from) = (c.reserved1 as u64, c.reserved0 as u64);
+    let ends = [context::named(to)?, context::named(from)?];
     (c.reserved0, c.reserved1) = (std::ptr::null_mut(), std::ptr::null_mut());
     let of = cx.own_stream(stream.0, stream.1)?;
     graph::refuse(&of)?;
+    if wait {
+        context::finish(&ends)?;
+    }
     boxes(cx, c, stream, wait)
 }
 
@@ -122,7 +125,7 @@ export! {
     }
 
     /// `cuMemcpy3DAsync`.
-    context fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
         boxes(&cx, what.get()?, (stream, null), false)
     }
 

@@ -103,7 +103,7 @@ fn run(cx: &Context, stream: (CUstream, Null), batch: &Batch, failed: Pointer<us
 export! {
     /// `cuMemcpyBatchAsync`, of CUDA 12.8: with the index of the copy that was refused, or the greatest one if none
     /// was.
-    context fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz(
+    work(stream) fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz(
         dsts: Pointer<CUdeviceptr>, srcs: Pointer<CUdeviceptr>, sizes: Pointer<usize>, count: usize,
         attributes: Pointer<CUmemcpyAttributes>, starts: Pointer<usize>, attribute_count: usize,
         failed: Pointer<usize>, stream: CUstream,
@@ -113,7 +113,7 @@ export! {
     }
 
     /// `cuMemcpyBatchAsync`, of CUDA 13.0. Copies are made one after the other; the stream cannot be the legacy one.
-    context fn cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz(
+    work(stream) fn cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz(
         dsts: Pointer<CUdeviceptr>, srcs: Pointer<CUdeviceptr>, sizes: Pointer<usize>, count: usize,
         attributes: Pointer<CUmemcpyAttributes>, starts: Pointer<usize>, attribute_count: usize, stream: CUstream,
     ) |cx, null| {

@@ -121,6 +121,10 @@ fn elapsed(out: Pointer<f32>, start: CUevent, end: CUevent) -> Result {
         capture::use_event::<Soft>(event as u64)?;
     }
     let (start, end) = (Event::named(start)?, Event::named(end)?);
+    let device = |event: &Event| context::of_id(event.context).map(|context| context.device);
+    if device(&start)? != device(&end)? {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
     let (start, end) = (start.time(), end.time());
     // A permanent error comes before an unfinished event.
     for time in [&start, &end] {

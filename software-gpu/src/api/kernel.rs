@@ -40,13 +40,13 @@ export! {
     healthy fn cuKernelGetAttribute(value: Pointer<c_int>, attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice) |_| {
         check(device)?;
         value.required()?;
-        value.set(named(kernel)?.attribute(attribute)?)
+        value.set(named(kernel)?.attribute(attribute, device)?)
     }
 
-    /// `cuKernelSetAttribute`: for its functions in every context.
+    /// `cuKernelSetAttribute`: for its functions in every context of the device.
     healthy fn cuKernelSetAttribute(attribute: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) |_| {
         check(device)?;
-        named(kernel)?.set_attribute(attribute, value)
+        named(kernel)?.set_attribute(attribute, value, device)
     }
 
     /// `cuKernelSetCacheConfig`: checked; there is no cache to divide.

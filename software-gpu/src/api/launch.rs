@@ -316,6 +316,13 @@ impl Handle {
     }
 }
 
+/// The stream of a launch, or NULL without a configuration.
+fn stream_of(config: Pointer<CUlaunchConfig>) -> CUstream {
+    config
+        .get()
+        .map_or(std::ptr::null_mut(), |config| config.hStream)
+}
+
 export! {
     /// `cuLaunchKernel`; takes a `CUkernel` as well.
     work(stream) fn cuLaunchKernel, cuLaunchKernel_ptsz(
@@ -332,7 +339,7 @@ export! {
     }
 
     /// `cuLaunchCooperativeKernel`: `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` for more blocks than can be resident.
-    context fn cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz(
+    work(stream) fn cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint,
         shared: c_uint, stream: CUstream, arguments: Arguments,
     ) |cx, null| {
@@ -352,7 +359,7 @@ export! {
     }
 
     /// `cuLaunchKernelEx`: attributes that this device cannot honour are `CUDA_ERROR_NOT_SUPPORTED`.
-    context fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(config: Pointer<CUlaunchConfig>, function: CUfunction, arguments: Arguments, extra: Extra) |cx, null| {
+    work(stream_of(config)) fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(config: Pointer<CUlaunchConfig>, function: CUfunction, arguments: Arguments, extra: Extra) |cx, null| {
         let config = config.get()?;
         let (shape, events) = from_config(&config)?;
         // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.

@@ -114,7 +114,8 @@ fn fill<const N: usize>(
     let syncs = allocation
         .sync_memops
         .load(std::sync::atomic::Ordering::Relaxed);
-    if (wait && allocation.is_host()) || syncs {
+    let is_visible = allocation.is_host() || allocation.is_managed();
+    if (wait && is_visible) || syncs {
         return context::wait_for(cx.id, &ticket);
     }
     Ok(())

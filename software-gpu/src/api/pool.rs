@@ -251,18 +251,18 @@ fn attribute(state: &mut State, attribute: CUmemPool_attribute) -> Result<&mut c
 
 export! {
     /// `cuMemAllocAsync`, from the device's current pool.
-    context fn cuMemAllocAsync, cuMemAllocAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemAllocAsync, cuMemAllocAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, stream: CUstream) |cx, null| {
         allocate(&cx, &current_pool(cx.device), out, size, stream, null)
     }
 
     /// `cuMemAllocFromPoolAsync`.
-    context fn cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, pool: CUmemoryPool, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, pool: CUmemoryPool, stream: CUstream) |cx, null| {
         let pool = named(pool)?;
         allocate(&cx, &pool, out, size, stream, null)
     }
 
     /// `cuMemFreeAsync`, of memory from either allocator; NULL is nothing.
-    context fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |cx, null| {
         if address == 0 {
             return cx.own_stream(stream, null).map(|_| ());
         }
