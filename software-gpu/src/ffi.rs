@@ -271,7 +271,10 @@ macro_rules! export {
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::Legacy;
             $crate::observe::call($crate::observe::name!($name), move || {
-                $crate::ffi::work($stream, move |$state| $body)
+                $crate::ffi::work($stream, move |$state| {
+                    $crate::ffi::permit!($name);
+                    $body
+                })
             })
         }
         gpgpu_protocol::check_signature!($name($($t),*));
@@ -283,7 +286,10 @@ macro_rules! export {
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
             $crate::observe::call($crate::observe::name!($per_thread), move || {
-                $crate::ffi::work($stream, move |$state| $body)
+                $crate::ffi::work($stream, move |$state| {
+                    $crate::ffi::permit!($per_thread);
+                    $body
+                })
             })
         }
         gpgpu_protocol::check_signature!($per_thread($($t),*));

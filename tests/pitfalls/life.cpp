@@ -54,6 +54,48 @@ PITFALL(58, reset_while_other_threads_hold_the_context) {
     EXPECT_WORDS(got, 16, 5);
 }
 
+// "Resetting the primary context does not release it." The context has one handle as long as the process lives.
+PITFALL(58, the_primary_context_keeps_its_handle_and_references) {
+    Gpu gpu;
+    CUcontext again = nullptr;
+    CUdeviceptr memory = 0;
+    unsigned flags = 0;
+    int active = -1;
+    std::atomic<int> stage{0};
+    std::thread other([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        CUdeviceptr own = device_words(16, 3);
+        stage = 1;
+        while (stage < 2)
+            std::this_thread::yield();
+        // The context is there again.
+        own = device_words(16, 4);
+        unsigned got[16];
+        CK(cuMemcpyDtoH(got, own, sizeof got));
+        EXPECT_WORDS(got, 16, 4);
+    });
+    while (stage < 1)
+        std::this_thread::yield();
+    CK(cuDevicePrimaryCtxReset(gpu.device));
+    CK_IS(cuMemAlloc(&memory, 64), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CK(cuDevicePrimaryCtxGetState(gpu.device, &flags, &active));
+    EXPECT(active == 0, "active after a reset");
+    CK(cuDevicePrimaryCtxRetain(&again, gpu.device));
+    EXPECT(again == gpu.context, "another handle");
+    CK(cuMemAlloc(&memory, 64));
+    stage = 2;
+    other.join();
+    // The reference of before the reset.
+    CK(cuDevicePrimaryCtxRelease(gpu.device));
+    CK(cuMemAlloc(&memory, 64));
+    CK(cuDevicePrimaryCtxRelease(gpu.device));
+    CK_IS(cuMemAlloc(&memory, 64), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CK_IS(cuDevicePrimaryCtxRelease(gpu.device), CUDA_ERROR_INVALID_CONTEXT);
+    CK(cuDevicePrimaryCtxRetain(&again, gpu.device));
+    EXPECT(again == gpu.context, "another handle after a release");
+    CK(cuMemAlloc(&memory, 64));
+}
+
 PITFALL(59, retain_and_release_balance) {
     CK(cuInit(0));
     CUdevice device;

@@ -43,12 +43,16 @@ pub fn known(of: CUdevice, primary: bool, home: Option<u64>) -> Known {
     }))
 }
 
-/// The primary context of a device: its id while it is retained, the number of references, and its flags as the host
-/// reported them.
+/// The primary context of a device: its id from the first time on that it is retained, the number of references,
+/// whether it exists, and its flags as the host reported them.
+///
+/// The context has the same id each time, because programs keep its handle. NVIDIA's driver has one handle, too. A reset
+/// keeps the references, and the next reference makes the context again.
 #[derive(Debug, Clone, Copy, Default)]
 struct Primary {
     id: u64,
     count: u32,
+    is_active: bool,
     flags: Option<u32>,
 }
 
@@ -93,7 +97,10 @@ pub fn forget(client: &Client, context: u64) {
     if let Some(data) = client.objects.context(context)
         && data.primary
     {
-        ENDED.lock().push((context, data.device));
+        let mut table = ENDED.lock();
+        if !table.contains(&(context, data.device)) {
+            table.push((context, data.device));
+        }
     }
     client.objects.remove_context(context);
     coredump::forget_context(context);
@@ -164,14 +171,19 @@ pub fn retain_primary(dev: CUdevice) -> Result<u64> {
     device(dev)?;
     let mut table = primaries(dev);
     let primary = &mut table[dev as usize];
-    if primary.count == 0 {
-        let id = client.new_id::<Context>();
+    if !primary.is_active {
+        let id = match primary.id {
+            0 => client.new_id::<Context>(),
+            id => id,
+        };
         client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
         client.objects.insert(id, known(dev, true, None));
         managed::note_context(id);
         *primary = Primary {
             id,
-            ..Primary::default()
+            count: primary.count,
+            is_active: true,
+            flags: None,
         };
     }
     primary.count += 1;
@@ -186,11 +198,11 @@ pub fn release_primary(dev: CUdevice) -> Result {
     let primary = &mut table[dev as usize];
     match primary.count {
         0 => return Err(CUDA_ERROR_INVALID_CONTEXT),
-        1 => {
+        1 if primary.is_active => {
             client.call(&request::cuDevicePrimaryCtxRelease_v2 { dev })?;
             green::forget_all(client, primary.id);
             forget(client, primary.id);
-            primary.flags = None;
+            (primary.is_active, primary.flags) = (false, None);
         }
         _ => {}
     }
@@ -225,12 +237,11 @@ cuda! {
         let mut table = primaries(dev);
         client.call(&request::cuDevicePrimaryCtxReset_v2 { dev })?;
         let primary = &mut table[dev as usize];
-        // 0 is no context, but that of mappings.
-        if primary.id != 0 {
+        if primary.is_active {
             green::forget_all(client, primary.id);
             forget(client, primary.id);
         }
-        *primary = Primary::default();
+        (primary.is_active, primary.flags) = (false, None);
         Ok(())
     }
 
@@ -270,7 +281,7 @@ cuda! {
         };
         primary.flags = Some(value);
         flags.offer(value);
-        active.offer(i32::from(primary.count > 0));
+        active.offer(i32::from(primary.is_active));
         Ok(())
     }
 

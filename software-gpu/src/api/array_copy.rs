@@ -9,7 +9,7 @@ use gpgpu_protocol::cuda::*;
 use gpgpu_protocol::software_gpu::Memory;
 
 use super::copy::{Side, is_host, pointer, syncs};
-use super::copy2d::side;
+use super::copy2d::{pitch_of, side};
 use crate::array::Array;
 use crate::context::{self, Context};
 use crate::driver;
@@ -145,10 +145,7 @@ fn end(given: &Given, size: Size, write: bool) -> Result<End> {
     let [x, y, z] = given.at;
     let [width, height, depth] = size;
     let bad = CUDA_ERROR_INVALID_VALUE;
-    let pitch = match given.pitch {
-        0 => x.checked_add(width).ok_or(bad)?,
-        pitch => pitch,
-    };
+    let pitch = pitch_of(given.pitch, x, width)?;
     let rows = match given.rows {
         0 => y.checked_add(height).ok_or(bad)?,
         rows => rows,
@@ -157,7 +154,7 @@ fn end(given: &Given, size: Size, write: bool) -> Result<End> {
         return Err(bad);
     }
     let base = (given.host, given.device);
-    let (start, kind) = side(given.kind, base, (x, y), pitch, width)?;
+    let (start, kind) = side(given.kind, base, (x, y), pitch)?;
     let slice = pitch.checked_mul(rows).ok_or(bad)?;
     let skipped = z.checked_mul(slice).ok_or(bad)?;
     let start = start.checked_add(skipped as u64).ok_or(bad)?;

@@ -232,6 +232,18 @@ fn line(
     copy(&stream, Rows::line(dst, src, size), sides, wait)
 }
 
+/// A synchronous copy from or to another device's memory follows that device's work, too.
+fn finish_peers(cx: &Context, addresses: [u64; 2]) -> Result {
+    for address in addresses {
+        let allocation = driver::get()?.memory.find(address);
+        let context = allocation.and_then(|of| context::of_id(of.context).ok());
+        if let Some(context) = context.filter(|context| context.device != cx.device) {
+            context::finish_legacy(&[context])?;
+        }
+    }
+    Ok(())
+}
+
 const NULL: CUstream = std::ptr::null_mut();
 
 export! {
@@ -267,6 +279,7 @@ export! {
 
     /// `cuMemcpyDtoD`.
     context fn cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds(dst: CUdeviceptr, src: CUdeviceptr, size: usize) |cx, null| {
+        finish_peers(&cx, [dst, src])?;
         line(&cx, (NULL, null), (dst, src, size), (DEVICE, DEVICE), true)
     }
 
@@ -277,7 +290,7 @@ export! {
 
     /// `cuMemcpyPeer`: between contexts of the one device.
     context fn cuMemcpyPeer, cuMemcpyPeer_ptds(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, size: usize) |cx, null| {
-        context::finish(&[context::named(dst_context as u64)?, context::named(src_context as u64)?])?;
+        context::finish_legacy(&[context::named(dst_context as u64)?, context::named(src_context as u64)?])?;
         line(&cx, (NULL, null), (dst, src, size), (DEVICE, DEVICE), true)
     }
 

@@ -8,17 +8,25 @@ use gpgpu_protocol::cuda::{
 
 use super::array_copy;
 use super::copy::{Rows, Side, copy};
-use crate::config::MAX_PITCH;
 use crate::context::Context;
 use crate::ffi::{Pointer, Result, export};
 use crate::stream::Null;
+
+/// The distance between rows. Without a given one the rows follow each other.
+pub(super) fn pitch_of(given: usize, x: usize, width: usize) -> Result<usize> {
+    let row = x.checked_add(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match given {
+        0 => Ok(row),
+        short if short < row => Err(CUDA_ERROR_INVALID_VALUE),
+        pitch => Ok(pitch),
+    }
+}
 
 pub(super) fn side(
     memory_type: CUmemorytype,
     (host, device): (u64, u64),
     (x, y): (usize, usize),
     pitch: usize,
-    width: usize,
 ) -> Result<(u64, Side)> {
     let (base, side) = match memory_type {
         CU_MEMORYTYPE_HOST => (host, Side::Any),
@@ -26,8 +34,7 @@ pub(super) fn side(
         CU_MEMORYTYPE_UNIFIED => (device, Side::Any),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
-    let row = x.checked_add(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if base == 0 || pitch < row || pitch > MAX_PITCH {
+    if base == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let start = y
@@ -74,26 +81,26 @@ fn rows(
     stream: (CUstream, Null),
     wait: bool,
 ) -> Result {
-    let c = what.get()?;
+    let mut c = what.get()?;
     if c.WidthInBytes == 0 || c.Height == 0 {
         return Ok(());
     }
     if array_copy::has_array(c.dstMemoryType, c.srcMemoryType) {
         return array_copy::copy(cx, &deepened(&c), stream, wait);
     }
+    c.dstPitch = pitch_of(c.dstPitch, c.dstXInBytes, c.WidthInBytes)?;
+    c.srcPitch = pitch_of(c.srcPitch, c.srcXInBytes, c.WidthInBytes)?;
     let (dst, dst_side) = side(
         c.dstMemoryType,
         (c.dstHost as u64, c.dstDevice),
         (c.dstXInBytes, c.dstY),
         c.dstPitch,
-        c.WidthInBytes,
     )?;
     let (src, src_side) = side(
         c.srcMemoryType,
         (c.srcHost as u64, c.srcDevice),
         (c.srcXInBytes, c.srcY),
         c.srcPitch,
-        c.WidthInBytes,
     )?;
     let rows = Rows {
         dst,

@@ -8,7 +8,7 @@ use gpgpu_protocol::cuda::{
 
 use super::array_copy;
 use super::copy::{Reading, Rows, copy_reading};
-use super::copy2d::side;
+use super::copy2d::{pitch_of, side};
 use crate::context::{self, Context};
 use crate::driver;
 use crate::ffi::{Pointer, Result, export};
@@ -18,8 +18,9 @@ use crate::stream::Null;
 
 // The bytes from one slice to the next, and from the first byte of the box to its last.
 fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(usize, usize)> {
-    // With one slice the height has no meaning.
+    // With one slice the height has no meaning, and without one the slices follow each other.
     let rows = y.checked_add(c.Height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let height = if height == 0 { rows } else { height };
     if c.Depth > 1 && height < rows {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -45,12 +46,12 @@ fn between(
     let of = cx.own_stream(stream.0, stream.1)?;
     graph::refuse(&of)?;
     if wait {
-        context::finish(&ends)?;
+        context::finish_legacy(&ends)?;
     }
     boxes(cx, c, stream, wait)
 }
 
-fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -> Result {
+fn boxes(cx: &Context, mut c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -> Result {
     if array_copy::has_array(c.dstMemoryType, c.srcMemoryType) {
         return array_copy::copy(cx, &c, stream, wait);
     }
@@ -63,6 +64,8 @@ fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -
     if c.WidthInBytes == 0 || c.Height == 0 || c.Depth == 0 {
         return Ok(());
     }
+    c.dstPitch = pitch_of(c.dstPitch, c.dstXInBytes, c.WidthInBytes)?;
+    c.srcPitch = pitch_of(c.srcPitch, c.srcXInBytes, c.WidthInBytes)?;
     let (src_slice, src_extent) = steps(&c, c.srcPitch, c.srcHeight, c.srcY)?;
     let (dst_slice, dst_extent) = steps(&c, c.dstPitch, c.dstHeight, c.dstY)?;
     let place = (c.dstXInBytes, c.dstY);
@@ -71,7 +74,6 @@ fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -
         (c.dstHost as u64, c.dstDevice),
         place,
         c.dstPitch,
-        c.WidthInBytes,
     )?;
     let place = (c.srcXInBytes, c.srcY);
     let (src, src_side) = side(
@@ -79,7 +81,6 @@ fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -
         (c.srcHost as u64, c.srcDevice),
         place,
         c.srcPitch,
-        c.WidthInBytes,
     )?;
     let start = |base: u64, z: usize, slice: usize| {
         let skip = z.checked_mul(slice).ok_or(CUDA_ERROR_INVALID_VALUE)?;

@@ -161,12 +161,12 @@ export! {
     }
 
     /// `cuEventRecord`.
-    context fn cuEventRecord, cuEventRecord_ptsz(event: CUevent, stream: CUstream) |cx, null| {
+    work(stream) fn cuEventRecord, cuEventRecord_ptsz(event: CUevent, stream: CUstream) |cx, null| {
         Event::named(event)?.record(&cx, stream, null, 0)
     }
 
     /// `cuEventRecordWithFlags`: the one flag makes the record a node in a capture, and is wrong elsewhere.
-    context fn cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |cx, null| {
+    work(stream) fn cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |cx, null| {
         Event::named(event)?.record(&cx, stream, null, flags)
     }
 

@@ -117,7 +117,7 @@ export! {
         match made {
             Ok(made) => out.set(made.handle as CUgreenCtx),
             Err(code) => {
-                Context::release_primary(driver, device, false)?;
+                Context::release_primary(driver, device)?;
                 Err(code)
             }
         }
@@ -127,7 +127,7 @@ export! {
     initialised fn cuGreenCtxDestroy(context: CUgreenCtx) |driver| {
         let context = named(context)?;
         context.end_green();
-        Context::release_primary(driver, context.device, false)
+        Context::release_primary(driver, context.device)
     }
 
     /// `cuCtxFromGreenCtx`: the same handle.

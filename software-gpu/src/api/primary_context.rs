@@ -43,7 +43,7 @@ export! {
         check(device)?;
         context.required()?;
         if driver.fault().is_err() {
-            let active = driver.primary(device).retained > 0;
+            let active = driver.primary(device).is_active;
             return if active { driver.fault() } else { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) };
         }
         context.set(Context::retain_primary(driver, device)? as CUcontext)
@@ -52,25 +52,27 @@ export! {
     /// `cuDevicePrimaryCtxRelease`; `CUDA_ERROR_INVALID_CONTEXT` for one too many.
     initialised fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, device, false)
+        Context::release_primary(driver, device)
     }
 
     /// As [`cuDevicePrimaryCtxRelease_v2`].
     initialised fn cuDevicePrimaryCtxRelease(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, device, false)
+        Context::release_primary(driver, device)
     }
 
     /// `cuDevicePrimaryCtxReset`: destroys the context's objects, even while it is retained.
     initialised fn cuDevicePrimaryCtxReset_v2(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, device, true)
+        Context::reset_primary(driver, device);
+        Ok(())
     }
 
     /// As [`cuDevicePrimaryCtxReset_v2`].
     initialised fn cuDevicePrimaryCtxReset(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, device, true)
+        Context::reset_primary(driver, device);
+        Ok(())
     }
 
     /// `cuDevicePrimaryCtxSetFlags`.
@@ -90,7 +92,7 @@ export! {
         active.required()?;
         let primary = driver.primary(device);
         flags.set_if(primary.flags & !CU_CTX_MAP_HOST);
-        active.set_if((primary.retained > 0).into());
+        active.set_if(primary.is_active.into());
         Ok(())
     }
 }

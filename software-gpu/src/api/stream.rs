@@ -87,7 +87,7 @@ export! {
     }
 
     /// `cuStreamQuery`.
-    context fn cuStreamQuery, cuStreamQuery_ptsz(stream: CUstream) |cx, null| {
+    work(stream) fn cuStreamQuery, cuStreamQuery_ptsz(stream: CUstream) |cx, null| {
         let stream = cx.stream(stream, null)?;
         graph::observe(&stream)?;
         if !context::is_idle(&stream)? {
@@ -97,14 +97,14 @@ export! {
     }
 
     /// `cuStreamSynchronize`.
-    context fn cuStreamSynchronize, cuStreamSynchronize_ptsz(stream: CUstream) |cx, null| {
+    work(stream) fn cuStreamSynchronize, cuStreamSynchronize_ptsz(stream: CUstream) |cx, null| {
         let stream = cx.stream(stream, null)?;
         graph::observe(&stream)?;
         context::wait(&stream)
     }
 
     /// `cuStreamWaitEvent`: for the latest record at the time of the call; does nothing if there is none.
-    context fn cuStreamWaitEvent, cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |cx, null| {
+    work(stream) fn cuStreamWaitEvent, cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |cx, null| {
         if flags > 1 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

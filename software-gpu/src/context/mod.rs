@@ -48,12 +48,25 @@ const HEAP_BYTES: usize = 8 << 20;
 /// A device's primary context.
 #[derive(Default)]
 pub struct Primary {
-    /// The number of times that it is retained.
+    /// The number of times that it is retained. A reset does not change it.
     pub retained: u32,
+    /// Whether it exists.
+    pub is_active: bool,
     /// `cuDevicePrimaryCtxSetFlags`.
     pub flags: u32,
     /// Always the same handle, once there was one.
     pub handle: u64,
+}
+
+impl Primary {
+    fn end(&mut self, driver: &'static Driver) {
+        let was_active = std::mem::take(&mut self.is_active);
+        if let Some(context) = CONTEXTS.get(self.handle).filter(|_| was_active) {
+            context.tear_down(driver);
+        }
+        // The next one has its own, unless it is set again.
+        self.flags = 0;
+    }
 }
 
 /// A context.
@@ -226,7 +239,7 @@ impl Context {
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn retain_primary(driver: &Driver, device: CUdevice) -> Result<u64> {
         let mut primary = driver.primary(device);
-        if primary.retained == 0 {
+        if !primary.is_active {
             let flags = primary.flags;
             let charge = Self::charge(device)?;
             let context = if primary.handle == 0 {
@@ -239,6 +252,7 @@ impl Context {
                 context
             };
             primary.handle = context.handle;
+            primary.is_active = true;
             context.announce();
         }
         primary.retained += 1;
@@ -246,25 +260,21 @@ impl Context {
     }
 
     /// Releases the primary context; the last release destroys its objects.
-    pub fn release_primary(driver: &'static Driver, device: CUdevice, all: bool) -> Result {
+    pub fn release_primary(driver: &'static Driver, device: CUdevice) -> Result {
         let mut primary = driver.primary(device);
+        primary.retained = primary
+            .retained
+            .checked_sub(1)
+            .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         if primary.retained == 0 {
-            return if all {
-                primary.flags = 0;
-                Ok(())
-            } else {
-                Err(CUDA_ERROR_INVALID_CONTEXT)
-            };
-        }
-        primary.retained = if all { 0 } else { primary.retained - 1 };
-        if primary.retained == 0
-            && let Some(context) = CONTEXTS.get(primary.handle)
-        {
-            context.tear_down(driver);
-            // The next one has its own, unless it is set again.
-            primary.flags = 0;
+            primary.end(driver);
         }
         Ok(())
+    }
+
+    /// Destroys the primary context's objects, whoever has retained it.
+    pub fn reset_primary(driver: &'static Driver, device: CUdevice) {
+        driver.primary(device).end(driver);
     }
 
     /// Whether it can no longer be used.
@@ -493,12 +503,11 @@ pub fn wait_for(context: u64, ticket: &Ticket) -> Result {
     driver::get()?.fault()
 }
 
-/// Waits for all work of contexts, and answers with the fault if there was one.
-pub fn finish(contexts: &[Arc<Context>]) -> Result {
-    for context in contexts {
-        context.wait();
-    }
-    driver::get()?.fault()
+/// Waits for the work of contexts for which their legacy streams wait, and answers with the fault if there was one.
+pub fn finish_legacy(contexts: &[Arc<Context>]) -> Result {
+    contexts
+        .iter()
+        .try_for_each(|context| wait(&context.legacy))
 }
 
 /// Writes the output of kernels of the context with that id.

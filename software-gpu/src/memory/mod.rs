@@ -459,7 +459,8 @@ impl DeviceMemory {
 
     /// The memory of `length` bytes at `address`, to read or write. `CUDA_ERROR_INVALID_VALUE` for device addresses
     /// that are not allocated or may not be accessed so, and for a range that leaves the allocation in which it begins
-    /// (unless into the next mapping of the same reservation) or enters one. The same holds for the heap of a context.
+    /// (unless into the next mapping of the same reservation) or enters device memory. The same holds for the heap of a
+    /// context. A range that begins before host memory is pageable, as with NVIDIA's driver.
     pub fn classify(&self, address: u64, length: u64, write: bool) -> Result<Place> {
         let end = address
             .checked_add(length)
@@ -473,7 +474,8 @@ impl DeviceMemory {
         if address == 0 || self.find(address).is_some() || self.is_device(address) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if self.read_map().range(address..end).next().is_some() {
+        let enters_device = |(_, entered): (&u64, &Arc<Allocation>)| !entered.is_host();
+        if self.read_map().range(address..end).any(enters_device) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Place::Pageable)
