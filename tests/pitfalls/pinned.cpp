@@ -720,8 +720,8 @@ PITFALL(89, interrupted_copies_count_as_pinned) {
     EXPECT(counted_as_pinned() == before, "%ld bytes stay counted", counted_as_pinned() - before);
 }
 
-// Copies and fills beyond the end of a pinned allocation are refused, and reach no other one.
-PITFALL(16, nothing_goes_beyond_pinned_memory) {
+// Copies and fills beyond the end of an allocation or a registration are refused, and reach no other one.
+PITFALL(16, nothing_goes_beyond_an_allocation) {
     Gpu gpu;
     CUstream stream = new_stream();
     for (size_t bytes : {size_t(512), size_t(4096), size_t(5000), size_t(3 << 20)}) {
@@ -759,6 +759,33 @@ PITFALL(16, nothing_goes_beyond_pinned_memory) {
         }
         CK(cuMemFree(device));
     }
+    // Two registrations beside each other. The answers are those of an H200 with driver 580: memory that begins outside
+    // of a registration is pageable.
+    const size_t page = 4096;
+    auto *memory = (unsigned char *)mmap(nullptr, 6 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(memory, 1, 6 * page);
+    CUdeviceptr device = device_words(6 * page / 4), small = 0, base = 0;
+    for (size_t at : {page, 3 * page})
+        CK(cuMemHostRegister(memory + at, 2 * page, 0));
+    CK_IS(cuMemcpyHtoD(device, memory + 2 * page, 2 * page), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemcpyDtoH(memory + 2 * page, device, 2 * page), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemcpyHtoDAsync(device, memory + 4 * page, 2 * page, stream), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemsetD8((CUdeviceptr)memory + page, 0, 4 * page), CUDA_ERROR_INVALID_VALUE);
+    CK(cuMemcpyHtoD(device, memory, 3 * page));
+    CK(cuMemcpyDtoH(memory, device, 3 * page));
+    for (size_t at : {page, 3 * page})
+        CK(cuMemHostUnregister(memory + at));
+    CK(cuMemAlloc(&small, 1000));
+    size_t bytes = 0;
+    CK(cuMemsetD8(small, 0, 1000));
+    CK_IS(cuMemsetD8(small, 0, 1001), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemcpyHtoD(small, memory, 1024), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemcpyDtoH(memory, small, 1024), CUDA_ERROR_INVALID_VALUE);
+    CK(cuMemGetAddressRange(&base, &bytes, small + 999));
+    EXPECT(base == small && bytes == 1000, "%zu bytes", bytes);
+    CK_IS(cuMemGetAddressRange(&base, &bytes, small + 1000), CUDA_ERROR_NOT_FOUND);
+    CK(cuMemFree(small));
+    CK(cuMemFree(device));
 }
 
 PITFALL_MAIN

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Two devices: graphs with nodes on both, and each other's memory (pitfalls 30, 38, 39, 63, 68).
 #include "graphs.h"
+#include <atomic>
+#include <thread>
 
 struct Devices {
     Two two{false};
@@ -267,6 +269,111 @@ PITFALL(30, variables_of_a_peer_are_out_of_reach) {
     CK(cuCtxSetCurrent(both.contexts[0]));
     LAUNCH(both.steps[0], 1, 1, both.streams[0], variable, 10u, 1u);
     CK_IS(cuStreamSynchronize(both.streams[0]), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+PITFALL(25, events_of_two_devices_have_nothing_in_common) {
+    Devices both;
+    CUevent events[2];
+    for (int at = 0; at < 2; at++) {
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        CK(cuEventCreate(&events[at], CU_EVENT_DEFAULT));
+    }
+    for (int at = 0; at < 2; at++) {
+        CK_IS(cuEventRecord(events[at], both.streams[!at]), CUDA_ERROR_INVALID_HANDLE);
+        CK(cuEventRecord(events[at], both.streams[at]));
+        CK(cuEventSynchronize(events[at]));
+    }
+    float time = 0;
+    CK_IS(cuEventElapsedTime(&time, events[0], events[1]), CUDA_ERROR_INVALID_HANDLE);
+    // A wait for the other device's event is what connects the devices.
+    CK(cuStreamWaitEvent(both.streams[0], events[1], 0));
+    CK(cuStreamSynchronize(both.streams[0]));
+}
+
+// A synchronous copy between two devices comes after the work of both, except that of non-blocking streams.
+PITFALL(05, a_copy_from_a_peer_follows_the_peers_work) {
+    Devices both;
+    for (int at = 0; at < 2; at++)
+        for (int way = 0; way < 3; way++) {
+            both.clear();
+            CK(cuCtxSetCurrent(both.contexts[at]));
+            CUstream stream = new_stream(false);
+            std::atomic<bool> is_open{false};
+            auto hold = [](void *open) {
+                while (!*(std::atomic<bool> *)open)
+                    std::this_thread::yield();
+            };
+            CK(cuLaunchHostFunc(stream, hold, &is_open));
+            LAUNCH(both.steps[at], 1, 1, stream, both.words[at], 10u, 6u);
+            CK(cuCtxSetCurrent(both.contexts[!at]));
+            // The delay only widens the window in which a wrong order would show.
+            std::thread opens([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                is_open = true;
+            });
+            CUDA_MEMCPY3D_PEER box{};
+            box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+            box.srcDevice = both.words[at], box.srcContext = both.contexts[at];
+            box.dstDevice = both.words[!at], box.dstContext = both.contexts[!at];
+            box.WidthInBytes = 4, box.Height = box.Depth = 1;
+            const char *names[] = {"cuMemcpy3DPeer", "cuMemcpyPeer", "cuMemcpyDtoD"};
+            CUresult code = way == 0   ? cuMemcpy3DPeer(&box)
+                            : way == 1 ? cuMemcpyPeer(both.words[!at], both.contexts[!at], both.words[at], both.contexts[at], 4)
+                                       : cuMemcpyDtoD(both.words[!at], both.words[at], 4);
+            opens.join();
+            CK(code);
+            EXPECT(both.word(!at) == 6, "%s from device %d: %u", names[way], at, both.word(!at));
+        }
+}
+
+// A function of one device runs in the streams of that device alone, whichever context is current.
+PITFALL(25, a_function_runs_in_its_own_devices_streams) {
+    Devices both;
+    for (int at = 0; at < 2; at++) {
+        both.clear();
+        CK(cuCtxSetCurrent(both.contexts[!at]));
+        unsigned factor = 10, term = 5;
+        void *params[] = {&both.words[at], &factor, &term};
+        auto launched = [&](CUstream stream) {
+            return cuLaunchKernel(both.steps[at], 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
+        };
+        CK_IS(launched(nullptr), CUDA_ERROR_INVALID_HANDLE);
+        CK_IS(launched(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE);
+        CK_IS(launched(both.streams[!at]), CUDA_ERROR_INVALID_HANDLE);
+        CK(cuCtxSynchronize());
+        CK(launched(both.streams[at]));
+        CK(cuStreamSynchronize(both.streams[at]));
+        EXPECT(both.word(at) == 5, "device %d: %u", at, both.word(at));
+    }
+}
+
+// "Set the value of attribute for a kernel on the requested device."
+PITFALL(25, attributes_of_kernels_are_a_devices_own) {
+    Devices both;
+    CUlibrary library;
+    CUkernel kernel;
+    CK(cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CK(cuLibraryGetKernel(&kernel, library, "step"));
+    const auto most = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    const int bytes[] = {60000, 1000};
+    for (int at = 0; at < 2; at++)
+        CK(cuKernelSetAttribute(most, bytes[at], kernel, at));
+    for (int at = 0; at < 2; at++) {
+        int value = 0;
+        CK(cuKernelGetAttribute(&value, most, kernel, at));
+        EXPECT(value == bytes[at], "device %d: %d", at, value);
+        CK(cuCtxSetCurrent(both.contexts[at]));
+        unsigned factor = 10, term = 5;
+        void *params[] = {&both.words[at], &factor, &term};
+        auto launched = [&](unsigned shared) {
+            return cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, shared, both.streams[at], params, nullptr);
+        };
+        CK_IS(launched(bytes[at] + 4), CUDA_ERROR_INVALID_VALUE);
+        CK(launched(bytes[at]));
+        CK(cuStreamSynchronize(both.streams[at]));
+        EXPECT(both.word(at) == 5, "device %d: %u", at, both.word(at));
+    }
+    CK(cuLibraryUnload(library));
 }
 
 PITFALL_MAIN

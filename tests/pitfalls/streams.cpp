@@ -725,6 +725,36 @@ PITFALL(22, a_context_waits_for_each_of_many_streams) {
         CK(cuStreamDestroy(stream));
 }
 
+// Work in a stream needs no current context, unless the stream is a default one.
+PITFALL(25, work_in_a_stream_needs_no_current_context) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    CUstream stream = new_stream();
+    CUdeviceptr word = device_words(2);
+    CUevent event = nullptr;
+    unsigned *pinned = pinned_words(2), pageable[2] = {8, 9};
+    CK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    CK(cuCtxSetCurrent(nullptr));
+    CK(cuMemcpyHtoDAsync(word, pageable, 8, stream));
+    LAUNCH(fill, 1, 1, stream, word, 7u, 1u);
+    CK(cuMemcpyDtoHAsync(pinned, word, 8, stream));
+    CK(cuEventRecord(event, stream));
+    CK(cuStreamWaitEvent(stream, event, 0));
+    CK(cuMemsetD32Async(word, 3, 1, stream));
+    CK(cuStreamSynchronize(stream));
+    EXPECT(pinned[0] == 7 && pinned[1] == 9, "%u and %u", pinned[0], pinned[1]);
+    CK(cuEventQuery(event));
+    CK(cuMemcpyAsync((CUdeviceptr)pinned, word, 8, stream));
+    CK(cuStreamSynchronize(stream));
+    EXPECT(pinned[0] == 3 && pinned[1] == 9, "%u and %u", pinned[0], pinned[1]);
+    CK_IS(cuMemcpyHtoD(word, pageable, 8), CUDA_ERROR_INVALID_CONTEXT);
+    CK_IS(cuMemcpyHtoDAsync(word, pageable, 8, nullptr), CUDA_ERROR_INVALID_CONTEXT);
+    CUcontext current = gpu.context;
+    CK(cuCtxGetCurrent(&current));
+    EXPECT(current == nullptr, "a context has become current");
+    CK(cuCtxSetCurrent(gpu.context));
+}
+
 // "hEvent and hStream must be from the same context."
 PITFALL(25, an_event_is_recorded_in_its_own_context) {
     Gpu gpu;

@@ -15,11 +15,11 @@ use crate::{
     argument::{HostPtr, InPtr},
     boxes::{self, Near, Size, moved, pieces},
     client::{Client, client},
-    copy::{MOST_PITCH, Order, Side, check, is_host, name, traced},
+    copy::{Order, Side, await_legacy, check, is_host, name, traced},
     copy_rows::{planes, recorded},
     cuda,
     ffi::Result,
-    graph, thread,
+    graph,
 };
 
 /// The kind of one side.
@@ -74,7 +74,7 @@ fn end(client: &Client, given: &Given, size: Size, stream: u64) -> Result<End> {
     let column = y.checked_add(height).ok_or(bad)?;
     let pitch = if given.pitch == 0 { row } else { given.pitch };
     let rows = if given.rows == 0 { column } else { given.rows };
-    if base == 0 || row > pitch || pitch > MOST_PITCH || column > rows && depth > 1 {
+    if base == 0 || row > pitch || column > rows && depth > 1 {
         return Err(bad);
     }
     let slice = pitch.checked_mul(rows).ok_or(bad)?;
@@ -277,7 +277,7 @@ fn line(to: Line, from: Line, bytes: usize, order: Order) -> Result {
 }
 
 /// `cuMemcpy3DPeer`: its structure has the contexts in reserved fields of the other. Addresses and arrays determine
-/// their devices by themselves. A synchronous copy comes after all work of both contexts.
+/// their devices by themselves. A synchronous copy comes after all work that both contexts' legacy streams wait for.
 fn between(given: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     let client = client()?;
     let mut copy = given.get()?;
@@ -292,7 +292,7 @@ fn between(given: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     graph::refuse(client, order.stream)?;
     if order.synchronous {
         for context in ends {
-            thread::within(context, || client.finish_context())?;
+            await_legacy(client, context)?;
         }
     }
     planes(copy, order)

@@ -21,7 +21,7 @@ use crate::{
     graph::{self, Guest},
     managed,
     stores::pointers::Kind,
-    thread,
+    stream, thread,
 };
 
 /// The maximum number of bytes that are sent in the command itself. On an H100, 4 and 8 KiB followed by a wait take 1
@@ -44,9 +44,6 @@ const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 /// even if a stream for which it waits has not written that memory yet. A synchronous copy is sent as an asynchronous
 /// one, and must not.
 const READ_AT_ONCE: usize = 64 << 10;
-
-/// The greatest distance between rows in bytes: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of each device.
-pub const MOST_PITCH: usize = i32::MAX as usize;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +110,15 @@ impl Order {
             stream: thread::stream_id_per_thread(client()?, 0)?,
             synchronous: true,
         })
+    }
+
+    /// Makes a copy in this order.
+    ///
+    /// # Errors
+    ///
+    /// Those of `copy`.
+    fn give(self, copy: impl FnOnce(Self) -> Result) -> Result {
+        stream::with_context(client()?, self.stream, || copy(self))
     }
 
     /// A copy in a stream; NULL is the legacy default stream.
@@ -375,6 +381,16 @@ pub fn synchronise(client: &Client, hStream: u64) -> Result {
     Ok(())
 }
 
+/// Waits for the work of a context for which its legacy stream waits.
+pub fn await_legacy(client: &Client, context: u64) -> Result {
+    thread::within(context, || {
+        if client.is_idle(Scope::Legacy) {
+            return Ok(());
+        }
+        synchronise(client, 0)
+    })
+}
+
 /// Sends bytes through the ring, and returns their number, which is smaller than requested if there is no more room
 /// now.
 ///
@@ -549,6 +565,18 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     check(dst, 0)?;
     client.disown(dst);
     client.disown(src);
+    if order.synchronous {
+        // A copy between two GPUs also follows the work of the other one.
+        let here = client.objects.context_device(thread::current_context());
+        for address in [dst, src] {
+            if let Some(range) = client.pointers.find(address)
+                && let there @ Some(_) = client.objects.context_device(range.context)
+                && there != here
+            {
+                await_legacy(client, range.context)?;
+            }
+        }
+    }
     // A synchronous device-to-device copy is ordered like a synchronous one, but the host does not wait for it.
     let is_device = |address| {
         let range = client.pointers.find_whole(address, bytes);
@@ -630,10 +658,10 @@ cuda! {
         unified(dst, src, ByteCount, Order::synchronous_per_thread()?)
     }
     fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        unified(dst, src, ByteCount, Order::on(hStream)?)
+        Order::on(hStream)?.give(|order| unified(dst, src, ByteCount, order))
     }
     fn cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        unified(dst, src, ByteCount, Order::on_per_thread(hStream)?)
+        Order::on_per_thread(hStream)?.give(|order| unified(dst, src, ByteCount, order))
     }
     fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize) {
         to_device(dstDevice, srcHost, ByteCount, Order::synchronous()?)
@@ -642,10 +670,10 @@ cuda! {
         to_device(dstDevice, srcHost, ByteCount, Order::synchronous_per_thread()?)
     }
     fn cuMemcpyHtoDAsync_v2(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize, hStream: CUstream) {
-        to_device(dstDevice, srcHost, ByteCount, Order::on(hStream)?)
+        Order::on(hStream)?.give(|order| to_device(dstDevice, srcHost, ByteCount, order))
     }
     fn cuMemcpyHtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize, hStream: CUstream) {
-        to_device(dstDevice, srcHost, ByteCount, Order::on_per_thread(hStream)?)
+        Order::on_per_thread(hStream)?.give(|order| to_device(dstDevice, srcHost, ByteCount, order))
     }
     fn cuMemcpyDtoH_v2(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize) {
         from_device(dstHost, srcDevice, ByteCount, Order::synchronous()?)
@@ -654,10 +682,10 @@ cuda! {
         from_device(dstHost, srcDevice, ByteCount, Order::synchronous_per_thread()?)
     }
     fn cuMemcpyDtoHAsync_v2(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        from_device(dstHost, srcDevice, ByteCount, Order::on(hStream)?)
+        Order::on(hStream)?.give(|order| from_device(dstHost, srcDevice, ByteCount, order))
     }
     fn cuMemcpyDtoHAsync_v2_ptsz(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        from_device(dstHost, srcDevice, ByteCount, Order::on_per_thread(hStream)?)
+        Order::on_per_thread(hStream)?.give(|order| from_device(dstHost, srcDevice, ByteCount, order))
     }
     fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) {
         in_device(dstDevice, srcDevice, ByteCount, Order::synchronous()?)
@@ -666,10 +694,10 @@ cuda! {
         in_device(dstDevice, srcDevice, ByteCount, Order::synchronous_per_thread()?)
     }
     fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        in_device(dstDevice, srcDevice, ByteCount, Order::on(hStream)?)
+        Order::on(hStream)?.give(|order| in_device(dstDevice, srcDevice, ByteCount, order))
     }
     fn cuMemcpyDtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        in_device(dstDevice, srcDevice, ByteCount, Order::on_per_thread(hStream)?)
+        Order::on_per_thread(hStream)?.give(|order| in_device(dstDevice, srcDevice, ByteCount, order))
     }
     fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
         for address in [dstDevice, srcDevice] {

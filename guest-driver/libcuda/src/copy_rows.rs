@@ -13,7 +13,7 @@ use crate::{
     array_copy,
     boxes::{self, Near, Size},
     client::{Client, client},
-    copy::{MOST_PITCH, Order, Side, blocks, check, copy, name, synchronise, traced, within_host},
+    copy::{Order, Side, blocks, check, copy, name, synchronise, traced, within_host},
     cuda,
     ffi::Result,
     graph::{self, Guest},
@@ -39,12 +39,12 @@ impl Plane {
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
-        let pitch = if pitch == 0 { x + width } else { pitch };
-        let is_short = x.checked_add(width).is_none_or(|end| end > pitch) && height > 1;
-        if is_short || pitch > MOST_PITCH || base == 0 {
+        let overflow = CUDA_ERROR_INVALID_VALUE;
+        let row = x.checked_add(width).ok_or(overflow)?;
+        let pitch = if pitch == 0 { row } else { pitch };
+        if row > pitch || base == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let overflow = CUDA_ERROR_INVALID_VALUE;
         let skipped = y
             .checked_mul(pitch)
             .and_then(|bytes| bytes.checked_add(x))
@@ -73,16 +73,21 @@ pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());
     }
-    let slices = [
-        (copy.srcY, copy.srcHeight, copy.srcLOD),
-        (copy.dstY, copy.dstHeight, copy.dstLOD),
-    ];
-    for (y, height, level) in slices {
-        let is_short = y.checked_add(copy.Height).is_none_or(|end| end > height);
-        if level != 0 || is_short && copy.Depth > 1 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
+    if copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    // Without a height the slices follow each other.
+    let slice = |y: usize, height: usize| {
+        let end = y.checked_add(copy.Height);
+        let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        match height {
+            0 => Ok(end),
+            short if short < end && copy.Depth > 1 => Err(CUDA_ERROR_INVALID_VALUE),
+            height => Ok(height),
+        }
+    };
+    let from_height = slice(copy.srcY, copy.srcHeight)?;
+    let to_height = slice(copy.dstY, copy.dstHeight)?;
     if recorded(&copy, order)? {
         return Ok(());
     }
@@ -97,14 +102,14 @@ pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
         };
         let plane = CUDA_MEMCPY2D {
             srcXInBytes: copy.srcXInBytes,
-            srcY: row(copy.srcY, copy.srcZ, copy.srcHeight)?,
+            srcY: row(copy.srcY, copy.srcZ, from_height)?,
             srcMemoryType: copy.srcMemoryType,
             srcHost: copy.srcHost,
             srcDevice: copy.srcDevice,
             srcArray: copy.srcArray,
             srcPitch: copy.srcPitch,
             dstXInBytes: copy.dstXInBytes,
-            dstY: row(copy.dstY, copy.dstZ, copy.dstHeight)?,
+            dstY: row(copy.dstY, copy.dstZ, to_height)?,
             dstMemoryType: copy.dstMemoryType,
             dstHost: copy.dstHost,
             dstDevice: copy.dstDevice,

@@ -309,7 +309,10 @@ pub fn launch(
 ) -> Result<u64> {
     let context = thread::current_context();
     if context == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
+        return match stream::own_context(client, config.stream) {
+            Some(context) => thread::within(context, || launch(client, func, config, each, extra)),
+            None => Err(CUDA_ERROR_INVALID_CONTEXT),
+        };
     }
     let look = |object: &Known| match object {
         Known::Context(context) => Some((context.device, context.limits.hold(config))),
@@ -318,7 +321,8 @@ pub fn launch(
     let place = client.objects.look(context, look).flatten();
     // The driver refuses a stream of another context than the function's.
     let is_here = |of| of == context || green::home(client, of) == green::home(client, context);
-    let streams = stream::find_context(client, config.stream).is_some_and(is_here);
+    let of_stream = stream::find_context(client, config.stream);
+    let streams = of_stream.is_some_and(is_here);
     let id = Function::id(func);
     let mut prints = false;
     let mut name = 0;
@@ -342,9 +346,11 @@ pub fn launch(
         if config.attributes.iter().any(|of| of.id == UPDATABLE) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        let here = function.context == 0
-            || function.context == context
-            || function.context == green::home(client, context);
+        let here = function.context == 0 || is_here(function.context);
+        let is_apart = |of| green::home(client, of) != green::home(client, function.context);
+        if function.context != 0 && of_stream.is_some_and(is_apart) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
         let Some((device, true)) = place.filter(|_| streams && here) else {
             return client.call(&request).map(drop);
         };

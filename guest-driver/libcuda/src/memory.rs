@@ -120,6 +120,11 @@ cuda! {
         }
         client.disown(dptr);
         let reply = client.call(&request::cuMemGetAddressRange_v2 { pbase: true, psize: true, dptr })?;
+        // The host's allocation is longer than the program's.
+        let bytes = dptr.saturating_sub(reply.pbase).saturating_add(1);
+        if client.pointers.overruns(reply.pbase, bytes as usize) {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
         pbase.offer(reply.pbase);
         psize.offer(reply.psize);
         Ok(())

@@ -45,6 +45,27 @@ pub fn find_context(client: &Client, id: u64) -> Option<u64> {
     client.objects.look(id, look).flatten()
 }
 
+/// The context of a stream that is no default stream.
+pub fn own_context(client: &Client, id: u64) -> Option<u64> {
+    if id <= CU_STREAM_PER_THREAD as u64 {
+        return None;
+    }
+    find_context(client, id)
+}
+
+/// Calls `body` for work in a stream. Such work needs no current context if the stream is no default stream, as with
+/// NVIDIA's driver.
+///
+/// # Errors
+///
+/// Those of `body`.
+pub fn with_context(client: &Client, id: u64, body: impl FnOnce() -> Result) -> Result {
+    match own_context(client, id) {
+        Some(context) if thread::current_context() == 0 => thread::within(context, body),
+        _ => body(),
+    }
+}
+
 /// The host's constant answers about a stream.
 #[derive(Clone, Copy)]
 enum Fact {

@@ -78,7 +78,7 @@ pub fn home(client: &Client) -> u64 {
 /// # Errors
 ///
 /// Those of `body`, and `CUDA_ERROR_INVALID_CONTEXT` if the thread's stack of contexts cannot be used any more.
-pub fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
+pub fn within<T>(context: u64, body: impl FnOnce() -> Result<T>) -> Result<T> {
     push_context(context)?;
     let result = body();
     pop_context();

@@ -390,19 +390,14 @@ impl Pointers {
             .then(|| self.read(|map| map.span(range, address, bytes)))?
     }
 
-    /// Whether the `bytes` bytes at `address` begin in pinned memory that CUDA allocated and go beyond its end. The
-    /// host knows only the chunk, whose other parts belong to other allocations.
+    /// Whether the `bytes` bytes at `address` begin in pinned memory or in an allocation, and go beyond its end. The
+    /// host does not know the end: it has chunks of pinned memory, and allocations of rounded sizes.
     pub fn overruns(&self, address: u64, bytes: usize) -> bool {
-        let is_pinned = |range: Range| {
-            matches!(
-                range.kind,
-                Kind::Host {
-                    registered: false,
-                    ..
-                }
-            )
+        let is_bounded = |range: Range| {
+            matches!(range.kind, Kind::Host { .. })
+                || matches!(range.origin, Origin::Call | Origin::Shared)
         };
-        self.find(address).is_some_and(is_pinned) && self.find_whole(address, bytes).is_none()
+        self.find(address).is_some_and(is_bounded) && self.find_whole(address, bytes).is_none()
     }
 
     /// Whether some memory may have `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. The host knows which, and makes calls wait for
