@@ -68,6 +68,8 @@ pub trait Gpu: Sized + 'static {
     fn stream(handle: CUstream, per_thread: bool) -> Result<Stream>;
     /// Checks that a handle is an event: `CUDA_ERROR_INVALID_HANDLE` if not.
     fn check_event(event: u64) -> Result;
+    /// Whether an event was ever recorded.
+    fn is_recorded(event: u64) -> bool;
     /// The parameters of a function or kernel.
     fn signature(function: u64) -> Result<Signature>;
     /// Checks that a kernel can be launched with these parameters.

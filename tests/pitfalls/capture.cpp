@@ -784,4 +784,35 @@ PITFALL(76, capture_while_other_work_goes_on) {
     EXPECT(word_at(y) == launched, "%u of %u", word_at(y), launched);
 }
 
+// A wait for an event without a record is no wait, also in a stream that is captured.
+PITFALL(38, a_captured_stream_waits_for_no_record) {
+    Gpu gpu;
+    CUstream stream = new_stream(), other = new_stream();
+    CUdeviceptr word = device_words(1);
+    CUfunction step = gpu.function("step");
+    CUevent never = nullptr, once = nullptr;
+    CK(cuEventCreate(&never, CU_EVENT_DEFAULT));
+    CK(cuEventCreate(&once, CU_EVENT_DEFAULT));
+    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    LAUNCH(step, 1, 1, stream, word, 10u, 1u);
+    CK(cuStreamWaitEvent(stream, never, 0));
+    LAUNCH(step, 1, 1, stream, word, 10u, 2u);
+    CUgraph graph = nullptr;
+    CK(cuStreamEndCapture(stream, &graph));
+    CUgraphExec exec = nullptr;
+    CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CK(cuGraphLaunch(exec, stream));
+    CK(cuStreamSynchronize(stream));
+    unsigned got = 0;
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(got == 12, "%u", got);
+    // A record of before the capture is work outside of it.
+    CK(cuEventRecord(once, other));
+    CK(cuStreamSynchronize(other));
+    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CK_IS(cuStreamWaitEvent(stream, once, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    CK_IS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CK(cuGraphExecDestroy(exec));
+}
+
 PITFALL_MAIN

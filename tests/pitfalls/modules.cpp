@@ -487,4 +487,34 @@ PITFALL(51, unknown_export_table) {
     }
 }
 
+// Libraries and their kernels belong to no context, so a program may look at them before it has one.
+PITFALL(50, kernels_are_found_without_a_context) {
+    CK(cuInit(0));
+    CUdevice device;
+    CK(cuDeviceGet(&device, 0));
+    CUlibrary library = nullptr;
+    CUkernel kernel = nullptr;
+    CK(cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CK(cuLibraryGetKernel(&kernel, library, "step"));
+    int most = 0;
+    CK(cuKernelGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device));
+    EXPECT(most >= 32, "%d threads", most);
+    CUcontext current = nullptr;
+    CK(cuCtxGetCurrent(&current));
+    EXPECT(current == nullptr, "a context has become current");
+    unsigned flags = 0;
+    int active = -1;
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active == 0, "the primary context is active");
+    Gpu gpu;
+    CUdeviceptr word = device_words(1, 4);
+    CUstream stream = new_stream();
+    LAUNCH((CUfunction)kernel, 1, 1, stream, word, 10u, 2u);
+    unsigned got = 0;
+    CK(cuStreamSynchronize(stream));
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(got == 42, "%u", got);
+    CK(cuLibraryUnload(library));
+}
+
 PITFALL_MAIN

@@ -35,7 +35,7 @@ pub unsafe fn cuGraphInstantiateWithFlags<G: Gpu, const PT: bool>(
     G::ready()?;
     required(to)?;
     // There is no stream for the upload.
-    if flags & DEVICE_LAUNCH != 0 && flags & UPLOAD != 0 {
+    if flags & UPLOAD != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let handle = exec::instantiate::<G>(graph as u64, flags).map_err(|refused| refused.code)?;
@@ -238,6 +238,11 @@ pub unsafe fn cuGraphExecUpdate<G: Gpu, const PT: bool>(
     }
 }
 
+/// Whether a step of an executable graph can be disabled.
+fn can_be_disabled(work: &Work) -> bool {
+    matches!(work, Work::Kernel(_) | Work::Copy(_) | Work::Fill(_))
+}
+
 /// `cuGraphNodeSetEnabled`: for launches, copies and fills.
 pub unsafe fn cuGraphNodeSetEnabled<G: Gpu, const PT: bool>(
     exec: CUgraphExec,
@@ -245,7 +250,7 @@ pub unsafe fn cuGraphNodeSetEnabled<G: Gpu, const PT: bool>(
     enabled: u32,
 ) -> Result {
     exec_of::<G>(exec)?.change(node as u64, |step| {
-        if !matches!(step.work, Work::Kernel(_) | Work::Copy(_) | Work::Fill(_)) {
+        if !can_be_disabled(&step.work) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         step.enabled = enabled != 0;
@@ -262,6 +267,9 @@ pub unsafe fn cuGraphNodeGetEnabled<G: Gpu, const PT: bool>(
     let exec = exec_of::<G>(exec)?;
     let place = exec.places.get(&(node as u64));
     let step = exec.state().steps[*place.ok_or(CUDA_ERROR_INVALID_VALUE)?].clone();
+    if !can_be_disabled(&step.work) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     // SAFETY: promised by the caller.
     unsafe { set(enabled, step.enabled.into()) }
 }

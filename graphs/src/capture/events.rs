@@ -115,6 +115,10 @@ pub fn wait_event<G: Gpu>(stream: &Stream, event: u64, is_external: bool) -> Res
                 return Ok(false);
             };
             G::check_event(event)?;
+            // There is nothing to wait for.
+            if !G::is_recorded(event) {
+                return Ok(true);
+            }
             inner.captures.invalidate(capture);
             return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
         };

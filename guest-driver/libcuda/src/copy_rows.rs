@@ -73,9 +73,6 @@ pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());
     }
-    if copy.srcLOD != 0 || copy.dstLOD != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
     // Without a height the slices follow each other.
     let slice = |y: usize, height: usize| {
         let end = y.checked_add(copy.Height);

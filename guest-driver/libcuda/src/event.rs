@@ -217,10 +217,28 @@ impl Watched {
     }
 }
 
+/// Records that an event was recorded.
+fn note_recorded(client: &Client, event: u64) {
+    client.objects.look(event, |object| {
+        if let Known::Event(event) = object {
+            event.is_recorded.store(true, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Whether an event was ever recorded, other than in a capture.
+pub fn is_recorded(event: u64) -> bool {
+    let look = |object: &Known| match object {
+        Known::Event(event) => event.is_recorded.load(Ordering::Relaxed),
+        _ => true,
+    };
+    client().is_ok_and(|client| client.objects.look(event, look).unwrap_or(true))
+}
+
 /// Whether an event and a stream exist and have the same context. The driver refuses to record any other event.
 fn is_of_stream(client: &Client, event: u64, stream: u64) -> bool {
     let look = |object: &Known| match object {
-        Known::Plain { context } => Some(*context),
+        Known::Event(event) => Some(event.context),
         _ => None,
     };
     let home = client.objects.look(event, look).flatten();
@@ -239,6 +257,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
         return Ok(());
     }
     let known = thread::has_context(client) && is_of_stream(client, hEvent, hStream);
+    note_recorded(client, hEvent);
     let watched = find(hEvent);
     // Read before the stream's state: work that another thread gives in between then counts as given.
     let sent = client.sent() + 1;
@@ -287,6 +306,9 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
 
 /// Records that the latest record of an event has no word, or another one, so that queries ask the host.
 pub fn forget_word(event: u64) {
+    if let Ok(client) = client() {
+        note_recorded(client, event);
+    }
     if let Some(watched) = find(event) {
         watched.latest.store(0, Ordering::Relaxed);
     }

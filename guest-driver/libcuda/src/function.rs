@@ -203,7 +203,7 @@ cuda! {
 mod tests {
     use std::sync::Arc;
 
-    use gpgpu_protocol::api::ParamInfo;
+    use gpgpu_protocol::api::{Event, ParamInfo};
 
     use super::*;
     use crate::stores::function::FunctionData;
@@ -219,6 +219,6 @@ mod tests {
         };
         assert_eq!(param_count(&Known::Function(of(3))), Some(3));
         assert_eq!(param_count(&Known::Kernel(of(0))), Some(0));
-        assert_eq!(param_count(&Known::Plain { context: 1 }), None);
+        assert_eq!(param_count(&Known::made::<Event>(1)), None);
     }
 }

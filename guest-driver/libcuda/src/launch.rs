@@ -147,8 +147,14 @@ impl<'a> Parameters<'a> {
             }
             i += 2;
         }
-        let size = size.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // If a buffer is too short, the remaining parameters are not set. The driver does not detect this either.
+        let size = match size {
+            None if function.params.is_empty() => 0,
+            size => size.ok_or(CUDA_ERROR_INVALID_VALUE)?,
+        };
+        // The driver's code, seen on an H200.
+        if size != 0 && size < function.param_bytes {
+            return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        }
         let length = size.min(function.param_bytes);
         match (packed, size) {
             // Programs may pass no buffer for kernels without parameters.

@@ -249,7 +249,9 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
         pin_in_cuda(client, start, bytes, flags | CU_MEMHOSTREGISTER_DEVICEMAP)
     })?;
     let addresses = (start, device);
-    note(client, addresses, bytes, (flags, true), Origin::Call);
+    // NVIDIA's driver does not report this one.
+    let told = flags & !CU_MEMHOSTREGISTER_READ_ONLY;
+    note(client, addresses, bytes, (told, true), Origin::Call);
     Ok(())
 }
 

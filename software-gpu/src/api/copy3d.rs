@@ -2,9 +2,7 @@
 //! Copies of boxes: slices of rows, one after the other in the stream.
 
 use gpgpu_graphs::node::{Copy3D, Work};
-use gpgpu_protocol::cuda::{
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUstream,
-};
+use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMCPY3D, CUstream};
 
 use super::array_copy;
 use super::copy::{Reading, Rows, copy_reading};
@@ -57,9 +55,6 @@ fn boxes(cx: &Context, mut c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: boo
     }
     if !c.reserved0.is_null() || !c.reserved1.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    if c.srcLOD != 0 || c.dstLOD != 0 {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     if c.WidthInBytes == 0 || c.Height == 0 || c.Depth == 0 {
         return Ok(());

@@ -182,6 +182,10 @@ impl Gpu for Soft {
         Event::named(event as CUevent).map(drop)
     }
 
+    fn is_recorded(event: u64) -> bool {
+        Event::named(event as CUevent).is_ok_and(|event| event.recorded().is_some())
+    }
+
     fn signature(handle: u64) -> Result<Signature> {
         let current = context::current()?;
         let function = Function::named(handle, &current)?;

@@ -319,6 +319,10 @@ impl Gpu for Guest {
         }
     }
 
+    fn is_recorded(event: u64) -> bool {
+        event::is_recorded(event)
+    }
+
     fn signature(function: u64) -> Result<Signature> {
         Ok(signature(&*client()?.objects.function(function)?))
     }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The process's state of the objects that it has made.
 
-use std::{ops::Deref, sync::Arc, thread::LocalKey};
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicBool},
+    thread::LocalKey,
+};
 
 use gpgpu_client::{
     ffi::Result,
@@ -17,6 +21,15 @@ use super::{
     module::ModuleData,
 };
 
+/// The process's state of an event.
+#[derive(Debug)]
+pub struct EventData {
+    /// The id of its context.
+    pub context: u64,
+    /// Whether it was ever recorded.
+    pub is_recorded: AtomicBool,
+}
+
 /// The process's state of a stream.
 #[derive(Debug, Default)]
 pub struct StreamData {
@@ -30,10 +43,7 @@ pub struct StreamData {
 #[derive(Debug, Clone)]
 pub enum Known {
     /// An event.
-    Plain {
-        /// The id of its context.
-        context: u64,
-    },
+    Event(Arc<EventData>),
     /// A stream.
     Stream(Arc<StreamData>),
     /// A context.
@@ -57,14 +67,17 @@ impl Known {
                 ..StreamData::default()
             }))
         } else {
-            Self::Plain { context }
+            Self::Event(Arc::new(EventData {
+                context,
+                is_recorded: AtomicBool::new(false),
+            }))
         }
     }
 
     /// The id of its context; `None` for objects of all contexts.
     pub fn context(&self) -> Option<u64> {
         match self {
-            Self::Plain { context } => Some(*context),
+            Self::Event(event) => Some(event.context),
             Self::Stream(stream) => Some(stream.context),
             Self::Module(module) => Some(module.context),
             Self::Function(function) => Some(function.context),

@@ -395,7 +395,10 @@ impl Pointers {
     pub fn overruns(&self, address: u64, bytes: usize) -> bool {
         let is_bounded = |range: Range| {
             matches!(range.kind, Kind::Host { .. })
-                || matches!(range.origin, Origin::Call | Origin::Shared)
+                || matches!(
+                    range.origin,
+                    Origin::Call | Origin::Shared | Origin::Managed
+                )
         };
         self.find(address).is_some_and(is_bounded) && self.find_whole(address, bytes).is_none()
     }
