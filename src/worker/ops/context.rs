@@ -90,6 +90,47 @@ fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
     }
 }
 
+/// Calls `body` in a context. If the thread has none, that is the primary context of a GPU, which exists at least until
+/// `body` returns. The driver answers some queries only in a context.
+///
+/// # Errors
+/// Those of `body`; the context cannot be made.
+pub fn in_some_context<T>(
+    session: &Session,
+    dev: CUdevice,
+    body: impl FnOnce() -> Outcome<T>,
+) -> Outcome<T> {
+    if session.current() != 0 {
+        return body();
+    }
+    // The client neither makes nor ends the context meanwhile.
+    let table = primary(session);
+    let is_charged =
+        table.contains_key(&dev) || dev == session.prewarm.device() && session.prewarm.wait_made();
+    let _charge = match is_charged {
+        true => None,
+        false => session.device_memory.reserve_context(dev)?,
+    };
+    let mut context = Context::handle(0);
+    // SAFETY: the pointers are to values that live across the calls, here and below.
+    with_slack(|| unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, dev) })?;
+    // SAFETY: as above; the context is retained.
+    let pushed = unsafe { driver::cuCtxPushCurrent_v2(context) };
+    let result = match pushed {
+        Ok(()) => body(),
+        Err(code) => Err(code.into()),
+    };
+    // SAFETY: as above.
+    unsafe {
+        if pushed.is_ok() {
+            let _ = driver::cuCtxPopCurrent_v2(&mut context);
+        }
+        let _ = driver::cuDevicePrimaryCtxRelease_v2(dev);
+    }
+    session.forget_current();
+    result
+}
+
 /// The flags that take effect only when a context is made: those of core dumps.
 const MADE_WITH: u32 = CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE;
 

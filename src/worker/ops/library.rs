@@ -13,6 +13,7 @@ use gpgpu_protocol::{
 };
 
 use super::{
+    context::in_some_context,
     function::{Described, attribute, params},
     image::{Jit, Needs},
     module::{c_name, image, names_of, text, unload},
@@ -121,11 +122,19 @@ pub fn cuLibraryUnload(
     Ok(reply::cuLibraryUnload::default())
 }
 
-/// `cuLibraryGetKernel`, with all properties of the kernel that a launch needs.
+/// `cuLibraryGetKernel`, with all properties of the kernel that a launch needs. A program needs no context for this, but
+/// the driver describes parameters only in one.
 pub fn cuLibraryGetKernel(
     session: &Session,
     request: request::cuLibraryGetKernel,
     _: Data,
+) -> Outcome<reply::cuLibraryGetKernel> {
+    in_some_context(session, device(session), || describe(session, request))
+}
+
+fn describe(
+    session: &Session,
+    request: request::cuLibraryGetKernel,
 ) -> Outcome<reply::cuLibraryGetKernel> {
     let begun = session.objects.begin::<Kernel>(request.kernel)?;
     let name = c_name(request.name)?;
