@@ -134,9 +134,9 @@ pub unsafe fn rows(
     if width == 0 || height == 0 {
         return Ok(());
     }
-    // The documentation has another code for this; the runtime of CUDA 13 returns this one.
-    if width > to_pitch || width > from_pitch {
-        return Err(error::INVALID_VALUE);
+    // For one row the driver decides: it needs no pitch.
+    if height > 1 && (width > to_pitch || width > from_pitch) {
+        return Err(error::INVALID_PITCH_VALUE);
     }
     if to.is_null() || from.is_null() {
         return Err(error::INVALID_VALUE);

@@ -15,6 +15,7 @@ pub const MEMORY_ALLOCATION: cudaError_t = 2;
 pub const INITIALIZATION_ERROR: cudaError_t = 3;
 pub const CUDART_UNLOADING: cudaError_t = 4;
 pub const INVALID_CONFIGURATION: cudaError_t = 9;
+pub const INVALID_PITCH_VALUE: cudaError_t = 12;
 pub const INVALID_SYMBOL: cudaError_t = 13;
 pub const INVALID_MEMCPY_DIRECTION: cudaError_t = 21;
 pub const INSUFFICIENT_DRIVER: cudaError_t = 35;

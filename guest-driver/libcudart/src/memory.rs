@@ -47,7 +47,11 @@ export! {
             pointer.write(null_mut());
             return Ok(());
         }
-        driver.cuMemAlloc(pointer.cast(), bytes)
+        let result = driver.cuMemAlloc(pointer.cast(), bytes);
+        if result.is_err() {
+            pointer.write(null_mut());
+        }
+        result
     }
 
     fn cudaFree(pointer: *mut c_void) {
