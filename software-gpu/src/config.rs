@@ -43,8 +43,6 @@ pub const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub const REGISTERS: u32 = 65536;
 /// Blocks of a cluster at most, where clusters exist.
 pub const MAX_CLUSTER_BLOCKS: u32 = 8;
-/// Kernel parameters at most, in bytes.
-pub const MAX_PARAMETER_BYTES: usize = 32764;
 /// Alignment of every device allocation, in bytes.
 pub const ALLOCATION_ALIGNMENT: u64 = 512;
 /// The unit of sizes and addresses of virtual memory management, in bytes.

@@ -812,6 +812,15 @@ PITFALL(38, a_captured_stream_waits_for_no_record) {
     CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     CK_IS(cuStreamWaitEvent(stream, once, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     CK_IS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    // An event of a capture that has ended stands for nothing until it is recorded again.
+    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CK(cuEventRecord(once, stream));
+    CK(cuStreamEndCapture(stream, &graph));
+    CK_IS(cuEventQuery(once), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuEventSynchronize(once), CUDA_ERROR_INVALID_VALUE);
+    CK(cuEventRecord(once, stream));
+    CK(cuEventSynchronize(once));
+    CK(cuEventQuery(once));
     CK(cuGraphExecDestroy(exec));
 }
 

@@ -127,6 +127,8 @@ PITFALL(46, mixed_parameters) {
     OBSERVE("params_and_extra", cuLaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, nullptr, params, extra));
     size = 72;
     OBSERVE("extra_too_small", cuLaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
+    size = sizeof packed + 8;
+    CK_IS(cuLaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 // Slang's programs only have global parameters, and pass each launch a parameter buffer of 0 bytes at NULL.

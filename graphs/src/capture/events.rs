@@ -196,16 +196,18 @@ impl<G: Gpu> Inner<G> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_CAPTURED_EVENT` if it was last recorded in a capture. The capture becomes invalid.
+/// `CUDA_ERROR_CAPTURED_EVENT` if it was last recorded in a capture. The capture becomes invalid. If it has ended,
+/// `CUDA_ERROR_INVALID_VALUE`, as from NVIDIA's driver (seen on an H200).
 pub fn use_event<G: Gpu>(event: u64) -> Result {
     if !any_event::<G>() {
         return Ok(());
     }
     G::store().with(|inner| match inner.captures.events.get(&event) {
-        Some(&(capture, _)) => {
+        Some(&(capture, _)) if inner.captures.open.contains_key(&capture) => {
             inner.captures.invalidate(capture);
             Err(CUDA_ERROR_CAPTURED_EVENT)
         }
+        Some(_) => Err(CUDA_ERROR_INVALID_VALUE),
         None => Ok(()),
     })
 }

@@ -152,9 +152,10 @@ impl<'a> Parameters<'a> {
             size => size.ok_or(CUDA_ERROR_INVALID_VALUE)?,
         };
         // The driver's code, seen on an H200.
-        if size != 0 && size < function.param_bytes {
+        if size > function.param_bytes.next_multiple_of(4) {
             return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
+        // If a buffer is too short, the remaining parameters are not set. The driver does not detect this either.
         let length = size.min(function.param_bytes);
         match (packed, size) {
             // Programs may pass no buffer for kernels without parameters.

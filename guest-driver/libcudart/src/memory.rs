@@ -259,6 +259,10 @@ fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> Result<
             return Ok(());
         }
         // With unified addressing, every pinned allocation is mapped (observed: the flag reads back as set).
-        driver.cuMemHostAlloc(pointer, bytes, flags | CU_MEMHOSTALLOC_DEVICEMAP)
+        let result = driver.cuMemHostAlloc(pointer, bytes, flags | CU_MEMHOSTALLOC_DEVICEMAP);
+        if result.is_err() {
+            pointer.write(null_mut());
+        }
+        result
     }
 }

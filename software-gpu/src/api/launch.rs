@@ -15,8 +15,8 @@ use gpgpu_protocol::cuda::{
     CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_PARAM_BUFFER_POINTER,
     CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
     CUDA_ERROR_INVALID_CLUSTER_SIZE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_SUPPORTED, CUevent, CUfunction, CUhostFn, CUlaunchAttribute,
-    CUlaunchAttributeValue, CUlaunchConfig, CUstream, CUstreamCallback,
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_NOT_SUPPORTED, CUevent, CUfunction, CUhostFn,
+    CUlaunchAttribute, CUlaunchAttributeValue, CUlaunchConfig, CUstream, CUstreamCallback,
 };
 
 use gpgpu_graphs::abi::CUDA_HOST_NODE_PARAMS;
@@ -25,7 +25,7 @@ use gpgpu_graphs::updatable;
 
 use super::event::Event;
 use super::occupancy::active_blocks;
-use crate::config::{Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES};
+use crate::config::{Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM};
 use crate::context::{self, Context};
 use crate::driver;
 use crate::effects::OfLaunch;
@@ -123,8 +123,9 @@ fn from_extra(function: &Function, extra: Extra) -> Result<Vec<u8>> {
     }
     let needed = function.info().param_bytes;
     match size {
-        // Extra bytes are padding after the last parameter; missing bytes are zero.
-        Some(size) if size <= MAX_PARAMETER_BYTES => {
+        Some(size) if size > needed.next_multiple_of(4) => Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
+        // Missing bytes are zero.
+        Some(size) => {
             let mut bytes = buffer.array(needed.min(size))?;
             bytes.resize(needed, 0);
             Ok(bytes)
