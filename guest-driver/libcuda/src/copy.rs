@@ -189,7 +189,7 @@ pub fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> R
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` for memory beyond the end of a managed or pinned allocation. The host refuses any other.
+/// `CUDA_ERROR_INVALID_VALUE` for memory beyond the end of an allocation or a registration. The host refuses any other.
 pub fn name(client: &Client, address: u64, bytes: usize, stream: u64) -> Result {
     client.disown(address);
     let is_beyond = managed::holds(address) && client.pointers.find_whole(address, bytes).is_none()
