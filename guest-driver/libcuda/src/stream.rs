@@ -60,9 +60,12 @@ pub fn own_context(client: &Client, id: u64) -> Option<u64> {
 ///
 /// Those of `body`.
 pub fn with_context(client: &Client, id: u64, body: impl FnOnce() -> Result) -> Result {
+    if thread::current_context() != 0 {
+        return body();
+    }
     match own_context(client, id) {
-        Some(context) if thread::current_context() == 0 => thread::within(context, body),
-        _ => body(),
+        Some(context) => thread::within(context, body),
+        None => body(),
     }
 }
 
