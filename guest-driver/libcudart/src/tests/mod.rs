@@ -309,7 +309,7 @@ fn pitfall_32_arguments_have_the_native_codes() {
     assert_eq!(cudaMemcpy(device, host, 4, 7), 21);
     assert_eq!(cudaMemcpy(null_mut(), host, 4, HOST_TO_DEVICE), 1);
     assert_eq!(cudaMemcpy(null_mut(), null(), 0, HOST_TO_DEVICE), 0);
-    assert_eq!(cudaMemcpy2D(device, 4, host, 16, 16, 2, HOST_TO_DEVICE), 1);
+    assert_eq!(cudaMemcpy2D(device, 4, host, 16, 16, 2, HOST_TO_DEVICE), 12);
     assert_eq!(asked(), [""; 0], "nothing of this is the driver's business");
     // SAFETY: static strings of the library's.
     unsafe {
