@@ -111,7 +111,7 @@ fn run(function: CUfunction, (width, height): (i32, i32), stream: CUstream) -> R
             return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
         let mut packed = setup.params.clone();
-        packed.resize(data.param_bytes.max(1), 0);
+        packed.resize(data.param_bytes, 0);
         Ok((setup.block, setup.shared, packed))
     })?;
     let stream = DefaultStream::Legacy.stream(client, stream)?;
