@@ -101,7 +101,6 @@ struct Two {
     }
 };
 
-
 inline size_t free_bytes() {
     size_t free = 0, total = 0;
     CK(cuMemGetInfo(&free, &total));

@@ -16,7 +16,7 @@ use crate::{
     boxes::{self, Near, Size, moved, pieces},
     client::{Client, client},
     copy::{Order, Side, await_legacy, check, is_host, name, traced},
-    copy_rows::{planes, recorded},
+    copy_rows::{pitch_of, planes, recorded, slice_of},
     cuda,
     ffi::Result,
     graph,
@@ -70,11 +70,9 @@ fn end(client: &Client, given: &Given, size: Size, stream: u64) -> Result<End> {
         }
         _ => return Err(bad),
     };
-    let row = x.checked_add(width).ok_or(bad)?;
-    let column = y.checked_add(height).ok_or(bad)?;
-    let pitch = if given.pitch == 0 { row } else { given.pitch };
-    let rows = if given.rows == 0 { column } else { given.rows };
-    if base == 0 || row > pitch || column > rows && depth > 1 {
+    let pitch = pitch_of(given.pitch, x, width)?;
+    let rows = slice_of(given.rows, y, height, depth)?;
+    if base == 0 {
         return Err(bad);
     }
     let slice = pitch.checked_mul(rows).ok_or(bad)?;

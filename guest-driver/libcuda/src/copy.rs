@@ -71,9 +71,7 @@ impl Side {
             None => Self::Pageable(HostPtr::at(address)),
         }
     }
-}
 
-impl Side {
     /// The program's address, unless it is memory of the device or managed memory.
     fn in_host(self, client: &Client) -> Option<HostPtr> {
         let address = match self {

@@ -19,6 +19,34 @@ use crate::{
     graph::{self, Guest},
 };
 
+/// The distance between rows that begin `x` bytes after it and have `width` bytes. Without a given one the rows follow
+/// each other.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if it is shorter than that.
+pub fn pitch_of(given: usize, x: usize, width: usize) -> Result<usize> {
+    match (given, x.checked_add(width)) {
+        (0, Some(row)) => Ok(row),
+        (pitch, Some(row)) if row <= pitch => Ok(pitch),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// The number of rows from one of `depth` slices to the next, of which `height` are copied from row `y` on. Without a
+/// given one the slices follow each other.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if several slices have fewer rows than that.
+pub fn slice_of(given: usize, y: usize, height: usize, depth: usize) -> Result<usize> {
+    match (given, y.checked_add(height)) {
+        (0, Some(rows)) => Ok(rows),
+        (slice, Some(rows)) if rows <= slice || depth <= 1 => Ok(slice),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 /// One side of a two-dimensional copy, its first byte and its pitch.
 #[derive(Debug, Clone, Copy)]
 struct Plane {
@@ -40,9 +68,8 @@ impl Plane {
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
         let overflow = CUDA_ERROR_INVALID_VALUE;
-        let row = x.checked_add(width).ok_or(overflow)?;
-        let pitch = if pitch == 0 { row } else { pitch };
-        if row > pitch || base == 0 {
+        let pitch = pitch_of(pitch, x, width)?;
+        if base == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let skipped = y
@@ -73,18 +100,8 @@ pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());
     }
-    // Without a height the slices follow each other.
-    let slice = |y: usize, height: usize| {
-        let end = y.checked_add(copy.Height);
-        let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        match height {
-            0 => Ok(end),
-            short if short < end && copy.Depth > 1 => Err(CUDA_ERROR_INVALID_VALUE),
-            height => Ok(height),
-        }
-    };
-    let from_height = slice(copy.srcY, copy.srcHeight)?;
-    let to_height = slice(copy.dstY, copy.dstHeight)?;
+    let from_height = slice_of(copy.srcHeight, copy.srcY, copy.Height, copy.Depth)?;
+    let to_height = slice_of(copy.dstHeight, copy.dstY, copy.Height, copy.Depth)?;
     if recorded(&copy, order)? {
         return Ok(());
     }
@@ -240,7 +257,7 @@ impl Rows {
                 self.in_device(client, to, from)
             }
             // Rows longer than a block are copied one by one.
-            _ if self.width > client.block_bytes() => self.one_by_one(self.order),
+            _ if self.width > client.block_bytes() => self.one_by_one(),
             (Side::DeviceVisible(to), Side::Pageable(from)) => {
                 self.traced(client, copy_kind::HTOD, || self.send(client, to, from))
             }
@@ -333,7 +350,7 @@ impl Rows {
         Ok(())
     }
 
-    fn one_by_one(&self, order: Order) -> Result {
+    fn one_by_one(&self) -> Result {
         let whole = (CU_MEMORYTYPE_UNIFIED, 0);
         for row in 0..self.height {
             let at = |plane: Plane| match plane.side {
@@ -347,7 +364,7 @@ impl Rows {
                 at(self.src),
                 self.width,
                 (whole, whole),
-                order,
+                self.order,
             )?;
         }
         Ok(())

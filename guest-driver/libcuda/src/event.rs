@@ -217,13 +217,16 @@ impl Watched {
     }
 }
 
-/// Records that an event was recorded.
-fn note_recorded(client: &Client, event: u64) {
-    client.objects.look(event, |object| {
-        if let Known::Event(event) = object {
+/// Notes that an event is recorded. Returns its context; `None` if there is no such event.
+fn note_recorded(client: &Client, event: u64) -> Option<u64> {
+    let look = |object: &Known| match object {
+        Known::Event(event) => {
             event.is_recorded.store(true, Ordering::Relaxed);
+            Some(event.context)
         }
-    });
+        _ => None,
+    };
+    client.objects.look(event, look).flatten()
 }
 
 /// Whether an event was ever recorded, other than in a capture.
@@ -235,18 +238,6 @@ pub fn is_recorded(event: u64) -> bool {
     client().is_ok_and(|client| client.objects.look(event, look).unwrap_or(true))
 }
 
-/// Whether an event and a stream exist and have the same context. The driver refuses to record any other event.
-fn is_of_stream(client: &Client, event: u64, stream: u64) -> bool {
-    let look = |object: &Known| match object {
-        Known::Event(event) => Some(event.context),
-        _ => None,
-    };
-    let home = client.objects.look(event, look).flatten();
-    home.is_some_and(|home| {
-        stream::find_context(client, stream).is_some_and(|of| green::home(client, of) == home)
-    })
-}
-
 fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
@@ -256,8 +247,11 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     if graph::record_event(hStream, hEvent, 0)? {
         return Ok(());
     }
-    let known = thread::has_context(client) && is_of_stream(client, hEvent, hStream);
-    note_recorded(client, hEvent);
+    // The driver refuses to record an event in a stream of another context.
+    let is_its = |home| {
+        stream::find_context(client, hStream).is_some_and(|of| green::home(client, of) == home)
+    };
+    let known = note_recorded(client, hEvent).is_some_and(is_its) && thread::has_context(client);
     let watched = find(hEvent);
     // Read before the stream's state: work that another thread gives in between then counts as given.
     let sent = client.sent() + 1;

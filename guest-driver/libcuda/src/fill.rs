@@ -31,7 +31,7 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> Resu
     Ok(known)
 }
 
-/// Prepares managed memory, and refuses a fill beyond the end of pinned memory.
+/// Prepares managed memory, and refuses a fill beyond the end of an allocation or a registration.
 fn name(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> Result {
     let Some(bytes) = bytes else {
         return Ok(());

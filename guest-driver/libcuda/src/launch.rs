@@ -354,11 +354,11 @@ pub fn launch(
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let here = function.context == 0 || is_here(function.context);
-        let is_apart = |of| green::home(client, of) != green::home(client, function.context);
-        if function.context != 0 && of_stream.is_some_and(is_apart) {
-            return Err(CUDA_ERROR_INVALID_HANDLE);
-        }
         let Some((device, true)) = place.filter(|_| streams && here) else {
+            let is_apart = |of| green::home(client, of) != green::home(client, function.context);
+            if function.context != 0 && of_stream.is_some_and(is_apart) {
+                return Err(CUDA_ERROR_INVALID_HANDLE);
+            }
             return client.call(&request).map(drop);
         };
         if config.attributes.is_empty() {

@@ -9,7 +9,7 @@ use gpgpu_protocol::cuda::*;
 use gpgpu_protocol::software_gpu::Memory;
 
 use super::copy::{Side, is_host, pointer, syncs};
-use super::copy2d::{pitch_of, side};
+use super::copy2d::{pitch_of, side, slice_of};
 use crate::array::Array;
 use crate::context::{self, Context};
 use crate::driver;
@@ -146,13 +146,7 @@ fn end(given: &Given, size: Size, write: bool) -> Result<End> {
     let [width, height, depth] = size;
     let bad = CUDA_ERROR_INVALID_VALUE;
     let pitch = pitch_of(given.pitch, x, width)?;
-    let rows = match given.rows {
-        0 => y.checked_add(height).ok_or(bad)?,
-        rows => rows,
-    };
-    if depth > 1 && y.checked_add(height).is_none_or(|end| end > rows) {
-        return Err(bad);
-    }
+    let rows = slice_of(given.rows, y, height, depth)?;
     let base = (given.host, given.device);
     let (start, kind) = side(given.kind, base, (x, y), pitch)?;
     let slice = pitch.checked_mul(rows).ok_or(bad)?;

@@ -22,6 +22,17 @@ pub(super) fn pitch_of(given: usize, x: usize, width: usize) -> Result<usize> {
     }
 }
 
+/// The number of rows from one slice to the next. With one slice it has no meaning, and without a given one the slices
+/// follow each other.
+pub(super) fn slice_of(given: usize, y: usize, height: usize, depth: usize) -> Result<usize> {
+    let rows = y.checked_add(height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match given {
+        0 => Ok(rows),
+        short if short < rows && depth > 1 => Err(CUDA_ERROR_INVALID_VALUE),
+        rows => Ok(rows),
+    }
+}
+
 pub(super) fn side(
     memory_type: CUmemorytype,
     (host, device): (u64, u64),

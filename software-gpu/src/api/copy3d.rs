@@ -6,7 +6,7 @@ use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMCPY3D, CUstream};
 
 use super::array_copy;
 use super::copy::{Reading, Rows, copy_reading};
-use super::copy2d::{pitch_of, side};
+use super::copy2d::{pitch_of, side, slice_of};
 use crate::context::{self, Context};
 use crate::driver;
 use crate::ffi::{Pointer, Result, export};
@@ -16,12 +16,7 @@ use crate::stream::Null;
 
 // The bytes from one slice to the next, and from the first byte of the box to its last.
 fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(usize, usize)> {
-    // With one slice the height has no meaning, and without one the slices follow each other.
-    let rows = y.checked_add(c.Height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let height = if height == 0 { rows } else { height };
-    if c.Depth > 1 && height < rows {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    let height = slice_of(height, y, c.Height, c.Depth)?;
     let slice = pitch.checked_mul(height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let extent = (c.Depth - 1)
         .checked_mul(slice)

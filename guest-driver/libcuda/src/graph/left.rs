@@ -86,8 +86,8 @@ fn free_device(client: &Client, dptr: u64) -> Result {
 
 /// Frees the memory of the current context if its work is known to be complete.
 pub fn free_idle(client: &Client) {
-    if ANY.load(Ordering::Relaxed) && client.is_idle(Scope::All) {
-        let context = thread::current_context();
+    let context = thread::current_context();
+    if ANY.load(Ordering::Relaxed) && is_idle(client, context) {
         let taken = take(|range| range.context == context);
         taken.into_iter().for_each(|range| free(client, range));
     }

@@ -99,6 +99,11 @@ impl Range {
         }
     }
 
+    /// The number of bytes from `address`, which lies in the range, to its end.
+    fn rest(&self, address: u64) -> u64 {
+        self.bytes - (self.near(address) - self.start)
+    }
+
     /// Whether it is pinned host memory, and no managed memory.
     pub fn is_pinned(&self) -> bool {
         matches!(self.kind, Kind::Host { .. }) && !self.is_managed()
@@ -378,12 +383,7 @@ impl Pointers {
     #[inline]
     pub fn find_whole(&self, address: u64, bytes: usize) -> Option<Range> {
         let range = self.find(address)?;
-        let start = if address.wrapping_sub(range.start) < range.bytes {
-            range.start
-        } else {
-            range.far(range.start)
-        };
-        if bytes as u64 <= range.bytes - (address - start) {
+        if bytes as u64 <= range.rest(address) {
             return Some(range);
         }
         matches!(range.origin, Origin::Mapped { .. })
@@ -393,14 +393,15 @@ impl Pointers {
     /// Whether the `bytes` bytes at `address` begin in pinned memory or in an allocation, and go beyond its end. The
     /// host does not know the end: it has chunks of pinned memory, and allocations of rounded sizes.
     pub fn overruns(&self, address: u64, bytes: usize) -> bool {
-        let is_bounded = |range: Range| {
+        let is_bounded = |range: &Range| {
             matches!(range.kind, Kind::Host { .. })
                 || matches!(
                     range.origin,
                     Origin::Call | Origin::Shared | Origin::Managed
                 )
         };
-        self.find(address).is_some_and(is_bounded) && self.find_whole(address, bytes).is_none()
+        self.find(address)
+            .is_some_and(|range| is_bounded(&range) && bytes as u64 > range.rest(address))
     }
 
     /// Whether some memory may have `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. The host knows which, and makes calls wait for
