@@ -25,7 +25,16 @@ pub mod supervisor;
 pub mod top;
 pub mod worker;
 
-use std::{error::Error, ffi::OsString, os::fd::AsFd, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    error::Error,
+    ffi::OsString,
+    fmt::Write as _,
+    io::{self, Write as _},
+    os::fd::AsFd,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use clap::Parser;
 use nix::sys::{
@@ -133,7 +142,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
         }
         _ => {
             let args = Args::parse();
-            log::start(args.log_format, "supervisor");
+            log::start(args.log_format, log::SUPERVISOR);
             return supervise(args.try_into()?);
         }
     }
@@ -277,10 +286,11 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         tracing::warn!("{doubt}");
     }
     if config.check {
-        print(&config.policies, &gpus);
+        let mut text = describe(&config.policies, &gpus);
         for library in libraries.or(directory.as_deref()).found() {
-            println!("Library {library}");
+            let _ = writeln!(text, "Library {library}");
         }
+        io::stdout().lock().write_all(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut mover = beside(&worker, role::MOVER);
@@ -340,13 +350,15 @@ fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> 
     Ok(Reload::new(signals, file, gpus))
 }
 
-/// Logs the effective configuration.
-fn print(policies: &Policies, gpus: &[HostGpu]) {
+/// The effective configuration, in lines.
+fn describe(policies: &Policies, gpus: &[HostGpu]) -> String {
+    let mut text = String::new();
     for (number, gpu) in gpus.iter().enumerate() {
         let memory = policy::values::Memory(Some(gpu.memory));
-        println!("GPU {number}: {}, {memory}", gpu.name);
+        let _ = writeln!(text, "GPU {number}: {}, {memory}", gpu.name);
     }
     for vm in &policies.vms {
-        println!("VM {vm}");
+        let _ = writeln!(text, "VM {vm}");
     }
+    text
 }

@@ -23,6 +23,10 @@ use tracing_subscriber::{
 
 /// Variables that set the level. The first one that is set is used.
 const LEVEL: [&str; 2] = ["VIRTIO_GPGPU_LOG", "RUST_LOG"];
+/// The levels, from none to all.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// The role of the process that starts the others, in the log.
+pub const SUPERVISOR: &str = "supervisor";
 /// The variable by which the supervisor passes the format to its processes.
 const FORMAT: &str = "VIRTIO_GPGPU_LOG_FORMAT";
 
@@ -57,14 +61,16 @@ impl Format {
 
 /// Starts the log of this process, which has the given role.
 pub fn start(format: Format, role: &str) {
-    let filter = LEVEL
-        .iter()
-        .find_map(|name| std::env::var(name).ok())
-        .unwrap_or_else(|| "info".to_owned());
+    let wish = LEVEL.iter().find_map(|name| {
+        let value = std::env::var(name).ok();
+        // An empty line in a service's environment file counts as none.
+        Some((*name, value.filter(|value| !value.is_empty())?))
+    });
+    let filter = wish.as_ref().and_then(|(_, value)| filter(value));
     // The library logs an error for each kick of a guest whose ring is invalid.
-    let filter = EnvFilter::new(format!("{filter},virtio_queue=off"));
+    let directives = format!("{},virtio_queue=off", filter.as_deref().unwrap_or("info"));
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(EnvFilter::new(directives))
         .with_writer(|| Place);
     match format {
         Format::Text => builder
@@ -76,6 +82,23 @@ pub fn start(format: Format, role: &str) {
             .event_format(Object::new(role))
             .init(),
     }
+    // The supervisor says it once for all of its processes.
+    if let (Some((name, value)), None, SUPERVISOR) = (wish, filter, role) {
+        tracing::warn!(
+            "{name} is {value:?}, which is no level; the level is info (levels: {})",
+            LEVELS.join(", ")
+        );
+    }
+}
+
+/// The directives for a wish: a level, or directives of `tracing` with a target each, which start from `info`. `None`
+/// for another word, which would be the name of a target and disable the rest of the log.
+fn filter(wish: &str) -> Option<String> {
+    let level = wish.trim().to_ascii_lowercase();
+    if LEVELS.contains(&level.as_str()) {
+        return Some(level);
+    }
+    wish.contains('=').then(|| format!("info,{wish}"))
 }
 
 /// The log's descriptor after the standard error was given another use.
@@ -176,6 +199,18 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_wish_that_is_no_level_does_not_silence_the_log() {
+        assert_eq!(filter("debug"), Some("debug".into()));
+        assert_eq!(filter(" WARN "), Some("warn".into()));
+        assert_eq!(filter("warning"), None);
+        assert_eq!(
+            filter("other=debug"),
+            Some("info,other=debug".into()),
+            "a variable of another program"
+        );
     }
 
     fn log() {

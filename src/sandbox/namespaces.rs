@@ -71,7 +71,10 @@ pub(super) fn enter(view: &[Entry]) -> Result<(), Error> {
         .iter()
         .map(|entry| Ok((entry, clone_tree(&entry.path, entry.kind)?)))
         .collect::<io::Result<Vec<_>>>()
-        .map_err(Error::new("Copying mounts (Linux 5.12 or later is needed)"))?;
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSYS) => Error::because("Copying mounts", "Linux 5.12 or later is needed"),
+            _ => Error::because("Copying mounts", error),
+        })?;
     // The unprivileged user must be able to read and search the new directories.
     let usual = umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let built = build_root(&trees);

@@ -30,7 +30,8 @@ impl Socket {
     /// Binds `path`. A stale socket, on which no process listens, is replaced.
     ///
     /// # Errors
-    /// Another process listens there, another kind of file exists there, or the directory does not allow it.
+    /// Another process listens there, or may listen there on a socket of another user; another kind of file exists
+    /// there, or the directory does not allow it.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
@@ -42,6 +43,12 @@ impl Socket {
             Ok(_) => match UnixStream::connect(path) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     fs::remove_file(path)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(io::Error::new(
+                        error.kind(),
+                        format!("a socket exists there, and whether a process listens cannot be tested: {error}"),
+                    ));
                 }
                 _ => {
                     return Err(io::Error::new(

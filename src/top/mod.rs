@@ -10,7 +10,7 @@ mod state;
 mod view;
 
 use std::{
-    io,
+    io::{self, IsTerminal as _},
     sync::mpsc::{RecvTimeoutError, sync_channel},
     thread,
     time::{Duration, Instant},
@@ -69,6 +69,9 @@ pub enum Error {
     /// The service does not answer.
     #[error("{0}: {1}. Is the service running, with --metrics {0}?")]
     Fetch(Address, #[source] fetch::Error),
+    /// There is no terminal to draw on.
+    #[error("Standard output is no terminal: use --once or --json")]
+    NoTerminal,
     /// The terminal failed, or a thread could not be started.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -82,6 +85,9 @@ pub enum Error {
 /// # Errors
 /// See [`Error`].
 pub fn run(args: &Args) -> Result<(), Error> {
+    if !args.once && !args.json && !io::stdout().is_terminal() {
+        return Err(Error::NoTerminal);
+    }
     let wait = Duration::from_secs_f64(args.interval);
     let fetcher = Fetcher::new(args.metrics.clone())?;
     let fail = |error| Error::Fetch(args.metrics.clone(), error);

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_client::{Connection, sister::Sister};
+use gpgpu_client::{Connection, sister::Sister, transport};
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
     api::{DeviceInfo, DeviceUsage, Hello, Request, reply, request},
@@ -265,6 +265,14 @@ fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {
     body(state.get_or_insert_default())
 }
 
+/// Opens a connection of NVML's own.
+fn open() -> Result<(Connection, Hello)> {
+    Connection::open_plain().map_err(|failed| match failed {
+        CUDA_ERROR_NO_DEVICE if transport::is_forbidden() => status::NO_PERMISSION,
+        failed => code(failed),
+    })
+}
+
 /// NVML's code for the result of a call to the host.
 pub(crate) fn code(of: CUresult) -> Status {
     match of {
@@ -296,7 +304,7 @@ fn learn() -> Result<Known> {
     if let Some(known) = Sister::loaded().and_then(learn_by) {
         return Ok(known);
     }
-    let (connection, hello) = Connection::open_plain().map_err(code)?;
+    let (connection, hello) = open()?;
     // The host makes a context for a client in advance, and charges it. This query makes the host give the context up
     // before the connection ends, so that later queries do not count it.
     let (dev, usage) = (0, true);
@@ -365,7 +373,7 @@ impl State {
             self.link = None;
         }
         if self.link.is_none() {
-            let (connection, hello) = Connection::open_plain().map_err(code)?;
+            let (connection, hello) = open()?;
             self.link = Some(Link {
                 connection: ManuallyDrop::new(connection),
                 devices: numbers(&hello),

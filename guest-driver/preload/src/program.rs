@@ -8,6 +8,9 @@ use object::read::elf::FileHeader as _;
 
 use crate::elf::{Elf, Image, RuntimeFunction, runtime_version};
 
+/// The shared runtimes of the guest's libraries, newest first.
+pub const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
+
 /// How a program uses CUDA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -17,7 +20,9 @@ pub enum Kind {
     OtherMachine,
     /// A program for musl, which loads no libraries made for glibc.
     Musl,
-    /// An ELF file without a dynamic linker, so no library can be preloaded.
+    /// An ELF file without a dynamic linker and without CUDA, such as a launcher of other programs.
+    Static,
+    /// An ELF file without a dynamic linker, so no library can be preloaded, with the static runtime.
     FullyStatic,
     /// Linked with a shared libcudart of this name, directly or through another library (`None`).
     SharedRuntime(Option<String>),
@@ -63,7 +68,10 @@ impl Kind {
         let needed = elf.needed();
         let needs = |prefix: &str| needed.iter().find(|name| name.starts_with(prefix)).cloned();
         if !elf.has_interpreter() && needed.is_empty() && !is_library(elf) {
-            return Self::FullyStatic;
+            return match functions.is_empty() && !elf.has_stripped_runtime() {
+                true => Self::Static,
+                false => Self::FullyStatic,
+            };
         }
         if elf.is_for_musl() {
             return Self::Musl;
@@ -95,7 +103,8 @@ impl Kind {
             Self::NotElf => "a script or no ELF file: runs as it is; the programs that it starts inherit the libraries".into(),
             Self::OtherMachine => "not an ELF program for x86-64".into(),
             Self::Musl => "linked with musl: runs as it is, without CUDA; our libraries need glibc".into(),
-            Self::FullyStatic => "fully static: it loads no libraries, ours neither".into(),
+            Self::Static => "fully static, without CUDA: runs as it is; the programs that it starts inherit the libraries".into(),
+            Self::FullyStatic => "fully static, with the CUDA runtime: it loads no libraries, ours neither".into(),
             Self::SharedRuntime(Some(name)) if !is_served(name) => format!("linked with a shared CUDA runtime ({name}) that is not served"),
             Self::SharedRuntime(Some(name)) => format!("linked with the shared CUDA runtime ({name}): uses ours"),
             Self::SharedRuntime(None) => "linked with the shared CUDA runtime through another library: uses ours".into(),
@@ -106,6 +115,36 @@ impl Kind {
             Self::StrippedRuntime => "linked with the static CUDA runtime and stripped of its symbols".into(),
             Self::DriverApi => "uses the CUDA driver API: runs on our libcuda.so.1".into(),
             Self::NoCuda => "nothing of CUDA in the file itself: libraries that it loads find ours".into(),
+        }
+    }
+
+    /// Whether the file itself makes CUDA calls.
+    pub fn uses_cuda(&self) -> bool {
+        match self {
+            Self::SharedRuntime(_)
+            | Self::StaticRuntime { .. }
+            | Self::StrippedRuntime
+            | Self::FullyStatic
+            | Self::DriverApi => true,
+            Self::NotElf | Self::OtherMachine | Self::Musl | Self::Static | Self::NoCuda => false,
+        }
+    }
+
+    /// The file name of the runtime that the program's calls go to; `None` if it uses none itself, or the name does not
+    /// say which.
+    pub fn runtime(&self) -> Option<&'static str> {
+        let number = |name: &str| {
+            name.rsplit_once('.')
+                .and_then(|(_, number)| number.parse().ok())
+        };
+        match self {
+            Self::SharedRuntime(Some(name)) => RUNTIMES.into_iter().find(|served| served == name),
+            // That of CUDA 12 serves the programs of 11.8, too.
+            Self::StaticRuntime { version, .. } => {
+                let oldest = RUNTIMES.into_iter().filter(|name| number(name) >= *version);
+                oldest.last()
+            }
+            _ => None,
         }
     }
 
@@ -133,7 +172,7 @@ impl Kind {
 
 /// Whether the guest's libraries include the shared runtime with this name.
 fn is_served(name: &str) -> bool {
-    matches!(name, "libcudart.so" | "libcudart.so.12" | "libcudart.so.13")
+    name == "libcudart.so" || RUNTIMES.contains(&name)
 }
 
 /// Whether a shared object without an interpreter and without dependencies is a library: it has a name.

@@ -96,7 +96,7 @@ fn a_run_within_a_run_names_each_library_once() {
     let bench = Bench::new();
     let other = bench.path("other");
     std::fs::create_dir(&other).unwrap();
-    for name in ["libgpgpu_preload.so", "libgpgpu_audit.so"] {
+    for name in ["libgpgpu_preload.so", "libgpgpu_audit.so", "libcuda.so.1"] {
         std::fs::copy(bench.path("lib").join(name), other.join(name)).unwrap();
     }
     let run = env!("CARGO_BIN_EXE_gpgpu-run");
@@ -264,9 +264,15 @@ fn check_distinguishes_the_kinds_and_runs_nothing() {
     let (said, code) = kind(&[], &bench.compile("carries", &sources, &[]));
     assert!(said.contains("nothing of CUDA"), "{said}");
     assert_eq!(code, Some(0));
-    let (said, code) = kind(&[], &bench.compile("full", &[plain], &["-static"]));
-    assert!(said.contains("fully static"), "{said}");
-    assert_eq!(code, Some(1));
+    let (said, code) = kind(&[], &bench.compile("launcher", &[plain], &["-static"]));
+    assert!(said.contains("fully static, without CUDA"), "{said}");
+    assert_eq!(code, Some(0));
+    let sources = [("main.c", common::MAIN), ("static.c", STATIC_RUNTIME)];
+    for flags in [vec!["-static"], vec!["-static", "-s"]] {
+        let (said, code) = kind(&[], &bench.compile("full", &sources, &flags));
+        assert!(said.contains("relink it without -static"), "{said}");
+        assert_eq!(code, Some(1));
+    }
     let driver = ["-Wl,--no-as-needed", "lib/libcuda.so.1"];
     let soname = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
     bench.compile("lib/libcuda.so.1", &[("empty.c", "")], &soname);
@@ -308,6 +314,115 @@ fn check_distinguishes_the_kinds_and_runs_nothing() {
     let (said, code) = kind(&[], &bench.path("plain"));
     assert!(said.contains("not an ELF program for x86-64"), "{said}");
     assert_eq!(code, Some(1));
+}
+
+/// A launcher in one static file, as package managers and init programs are.
+#[test]
+fn a_static_launcher_passes_the_libraries_on() {
+    let bench = Bench::new();
+    let main = "#include <unistd.h>\nint main(int c, char **v) { execv(v[1], v + 1); return 99; }";
+    let launcher = bench.compile("launcher", &[("launcher.c", main)], &["-static"]);
+    let program = bench.static_program(&[]);
+    let output = bench.gpgpu_run(true, &[text(&launcher), text(&program)]);
+    assert!(
+        stdout(&output).starts_with("RIGHT 13"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn the_program_gets_the_callers_disposition_of_a_broken_pipe() {
+    let bench = Bench::new();
+    let dispositions = "grep SigIgn /proc/self/status";
+    for script in [
+        dispositions.to_owned(),
+        format!("trap '' PIPE; {dispositions}"),
+    ] {
+        let shell = |command: &mut std::process::Command| {
+            let output = command.args(["-c", &script]).output().unwrap();
+            stdout(&output)
+        };
+        let run = env!("CARGO_BIN_EXE_gpgpu-run");
+        let with = format!("exec {run} {dispositions}");
+        let script_with = script.replace(dispositions, &with);
+        let output = std::process::Command::new("sh")
+            .env("GPGPU_LIBDIR", bench.path("lib"))
+            .env("VIRTIO_GPGPU", "unix:/nonexistent.sock")
+            .args(["-c", &script_with])
+            .output()
+            .unwrap();
+        let directly = shell(&mut std::process::Command::new("sh"));
+        assert_eq!(stdout(&output), directly, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn an_unknown_option_is_not_taken_for_the_program() {
+    let bench = Bench::new();
+    let output = bench.gpgpu_run(true, &["--chek", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let output = bench.gpgpu_run(true, &["echo", "--chek", "--check"]);
+    assert_eq!(stdout(&output), "--chek --check\n");
+}
+
+#[test]
+fn check_fails_where_the_program_would() {
+    let bench = Bench::new();
+    let refused = |arguments: &[&str], because: &str| {
+        let output = bench.gpgpu_run(true, &[&["--check"], arguments].concat());
+        let said = stdout(&output);
+        assert!(said.contains(because), "{said}");
+        assert!(said.contains("result:    refused"), "{said}");
+        assert_eq!(output.status.code(), Some(1));
+        let output = bench.gpgpu_run(true, arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(if because.contains("interpreter") {
+                126
+            } else {
+                1
+            })
+        );
+        assert!(stderr(&output).contains(because), "{}", stderr(&output));
+    };
+    let script = bench.path("script");
+    std::fs::write(&script, "#!/nonexistent/interpreter -x\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    refused(
+        &[text(&script)],
+        "its interpreter /nonexistent/interpreter does not exist",
+    );
+
+    let program = bench.static_program(&[]);
+    let copy = bench.path("other lib");
+    std::fs::rename(bench.path("lib"), &copy).unwrap();
+    refused(
+        &["--libdir", text(&copy), text(&program)],
+        "a space or a colon",
+    );
+    std::fs::rename(&copy, bench.path("lib")).unwrap();
+    std::fs::remove_file(bench.path("lib/libcudart.so.13")).unwrap();
+    refused(&[text(&program)], "libcudart.so.13 is missing");
+}
+
+#[test]
+fn a_report_that_is_not_read_to_its_end_is_no_failure() {
+    let bench = Bench::new();
+    let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_gpgpu-run"))
+        .env("GPGPU_LIBDIR", bench.path("lib"))
+        .env("VIRTIO_GPGPU", "unix:/nonexistent.sock")
+        .args(["--check", "true"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(process.stdout.take());
+    let output = process.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), stderr(&output).as_str()),
+        (Some(0), "")
+    );
 }
 
 #[test]

@@ -3,12 +3,17 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
     fs::File,
     os::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -42,6 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// an error, not a hang.
 pub struct Patience {
     _dropped: mpsc::Sender<()>,
+    ended: Arc<AtomicBool>,
 }
 
 impl Patience {
@@ -49,13 +55,30 @@ impl Patience {
     pub fn start(stream: &UnixStream) -> std::io::Result<Self> {
         let stream = stream.try_clone()?;
         let (sender, receiver) = mpsc::channel::<()>();
+        let ended = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&ended);
         let run = move || {
             if receiver.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                ending.store(true, Ordering::Release);
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         };
         signals::spawn("gpgpu-patience", run)?;
-        Ok(Self { _dropped: sender })
+        Ok(Self {
+            _dropped: sender,
+            ended,
+        })
+    }
+
+    /// The reason for a failure of the setup: the given one, unless it is that the time limit has passed.
+    pub fn reason(&self, error: impl Display) -> String {
+        match self.ended.load(Ordering::Acquire) {
+            true => format!(
+                "no answer within {} s; the back end may serve as many connections as it accepts (--max-connections)",
+                PATIENCE.as_secs()
+            ),
+            false => error.to_string(),
+        }
     }
 }
 

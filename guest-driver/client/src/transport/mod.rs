@@ -9,7 +9,7 @@ mod shared;
 mod socket;
 mod window;
 
-use std::{env, fmt, io, path::PathBuf};
+use std::{env, ffi::CString, fmt, io, os::unix::ffi::OsStringExt as _, path::PathBuf};
 
 use gpgpu_protocol::{cuda::*, layout::status};
 use thiserror::Error;
@@ -80,9 +80,19 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Status(status::CLIENT_DEAD) => {
-                f.write_str("The process that served this one on the host is gone")
+                f.write_str("the process that served this one on the host is gone")
             }
-            Self::Status(status) => write!(f, "The device answers with status {status}"),
+            Self::Status(status::LIMIT) => {
+                f.write_str("a limit of the VM is reached, such as max-clients")
+            }
+            Self::Status(status::NO_RESOURCES) => {
+                f.write_str("the host has no memory left, or could not start a worker")
+            }
+            Self::Status(status::NO_GPU) => f.write_str("the host has no usable GPU"),
+            Self::Status(status::VERSION_MISMATCH) => {
+                f.write_str("the host's service is of another version than the driver")
+            }
+            Self::Status(status) => write!(f, "the device answers with status {status}"),
             Self::Os(errno) => write!(f, "{}", io::Error::from_raw_os_error(errno)),
         }
     }
@@ -185,6 +195,20 @@ impl OpenError {
             _ => CUDA_ERROR_NO_DEVICE,
         }
     }
+}
+
+/// Whether there is a device that this process may not open: a file of a group that its user is not in.
+pub fn is_forbidden() -> bool {
+    let path = match env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => name.strip_prefix("unix:").map(PathBuf::from),
+        _ => Some(PathBuf::from(DEVICE)),
+    };
+    let path = path.and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
+    path.is_some_and(|path| {
+        // SAFETY: the path is a string that lives across the call.
+        let result = unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) };
+        result != 0 && io::Error::last_os_error().kind() == io::ErrorKind::PermissionDenied
+    })
 }
 
 /// Connects to the device of the environment.

@@ -86,8 +86,8 @@ impl Socket {
         let watched = stream.try_clone().map(Arc::new);
         let watched = watched.map_err(|error| broken(error.to_string()))?;
         let shared = Arc::new(Shared::new().map_err(|error| broken(error.to_string()))?);
-        let (front_end, config) =
-            FrontEnd::negotiate(stream, &shared).map_err(|error| broken(error.to_string()))?;
+        let (front_end, config) = FrontEnd::negotiate(stream, &shared)
+            .map_err(|error| broken(patience.reason(error)))?;
         if (
             config.magic.get(),
             config.version.get(),
@@ -106,7 +106,7 @@ impl Socket {
             let (kick, call) = (event_fd().map_err(broken)?, event_fd().map_err(broken)?);
             front_end
                 .start_queue(index, &geometry, &shared, &kick, &call)
-                .map_err(|error| broken(error.to_string()))?;
+                .map_err(|error| broken(patience.reason(error)))?;
             queues.push(Arc::new(Queue::new(Arc::clone(&shared), geometry, kick)));
             calls.push(call);
         }

@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Runs a program with virtio-gpgpu's libraries in place of NVIDIA's.
 
+mod check;
+mod pipe;
+
 use std::env;
-use std::ffi::{CString, OsStr, OsString, c_void};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
-use gpgpu_client::sister::Sister;
 use gpgpu_preload::program::Kind;
-use gpgpu_protocol::{
-    api::{KnownLibrary, Request as _, reply, request},
-    codec::{Reader, Writer},
-    cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS},
-    driver_api::signature,
-};
 
-/// The files of NVIDIA's driver of which JAX wants one to exist. The guest's package makes the second.
-const OF_NVIDIA: [&str; 2] = ["/dev/nvidia0", "/dev/nvidiactl"];
+const LIBCUDA: &str = "libcuda.so.1";
 const PRELOAD: &str = "libgpgpu_preload.so";
 const AUDIT: &str = "libgpgpu_audit.so";
-const LIBRARIES: [&str; 5] = [
-    "libcuda.so.1",
-    "libcudart.so.13",
-    "libcudart.so.12",
-    PRELOAD,
-    AUDIT,
-];
 const DEVICE: &str = "/dev/virtio-gpgpu";
 const CONNECTION: &str = "VIRTIO_GPGPU";
 
@@ -54,12 +44,7 @@ struct Options {
     no_device_check: bool,
 
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -84,40 +69,72 @@ fn run(options: &Options) -> Result<(), Failure> {
     // An empty variable counts as unset, as LD_LIBRARY_PATH does.
     let variable = env::var_os("GPGPU_LIBDIR").filter(|value| !value.is_empty());
     let libdir = options.libdir.clone().or(variable.map(PathBuf::from));
-    let libraries = libraries(libdir.as_deref());
+    let libraries = libraries(libdir.as_deref(), &kind);
     if options.check {
-        return check(&program, &kind, &libraries);
+        return check::run(&program, &kind, &libraries, options.no_device_check);
     }
-    if let Some(obstacle) = kind.obstacle() {
+    if let Some(obstacle) = obstacle(&program, &kind) {
         return Err(Failure(
             1,
             format!("{shown} cannot use the virtual GPU: {obstacle}"),
         ));
     }
     let directory = libraries.map_err(|message| Failure(1, message))?;
-    // The dynamic linker's lists of libraries have no quotes.
-    if directory
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|byte| b" :".contains(byte))
-    {
-        let message =
-            "a space or a colon in the path keeps the dynamic linker from loading libraries there";
-        return Err(Failure(1, format!("{}: {message}", directory.display())));
-    }
     if !works_without_device(&kind)
         && !options.no_device_check
         && let Some(message) = no_device()
     {
         return Err(Failure(1, message));
     }
-    let error = Command::new(&program)
+    let mut command = Command::new(&program);
+    command
         .arg0(&options.command[0])
         .args(&options.command[1..])
-        .envs(settings(&directory, &kind))
-        .exec();
-    Err(Failure(126, format!("{shown}: {error}")))
+        .envs(settings(&directory, &kind));
+    pipe::keep(&mut command);
+    let error = command.exec();
+    Err(Failure(
+        126,
+        match missing_interpreter(&program) {
+            Some(interpreter) => format!("{shown}: its interpreter {interpreter} does not exist"),
+            None => format!("{shown}: {error}"),
+        },
+    ))
+}
+
+/// The reason why the program cannot use the virtual GPU, with a remedy; `None` if it can.
+fn obstacle(program: &Path, kind: &Kind) -> Option<&'static str> {
+    kind.obstacle().or_else(|| {
+        (kind.uses_cuda() && takes_rights(program)).then_some(
+            "it runs as another user than its caller (set-user-ID), so the dynamic linker ignores our libraries; start \
+             it as that user",
+        )
+    })
+}
+
+/// Whether the kernel gives the program the rights of another user or group than the caller's.
+fn takes_rights(program: &Path) -> bool {
+    program.metadata().is_ok_and(|data| {
+        // SAFETY: the calls only return numbers.
+        let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+        let takes = |bit: libc::mode_t| data.mode() & bit != 0;
+        takes(libc::S_ISUID) && data.uid() != user || takes(libc::S_ISGID) && data.gid() != group
+    })
+}
+
+/// The interpreter of a script's first line, if that file does not exist.
+fn missing_interpreter(program: &Path) -> Option<String> {
+    // The kernel reads no more of the line.
+    let mut start = Vec::new();
+    let file = File::open(program).ok()?;
+    file.take(256).read_to_end(&mut start).ok()?;
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let line = String::from_utf8_lossy(line);
+    let interpreter = line.split_whitespace().next()?;
+    (!Path::new(interpreter).exists()).then(|| interpreter.to_owned())
 }
 
 /// The environment variables to set. All processes that the program starts inherit them.
@@ -160,116 +177,9 @@ fn others(list: &OsStr, name: &str) -> OsString {
     }
 }
 
-/// Prints the report of `--check`. Fails if a run would be refused.
-fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Result<(), Failure> {
-    println!("program:   {}", program.display());
-    println!("kind:      {}", kind.describe());
-    match libraries {
-        Ok(directory) => {
-            println!("libraries: {}", directory.display());
-            for name in LIBRARIES
-                .iter()
-                .filter(|name| !directory.join(name).exists())
-            {
-                println!("           {name} is missing");
-            }
-            for (at, (variable, value)) in settings(directory, kind).iter().enumerate() {
-                let title = if at == 0 { "sets:" } else { "" };
-                println!("{title:10} {variable}={}", value.display());
-            }
-        }
-        Err(message) => println!("libraries: {message}"),
-    }
-    let device = no_device();
-    match (&device, env::var(CONNECTION)) {
-        (Some(message), _) => println!("device:    {message}"),
-        (None, Ok(connection)) if !connection.is_empty() => {
-            println!("device:    {CONNECTION}={connection}")
-        }
-        _ => println!("device:    {DEVICE}"),
-    }
-    if device.is_none() && !OF_NVIDIA.iter().any(|file| Path::new(file).exists()) {
-        println!(
-            "           JAX uses the CPU, because {} is missing",
-            OF_NVIDIA[1]
-        );
-    }
-    if let (Ok(directory), None) = (libraries, &device) {
-        for (at, line) in served(directory).iter().enumerate() {
-            let title = if at == 0 { "served:" } else { "" };
-            println!("{title:10} {line}");
-        }
-    }
-    match (kind.obstacle(), libraries, device) {
-        (Some(obstacle), ..) => {
-            println!("result:    refused: {obstacle}");
-            Err(Failure(1, "the program would be refused".into()))
-        }
-        (None, Ok(_), None) => {
-            println!("result:    runs");
-            Ok(())
-        }
-        (None, Ok(_), Some(_)) if works_without_device(kind) => {
-            println!("result:    runs, and CUDA finds no device");
-            Ok(())
-        }
-        _ => {
-            println!("result:    refused until the problem above is fixed");
-            Err(Failure(1, "the program would be refused".into()))
-        }
-    }
-}
-
-/// A description of the host's copies of NVIDIA's libraries, one per line.
-fn served(directory: &Path) -> Vec<String> {
-    let unknown = |why: &str| vec![format!("not known: {why}")];
-    let Ok(libcuda) = CString::new(directory.join("libcuda.so.1").as_os_str().as_bytes()) else {
-        return unknown("the directory's name has a zero byte");
-    };
-    // SAFETY: the path lives across the call; the library is this project's, and stays for good. From here on its name
-    // means this file.
-    let loaded = unsafe { libc::dlopen(libcuda.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    let sister = (!loaded.is_null()).then(Sister::find).flatten();
-    // SAFETY: the name is a string, and the library was loaded.
-    let init = sister.map(|_| unsafe { libc::dlsym(loaded, c"cuInit".as_ptr()) });
-    let (Some(sister), Some(init)) = (sister, init.filter(|init| !init.is_null())) else {
-        return unknown("libcuda.so.1 cannot be loaded");
-    };
-    // SAFETY: libcuda's function of this name is of this type.
-    let init = unsafe { std::mem::transmute::<*mut c_void, signature::cuInit>(init) };
-    // SAFETY: it takes a number.
-    let code = unsafe { init(0) };
-    if code != CUDA_SUCCESS {
-        return unknown(&format!("the device cannot be used, error {code}"));
-    }
-    let mut request = Writer::new();
-    request.put(&request::gpgpuLibraries { libraries: true });
-    let answer = sister.call(
-        request::gpgpuLibraries::OPERATION,
-        &request.into_bytes(),
-        |reply| Reader::new(reply).get::<reply::gpgpuLibraries>().ok(),
-    );
-    match answer {
-        Ok(Some(reply)) => reply.libraries.iter().map(line).collect(),
-        Ok(None) => unknown("the host's answer cannot be read"),
-        Err(CUDA_ERROR_NOT_SUPPORTED) => unknown("the host's service is older than this program"),
-        Err(code) => unknown(&format!("the device cannot be used, error {code}")),
-    }
-}
-
-fn line(of: &KnownLibrary) -> String {
-    match of.version.as_str() {
-        "" if of.name == "cupti" => {
-            "libcupti: the host has no copy, or its operator does not permit traces".to_owned()
-        }
-        "" => format!("lib{}: the host has no copy", of.name),
-        version => format!("lib{}: {version}", of.name),
-    }
-}
-
 /// Whether the program runs without a virtual GPU, because it makes no CUDA calls itself.
 fn works_without_device(kind: &Kind) -> bool {
-    matches!(kind, Kind::NotElf | Kind::Musl)
+    matches!(kind, Kind::NotElf | Kind::Musl | Kind::Static)
 }
 
 /// The remedy for a missing device; `None` if there is one.
@@ -305,8 +215,9 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure(127, format!("{shown} was not found in PATH")))
 }
 
-/// The directory of our libraries, as an absolute path: the program may change its working directory.
-fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
+/// The directory of our libraries, as an absolute path: the program may change its working directory. It has those that
+/// a program of this kind needs.
+fn libraries(wished: Option<&Path>, kind: &Kind) -> Result<PathBuf, String> {
     let candidates = match wished {
         Some(directory) => vec![directory.to_owned()],
         None => {
@@ -325,7 +236,7 @@ fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
         .iter()
         .find(|directory| directory.join(PRELOAD).is_file());
     let found = found.and_then(|directory| directory.canonicalize().ok());
-    found.ok_or_else(|| {
+    let found = found.ok_or_else(|| {
         let places: Vec<_> = candidates
             .iter()
             .map(|directory| directory.display().to_string())
@@ -334,7 +245,28 @@ fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
             "{PRELOAD} was not found in {}; --libdir names its directory",
             places.join(" or ")
         )
-    })
+    })?;
+    let shown = found.display();
+    // The dynamic linker's lists of libraries have no quotes.
+    let splits = |byte: &u8| b" :".contains(byte);
+    if found.as_os_str().as_bytes().iter().any(splits) {
+        return Err(format!(
+            "{shown}: a space or a colon in the path keeps the dynamic linker from loading libraries there"
+        ));
+    }
+    let is_missing = |name: &&str| !found.join(name).exists();
+    let missing: Vec<&str> = needed(kind).into_iter().filter(is_missing).collect();
+    match missing.is_empty() {
+        true => Ok(found),
+        false => Err(format!("{shown}: {} is missing", missing.join(", "))),
+    }
+}
+
+/// The libraries that a program of this kind needs beside the preload.
+fn needed(kind: &Kind) -> Vec<&'static str> {
+    let mut names = vec![LIBCUDA, AUDIT];
+    names.extend(kind.runtime());
+    names
 }
 
 /// Joins two lists for the dynamic linker.
