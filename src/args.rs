@@ -114,7 +114,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub software_gpu: Option<PathBuf>,
 
-    /// The maximum number of connections at a time on each socket; others wait
+    /// The maximum number of connections at a time on each socket; others wait, and a program without a VM fails if it
+    /// gets no answer within 20 s
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub max_connections: usize,
 
