@@ -7,7 +7,10 @@ _gpgpu_smi() {
     case $before in
     --format) values="csv csv,noheader csv,noheader,nounits" ;;
     --id | -i) values=$("$1" --query-gpu index --format csv,noheader 2>/dev/null) ;;
-    --query-gpu) values="index name uuid pci.bus_id driver_version memory.total memory.used memory.free utilization.gpu compute_cap temperature.gpu temperature.memory power.draw power.limit pstate clocks.sm clocks.mem clocks.gr" ;;
+    --query-gpu) values="index count name uuid pci.bus_id driver_version memory.total memory.used memory.free
+        utilization.gpu compute_cap compute_mode temperature.gpu temperature.memory power.draw power.draw.instant
+        power.limit enforced.power.limit power.default_limit power.min_limit power.max_limit pstate clocks.gr clocks.sm
+        clocks.mem clocks.video clocks.max.gr clocks.max.sm clocks.max.mem" ;;
     --loop | -l) return ;;
     *) values="--list-gpus --query-gpu --format --id --loop --help --version" ;;
     esac

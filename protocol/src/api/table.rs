@@ -489,7 +489,7 @@ macro_rules! with_api {
 
             // Tracing of work, for profilers.
             /// The later commands of the stream belong to the program's call with the number `call`, other than 0.
-            /// [`TracedWork`](crate::api::TracedWork) names it.
+            /// `TracedWork` names it.
             0x0c10 post custom gpgpuTraceCall(call: u32) device;
             /// Traces the kinds of work of the sum `kinds`, and no others: 1 for kernels, 2 for copies, 4 for fills,
             /// 8 for graphs as a whole, whose nodes then are not traced, and 0 for nothing. Each context of a client that
