@@ -493,6 +493,20 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     program.has_no_room(&format!("module {}", left + 2 * MIB));
     program.succeeds("unload");
     assert_eq!(program.info().0, free);
+    // Those of libraries, into which the driver loads a kernel's library to describe it, with no context current.
+    program.has_no_room(&format!("library {}", free + 1));
+    program.succeeds("unlibrary");
+    program.succeeds(&format!("library {}", 64 * MIB));
+    let left = program.info().0;
+    assert!(
+        (free - 72 * MIB..=free - 64 * MIB).contains(&left),
+        "{}",
+        free - left
+    );
+    program.has_no_room(&format!("library {}", left + 2 * MIB));
+    program.succeeds("unlibrary");
+    program.succeeds("unlibrary");
+    assert_eq!(program.info().0, free);
     // A context's limits: its kernels' heap, their stacks and their output.
     for line in [
         format!("limit 2 {too_much}"),

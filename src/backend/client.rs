@@ -102,6 +102,8 @@ pub enum RequestKind {
 pub struct Regions {
     last: u32,
     address_of: HashMap<u32, u64>,
+    /// The size of all of them.
+    bytes: u64,
     /// Ends of registrations, and their numbers, by address.
     by_address: BTreeMap<u64, (u64, u32)>,
 }
@@ -128,7 +130,14 @@ impl Regions {
         }
         self.address_of.insert(self.last, address);
         self.by_address.insert(address, (end, self.last));
+        // They do not overlap, so the sum is an address at most.
+        self.bytes += length;
         Ok(self.last)
+    }
+
+    /// The size of all registrations, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether there is a registration of this number.
@@ -143,8 +152,10 @@ impl Regions {
 
     /// Removes a registration.
     pub fn remove(&mut self, region: u32) {
-        if let Some(address) = self.address_of.remove(&region) {
-            self.by_address.remove(&address);
+        if let Some(address) = self.address_of.remove(&region)
+            && let Some((end, _)) = self.by_address.remove(&address)
+        {
+            self.bytes -= end - address;
         }
     }
 }
@@ -435,6 +446,7 @@ mod tests {
         ] {
             assert_eq!(regions.insert(address, length), Err(status::BAD_ADDRESS));
         }
+        assert_eq!(regions.bytes(), 0x2000);
         let before = regions.insert(0x1000, 0x1000).unwrap();
         let after = regions.insert(0x4000, 0x1000).unwrap();
         assert_eq!(
@@ -443,6 +455,7 @@ mod tests {
         );
         regions.remove(first);
         assert!(!regions.contains(first));
+        assert_eq!(regions.bytes(), 0x2000);
         let again = regions.insert(0x2000, 0x2000).unwrap();
         assert!(![first, before, after].contains(&again));
     }

@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 use super::{
     chain::Chain,
     client::{Client, Phase, Request, RequestKind},
-    memory::translate,
+    memory::{ram, translate},
     queue::Answer,
     vm::Vm,
 };
@@ -25,6 +25,12 @@ use crate::{
     pace::Pace,
 };
 
+/// The bytes that a client may register, in sizes of the VM's memory: a process can map a page twice.
+const CLIENT_REGISTERED: u64 = 2;
+/// The same for all clients of the VM together: processes share memory.
+const VM_REGISTERED: u64 = 4;
+/// The bytes that may be registered in any VM.
+pub(super) const LEAST_REGISTERED: u64 = 16 << 30;
 /// The time limit for a worker to report that it is ready. A first context on a busy host with eight GPUs takes some
 /// ten seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -194,6 +200,22 @@ impl Vm {
         }
     }
 
+    /// Checks the size of all registrations with a new one. A guest may register a page several times, and the host's
+    /// driver needs page tables for each time, also on the GPU.
+    fn check_registered(&self, id: u32, length: u64, ram: u64) -> Result<(), u32> {
+        let most = |times: u64| ram.saturating_mul(times).max(LEAST_REGISTERED);
+        let own = self
+            .clients
+            .get(&id)
+            .map_or(0, |client| client.regions.bytes());
+        let all = self.clients.values().map(|client| client.regions.bytes());
+        let all = all.fold(length, u64::saturating_add);
+        if own.saturating_add(length) > most(CLIENT_REGISTERED) || all > most(VM_REGISTERED) {
+            return Err(status::LIMIT);
+        }
+        Ok(())
+    }
+
     /// Checks a registration, and makes the message for the worker.
     fn map(
         &mut self,
@@ -218,7 +240,11 @@ impl Vm {
             .read(size_of::<Register>() as u64, &mut bytes)
             .map_err(super::chain::Error::status)?;
         let runs = <[Run]>::ref_from_bytes(&bytes).map_err(|_| status::MALFORMED)?;
-        let pieces = translate(&self.memory.memory(), runs, length)?;
+        let pieces = {
+            let memory = self.memory.memory();
+            self.check_registered(id, length, ram(&memory))?;
+            translate(&memory, runs, length)?
+        };
         let client = self.clients.get_mut(&id).ok_or(status::NO_CLIENT)?;
         let region = client.regions.insert(address, length)?;
         self.next_seq += 1;

@@ -60,6 +60,11 @@ pub fn translate(memory: &GuestMemoryMmap, runs: &[Run], length: u64) -> Result<
     }
 }
 
+/// The size of the guest's memory, in bytes.
+pub fn ram(memory: &GuestMemoryMmap) -> u64 {
+    memory.iter().map(|region| region.len()).sum()
+}
+
 impl Pieces {
     fn push(&mut self, file: &Arc<File>, offset: u64, length: u64) -> Result<(), u32> {
         // Most runs lie in one file, so the last file is the likeliest.

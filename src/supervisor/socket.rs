@@ -47,7 +47,9 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return Err(io::Error::new(
                         error.kind(),
-                        format!("a socket exists there, and whether a process listens cannot be tested: {error}"),
+                        format!(
+                            "a socket exists there, and whether a process listens cannot be tested: {error}"
+                        ),
                     ));
                 }
                 _ => {

@@ -93,10 +93,25 @@ impl Charges {
         }
         all.retain(|_, charges| !charges.is_empty());
         drop(all);
-        let libraries: Vec<_> = self.libraries.lock().values().cloned().collect();
-        for library in libraries {
+        self.leave_libraries(context);
+    }
+
+    /// Drops the charges of all libraries in a context that has ended.
+    pub fn leave_libraries(&self, context: u64) {
+        for library in self.all_libraries() {
             library.leave(context);
         }
+    }
+
+    /// Gives the charges in the context that was made in advance to the client's context.
+    pub fn take_over(&self, context: u64) {
+        for library in self.all_libraries() {
+            library.take_over(context);
+        }
+    }
+
+    fn all_libraries(&self) -> Vec<Arc<Places>> {
+        self.libraries.lock().values().cloned().collect()
     }
 }
 

@@ -13,6 +13,8 @@ use super::{common::Common, device_memory::DeviceMemory, ops::image::Needs};
 use crate::account::Charge;
 use crate::cuda::driver;
 
+/// Stands for the context that was made in advance, which has no id before the client takes it over.
+pub const AHEAD: u64 = u64::MAX;
 /// The number of contexts that can be looked up without a lock.
 const QUICK: usize = 8;
 
@@ -57,13 +59,30 @@ impl Places {
         if context == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
+        if self.charged().iter().any(|(of, _)| *of == context) {
+            return Ok(());
+        }
+        let device = device_of(memory.common, context)?;
+        self.enter_on(memory, context, device)
+    }
+
+    /// The same for a context of this device, which may also be [`AHEAD`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::enter`].
+    pub fn enter_on(
+        &self,
+        memory: &DeviceMemory,
+        context: u64,
+        device: CUdevice,
+    ) -> Result<(), CUresult> {
         let is_charged = |all: &[(u64, _)]| all.iter().any(|(of, _)| *of == context);
         if is_charged(&self.charged()) {
             return Ok(());
         }
-        let device = device_of(memory.common, context)?;
         // Without the lock: it may take long, until other processes have returned kept memory.
-        let charge = memory.reserve(device, self.needs.bytes(device)?)?;
+        let charge = self.visit(memory, device)?;
         let mut all = self.charged();
         // Another thread may have charged it in the meantime. This thread's reservation is then dropped.
         if !is_charged(&all) {
@@ -74,6 +93,27 @@ impl Places {
             }
         }
         Ok(())
+    }
+
+    /// Charges the library on a device as long as the charge lives: for a context that ends before it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::enter`].
+    pub fn visit(
+        &self,
+        memory: &DeviceMemory,
+        device: CUdevice,
+    ) -> Result<Option<Charge>, CUresult> {
+        memory.reserve(device, self.needs.bytes(device)?)
+    }
+
+    /// Gives the charge in [`AHEAD`] to the client's context.
+    pub fn take_over(&self, context: u64) {
+        let mut all = self.charged();
+        for (of, _) in all.iter_mut().filter(|(of, _)| *of == AHEAD) {
+            *of = context;
+        }
     }
 
     /// Drops the charge in a context that has ended.

@@ -310,6 +310,20 @@ struct Watched {
     retired: Vec<Arc<Page>>,
 }
 
+impl Watched {
+    /// Releases a page once no event and no record uses it. A page may have had several events, and an event that is
+    /// opened anew may have taken up a page that was already to be released; two entries here would keep each other.
+    fn retire(&mut self, page: Arc<Page>) {
+        if !self
+            .retired
+            .iter()
+            .any(|retired| Arc::ptr_eq(retired, &page))
+        {
+            self.retired.push(page);
+        }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct SharedEvents {
@@ -398,7 +412,14 @@ impl SharedEvents {
         let mut opened = self.opened.lock();
         let known = opened.get(name).and_then(Weak::upgrade);
         let page = match known {
-            Some(page) => page,
+            Some(page) => {
+                // It was to be released with its last event.
+                self.watched
+                    .lock()
+                    .retired
+                    .retain(|of| !Arc::ptr_eq(of, &page));
+                page
+            }
             None => {
                 // Under the lock, so that there is one descriptor of a page at a time.
                 let page = Arc::new(Page::map(self.common, ask()?)?);
@@ -418,7 +439,7 @@ impl SharedEvents {
     pub fn destroy(&self, id: u64) -> Result<(), CUresult> {
         let event = self.events.lock().remove(&id);
         let (page, _) = event.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        self.watched.lock().retired.push(page);
+        self.watched.lock().retire(page);
         self.changed.notify_all();
         Ok(())
     }
@@ -576,8 +597,11 @@ impl SharedEvents {
         let ended: Vec<_> = events.extract_if(|_, (_, of)| *of == context).collect();
         drop(events);
         if !ended.is_empty() {
-            let pages = ended.into_iter().map(|(_, (page, _))| page);
-            self.watched.lock().retired.extend(pages);
+            let mut watched = self.watched.lock();
+            for (_, (page, _)) in ended {
+                watched.retire(page);
+            }
+            drop(watched);
             self.changed.notify_all();
         }
     }

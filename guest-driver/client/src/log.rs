@@ -3,7 +3,11 @@
 //!
 //! `VIRTIO_GPGPU_LOG` sets the level: `off`, `error` (the default), `info`, `debug` or `trace`.
 
-use std::{collections::HashSet, sync::OnceLock};
+use std::{
+    collections::HashSet,
+    io::{self, Write as _},
+    sync::OnceLock,
+};
 
 use gpgpu_locks::Mutex;
 
@@ -43,8 +47,14 @@ pub fn enabled(level: Level) -> bool {
 #[inline]
 pub fn say(level: Level, message: impl FnOnce() -> String) {
     if enabled(level) {
-        eprintln!("virtio-gpgpu: {}", message());
+        write(&format!("virtio-gpgpu: {}", message()));
     }
+}
+
+/// Writes a line to the standard error, if it can be written. A closed pipe or a full disk is no matter of the program
+/// whose call is logged, so it must not panic as `eprintln!` does.
+pub fn write(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Logs why a function is not supported, the first time that it is called.

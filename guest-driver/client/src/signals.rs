@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Signals and the library's own threads.
+//! Signals, cancellation, and the library's own threads.
 
-use std::{io, mem::MaybeUninit, thread};
+use std::{ffi::c_int, io, mem::MaybeUninit, thread};
 
 /// The signals of faults. The kernel ends a process at a fault whose signal is blocked, even if the program has a
 /// handler that would repair the access, as garbage collectors have. A thread of the library accesses the program's
@@ -13,6 +13,37 @@ const FAULTS: [i32; 5] = [
     libc::SIGILL,
     libc::SIGTRAP,
 ];
+
+unsafe extern "C" {
+    /// POSIX.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const DISABLE: c_int = 1;
+
+/// While this exists, the thread cannot be cancelled (`pthread_cancel`): the cancellation of a thread unwinds its stack,
+/// which the library's frames do not permit. It is for calls with system calls that are points of cancellation.
+pub struct Whole {
+    before: c_int,
+}
+
+impl Whole {
+    /// Disables cancellation.
+    pub fn begin() -> Self {
+        let mut before = 0;
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: the state is the one that `begin` was given; the other pointer may be NULL.
+        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
+    }
+}
 
 /// Starts a thread with all signals blocked except those of faults: a thread of the library must not run the program's
 /// other signal handlers.

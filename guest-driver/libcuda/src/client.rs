@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
+    environment::environment,
     ffi::Result,
     graph::left,
     stores::{
@@ -86,6 +87,11 @@ pub fn client() -> Result<&'static Client> {
     CLIENT.get().ok_or(CUDA_ERROR_NOT_INITIALIZED)
 }
 
+gpgpu_client::held_over_forks! {
+    /// Lets a forked child connect, whatever other threads do at that time.
+    fn watch_connecting() for CONNECTING: Opened
+}
+
 /// `cuInit`: makes the client unless there is one.
 ///
 /// # Errors
@@ -113,8 +119,10 @@ pub fn connect() -> Result<&'static Client> {
         return Ok(client);
     }
     opened.get()?;
-    let client = opened.take().ok_or(CUDA_ERROR_NOT_INITIALIZED)?;
+    let mut client = opened.take().ok_or(CUDA_ERROR_NOT_INITIALIZED)?;
+    client.select_devices()?;
     forks::watch();
+    environment();
     Ok(CLIENT.get_or_init(|| client))
 }
 
@@ -155,14 +163,14 @@ impl Opened {
 
 impl Client {
     fn open() -> Result<Self> {
+        watch_connecting();
         let (connection, mut hello) = Connection::open()?;
         hello.driver_version = hello.driver_version.min(API_VERSION);
-        let sees_all = visible::select(&connection, &mut hello)?;
         let pools = Pools::new(hello.devices.len());
         Ok(Self {
             connection,
             hello,
-            sees_all,
+            sees_all: true,
             objects: Objects::default(),
             pointers: Pointers::default(),
             host: Host::default(),
@@ -174,6 +182,14 @@ impl Client {
             references: References::default(),
             shareable: Shareable::default(),
         })
+    }
+
+    /// Selects the devices that the program sees, by the variables at its `cuInit`. It may have asked for the driver's
+    /// version before it set them.
+    fn select_devices(&mut self) -> Result {
+        self.sees_all = visible::select(&self.connection, &mut self.hello)?;
+        self.pools = Pools::new(self.hello.devices.len());
+        Ok(())
     }
 
     /// Allocates by `ask`. If the host has no memory, first returns the memory that the library keeps, and then waits

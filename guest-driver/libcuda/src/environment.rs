@@ -19,8 +19,6 @@ pub struct Environment {
     pub uses_node_priority: bool,
     /// `CUDA_MANAGED_FORCE_DEVICE_ALLOC`: managed memory that no device memory can serve fails.
     pub forces_device_memory: bool,
-    /// `CUDA_LOG_FILE`: the file for messages about failed calls.
-    pub log_file: Option<String>,
 }
 
 impl Environment {
@@ -36,12 +34,24 @@ impl Environment {
             disables_jit: is("CUDA_DISABLE_JIT", "1") || is("CUDA_DISABLE_PTX_JIT", "1"),
             uses_node_priority: is("CUDA_GRAPHS_USE_NODE_PRIORITY", "1"),
             forces_device_memory: is_set("CUDA_MANAGED_FORCE_DEVICE_ALLOC"),
-            log_file: get("CUDA_LOG_FILE").filter(|name| !name.is_empty()),
         }
     }
 }
 
-/// This process's environment variables.
+/// `CUDA_LOG_FILE`: the file for messages about failed calls; `None` in a program with more rights than its caller, which
+/// chose the name. It counts from the first failed call, which may come before `cuInit`.
+pub fn log_file() -> Option<&'static str> {
+    static FILE: OnceLock<Option<String>> = OnceLock::new();
+    let read = || {
+        // SAFETY: the call takes and returns a number.
+        let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+        let name = std::env::var("CUDA_LOG_FILE").ok()?;
+        (!is_secure && !name.is_empty()).then_some(name)
+    };
+    FILE.get_or_init(read).as_deref()
+}
+
+/// This process's environment variables, as they were at `cuInit` or, before it, at the first call that depends on one.
 pub fn environment() -> &'static Environment {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| Environment::read(|name| std::env::var(name).ok()))
@@ -69,7 +79,5 @@ mod tests {
         assert!(of(&[("CUDA_LAUNCH_BLOCKING", "2")]).waits_for_launches);
         assert!(!of(&[("CUDA_LAUNCH_BLOCKING", " 0")]).waits_for_launches);
         assert!(!of(&[("CUDA_MODULE_LOADING", "LAZY")]).is_eager);
-        let log = of(&[("CUDA_LOG_FILE", "stderr")]);
-        assert_eq!(log.log_file.as_deref(), Some("stderr"));
     }
 }

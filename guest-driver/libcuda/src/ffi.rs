@@ -1,16 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The entry of calls from C: the exported functions. No panic leaves them.
 
-use gpgpu_protocol::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
+use gpgpu_client::forks;
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult,
+};
 
 pub use gpgpu_client::ffi::Result;
 pub use gpgpu_trace::end;
 
 use crate::logs;
 
+/// The functions that work in a forked child: they use no device, and take no lock.
+const IN_CHILDREN: [&str; 6] = [
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetExportTable",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+];
+
 /// Runs the body of the exported function `name`. A failure is logged for the program.
+///
+/// In a forked child, the function fails first of all, because a thread that the child does not have may have held any
+/// of the library's locks.
 #[inline]
 pub fn enter(name: &str, body: impl FnOnce() -> Result) -> CUresult {
+    if forks::is_child() {
+        return match IN_CHILDREN.contains(&name) {
+            true => gpgpu_client::ffi::enter(name, body),
+            false => CUDA_ERROR_NOT_INITIALIZED,
+        };
+    }
     let code = gpgpu_client::ffi::enter(name, body);
     if code != CUDA_SUCCESS && code != CUDA_ERROR_NOT_READY {
         logs::failed(name, code);

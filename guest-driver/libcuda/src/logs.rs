@@ -20,7 +20,7 @@ use gpgpu_protocol::cuda::*;
 use crate::{
     argument::{OutPtr, Text},
     cuda,
-    environment::environment,
+    environment::log_file,
     ffi::Result,
 };
 
@@ -154,7 +154,7 @@ pub fn failed(function: &str, code: CUresult) {
     let name = result_name(code).unwrap_or("CUDA_ERROR_UNKNOWN");
     let message = format!("Returning {code} ({name}) from {function}");
     let line = format!("{}[CUDA][E] {message}\n", head());
-    if let Some(file) = &environment().log_file {
+    if let Some(file) = log_file() {
         note(file, &line);
     }
     let callbacks = {

@@ -7,7 +7,11 @@
 use std::ffi::c_void;
 
 use gpgpu_client::transport::Failure;
-use gpgpu_protocol::{api::request, cuda::*, layout::PAGE_BYTES};
+use gpgpu_protocol::{
+    api::request,
+    cuda::*,
+    layout::{PAGE_BYTES, status},
+};
 
 use crate::{
     argument::{HostPtr, OutPtr},
@@ -31,6 +35,11 @@ pub fn forget_context(client: &Client, context: u64) {
 fn code(failure: Failure) -> CUresult {
     match failure {
         Failure::Os(libc::EFAULT | libc::EINVAL) => CUDA_ERROR_INVALID_VALUE,
+        // The worker has ended, or the device is gone.
+        Failure::Status(status::CLIENT_DEAD | status::NO_CLIENT)
+        | Failure::Os(libc::ENOTCONN | libc::ENODEV | libc::EPIPE | libc::ECONNRESET | libc::EIO) => {
+            CUDA_ERROR_EXTERNAL_DEVICE
+        }
         _ => CUDA_ERROR_OUT_OF_MEMORY,
     }
 }

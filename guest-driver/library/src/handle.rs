@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use gpgpu_client::{log, sister::Sister};
+use gpgpu_client::{forks, log, sister::Sister};
 use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::libraries::{Class, Library, call::PointerMode};
 
@@ -295,6 +295,8 @@ pub fn sister(library: Library) -> Result<Sister, Status> {
                 format!("lib{name}: the process's libcuda.so.1 is not virtio-gpgpu's; start the program with gpgpu-run")
             });
         }
+        // From here on the process uses CUDA, which its forked children cannot.
+        forks::watch();
         found
     });
     found.ok_or(library.statuses().not_initialized)

@@ -12,6 +12,7 @@ pub mod memory;
 #[cfg(feature = "page")]
 pub mod page;
 
+use gpgpu_client::forks;
 use gpgpu_protocol::libraries::{Library, SUCCESS};
 
 /// The type of every function's result. Each library has its own enumeration.
@@ -20,8 +21,12 @@ pub type Status = u32;
 /// A handle, a plan or a descriptor as the program sees it: its id as a pointer.
 pub type Object = *mut std::ffi::c_void;
 
-/// Runs the body of an exported function, and turns a panic into a status.
+/// Runs the body of an exported function, and turns a panic into a status. In a forked child of a process that used CUDA
+/// it fails first of all: a thread that the child does not have may have held any of the library's locks.
 pub fn enter(library: Library, body: impl FnOnce() -> Result<(), Status>) -> Status {
+    if forks::is_child() {
+        return library.statuses().not_initialized;
+    }
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     match outcome {
         Ok(Ok(())) => SUCCESS,

@@ -7,9 +7,8 @@
 //! until the last [`shutdown`].
 
 use std::{
-    cell::UnsafeCell,
     mem::ManuallyDrop,
-    sync::{Arc, Once},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -233,31 +232,9 @@ struct State {
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// The lock of [`STATE`] while this process forks. Otherwise the child could get it locked, by a thread that it does not
-/// have.
-struct Forking(UnsafeCell<Option<MutexGuard<'static, Option<State>>>>);
-
-// SAFETY: only a thread that forks accesses it, between its handlers. It has the lock then, so there is one such thread.
-unsafe impl Sync for Forking {}
-
-static FORKING: Forking = Forking(UnsafeCell::new(None));
-
-/// Lets forked children use this library, whatever other threads do at that time.
-fn watch_forks() {
-    extern "C" fn before() {
-        let state = STATE.lock();
-        // SAFETY: see `Forking`.
-        unsafe { *FORKING.0.get() = Some(state) };
-    }
-    extern "C" fn after() {
-        // SAFETY: see `Forking`. This is the thread that has locked it, in the child too.
-        drop(unsafe { (*FORKING.0.get()).take() });
-    }
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // SAFETY: the handlers only lock and unlock.
-        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
-    });
+gpgpu_client::held_over_forks! {
+    /// Lets forked children use this library, whatever other threads do at that time.
+    fn watch_forks() for STATE: Option<State>
 }
 
 fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {

@@ -52,7 +52,7 @@ pub mod runtime;
 
 /// Prints one line on stderr under the preload's name.
 pub(crate) fn say(message: &str) {
-    eprintln!("gpgpu-preload: {message}");
+    gpgpu_client::log::write(&format!("gpgpu-preload: {message}"));
 }
 
 /// Runs when the library is loaded, with the arguments that glibc passes to every constructor. A panic or an error must

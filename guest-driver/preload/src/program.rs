@@ -141,8 +141,8 @@ impl Kind {
             Self::SharedRuntime(Some(name)) => RUNTIMES.into_iter().find(|served| served == name),
             // That of CUDA 12 serves the programs of 11.8, too.
             Self::StaticRuntime { version, .. } => {
-                let oldest = RUNTIMES.into_iter().filter(|name| number(name) >= *version);
-                oldest.last()
+                let mut oldest_first = RUNTIMES.into_iter().rev();
+                oldest_first.find(|name| number(name) >= *version)
             }
             _ => None,
         }

@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     client::MOVER_BYTES,
-    control::MAX_RUNS_UNDER_WAY,
+    control::{LEAST_REGISTERED, MAX_RUNS_UNDER_WAY},
     lost_pages,
     queue::{Memory, Queue},
     ring::Ring,
@@ -453,6 +453,43 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
     assert_eq!(rig.used(CONTROL_QUEUE), 3);
     again(&mut rig, most + 1);
     assert_eq!(rig.used(CONTROL_QUEUE), 4);
+}
+
+/// A guest may register the same page again and again, and each time costs the host and the GPU page tables.
+#[test]
+fn registered_bytes_are_bounded() {
+    let mut rig = Rig::new();
+    let (client, worker) = rig.served();
+    let run = Run {
+        address: 0.into(),
+        length: (1 << 20).into(),
+    };
+    let runs = vec![run; 8 << 10];
+    let length = runs.len() as u64 * (1 << 20);
+    let register = |rig: &mut Rig, number: u64, is_mapped: bool| {
+        let head = Register {
+            header: header(control::REGISTER, client),
+            address: (number * length).into(),
+            length: length.into(),
+            runs: (runs.len() as u32).into(),
+            reserved: 0.into(),
+        };
+        let request = [head.as_bytes(), runs.as_bytes()].concat();
+        let answer = rig.send(CONTROL_QUEUE, &request[..], 0);
+        if is_mapped {
+            let Ok(Some(ToWorker::Map { seq, .. })) = worker.recv() else {
+                panic!("no registration came");
+            };
+            worker.done(seq, status::OK).unwrap();
+            rig.hear();
+        }
+        rig.status(answer)
+    };
+    let most = LEAST_REGISTERED / length;
+    for number in 0..most {
+        assert_eq!(register(&mut rig, number, true), status::OK);
+    }
+    assert_eq!(register(&mut rig, most, false), status::LIMIT);
 }
 
 /// A client whose worker has ended while a mover copies for it.

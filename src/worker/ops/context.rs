@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Contexts.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use gpgpu_protocol::{
     api::{Context, Event, Object, reply, request},
@@ -16,6 +19,7 @@ use crate::worker::{
     dispatch::Outcome,
     grace::{self, Ticket, Unload},
     objects::Entry,
+    places::{AHEAD, Places},
     session::{Data, Session},
     traces,
 };
@@ -72,9 +76,7 @@ pub(super) fn end(
 
 /// The primary contexts. The lock's holder may wait for commands to end, so a command that waits for the lock is
 /// outside.
-pub(super) fn primary(
-    session: &Session,
-) -> gpgpu_locks::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
+pub(super) fn primary(session: &Session) -> gpgpu_locks::MutexGuard<'_, HashMap<CUdevice, u64>> {
     let _paused = grace::pause();
     session.primary.lock()
 }
@@ -90,26 +92,74 @@ fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
     }
 }
 
-/// Calls `body` in a context. If the thread has none, that is the primary context of a GPU, which exists at least until
-/// `body` returns. The driver answers some queries only in a context.
+/// The primary context of a GPU: the client's, or [`AHEAD`] for the one that was made in advance.
+fn primary_now(session: &Session, table: &HashMap<CUdevice, u64>, dev: CUdevice) -> Option<u64> {
+    if let Some(&context) = table.get(&dev) {
+        return Some(context);
+    }
+    if !session.prewarm.wait_made() {
+        // It has ended without an owner, and with it the libraries in it.
+        session.charges.leave_libraries(AHEAD);
+        return None;
+    }
+    (dev == session.prewarm.device()).then_some(AHEAD)
+}
+
+/// Calls `body`, for which the driver may load a library into the current context or into the primary context of a GPU.
 ///
 /// # Errors
-/// Those of `body`; the context cannot be made.
+/// Those of `body`; the library exceeds the VM's limit there.
+pub fn where_it_is_loaded(
+    session: &Session,
+    dev: CUdevice,
+    places: Option<&Places>,
+    body: impl FnOnce() -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let Some(places) = places else {
+        return body();
+    };
+    let memory = session.device_memory;
+    if session.current() != 0 {
+        places.enter(memory, session.current())?;
+    }
+    // The client neither makes nor ends the primary context meanwhile.
+    let table = primary(session);
+    if let Some(context) = primary_now(session, &table, dev) {
+        places.enter_on(memory, context, dev)?;
+    }
+    body()
+}
+
+/// Calls `body` in a context, in which a library may be loaded. If the thread has none, that is the primary context of a
+/// GPU, which exists at least until `body` returns. The driver answers some queries only in a context.
+///
+/// # Errors
+/// Those of `body`; the context cannot be made, or the library exceeds the VM's limit there.
 pub fn in_some_context<T>(
     session: &Session,
     dev: CUdevice,
+    places: Option<&Places>,
     body: impl FnOnce() -> Outcome<T>,
 ) -> Outcome<T> {
+    let memory = session.device_memory;
     if session.current() != 0 {
+        if let Some(places) = places {
+            places.enter(memory, session.current())?;
+        }
         return body();
     }
     // The client neither makes nor ends the context meanwhile.
     let table = primary(session);
-    let is_charged =
-        table.contains_key(&dev) || dev == session.prewarm.device() && session.prewarm.wait_made();
-    let _charge = match is_charged {
-        true => None,
-        false => session.device_memory.reserve_context(dev)?,
+    // A context that ends with this call is charged until then, and so is the library in it.
+    let _charges = match (primary_now(session, &table, dev), places) {
+        (Some(context), places) => {
+            if let Some(places) = places {
+                places.enter_on(memory, context, dev)?;
+            }
+            (None, None)
+        }
+        (None, Some(places)) => (memory.reserve_context(dev)?, places.visit(memory, dev)?),
+        (None, None) => (memory.reserve_context(dev)?, None),
     };
     let mut context = Context::handle(0);
     // SAFETY: the pointers are to values that live across the calls, here and below.
@@ -197,7 +247,9 @@ pub fn cuDevicePrimaryCtxRetain(
     }
     let traced = traces::reserve(session, dev)?;
     let began = Instant::now();
-    let (context, charge) = match ahead(session, dev) {
+    let ahead = ahead(session, dev);
+    let is_taken_over = ahead.is_some();
+    let (context, charge) = match ahead {
         Some(context) => (context, session.prewarm.take_charge()),
         None => {
             let charge = session.device_memory.reserve_context(dev)?;
@@ -209,6 +261,10 @@ pub fn cuDevicePrimaryCtxRetain(
     };
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
+    match is_taken_over {
+        true => session.charges.take_over(request.pctx),
+        false => session.charges.leave_libraries(AHEAD),
+    }
     session.traces.keep(session, request.pctx, traced);
     tracing::debug!("Start: primary context ready after {:?}", began.elapsed());
     begun.finish(Entry::new(context, 0));

@@ -69,6 +69,10 @@ pub fn known_plane(
     width: usize,
     height: usize,
 ) -> Result<Memory, CUresult> {
+    // The driver takes rows with a pitch of zero as if they followed each other.
+    if height > 1 && pitch < width {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let rows = height
         .checked_sub(1)
         .and_then(|rows| rows.checked_mul(pitch));

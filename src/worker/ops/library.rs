@@ -13,7 +13,7 @@ use gpgpu_protocol::{
 };
 
 use super::{
-    context::in_some_context,
+    context::{in_some_context, where_it_is_loaded},
     function::{Described, attribute, params},
     image::{Jit, Needs},
     module::{c_name, image, names_of, text, unload},
@@ -129,20 +129,20 @@ pub fn cuLibraryGetKernel(
     request: request::cuLibraryGetKernel,
     _: Data,
 ) -> Outcome<reply::cuLibraryGetKernel> {
-    in_some_context(session, device(session), || describe(session, request))
+    let places = session.charges.library(request.library);
+    // The driver loads it there to answer queries about it.
+    in_some_context(session, device(session), places.as_deref(), || {
+        describe(session, request, places.clone())
+    })
 }
 
 fn describe(
     session: &Session,
     request: request::cuLibraryGetKernel,
+    places: Option<Arc<Places>>,
 ) -> Outcome<reply::cuLibraryGetKernel> {
     let begun = session.objects.begin::<Kernel>(request.kernel)?;
     let name = c_name(request.name)?;
-    let places = session.charges.library(request.library);
-    if let (Some(places), true) = (&places, session.current() != 0) {
-        // The driver may load it there to answer queries about it.
-        places.enter(session.device_memory, session.current())?;
-    }
     let mut kernel = Kernel::handle(0);
     // SAFETY: the library is the driver's and lives; the pointers live across the calls, here and below.
     unsafe {
@@ -372,16 +372,30 @@ pub fn cuKernelGetAttribute(
     })
 }
 
+/// Calls `change` for a kernel and a device, by the driver's number. The driver may load the kernel's library for that.
+fn change_kernel(
+    session: &Session,
+    id: u64,
+    dev: i32,
+    change: impl FnOnce(CUkernel, CUdevice) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let kernel = Kernel::handle(session.objects.raw::<Kernel>(id)?);
+    let dev = session.gpu(dev)?;
+    let entry = session.objects.function(id)?;
+    where_it_is_loaded(session, dev, entry.places(), || change(kernel, dev))
+}
+
 /// `cuKernelSetAttribute`.
 pub fn cuKernelSetAttribute(
     session: &Session,
     request: request::cuKernelSetAttribute,
     _: Data,
 ) -> Outcome<reply::cuKernelSetAttribute> {
-    let kernel = Kernel::handle(session.objects.raw::<Kernel>(request.kernel)?);
-    let dev = session.gpu(request.dev)?;
     // SAFETY: the kernel is the driver's and lives.
-    unsafe { driver::cuKernelSetAttribute(request.attrib, request.val, kernel, dev)? };
+    let change = |kernel, dev| unsafe {
+        driver::cuKernelSetAttribute(request.attrib, request.val, kernel, dev)
+    };
+    change_kernel(session, request.kernel, request.dev, change)?;
     Ok(reply::cuKernelSetAttribute::default())
 }
 
@@ -391,9 +405,9 @@ pub fn cuKernelSetCacheConfig(
     request: request::cuKernelSetCacheConfig,
     _: Data,
 ) -> Outcome<reply::cuKernelSetCacheConfig> {
-    let kernel = Kernel::handle(session.objects.raw::<Kernel>(request.kernel)?);
-    let dev = session.gpu(request.dev)?;
     // SAFETY: the kernel is the driver's and lives.
-    unsafe { driver::cuKernelSetCacheConfig(kernel, request.config, dev)? };
+    let change =
+        |kernel, dev| unsafe { driver::cuKernelSetCacheConfig(kernel, request.config, dev) };
+    change_kernel(session, request.kernel, request.dev, change)?;
     Ok(reply::cuKernelSetCacheConfig::default())
 }

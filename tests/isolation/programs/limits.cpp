@@ -382,6 +382,11 @@ int main() {
         return create_green ? create_green(to, descriptor, device, flags) : CUDA_ERROR_NOT_SUPPORTED;
     };
     std::vector<CUmodule> modules;
+    auto *load_library = find<CUresult(void **, const void *, void *, void *, unsigned, void *, void *, unsigned)>("cuLibraryLoadData");
+    auto *get_kernel = find<CUresult(void **, void *, const char *)>("cuLibraryGetKernel");
+    auto *unload_library = find<CUresult(void *)>("cuLibraryUnload");
+    FIND(cuCtxGetCurrent, "cuCtxGetCurrent");
+    std::vector<void *> libraries;
     std::vector<CUarray> arrays;
     char line[1024];
     while (fgets(line, sizeof line, stdin)) {
@@ -496,6 +501,28 @@ int main() {
             code = cuModuleLoadData(&module, text.c_str());
             if (code == CUDA_SUCCESS) modules.push_back(module);
             answer("module", std::to_string((int)code));
+        } else if (!strcmp(word, "library")) {
+            // Describes a kernel without a current context: the driver loads the library into the primary one.
+            sscanf(line, "%*s %zu", &first);
+            std::string text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 8 .b8 large[" +
+                               std::to_string(first) +
+                               "];\n.visible .entry use(.param .u64 to) { .reg .b64 %r<3>; ld.param.u64 %r1, [to]; "
+                               "mov.u64 %r2, large; st.global.u64 [%r1], %r2; ret; }\n";
+            CUcontext before = nullptr;
+            cuCtxGetCurrent(&before);
+            cuCtxSetCurrent(nullptr);
+            void *library = nullptr, *kernel = nullptr;
+            code = load_library(&library, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+            if (code == CUDA_SUCCESS) {
+                libraries.push_back(library);
+                code = get_kernel(&kernel, library, "use");
+            }
+            cuCtxSetCurrent(before);
+            answer("library", std::to_string((int)code));
+        } else if (!strcmp(word, "unlibrary")) {
+            code = unload_library(libraries.back());
+            libraries.pop_back();
+            answer("unlibrary", std::to_string((int)code));
         } else if (!strcmp(word, "array")) {
             sscanf(line, "%*s %zu", &first);
             CUarray array = nullptr;

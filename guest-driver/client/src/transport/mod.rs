@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The transport of requests to the device: the kernel driver's device file, or a vhost-user socket.
 
+mod children;
 mod files;
 mod front_end;
 mod kernel;

@@ -5,6 +5,7 @@
 //! so a request needs no allocation. No ring features are negotiated.
 
 use std::{
+    os::fd::{AsRawFd as _, RawFd},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering, fence},
@@ -16,7 +17,7 @@ use gpgpu_locks::{Condvar, Mutex};
 
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{Failure, shared::Shared};
+use super::{Failure, children::Identity, shared::Shared};
 
 /// Descriptors of a slot: request, data in, answer, data out.
 const PER_SLOT: u16 = 4;
@@ -95,8 +96,13 @@ pub struct Queue {
     freed: Condvar,
     slots: Vec<Slot>,
     kick: EventFd,
+    /// The file of `kick`; `None` never occurs.
+    kick_file: Option<Identity>,
     dead: AtomicBool,
 }
+
+/// One notification.
+static ONE: u64 = 1;
 
 /// A slot while its owner fills it.
 pub struct Claimed<'a> {
@@ -105,6 +111,11 @@ pub struct Claimed<'a> {
 }
 
 impl Queue {
+    /// The descriptor that notifies the device.
+    pub fn kick(&self) -> RawFd {
+        self.kick.as_raw_fd()
+    }
+
     /// A queue that notifies the device of new requests by `kick`.
     pub fn new(shared: Arc<Shared>, geometry: Geometry, kick: EventFd) -> Self {
         let slots = (0..geometry.slots).map(|_| Slot {
@@ -121,6 +132,7 @@ impl Queue {
             }),
             freed: Condvar::new(),
             slots: slots.collect(),
+            kick_file: Identity::of(kick.as_raw_fd()),
             kick,
             dead: AtomicBool::new(false),
         }
@@ -176,9 +188,21 @@ impl Queue {
         // The index must be visible before the flag is read. Otherwise both sides could miss each other's update.
         fence(Ordering::SeqCst);
         if self.u16_at(self.geometry.used()).load(Ordering::Relaxed) & 1 == 0 {
-            // If the counter is full, the device has enough notifications.
-            let _ = self.kick.write(1);
+            self.notify();
         }
+    }
+
+    /// Notifies the device. If the program has closed the descriptor, the queue ends: a number may be another file's.
+    fn notify(&self) {
+        let fd = self.kick.as_raw_fd();
+        if Identity::of(fd) != self.kick_file {
+            self.bury();
+            return;
+        }
+        // If the counter is full, the device has enough notifications. The C library's function would be a point at
+        // which the thread can be cancelled, and no call of CUDA is one.
+        // SAFETY: the pointer is to eight bytes that live across the call.
+        unsafe { libc::syscall(libc::SYS_write, fd, &raw const ONE, size_of_val(&ONE)) };
     }
 
     /// Takes all chains that the device has returned.

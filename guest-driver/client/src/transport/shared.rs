@@ -44,13 +44,34 @@ impl Drop for Shared {
     }
 }
 
+/// The size in bytes that this process's files may have.
+fn longest_file() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a value that lives across the call.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
 impl Shared {
     /// Shared memory as large as the host's RAM; pages are allocated at their first use.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no arguments that point anywhere.
         let ram =
             unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) * libc::sysconf(libc::_SC_PAGESIZE) };
-        let bytes = (ram.max(1 << 30) as u64).next_multiple_of(1 << 30) + RESERVED_BYTES;
+        let wanted = (ram.max(1 << 30) as u64).next_multiple_of(1 << 30) + RESERVED_BYTES;
+        // The kernel ends a process that makes a file larger than its limit allows (SIGXFSZ), also one without a name.
+        let bytes = wanted.min(longest_file() & !(PAGE - 1));
+        if bytes < RESERVED_BYTES {
+            return Err(io::Error::other(format!(
+                "the limit of the size of files (ulimit -f) is below {} MiB",
+                RESERVED_BYTES >> 20
+            )));
+        }
         // SAFETY: the name is NUL-terminated; the descriptor is checked before it is owned.
         let file = unsafe {
             let fd = libc::memfd_create(

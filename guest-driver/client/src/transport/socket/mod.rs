@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A vhost-user socket: the library is its own front end, with its own memory in place of a guest's RAM.
 
-mod children;
 mod frames;
 
 use std::{
@@ -28,6 +27,7 @@ use gpgpu_protocol::{
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::children::{close_in_children, keep_in_children};
 use super::{
     Backing, Data, Failure, OpenError, Pinned, Submission, Transport, files,
     front_end::{FrontEnd, Patience},
@@ -37,7 +37,6 @@ use super::{
     window,
 };
 use crate::{parallel_copy, signals};
-use children::{close_in_children, keep_in_children};
 use frames::{COMMAND, CONTROL, EVENT, answer, check, command_answer, header, is_failure};
 
 const PAGE: u64 = 4096;
@@ -80,14 +79,15 @@ fn event_fd() -> Result<EventFd, String> {
 impl Socket {
     /// Connects, sets up the device as a VMM and a driver would, and makes this process a client.
     pub fn connect(path: PathBuf) -> Result<Self, OpenError> {
+        let _whole = signals::Whole::begin();
         let broken = |reason: String| OpenError::Socket(path.clone(), reason);
         let stream = UnixStream::connect(&path).map_err(|error| broken(error.to_string()))?;
         let patience = Patience::start(&stream).map_err(|error| broken(error.to_string()))?;
         let watched = stream.try_clone().map(Arc::new);
         let watched = watched.map_err(|error| broken(error.to_string()))?;
         let shared = Arc::new(Shared::new().map_err(|error| broken(error.to_string()))?);
-        let (front_end, config) = FrontEnd::negotiate(stream, &shared)
-            .map_err(|error| broken(patience.reason(error)))?;
+        let (front_end, config) =
+            FrontEnd::negotiate(stream, &shared).map_err(|error| broken(patience.reason(error)))?;
         if (
             config.magic.get(),
             config.version.get(),
@@ -134,9 +134,15 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The descriptors of the connection.
-    fn descriptors(&self) -> [RawFd; 2] {
-        [self.front_end.descriptor(), self.watched.as_raw_fd()]
+    /// The descriptors of the connection: of both queues, of the memory, and of the socket itself.
+    fn descriptors(&self) -> [RawFd; 5] {
+        [
+            self.front_end.descriptor(),
+            self.watched.as_raw_fd(),
+            self.shared.file().as_raw_fd(),
+            self.control.kick(),
+            self.command.kick(),
+        ]
     }
 
     fn open_client(&self) -> Result<u32, Failure> {
@@ -487,6 +493,7 @@ impl Transport for Socket {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Pinned, Failure> {
+        let _whole = signals::Whole::begin();
         let bytes = bytes
             .checked_next_multiple_of(PAGE as usize)
             .ok_or(Failure::Os(libc::ENOMEM))?;
@@ -518,6 +525,7 @@ impl Transport for Socket {
     }
 
     fn pin(&self, address: u64, bytes: usize, read_only: bool) -> Result<Pinned, Failure> {
+        let _whole = signals::Whole::begin();
         if let Some(pinned) = self.pin_shared(address, bytes, read_only)? {
             return Ok(pinned);
         }
@@ -545,6 +553,7 @@ impl Transport for Socket {
     }
 
     fn release(&self, pinned: Pinned) {
+        let _whole = signals::Whole::begin();
         match pinned.backing {
             Backing::Shared { program: true, .. } => {
                 self.shared.restore(pinned.address, pinned.bytes);
