@@ -378,52 +378,85 @@ void gpgpu_uncharge(struct gpgpu_client *client, unsigned long pages)
 	atomic64_sub(pages, &client->mm->pinned_vm);
 }
 
-/* Makes this client the one of its process that may have a call above the limit. */
-static bool gpgpu_client_may_be_over(struct gpgpu_client *client)
+/*
+ * Makes a call the one of its process that is above the limit, if no other call
+ * is. It is until all pages that are charged above the limit are unpinned, even
+ * if a thread resumes it: otherwise, the next call could take its place while
+ * the device has these pages.
+ */
+static bool gpgpu_may_be_over(struct gpgpu_client *client,
+			      struct gpgpu_request *const *requests,
+			      unsigned int count)
 {
 	struct gpgpu_device *device = client->device;
 	struct gpgpu_client *other;
 	bool may = true;
+	unsigned int i;
 
 	spin_lock(&device->list_lock);
 	list_for_each_entry(other, &device->list, node)
-		if (other->mm == client->mm &&
-		    test_bit(GPGPU_CLIENT_OVER, &other->flags))
+		if (other->mm == client->mm && other->num_over)
 			may = false;
-	if (may)
-		set_bit(GPGPU_CLIENT_OVER, &client->flags);
+	/* It may be this call, which was resumed, and has new pages. */
+	for (i = 0; i < count; i++)
+		may |= requests[i]->over;
+	for (i = 0; may && i < count; i++) {
+		if (requests[i]->left || !gpgpu_request_has_pages(requests[i]))
+			continue;
+		requests[i]->over = true;
+		client->num_over++;
+	}
 	spin_unlock(&device->list_lock);
 	return may;
 }
 
+/* The pages of a request that was above the limit are no longer pinned. */
+void gpgpu_request_not_over(struct gpgpu_request *request)
+{
+	struct gpgpu_device *device = request->client->device;
+
+	spin_lock(&device->list_lock);
+	request->over = false;
+	request->client->num_over--;
+	spin_unlock(&device->list_lock);
+}
+
 /*
- * Whether one more call may be interrupted, with this many pages pinned; if so,
- * it counts until gpgpu_interrupt_over(), and the pages are charged. A call
+ * Leaves the requests of a call because of a signal, if one more call may be
+ * interrupted; if so, it counts until gpgpu_interrupt_over(). Their pages are
+ * charged, unless they are already, and no longer belong to this thread. A call
  * with a thread in it pins without a charge. Threads do not limit the number of
  * interrupted calls, so all but one of a process need room below the limit.
  */
-bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages,
-			 bool *over)
+bool gpgpu_interrupt(struct gpgpu_client *client,
+		     struct gpgpu_request *const *requests, unsigned int count)
 {
-	*over = false;
+	unsigned long pages = 0;
+	unsigned int i;
+
 	if (atomic_inc_return(&client->num_interrupted) > GPGPU_MAX_INTERRUPTED)
 		goto no;
-	if (!pages || gpgpu_charge(client, pages, false))
-		return true;
-	if (gpgpu_client_may_be_over(client)) {
+	for (i = 0; i < count; i++)
+		if (!requests[i]->left)
+			pages += gpgpu_request_pages(requests[i]);
+	if (pages && !gpgpu_charge(client, pages, false)) {
+		if (!gpgpu_may_be_over(client, requests, count))
+			goto no;
 		gpgpu_charge(client, pages, true);
-		*over = true;
-		return true;
 	}
+	for (i = 0; i < count; i++)
+		if (!requests[i]->left)
+			gpgpu_request_leave(requests[i],
+					    gpgpu_request_pages(requests[i]));
+	return true;
+
 no:
 	atomic_dec(&client->num_interrupted);
 	return false;
 }
 
 /* Handles an interrupted call that was resumed or given up. */
-void gpgpu_interrupt_over(struct gpgpu_client *client, bool over)
+void gpgpu_interrupt_over(struct gpgpu_client *client)
 {
-	if (over)
-		clear_bit(GPGPU_CLIENT_OVER, &client->flags);
 	atomic_dec(&client->num_interrupted);
 }

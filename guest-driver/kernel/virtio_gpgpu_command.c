@@ -163,19 +163,10 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 				  struct gpgpu_request *request,
 				  struct gpgpu_submit __user *user)
 {
-	/*
-	 * The pages of an interrupted call are charged, and no longer belong to
-	 * this thread.
-	 */
-	unsigned long pages = request->left ? 0 : gpgpu_request_pages(request);
-	bool over;
 	u32 token;
 
-	if (!gpgpu_may_interrupt(client, pages, &over))
+	if (!gpgpu_interrupt(client, &request, 1))
 		return 0;
-	request->over = over;
-	if (!request->left)
-		gpgpu_request_leave(request, pages);
 	if (xa_alloc_cyclic(&client->interrupted, &token, request, xa_limit_32b,
 			    &client->next_token, GFP_KERNEL_ACCOUNT) < 0)
 		goto over;
@@ -185,7 +176,7 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 	if (!xa_erase(&client->interrupted, token))
 		return -EFAULT;
 over:
-	gpgpu_interrupt_over(client, over);
+	gpgpu_interrupt_over(client);
 	return 0;
 }
 
@@ -223,7 +214,7 @@ long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp)
 			  xa_erase(&client->interrupted, arg.token);
 		if (!request)
 			return -ENOENT;
-		gpgpu_interrupt_over(client, request->over);
+		gpgpu_interrupt_over(client);
 	} else {
 		request = gpgpu_submit_new(client, &arg);
 		if (IS_ERR(request))

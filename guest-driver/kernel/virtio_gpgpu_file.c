@@ -49,7 +49,7 @@ static int gpgpu_file_release(struct inode *inode, struct file *file)
 	gpgpu_client_wait_closed(client);
 	xa_for_each(&client->interrupted, token, request) {
 		xa_erase(&client->interrupted, token);
-		gpgpu_interrupt_over(client, request->over);
+		gpgpu_interrupt_over(client);
 		gpgpu_request_put(request);
 	}
 	xa_for_each(&client->paused, token, transfer) {

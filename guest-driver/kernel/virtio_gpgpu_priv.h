@@ -71,7 +71,7 @@ struct gpgpu_device {
 	bool events_stopped;
 
 	struct xarray clients;		/* open clients by number */
-	spinlock_t list_lock;		/* guards `list` */
+	spinlock_t list_lock;		/* guards `list`, and who is over the limit */
 	struct list_head list;		/* all clients */
 
 	struct mutex life;		/* held to start and to reset the device */
@@ -90,7 +90,6 @@ enum {
 	GPGPU_CLIENT_OPEN,		/* `id` is valid */
 	GPGPU_CLIENT_DEAD,		/* the device said so */
 	GPGPU_CLIENT_CLOSING,		/* nothing but CLOSE may be queued any more */
-	GPGPU_CLIENT_OVER,		/* a call that was left is over the limit */
 };
 
 struct gpgpu_client {
@@ -119,6 +118,7 @@ struct gpgpu_client {
 	struct xarray paused;		/* transfers to take up again, by token */
 	u32 next_paused;
 	atomic_t num_interrupted;	/* of both */
+	unsigned int num_over;		/* requests over the limit: see gpgpu_may_be_over() */
 
 	/* For the closing work, which never runs twice at a time. */
 	struct gpgpu_request *close_request;	/* made early: closing must not fail */
@@ -221,7 +221,7 @@ struct gpgpu_request {
 
 	atomic_t unpinned;
 	unsigned long charged;		/* pages, once it was left */
-	bool over;			/* see gpgpu_may_interrupt() */
+	bool over;			/* above the limit: see gpgpu_may_be_over() */
 };
 
 /*
@@ -252,6 +252,7 @@ int gpgpu_device_look(struct gpgpu_device *device);
 struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
 					enum gpgpu_queue_index index,
 					size_t readable, size_t writable);
+bool gpgpu_request_has_pages(const struct gpgpu_request *request);
 unsigned long gpgpu_request_pages(const struct gpgpu_request *request);
 void gpgpu_request_unpin(struct gpgpu_request *request);
 void gpgpu_request_return(struct gpgpu_request *request);
@@ -288,9 +289,10 @@ struct gpgpu_request *gpgpu_control_new(struct gpgpu_client *client,
 					size_t bytes);
 bool gpgpu_charge(struct gpgpu_client *client, unsigned long pages, bool force);
 void gpgpu_uncharge(struct gpgpu_client *client, unsigned long pages);
-bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages,
-			 bool *over);
-void gpgpu_interrupt_over(struct gpgpu_client *client, bool over);
+void gpgpu_request_not_over(struct gpgpu_request *request);
+bool gpgpu_interrupt(struct gpgpu_client *client,
+		     struct gpgpu_request *const *requests, unsigned int count);
+void gpgpu_interrupt_over(struct gpgpu_client *client);
 
 /* virtio_gpgpu_file.c */
 extern const struct file_operations gpgpu_fops;

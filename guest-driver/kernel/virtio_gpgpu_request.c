@@ -23,7 +23,7 @@ static LLIST_HEAD(gpgpu_dead_pinned);
 /* Requests that were left and have completed, each with a reference. */
 static LLIST_HEAD(gpgpu_left);
 
-static bool gpgpu_request_has_pages(const struct gpgpu_request *request)
+bool gpgpu_request_has_pages(const struct gpgpu_request *request)
 {
 	return (request->pinned_in.sgl || request->pinned_out.sgl) &&
 	       !atomic_read(&request->unpinned);
@@ -36,6 +36,8 @@ void gpgpu_request_unpin(struct gpgpu_request *request)
 		return;
 	gpgpu_unpin(&request->pinned_in);
 	gpgpu_unpin(&request->pinned_out);
+	if (request->over)
+		gpgpu_request_not_over(request);
 	if (request->charged)
 		gpgpu_uncharge(request->client, request->charged);
 }

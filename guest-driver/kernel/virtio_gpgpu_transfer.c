@@ -36,7 +36,6 @@ struct gpgpu_transfer_state {
 	struct gpgpu_request *blocks[GPGPU_MAX_BLOCKS];
 	unsigned int first;
 	unsigned int count;
-	bool over;			/* see gpgpu_may_interrupt() */
 
 	int send_err;			/* no more blocks: one could not be sent */
 	bool failed;			/* no more blocks: one has failed */
@@ -64,7 +63,7 @@ void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 /* The same for a transfer that was paused and is not resumed. */
 void gpgpu_transfer_abandon(struct gpgpu_transfer_state *transfer)
 {
-	gpgpu_interrupt_over(transfer->client, transfer->over);
+	gpgpu_interrupt_over(transfer->client);
 	gpgpu_transfer_free(transfer);
 }
 
@@ -253,38 +252,21 @@ static int gpgpu_transfer_run(struct gpgpu_transfer_state *transfer,
 	return 0;
 }
 
-static struct gpgpu_request *
-gpgpu_transfer_nth(const struct gpgpu_transfer_state *transfer, unsigned int i)
-{
-	return transfer->blocks[(transfer->first + i) % GPGPU_MAX_BLOCKS];
-}
-
 /* As gpgpu_submit_interrupt(). Pages that are in no block yet are unpinned. */
 static int gpgpu_transfer_pause(struct gpgpu_transfer_state *transfer,
 				struct gpgpu_transfer __user *user)
 {
+	struct gpgpu_request *blocks[GPGPU_MAX_BLOCKS];
 	struct gpgpu_client *client = transfer->client;
-	struct gpgpu_request *request;
-	unsigned long pages = 0;
 	unsigned int i;
-	bool over;
 	u32 token;
 
 	gpgpu_pinner_let_go(&transfer->pinner);
-	for (i = 0; i < transfer->count; i++) {
-		request = gpgpu_transfer_nth(transfer, i);
-		if (!request->left)
-			pages += gpgpu_request_pages(request);
-	}
-	if (!gpgpu_may_interrupt(client, pages, &over))
+	for (i = 0; i < transfer->count; i++)
+		blocks[i] = transfer->blocks[(transfer->first + i) %
+					     GPGPU_MAX_BLOCKS];
+	if (!gpgpu_interrupt(client, blocks, transfer->count))
 		return 0;
-	transfer->over = over;
-	for (i = 0; i < transfer->count; i++) {
-		request = gpgpu_transfer_nth(transfer, i);
-		if (!request->left)
-			gpgpu_request_leave(request,
-					    gpgpu_request_pages(request));
-	}
 	if (xa_alloc_cyclic(&client->paused, &token, transfer, xa_limit_32b,
 			    &client->next_paused, GFP_KERNEL_ACCOUNT) < 0)
 		goto over;
@@ -293,7 +275,7 @@ static int gpgpu_transfer_pause(struct gpgpu_transfer_state *transfer,
 	if (!xa_erase(&client->paused, token))
 		return -EFAULT;
 over:
-	gpgpu_interrupt_over(client, over);
+	gpgpu_interrupt_over(client);
 	return 0;
 }
 
@@ -314,7 +296,7 @@ long gpgpu_ioctl_transfer(struct gpgpu_client *client, void __user *argp)
 			   xa_erase(&client->paused, arg.token);
 		if (!transfer)
 			return -ENOENT;
-		gpgpu_interrupt_over(client, transfer->over);
+		gpgpu_interrupt_over(client);
 	} else {
 		transfer = gpgpu_transfer_new(client, &arg);
 		if (IS_ERR(transfer))

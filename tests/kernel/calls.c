@@ -73,7 +73,6 @@ void interrupted_transfer(void)
 	UNTIL(status_of("VmPin") == counted);
 
 	/* It continues from there. */
-	made.over = 0;
 	start_call(&made);
 	for (released = 8; !made.over; released += tell(RELEASE, 21))
 		usleep(1000);
@@ -84,29 +83,67 @@ void interrupted_transfer(void)
 	close(made.fd);
 }
 
+/* While one call is over the limit, there is no room for a second one: the signal waits. */
+static void no_room_for(struct call *second)
+{
+	start_call(second);
+	UNTIL(tell(HELD, 23) == 1);
+	CHECK_EQ(pthread_kill(second->thread, SIGUSR1), 0);
+	UNTIL(second->over || thread_state(second->tid) == 'D');
+	CHECK(!second->over);
+	CHECK_EQ(tell(RELEASE, 23), 1);
+	CHECK_EQ(pthread_join(second->thread, NULL), 0);
+	CHECK_EQ(second->error, 0);
+}
+
+static void one_over_the_limit_with(struct call *first, unsigned int chains)
+{
+	struct call second = { .stream = { HOLD, 23 }, .in_bytes = 1 << 20 };
+
+	/* Whichever client of the process it is of. */
+	first->fd = new_client();
+	second.fd = new_client();
+	interrupt_call(first, 22, chains);
+	no_room_for(&second);
+
+	/* It was resumed and interrupted, and has the same pages. */
+	interrupt_call(first, 22, chains);
+	no_room_for(&second);
+
+	if (first->transfer) {
+		/* And with another block, which has new pages. */
+		CHECK_EQ(tell(RELEASE_ONE, 22), 1);
+		interrupt_call(first, 22, chains);
+		no_room_for(&second);
+	}
+
+	/* Once its pages are unpinned, the next call may be the one, even if this one is not resumed. */
+	CHECK_EQ(tell(RELEASE, 22), chains);
+	UNTIL(status_of("VmPin") == 0);
+	interrupt_call(&second, 23, 1);
+	CHECK_EQ(tell(RELEASE, 23), 1);
+	CHECK_EQ(call(&second), 0);
+	close(second.fd);
+
+	start_call(first);
+	while (!first->over) {
+		tell(RELEASE, 22);
+		usleep(1000);
+	}
+	CHECK_EQ(pthread_join(first->thread, NULL), 0);
+	CHECK_EQ(first->error, 0);
+	close(first->fd);
+}
+
 static void one_over_the_limit_body(void)
 {
-	struct call first = { .stream = { HOLD, 22 }, .in_bytes = 1 << 20 };
-	struct call second = { .stream = { HOLD, 23 }, .in_bytes = 1 << 20 };
+	struct call submission = { .stream = { HOLD, 22 }, .in_bytes = 1 << 20 };
+	struct call transfer = { .stream = { HOLD, 22 }, .in_bytes = 64 << 20, .transfer = 1 };
 
 	drop_privileges(64 << 10);
 	catch_signals();
-	first.fd = new_client();
-	second.fd = new_client();
-	interrupt_call(&first, 22, 1);
-
-	/* For a second one there is no room, whichever client of the process it is of: the signal waits. */
-	start_call(&second);
-	UNTIL(tell(HELD, 23) == 1);
-	CHECK_EQ(pthread_kill(second.thread, SIGUSR1), 0);
-	UNTIL(second.over || thread_state(second.tid) == 'D');
-	CHECK(!second.over);
-	CHECK_EQ(tell(RELEASE, 23), 1);
-	CHECK_EQ(pthread_join(second.thread, NULL), 0);
-	CHECK_EQ(second.error, 0);
-
-	CHECK_EQ(tell(RELEASE, 22), 1);
-	CHECK_EQ(call(&first), 0);
+	one_over_the_limit_with(&submission, 1);
+	one_over_the_limit_with(&transfer, 8);
 }
 
 void one_over_the_limit(void)

@@ -31,7 +31,7 @@
 
 /* As in src/device.rs. */
 enum { RELEASE = 1, CLOSE_STATUS, CLOSE_BYTES, CLOSE_HOLD, CLOSES, NOTIFICATIONS, HELD, OPEN_HOLD, NO_MAGIC,
-       REPLACE, STOPS, CLIENTS, REGIONS, NO_VERSION, SLOW_STOP };
+       REPLACE, STOPS, CLIENTS, REGIONS, NO_VERSION, SLOW_STOP, RELEASE_ONE };
 enum { ECHO, HOLD, USED, INVERT };
 #define TOLD 0x01000000u
 #define LATE 0xa5
@@ -116,7 +116,7 @@ void drop_privileges(size_t memlock);
 int in_child(void (*body)(void));
 /* A call that returns at once. */
 int echo(int fd);
-/* Starts a call, and interrupts it once the device holds this number of its chains under `key`. */
+/* Starts or resumes a call, and interrupts it once the device holds this number of its chains under `key`. */
 void interrupt_call(struct call *made, unsigned int key, unsigned int chains);
 
 /* The tests. */

@@ -73,6 +73,8 @@ mod order {
     /// The duration of the next stop of the command queue, in milliseconds. At its end, the device writes
     /// [`super::LATE`] to all memory that it may write to in the chains that it holds.
     pub const SLOW_STOP: u16 = 15;
+    /// Returns the oldest chain that is held under this key.
+    pub const RELEASE_ONE: u16 = 16;
 }
 
 /// The meaning of a stream's first word; the second one is its argument. With any other word, for example 0, the chain
@@ -147,7 +149,8 @@ impl Device {
     /// Executes an order and returns its number.
     fn obey(&mut self, verb: u16, argument: u32, vrings: &[VringRwLock]) -> io::Result<u32> {
         match verb {
-            order::RELEASE => return self.release(argument, vrings),
+            order::RELEASE => return self.release(argument, usize::MAX, vrings),
+            order::RELEASE_ONE => return self.release(argument, 1, vrings),
             order::CLOSE_STATUS => self.close_status = argument,
             order::CLOSE_BYTES => self.close_bytes = argument.min(8),
             order::CLOSE_HOLD => self.close_hold = argument,
@@ -193,11 +196,13 @@ impl Device {
         Ok(())
     }
 
-    fn release(&mut self, key: u32, vrings: &[VringRwLock]) -> io::Result<u32> {
+    fn release(&mut self, key: u32, mut limit: usize, vrings: &[VringRwLock]) -> io::Result<u32> {
         let all = std::mem::take(&mut self.held);
-        let (released, held) = all
-            .into_iter()
-            .partition(|held| key == 0 || held.key == key);
+        let (released, held) = all.into_iter().partition(|held| {
+            let chosen = limit > 0 && (key == 0 || held.key == key);
+            limit -= usize::from(chosen);
+            chosen
+        });
         self.held = held;
         let released: Vec<Held> = released;
         for held in &released {
