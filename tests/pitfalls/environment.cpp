@@ -47,6 +47,27 @@ PITFALL(32, no_device_is_visible) {
     CK_IS(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
 }
 
+// Launchers ask for the version, and then choose the devices.
+PITFALL(32, devices_are_chosen_at_initialisation) {
+    int version = 0;
+    CK(cuDriverGetVersion(&version));
+    CUcontext none;
+    CK_IS(cuCtxGetCurrent(&none), CUDA_ERROR_NOT_INITIALIZED);
+    set("CUDA_VISIBLE_DEVICES", "0,0");
+    CK_IS(cuInit(0), CUDA_ERROR_INVALID_DEVICE);
+}
+
+// The tests run with EAGER otherwise.
+PITFALL(32, a_failed_call_reads_no_variables) {
+    CUcontext none;
+    CK_IS(cuCtxGetCurrent(&none), CUDA_ERROR_NOT_INITIALIZED);
+    set("CUDA_MODULE_LOADING", "LAZY");
+    Gpu gpu;
+    CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
+    CK(cuModuleGetLoadingMode(&mode));
+    EXPECT(mode == CU_MODULE_LAZY_LOADING, "mode %d", mode);
+}
+
 PITFALL(32, the_first_that_is_none_ends_the_list) {
     set("CUDA_VISIBLE_DEVICES", "0,-1,0");
     EXPECT(count_devices() == 1, "%d devices", count_devices());
