@@ -1160,6 +1160,23 @@ pub struct CUdevResource {
 
 const _: () = assert!(size_of::<CUdevResource>() == 144);
 
+/// `CUeglFrame` (`_v1`): the planes of an image of EGL.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUeglFrame {
+    /// Arrays, or addresses.
+    pub frame: [*mut c_void; 3],
+    pub width: u32,
+    pub height: u32,
+    pub depth: u32,
+    pub pitch: u32,
+    pub planeCount: u32,
+    pub numChannels: u32,
+    pub frameType: u32,
+    pub eglColorFormat: u32,
+    pub cuFormat: u32,
+}
+
 /// `CUDA_MEMCPY2D` (`_v2`): one two-dimensional copy.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

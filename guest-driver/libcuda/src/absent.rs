@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Features that a virtual machine's device does not have: displays, devices that write to GPUs' memory, and memory and
+//! Features that a virtual machine's device does not have: devices that write to GPUs' memory, and memory and
 //! semaphores of other interfaces. These functions fail as NVIDIA's driver does without the feature: the codes are
 //! those of driver 580 on an H100.
 
@@ -62,23 +62,6 @@ fn has_context() -> Result {
     }
 }
 
-/// Checks a resource of a display's interface: none was ever registered.
-fn resource(resource: *mut c_void) -> Result {
-    let _ = resource;
-    client()?;
-    Err(CUDA_ERROR_INVALID_HANDLE)
-}
-
-/// Checks several resources of a display's interface.
-fn resources(count: u32, resources: InPtr<*const c_void>) -> Result {
-    client()?;
-    Err(if count == 0 || resources.is_null() {
-        CUDA_ERROR_INVALID_VALUE
-    } else {
-        CUDA_ERROR_INVALID_HANDLE
-    })
-}
-
 /// Checks a semaphore or memory of another interface: none was ever imported.
 fn external(handle: *mut c_void) -> Result {
     client()?;
@@ -118,21 +101,6 @@ fn atomics(capabilities: OutPtr<u32>, operations: InPtr<u32>, count: u32) -> Res
 /// The registered callbacks for a device's messages, by handle. There are no messages, because they concern budgets
 /// that no virtual machine has.
 static NOTIFIED: Mutex<Vec<(usize, CUdevice)>> = Mutex::new(Vec::new());
-
-macro_rules! of_resources {
-    ($($name:ident)*) => {cuda! {$(
-        fn $name(count: u32, from: InPtr<*const c_void>, _hStream: CUstream) {
-            resources(count, from)
-        }
-    )*}};
-}
-
-of_resources! {
-    cuGraphicsMapResources
-    cuGraphicsMapResources_ptsz
-    cuGraphicsUnmapResources
-    cuGraphicsUnmapResources_ptsz
-}
 
 macro_rules! of_semaphores {
     ($($name:ident)*) => {cuda! {$(
@@ -278,46 +246,6 @@ cuda! {
         }
         device(dev)?;
         Err(CUDA_ERROR_NOT_SUPPORTED)
-    }
-
-    fn cuGraphicsUnregisterResource(resource: *mut c_void) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceGetMappedPointer(_pDevPtr: OutPtr<u32>, _pSize: OutPtr<u32>, resource: *mut c_void) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceGetMappedPointer_v2(_pDevPtr: OutPtr<CUdeviceptr>, _pSize: OutPtr<usize>, resource: *mut c_void) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceSetMapFlags(resource: *mut c_void, _flags: u32) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceSetMapFlags_v2(resource: *mut c_void, _flags: u32) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsSubResourceGetMappedArray(_pArray: OutPtr<CUarray>, resource: *mut c_void, _arrayIndex: u32, _mipLevel: u32) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceGetMappedMipmappedArray(_pMipmappedArray: OutPtr<*mut c_void>, resource: *mut c_void) {
-        self::resource(resource)
-    }
-
-    /// `cuGraphicsGLRegisterBuffer`: no OpenGL uses the device.
-    fn cuGraphicsGLRegisterBuffer(_pCudaResource: OutPtr<*mut c_void>, _buffer: u32, _Flags: u32) {
-        client()?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// As [`cuGraphicsGLRegisterBuffer`].
-    fn cuGraphicsGLRegisterImage(_pCudaResource: OutPtr<*mut c_void>, _image: u32, _target: u32, _Flags: u32) {
-        client()?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
     }
 
     /// `cuImportExternalMemory`: no descriptor of the machine refers to the GPU's memory.

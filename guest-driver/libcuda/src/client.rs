@@ -92,6 +92,16 @@ gpgpu_client::held_over_forks! {
     fn watch_connecting() for CONNECTING: Opened
 }
 
+/// Runs when the library is loaded: a fork that has begun would not call handlers that are registered then.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static WATCH_CONNECTING: extern "C" fn() = {
+    extern "C" fn watch() {
+        watch_connecting();
+    }
+    watch
+};
+
 /// `cuInit`: makes the client unless there is one.
 ///
 /// # Errors
@@ -163,7 +173,6 @@ impl Opened {
 
 impl Client {
     fn open() -> Result<Self> {
-        watch_connecting();
         let (connection, mut hello) = Connection::open()?;
         hello.driver_version = hello.driver_version.min(API_VERSION);
         let pools = Pools::new(hello.devices.len());

@@ -23,6 +23,7 @@ mod copy;
 mod copy_rows;
 mod coredump;
 mod device;
+mod display;
 mod entry;
 mod environment;
 mod error;

@@ -331,6 +331,14 @@ driver_table! {
     cuExternalMemoryGetMappedMipmappedArray;
     cuSignalExternalSemaphoresAsync;
     cuWaitExternalSemaphoresAsync;
+    cuGLGetDevices = cuGLGetDevices_v2;
+    cuGLMapBufferObject = cuGLMapBufferObject_v2;
+    cuGLMapBufferObjectAsync = cuGLMapBufferObjectAsync_v2;
+    cuGLRegisterBufferObject;
+    cuGLSetBufferObjectMapFlags;
+    cuGLUnmapBufferObject;
+    cuGLUnmapBufferObjectAsync;
+    cuGLUnregisterBufferObject;
     cuGraphicsGLRegisterBuffer;
     cuGraphicsGLRegisterImage;
     cuGraphicsMapResources;

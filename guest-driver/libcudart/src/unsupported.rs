@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions that programs may link and that this library does not implement.
 
-// The functions of OpenGL, EGL and VDPAU. They need driver functions of `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h`. The
-// guest's libcuda has none of these, because no display of a virtual machine uses the GPU.
+// The functions of EGL and VDPAU: no display of a virtual machine uses the GPU.
 unsupported! {
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
@@ -14,14 +13,6 @@ unsupported! {
     cudaEGLStreamProducerPresentFrame
     cudaEGLStreamProducerReturnFrame
     cudaEventCreateFromEGLSync
-    cudaGLGetDevices
-    cudaGLMapBufferObject
-    cudaGLMapBufferObjectAsync
-    cudaGLRegisterBufferObject
-    cudaGLSetBufferObjectMapFlags
-    cudaGLUnmapBufferObject
-    cudaGLUnmapBufferObjectAsync
-    cudaGLUnregisterBufferObject
     cudaGraphicsEGLRegisterImage
     cudaGraphicsResourceGetMappedEglFrame
     cudaGraphicsVDPAURegisterOutputSurface

@@ -458,17 +458,28 @@ pub fn new_object(class: Class) -> Result<u64, Status> {
     id.map_err(|code| library.statuses().of_code(code))
 }
 
+/// Whether NVIDIA's library lets a program destroy NULL as an object of this class.
+fn may_be_none(library: Library, class: Class) -> bool {
+    match library {
+        Library::Cudnn | Library::Cusparse => true,
+        Library::Cusolver => {
+            !class.is_handle() && !matches!(class, Class::IrsInfos | Class::IrsParams)
+        }
+        _ => false,
+    }
+}
+
 /// Destroys an object.
 fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> Result<(), Status> {
+    // Nothing is sent, because a post's failure would show in another call.
+    if words[at] == 0 {
+        let library = function.library();
+        return match may_be_none(library, class) {
+            true => Ok(()),
+            false => Err(library.statuses().bad_handle),
+        };
+    }
     if !class.is_handle() {
-        // Nothing is sent, because a post's failure would show in another call. cuDNN accepts NULL.
-        if words[at] == 0 {
-            let library = function.library();
-            return match library {
-                Library::Cudnn => Ok(()),
-                _ => Err(library.statuses().bad_handle),
-            };
-        }
         contents::forget(words[at]);
         let request = Request::new(function, words);
         return match function.operation.completion {

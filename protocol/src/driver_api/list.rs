@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The list of the driver API's functions. The module's documentation describes the rows.
 
-/// Passes the functions of `cuda.h` and `cudaProfiler.h` to `$callback!`, by name and then by version, after the tokens
-/// in `extra`.
+/// Passes the functions of `cuda.h`, `cudaProfiler.h`, `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h` to `$callback!`, by
+/// name and then by version, after the tokens in `extra`.
 #[macro_export]
 macro_rules! with_driver_api {
     ($callback:ident $($extra:tt)*) => {
@@ -109,6 +109,15 @@ macro_rules! with_driver_api {
             cuDeviceTotalMem 3020 guest cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice);
             cuDeviceUnregisterAsyncNotification 12040 guest cuDeviceUnregisterAsyncNotification(device: CUdevice, callback: *mut c_void);
             cuDriverGetVersion 2020 guest cuDriverGetVersion(driverVersion: *mut i32);
+            cuEGLStreamConsumerAcquireFrame 7000 guest cuEGLStreamConsumerAcquireFrame(conn: *mut *mut c_void, pCudaResource: *mut *mut c_void, pStream: *mut CUstream, timeout: u32);
+            cuEGLStreamConsumerConnect 7000 guest cuEGLStreamConsumerConnect(conn: *mut *mut c_void, stream: *mut c_void);
+            cuEGLStreamConsumerConnectWithFlags 8000 guest cuEGLStreamConsumerConnectWithFlags(conn: *mut *mut c_void, stream: *mut c_void, flags: u32);
+            cuEGLStreamConsumerDisconnect 7000 guest cuEGLStreamConsumerDisconnect(conn: *mut *mut c_void);
+            cuEGLStreamConsumerReleaseFrame 7000 guest cuEGLStreamConsumerReleaseFrame(conn: *mut *mut c_void, pCudaResource: *mut c_void, pStream: *mut CUstream);
+            cuEGLStreamProducerConnect 7000 guest cuEGLStreamProducerConnect(conn: *mut *mut c_void, stream: *mut c_void, width: i32, height: i32);
+            cuEGLStreamProducerDisconnect 7000 guest cuEGLStreamProducerDisconnect(conn: *mut *mut c_void);
+            cuEGLStreamProducerPresentFrame 7000 guest cuEGLStreamProducerPresentFrame(conn: *mut *mut c_void, eglframe: CUeglFrame, pStream: *mut CUstream);
+            cuEGLStreamProducerReturnFrame 7000 guest cuEGLStreamProducerReturnFrame(conn: *mut *mut c_void, eglframe: *mut CUeglFrame, pStream: *mut CUstream);
             cuEventCreate 2000 guest cuEventCreate(phEvent: *mut CUevent, Flags: u32);
             cuEventDestroy 2000 guest cuEventDestroy(hEvent: CUevent);
             cuEventDestroy 4000 guest cuEventDestroy_v2(hEvent: CUevent);
@@ -133,6 +142,20 @@ macro_rules! with_driver_api {
             cuFuncSetCacheConfig 3000 guest cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache);
             cuFuncSetSharedMemConfig 4020 guest cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig);
             cuFuncSetSharedSize 2000 guest cuFuncSetSharedSize(hfunc: CUfunction, bytes: u32);
+            cuGLCtxCreate 2000 guest cuGLCtxCreate(pCtx: *mut CUcontext, Flags: u32, device: CUdevice);
+            cuGLCtxCreate 3020 guest cuGLCtxCreate_v2(pCtx: *mut CUcontext, Flags: u32, device: CUdevice);
+            cuGLGetDevices 4010 guest cuGLGetDevices(pCudaDeviceCount: *mut u32, pCudaDevices: *mut CUdevice, cudaDeviceCount: u32, deviceList: u32);
+            cuGLGetDevices 6050 guest cuGLGetDevices_v2(pCudaDeviceCount: *mut u32, pCudaDevices: *mut CUdevice, cudaDeviceCount: u32, deviceList: u32);
+            cuGLInit 2000 guest cuGLInit();
+            cuGLMapBufferObject 2000 guest cuGLMapBufferObject(dptr: *mut u32, size: *mut u32, buffer: u32);
+            cuGLMapBufferObject 3020 guest cuGLMapBufferObject_v2 cuGLMapBufferObject_v2_ptds (dptr: *mut CUdeviceptr, size: *mut usize, buffer: u32);
+            cuGLMapBufferObjectAsync 2030 guest cuGLMapBufferObjectAsync(dptr: *mut u32, size: *mut u32, buffer: u32, hStream: CUstream);
+            cuGLMapBufferObjectAsync 3020 guest cuGLMapBufferObjectAsync_v2 cuGLMapBufferObjectAsync_v2_ptsz (dptr: *mut CUdeviceptr, size: *mut usize, buffer: u32, hStream: CUstream);
+            cuGLRegisterBufferObject 2000 guest cuGLRegisterBufferObject(buffer: u32);
+            cuGLSetBufferObjectMapFlags 2030 guest cuGLSetBufferObjectMapFlags(buffer: u32, Flags: u32);
+            cuGLUnmapBufferObject 2000 guest cuGLUnmapBufferObject(buffer: u32);
+            cuGLUnmapBufferObjectAsync 2030 guest cuGLUnmapBufferObjectAsync(buffer: u32, hStream: CUstream);
+            cuGLUnregisterBufferObject 2000 guest cuGLUnregisterBufferObject(buffer: u32);
             cuGetErrorName 6000 guest cuGetErrorName(error: CUresult, pStr: *mut *const c_char);
             cuGetErrorString 6000 guest cuGetErrorString(error: CUresult, pStr: *mut *const c_char);
             cuGetExportTable 3000 guest cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid);
@@ -233,9 +256,11 @@ macro_rules! with_driver_api {
             cuGraphRemoveDependencies 12030 graph cuGraphRemoveDependencies_v2(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const c_void, numDependencies: usize);
             cuGraphRetainUserObject 11030 graph cuGraphRetainUserObject(graph: CUgraph, object: *mut c_void, count: u32, flags: u32);
             cuGraphUpload 11010 graph cuGraphUpload cuGraphUpload_ptsz (hGraphExec: CUgraphExec, hStream: CUstream);
+            cuGraphicsEGLRegisterImage 7000 guest cuGraphicsEGLRegisterImage(pCudaResource: *mut *mut c_void, image: *mut c_void, flags: u32);
             cuGraphicsGLRegisterBuffer 3000 guest cuGraphicsGLRegisterBuffer(pCudaResource: *mut *mut c_void, buffer: u32, Flags: u32);
             cuGraphicsGLRegisterImage 3000 guest cuGraphicsGLRegisterImage(pCudaResource: *mut *mut c_void, image: u32, target: u32, Flags: u32);
             cuGraphicsMapResources 3000 guest cuGraphicsMapResources cuGraphicsMapResources_ptsz (count: u32, resources: *mut *mut c_void, hStream: CUstream);
+            cuGraphicsResourceGetMappedEglFrame 7000 guest cuGraphicsResourceGetMappedEglFrame(eglFrame: *mut CUeglFrame, resource: *mut c_void, index: u32, mipLevel: u32);
             cuGraphicsResourceGetMappedMipmappedArray 5000 guest cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray: *mut *mut c_void, resource: *mut c_void);
             cuGraphicsResourceGetMappedPointer 3000 guest cuGraphicsResourceGetMappedPointer(pDevPtr: *mut u32, pSize: *mut u32, resource: *mut c_void);
             cuGraphicsResourceGetMappedPointer 3020 guest cuGraphicsResourceGetMappedPointer_v2(pDevPtr: *mut CUdeviceptr, pSize: *mut usize, resource: *mut c_void);
@@ -244,6 +269,8 @@ macro_rules! with_driver_api {
             cuGraphicsSubResourceGetMappedArray 3000 guest cuGraphicsSubResourceGetMappedArray(pArray: *mut CUarray, resource: *mut c_void, arrayIndex: u32, mipLevel: u32);
             cuGraphicsUnmapResources 3000 guest cuGraphicsUnmapResources cuGraphicsUnmapResources_ptsz (count: u32, resources: *mut *mut c_void, hStream: CUstream);
             cuGraphicsUnregisterResource 3000 guest cuGraphicsUnregisterResource(resource: *mut c_void);
+            cuGraphicsVDPAURegisterOutputSurface 3010 guest cuGraphicsVDPAURegisterOutputSurface(pCudaResource: *mut *mut c_void, vdpSurface: u32, flags: u32);
+            cuGraphicsVDPAURegisterVideoSurface 3010 guest cuGraphicsVDPAURegisterVideoSurface(pCudaResource: *mut *mut c_void, vdpSurface: u32, flags: u32);
             cuGreenCtxCreate 12040 guest cuGreenCtxCreate(phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: u32);
             cuGreenCtxDestroy 12040 guest cuGreenCtxDestroy(hCtx: CUgreenCtx);
             cuGreenCtxGetDevResource 12040 guest cuGreenCtxGetDevResource(hCtx: CUgreenCtx, resource: *mut CUdevResource, type_: CUdevResourceType);
@@ -561,6 +588,9 @@ macro_rules! with_driver_api {
             cuUserObjectCreate 11030 graph cuUserObjectCreate(object_out: *mut *mut c_void, ptr: *mut c_void, destroy: CUhostFn, initialRefcount: u32, flags: u32);
             cuUserObjectRelease 11030 graph cuUserObjectRelease(object: *mut c_void, count: u32);
             cuUserObjectRetain 11030 graph cuUserObjectRetain(object: *mut c_void, count: u32);
+            cuVDPAUCtxCreate 3010 guest cuVDPAUCtxCreate(pCtx: *mut CUcontext, flags: u32, device: CUdevice, vdpDevice: u32, vdpGetProcAddress: *mut c_void);
+            cuVDPAUCtxCreate 3020 guest cuVDPAUCtxCreate_v2(pCtx: *mut CUcontext, flags: u32, device: CUdevice, vdpDevice: u32, vdpGetProcAddress: *mut c_void);
+            cuVDPAUGetDevice 3010 guest cuVDPAUGetDevice(pDevice: *mut CUdevice, vdpDevice: u32, vdpGetProcAddress: *mut c_void);
             cuWaitExternalSemaphoresAsync 10000 guest cuWaitExternalSemaphoresAsync cuWaitExternalSemaphoresAsync_ptsz (extSemArray: *const *mut c_void, paramsArray: *const c_void, numExtSems: u32, stream: CUstream);
         }
     };

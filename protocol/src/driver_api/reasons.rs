@@ -98,7 +98,7 @@ pub const REFUSED: &[Reason] = &[
         why: "no NvSciSync",
     },
     Reason {
-        symbols: &["cuGraphics*"],
+        symbols: &["cuGraphics*", "cuGL*", "cuEGL*", "cuVDPAU*"],
         why: "no display",
     },
     Reason {
