@@ -339,4 +339,8 @@ pub fn wrong() {
     assert_eq!(download::<f64>(at_y, 3), [3.0, 3.0, 9.0]);
     ok!(sparse, "cusparseDestroy"; handle);
     assert_eq!(multiply(a, x), NOT_INITIALIZED);
+    // As with NVIDIA's library, also for an object that was never made.
+    for name in ["cusparseDestroySpMat", "cusparseDestroyDnVec", "cusparseDestroy"] {
+        ok!(sparse, name; std::ptr::null_mut::<c_void>());
+    }
 }

@@ -287,6 +287,21 @@ PITFALL(50, what_the_machine_has_none_of) {
     IS(CUDA_ERROR_INVALID_VALUE, "cuGraphicsMapResources", 0u, (void **)nullptr, stream);
     IS(CUDA_ERROR_INVALID_HANDLE, "cuGraphicsMapResources", 1u, &none, stream);
     IS(CUDA_ERROR_OPERATING_SYSTEM, "cuGraphicsGLRegisterBuffer", &none, 1u, 0u);
+    IS(CUDA_ERROR_INVALID_VALUE, "cuGraphicsGLRegisterImage", &none, 1u, 7u, 0u);
+    unsigned devices = 0, size = 0;
+    int device = 0;
+    IS(CUDA_ERROR_OPERATING_SYSTEM, "cuGLGetDevices_v2", &devices, &device, 1u, 1u);
+    IS(CUDA_ERROR_OPERATING_SYSTEM, "cuGLCtxCreate_v2", &none, 0u, 0);
+    IS(CUDA_ERROR_INVALID_DEVICE, "cuGLCtxCreate_v2", &none, 0u, 99);
+    IS(CUDA_ERROR_OPERATING_SYSTEM, "cuGLInit");
+    IS(CUDA_ERROR_OPERATING_SYSTEM, "cuGLRegisterBufferObject", 1u);
+    IS(CUDA_ERROR_INVALID_VALUE, "cuGLMapBufferObject_v2", &none, (size_t *)nullptr, 1u);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuGLMapBufferObject", &devices, &size, 1u);
+    IS(CUDA_ERROR_INVALID_VALUE, "cuGLUnregisterBufferObject", 1u);
+    IS(CUDA_ERROR_UNKNOWN, "cuGraphicsEGLRegisterImage", &none, (void *)nullptr, 0u);
+    IS(CUDA_ERROR_INVALID_HANDLE, "cuEGLStreamConsumerConnect", &none, (void *)nullptr);
+    IS(CUDA_ERROR_INVALID_VALUE, "cuVDPAUGetDevice", &device, 0u, (void *)nullptr);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuGraphicsVDPAURegisterVideoSurface", &none, 0u, 0u);
     // Memory and semaphores of other interfaces.
     uint64_t description[16] = {1, 0xffffffff, 0, 65536};
     IS(CUDA_ERROR_UNKNOWN, "cuImportExternalMemory", &none, (const void *)description);
