@@ -340,7 +340,11 @@ pub fn wrong() {
     ok!(sparse, "cusparseDestroy"; handle);
     assert_eq!(multiply(a, x), NOT_INITIALIZED);
     // As with NVIDIA's library, also for an object that was never made.
-    for name in ["cusparseDestroySpMat", "cusparseDestroyDnVec", "cusparseDestroy"] {
+    for name in [
+        "cusparseDestroySpMat",
+        "cusparseDestroyDnVec",
+        "cusparseDestroy",
+    ] {
         ok!(sparse, name; std::ptr::null_mut::<c_void>());
     }
 }

@@ -23,6 +23,7 @@ pub mod sister;
 pub mod thread;
 pub mod trace;
 pub mod transport;
+pub mod variable;
 mod work;
 
 pub use connection::Connection;

@@ -4,6 +4,8 @@
 
 use std::sync::OnceLock;
 
+use gpgpu_client::variable::trusted;
+
 /// The process's environment variables, which are read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -38,16 +40,10 @@ impl Environment {
     }
 }
 
-/// `CUDA_LOG_FILE`: the file for messages about failed calls; `None` in a program with more rights than its caller, which
-/// chose the name. It counts from the first failed call, which may come before `cuInit`.
+/// `CUDA_LOG_FILE`: the file for messages about failed calls. It counts from the first failed call, which may come before `cuInit`.
 pub fn log_file() -> Option<&'static str> {
     static FILE: OnceLock<Option<String>> = OnceLock::new();
-    let read = || {
-        // SAFETY: the call takes and returns a number.
-        let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-        let name = std::env::var("CUDA_LOG_FILE").ok()?;
-        (!is_secure && !name.is_empty()).then_some(name)
-    };
+    let read = || trusted("CUDA_LOG_FILE")?.into_string().ok();
     FILE.get_or_init(read).as_deref()
 }
 

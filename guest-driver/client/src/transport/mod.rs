@@ -10,10 +10,17 @@ mod shared;
 mod socket;
 mod window;
 
-use std::{env, ffi::CString, fmt, io, os::unix::ffi::OsStringExt as _, path::PathBuf};
+use std::{
+    ffi::{CString, OsStr},
+    fmt, io,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::PathBuf,
+};
 
 use gpgpu_protocol::{cuda::*, layout::status};
 use thiserror::Error;
+
+use crate::variable;
 
 /// The kernel driver's device file.
 const DEVICE: &str = "/dev/virtio-gpgpu";
@@ -200,9 +207,9 @@ impl OpenError {
 
 /// Whether there is a device that this process may not open: a file of a group that its user is not in.
 pub fn is_forbidden() -> bool {
-    let path = match env::var(VARIABLE) {
-        Ok(name) if !name.is_empty() => name.strip_prefix("unix:").map(PathBuf::from),
-        _ => Some(PathBuf::from(DEVICE)),
+    let path = match variable::trusted(VARIABLE) {
+        Some(name) => socket_of(&name),
+        None => Some(PathBuf::from(DEVICE)),
     };
     let path = path.and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
     path.is_some_and(|path| {
@@ -214,13 +221,19 @@ pub fn is_forbidden() -> bool {
 
 /// Connects to the device of the environment.
 pub fn open() -> Result<Box<dyn Transport>, OpenError> {
-    match env::var(VARIABLE) {
-        Ok(name) if !name.is_empty() => match name.strip_prefix("unix:") {
-            Some(path) => Ok(Box::new(socket::Socket::connect(path.into())?)),
-            None => Err(OpenError::Variable(name)),
-        },
-        _ => Ok(Box::new(kernel::Device::open()?)),
+    let Some(name) = variable::trusted(VARIABLE) else {
+        return Ok(Box::new(kernel::Device::open()?));
+    };
+    match socket_of(&name) {
+        Some(path) => Ok(Box::new(socket::Socket::connect(path)?)),
+        None => Err(OpenError::Variable(name.to_string_lossy().into_owned())),
     }
+}
+
+/// The path of a socket that [`VARIABLE`] names.
+fn socket_of(name: &OsStr) -> Option<PathBuf> {
+    let path = name.as_bytes().strip_prefix(b"unix:")?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// This process's name, for the host's log.
