@@ -27,7 +27,8 @@ const TEXT: &str = "\
 # cuBLAS
 
 `libcublas.so.12` and `libcublas.so.13`. [The rules for all libraries](../libraries.md#rules-for-all-libraries) apply.
-A new math mode, atomics mode, number of multiprocessors or emulation strategy makes every form new.
+A form counts under the handle's math mode, atomics mode, number of multiprocessors and emulation strategy: under other
+values its first call waits too.
 
 ## Differences from NVIDIA's
 

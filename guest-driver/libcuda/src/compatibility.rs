@@ -35,9 +35,9 @@ fn page() -> String {
          not edit it by hand: `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` writes it again.\n\n\
          `guest-driver/libcudart/README.md` describes the runtime API.\n\n\
          ## Works\n\n\
-         Completion: *post* returns at once, and an error surfaces later; *call* returns when the host has issued it; *wait* \
-         returns when it is done, and other threads of the program continue meanwhile. *Guest* is answered in the program's \
-         own process, or uses other functions.\n\n\
+         Completion: *post* returns at once, and an error surfaces later; *call* returns when the host has issued it; *fence* \
+         returns when the GPU has done the earlier work; *wait* returns when it is done. Other threads of the program continue \
+         meanwhile. A function with *guest* is answered in the program's own process, or uses other functions.\n\n\
          The library's version is 13.0. `cuGetProcAddress` finds no functions of later versions; programs find them by `dlsym`.\n\n\
          | function | since CUDA | symbol | completes |\n|---|---|---|---|\n",
     );
