@@ -27,9 +27,9 @@ use crate::{
 
 /// The bytes that a client may register, in sizes of the VM's memory: a process can map a page twice.
 const CLIENT_REGISTERED: u64 = 2;
-/// The same for all clients of the VM together: processes share memory.
-const VM_REGISTERED: u64 = 4;
-/// The bytes that may be registered in any VM.
+/// The same for all clients of a connection together: processes share memory. A VM has one connection.
+const CONNECTION_REGISTERED: u64 = 4;
+/// The bytes that may be registered, however small the memory is.
 pub(super) const LEAST_REGISTERED: u64 = 16 << 30;
 /// The time limit for a worker to report that it is ready. A first context on a busy host with eight GPUs takes some
 /// ten seconds.
@@ -202,7 +202,7 @@ impl Vm {
 
     /// Checks the size of all registrations with a new one. A guest may register a page several times, and the host's
     /// driver needs page tables for each time, also on the GPU.
-    fn check_registered(&self, id: u32, length: u64, ram: u64) -> Result<(), u32> {
+    fn check_registered(&mut self, id: u32, length: u64, ram: u64) -> Result<(), u32> {
         let most = |times: u64| ram.saturating_mul(times).max(LEAST_REGISTERED);
         let own = self
             .clients
@@ -210,7 +210,18 @@ impl Vm {
             .map_or(0, |client| client.regions.bytes());
         let all = self.clients.values().map(|client| client.regions.bytes());
         let all = all.fold(length, u64::saturating_add);
-        if own.saturating_add(length) > most(CLIENT_REGISTERED) || all > most(VM_REGISTERED) {
+        if own.saturating_add(length) > most(CLIENT_REGISTERED) || all > most(CONNECTION_REGISTERED)
+        {
+            if self.log.allow() {
+                tracing::warn!(
+                    "Client {id}: registration of {} MiB refused: it has {} MiB, all clients with it {} MiB, and the \
+                     memory has {} MiB",
+                    length >> 20,
+                    own >> 20,
+                    all >> 20,
+                    ram >> 20
+                );
+            }
             return Err(status::LIMIT);
         }
         Ok(())

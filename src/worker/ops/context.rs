@@ -92,14 +92,21 @@ fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
     }
 }
 
+/// Drops the charges of libraries in the context that was made in advance, once it has ended without an owner. The
+/// caller holds the lock of [`primary`].
+fn settle_ahead(session: &Session) {
+    if !session.prewarm.is_hidden() {
+        session.charges.leave_libraries(AHEAD);
+    }
+}
+
 /// The primary context of a GPU: the client's, or [`AHEAD`] for the one that was made in advance.
 fn primary_now(session: &Session, table: &HashMap<CUdevice, u64>, dev: CUdevice) -> Option<u64> {
     if let Some(&context) = table.get(&dev) {
         return Some(context);
     }
     if !session.prewarm.wait_made() {
-        // It has ended without an owner, and with it the libraries in it.
-        session.charges.leave_libraries(AHEAD);
+        settle_ahead(session);
         return None;
     }
     (dev == session.prewarm.device()).then_some(AHEAD)
@@ -263,7 +270,7 @@ pub fn cuDevicePrimaryCtxRetain(
     session.charges.keep(owner, request.pctx, charge);
     match is_taken_over {
         true => session.charges.take_over(request.pctx),
-        false => session.charges.leave_libraries(AHEAD),
+        false => settle_ahead(session),
     }
     session.traces.keep(session, request.pctx, traced);
     tracing::debug!("Start: primary context ready after {:?}", began.elapsed());
