@@ -586,6 +586,9 @@ static int gpgpu_restore(struct virtio_device *vdev)
 	err = gpgpu_read_config(device);
 	err = err ?: gpgpu_start(device);
 	device->is_out = err;
+	/* The device may have been lost before the suspend, and works again. */
+	if (!err)
+		WRITE_ONCE(device->is_lost, false);
 	mutex_unlock(&device->life);
 	return err;
 }

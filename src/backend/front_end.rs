@@ -24,10 +24,17 @@ use std::{
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use vhost::vhost_user::Listener;
 
+use super::ring::UNALIGNED;
 use crate::ipc;
 
 /// The size of a message's header: request, flags, and the number of bytes that follow.
 const HEAD_BYTES: usize = 12;
+/// The request SET_VRING_NUM: the number of a ring, and its size.
+const SET_VRING_NUM: u32 = 8;
+/// The request SET_VRING_ADDR.
+const SET_VRING_ADDR: u32 = 9;
+/// The size of its body: the number of a ring, flags, and four addresses.
+const VRING_ADDR_BYTES: usize = 40;
 /// The request RESET_DEVICE.
 const RESET_DEVICE: u32 = 34;
 /// The request SET_MEM_TABLE.
@@ -115,10 +122,10 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
     let mut piece = [0; PIECE_BYTES];
     let mut files = Vec::new();
     while fill(from, &mut piece[..HEAD_BYTES], &mut files)? {
-        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| piece[at + byte]));
-        note(word(0));
-        let mut left = word(8) as usize;
-        let most = match word(0) {
+        let request = word_of(&piece, 0);
+        note(request);
+        let mut left = word_of(&piece, 8) as usize;
+        let most = match request {
             SET_MEM_TABLE => MAX_FILES,
             _ => 1,
         };
@@ -132,7 +139,13 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
             if files.len() > most {
                 return Err(ipc::Error::Malformed("too many descriptors"));
             }
-            pass(to, &piece[..end], &mut files)?;
+            let mut sent = end;
+            if (request, begin, end) == (SET_VRING_ADDR, HEAD_BYTES, HEAD_BYTES + VRING_ADDR_BYTES)
+                && !is_aligned(&piece)
+            {
+                sent = refuse_addresses(&mut piece);
+            }
+            pass(to, &piece[..sent], &mut files)?;
             left -= end - begin;
             if left == 0 {
                 break;
@@ -141,6 +154,29 @@ fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Resul
         }
     }
     Ok(())
+}
+
+/// A number in a message.
+fn word_of(message: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([0, 1, 2, 3].map(|byte| message[at + byte]))
+}
+
+/// Whether the addresses of a `SET_VRING_ADDR` message are aligned as those of a ring: the descriptor table, the used
+/// and the available ring.
+fn is_aligned(message: &[u8]) -> bool {
+    // Behind the ring's number and the flags. The page offset decides, so the low half suffices.
+    let [table, used, available] = [8, 16, 24].map(|at| word_of(message, HEAD_BYTES + at));
+    table % 16 == 0 && used % 4 == 0 && available % 2 == 0
+}
+
+/// Makes a `SET_VRING_ADDR` message one that sets a size which no ring has; returns its length. The guest's driver chooses
+/// the addresses. The library would end the connection for those that are not aligned, and the ring is only not served.
+fn refuse_addresses(message: &mut [u8]) -> usize {
+    let mut set = |at: usize, value: u32| message[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    set(0, SET_VRING_NUM);
+    set(8, 8);
+    set(HEAD_BYTES + 4, u32::from(UNALIGNED));
+    HEAD_BYTES + 8
 }
 
 /// Receives until the buffer is full; `false` at the end of the connection.
@@ -247,6 +283,35 @@ mod tests {
             assert!(sent < 32, "{sent} descriptors are in flight");
         }
         assert!(sent > 0);
+    }
+
+    /// The guest's driver chooses a ring's addresses, and the library ends the connection for these.
+    #[test]
+    fn addresses_that_are_not_aligned_become_a_size_that_no_ring_has() {
+        let front_end = FrontEnd::new().unwrap();
+        let (vmm, theirs) = UnixStream::pair().unwrap();
+        front_end.forward(theirs.into(), Arc::default()).unwrap();
+        let library = front_end.listener.accept().unwrap().unwrap();
+        let addresses = |table: u64, used: u64, available: u64| {
+            let mut body = [2_u32.to_ne_bytes(), [0; 4]].concat();
+            for address in [table, used, available, 0] {
+                body.extend_from_slice(&address.to_ne_bytes());
+            }
+            let mut bytes = message(&body);
+            bytes[..4].copy_from_slice(&SET_VRING_ADDR.to_ne_bytes());
+            bytes
+        };
+        let aligned = addresses(0x7f00_0000_1010, 0x2004, 0x3002);
+        (&vmm).write_all(&aligned).unwrap();
+        assert_eq!(receive(&library, aligned.len()).0, aligned);
+        for [table, used, available] in [[8, 4, 2], [16, 2, 2], [16, 4, 1]] {
+            (&vmm)
+                .write_all(&addresses(table, used, available))
+                .unwrap();
+            let (bytes, _) = receive(&library, HEAD_BYTES + 8);
+            let words = [0, 8, HEAD_BYTES, HEAD_BYTES + 4].map(|at| word_of(&bytes, at));
+            assert_eq!(words, [SET_VRING_NUM, 8, 2, u32::from(UNALIGNED)]);
+        }
     }
 
     #[test]

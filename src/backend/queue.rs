@@ -355,7 +355,12 @@ impl Queue {
         }
         let Some(ring) = &self.ring else { return };
         let mut state = ring.get_mut();
-        if state.needs_notification().unwrap_or(true) {
+        // Without event indices the library says yes, whatever the driver's flag is.
+        let wants = match state.get_queue().event_idx_enabled() {
+            true => state.needs_notification().unwrap_or(true),
+            false => ring.wants_interrupt(state.get_queue().avail_ring()),
+        };
+        if wants {
             let _ = state.signal_used_queue();
         }
     }

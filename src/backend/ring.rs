@@ -10,14 +10,20 @@ use std::{
     io,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, Ordering, fence},
     },
 };
 
 use vhost_user_backend::{VringRwLock, VringStateGuard, VringStateMutGuard, VringT};
 use virtio_queue::{Error, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 
 use super::queue::Memory;
+
+/// A size that no ring has, which the front end's messages carry in place of addresses that are not aligned.
+pub const UNALIGNED: u16 = 3;
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
+const NO_INTERRUPT: u16 = 1;
 
 type Result<T> = std::result::Result<T, Error>;
 type Switched = Box<dyn Fn(bool) + Send + Sync>;
@@ -26,8 +32,9 @@ type Switched = Box<dyn Fn(bool) + Send + Sync>;
 #[derive(Clone)]
 pub struct Ring {
     inner: VringRwLock,
-    /// Whether the last size that the VMM set is valid for a ring.
-    has_size: Arc<AtomicBool>,
+    memory: Memory,
+    /// Whether the last size and the last addresses that the VMM set are valid for a ring. The guest chooses them.
+    is_valid: Arc<AtomicBool>,
     switched: Arc<OnceLock<Switched>>,
 }
 
@@ -43,6 +50,25 @@ impl Ring {
     pub fn when_switched<S: Fn(bool) + Send + Sync + 'static>(&self, make: impl FnOnce() -> S) {
         self.switched.get_or_init(|| Box::new(make()));
     }
+
+    /// Whether the driver wants an interrupt for returned chains: the flag `VIRTQ_AVAIL_F_NO_INTERRUPT` at the start of
+    /// the available ring, which counts without event indices (VIRTIO 1.3, 2.7.7).
+    pub fn wants_interrupt(&self, available: u64) -> bool {
+        // The driver must see the used index before its flag is read, or have cleared the flag before.
+        fence(Ordering::SeqCst);
+        let flags = self
+            .memory
+            .memory()
+            .load::<u16>(GuestAddress(available), Ordering::Acquire);
+        flags.map_or(true, |flags| u16::from_le(flags) & NO_INTERRUPT == 0)
+    }
+
+    /// Keeps the ring from being served until the VMM sets a size and addresses again: an error would end the
+    /// connection, and with it the device.
+    fn refuse(&self, why: &str) {
+        self.is_valid.store(false, Ordering::Relaxed);
+        tracing::error!("A virtqueue is not served: {why}");
+    }
 }
 
 impl<'a> VringStateGuard<'a, Memory> for Ring {
@@ -56,8 +82,9 @@ impl<'a> VringStateMutGuard<'a, Memory> for Ring {
 impl VringT<Memory> for Ring {
     fn new(memory: Memory, max_queue_size: u16) -> Result<Self> {
         Ok(Self {
-            inner: VringRwLock::new(memory, max_queue_size)?,
-            has_size: Arc::new(AtomicBool::new(true)),
+            inner: VringRwLock::new(memory.clone(), max_queue_size)?,
+            memory,
+            is_valid: Arc::new(AtomicBool::new(true)),
             switched: Arc::default(),
         })
     }
@@ -98,7 +125,10 @@ impl VringT<Memory> for Ring {
     }
 
     fn set_queue_info(&self, descriptors: u64, available: u64, used: u64) -> Result<()> {
-        self.inner.set_queue_info(descriptors, available, used)
+        if let Err(error) = self.inner.set_queue_info(descriptors, available, used) {
+            self.refuse(&error.to_string());
+        }
+        Ok(())
     }
 
     fn queue_next_avail(&self) -> u16 {
@@ -114,16 +144,20 @@ impl VringT<Memory> for Ring {
     }
 
     fn queue_used_idx(&self) -> Result<u16> {
-        self.inner.queue_used_idx()
+        Ok(self.inner.queue_used_idx().unwrap_or_else(|error| {
+            self.refuse(&error.to_string());
+            0
+        }))
     }
 
     fn set_queue_size(&self, entries: u16) {
         self.inner.set_queue_size(entries);
-        let has_size = self.get_ref().get_queue().size() == entries;
-        self.has_size.store(has_size, Ordering::Relaxed);
-        if !has_size {
+        self.is_valid.store(true, Ordering::Relaxed);
+        if entries == UNALIGNED {
+            self.refuse("its addresses are not aligned");
+        } else if self.get_ref().get_queue().size() != entries {
             // The library would continue with the previous size, and write to other places than the driver expects.
-            tracing::error!("A virtqueue of {entries} entries is not served: not a power of two");
+            self.refuse(&format!("{entries} entries are no power of two"));
         }
     }
 
@@ -132,8 +166,8 @@ impl VringT<Memory> for Ring {
     }
 
     fn set_queue_ready(&self, ready: bool) {
-        let has_size = self.has_size.load(Ordering::Relaxed);
-        self.inner.set_queue_ready(ready && has_size);
+        let is_valid = self.is_valid.load(Ordering::Relaxed);
+        self.inner.set_queue_ready(ready && is_valid);
     }
 
     fn set_kick(&self, file: Option<File>) {
@@ -141,7 +175,11 @@ impl VringT<Memory> for Ring {
     }
 
     fn read_kick(&self) -> io::Result<bool> {
-        self.inner.read_kick()
+        match self.inner.read_kick() {
+            // A kick on the descriptor that this one replaced. An error would end the ring's thread.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            read => read,
+        }
     }
 
     fn set_call(&self, file: Option<File>) {

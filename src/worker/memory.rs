@@ -8,6 +8,7 @@ use std::{
     num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,10 @@ use gpgpu_protocol::{
     cuda::*,
     layout::{PAGE_BYTES, status},
 };
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use nix::sys::{
+    mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap},
+    statfs::{HUGETLBFS_MAGIC, fstatfs},
+};
 
 use super::{
     common::Common,
@@ -414,6 +418,16 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
     if total != Some(bytes) || !aligned || !guest.is_multiple_of(PAGE_BYTES) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    let page = page_bytes(runs)?;
+    let is_whole = |at: u64| at.is_multiple_of(page);
+    let are_whole = runs
+        .iter()
+        .all(|run| is_whole(run.offset) && is_whole(run.length));
+    if !are_whole || !is_whole(guest) {
+        return Err(io::Error::other(
+            "the VM's memory is in hugetlbfs, of which only whole huge pages can be mapped",
+        ));
+    }
     let reserve = |wish: Option<NonZeroUsize>, flags| {
         // SAFETY: without MAP_FIXED nothing that is mapped already is replaced.
         unsafe {
@@ -426,8 +440,12 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
         }
     };
     let wish = NonZeroUsize::new(guest as usize);
-    let base = reserve(wish, MapFlags::MAP_FIXED_NOREPLACE)
-        .or_else(|_| reserve(None, MapFlags::empty()))?;
+    // Without the guest's address, the kernel's choice need not be a multiple of a huge page.
+    let anywhere = |error| match page {
+        PAGE_BYTES => reserve(None, MapFlags::empty()),
+        _ => Err(error),
+    };
+    let base = reserve(wish, MapFlags::MAP_FIXED_NOREPLACE).or_else(anywhere)?;
     let start = base.as_ptr() as u64;
     let mut at = start;
     for run in runs {
@@ -462,6 +480,24 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
     Ok(start)
 }
 
+/// The largest page of the runs' files. The kernel maps whole pages of hugetlbfs only: with `MAP_FIXED` a shorter length
+/// is rounded up, and replaces mappings behind the range.
+fn page_bytes(runs: &[MapRun]) -> io::Result<u64> {
+    let mut page = PAGE_BYTES;
+    let mut last: Option<&Arc<OwnedFd>> = None;
+    for run in runs {
+        if last.is_some_and(|last| Arc::ptr_eq(last, &run.file)) {
+            continue;
+        }
+        last = Some(&run.file);
+        let system = fstatfs(&run.file)?;
+        if system.filesystem_type() == HUGETLBFS_MAGIC {
+            page = page.max(system.block_size() as u64);
+        }
+    }
+    Ok(page)
+}
+
 fn unmap_range(start: u64, bytes: u64) {
     if let Some(start) = NonNull::new(start as *mut c_void) {
         // SAFETY: the range is a region's, which nothing refers to any longer.
@@ -487,7 +523,7 @@ fn reserve_range(start: u64, bytes: u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::FileExt, sync::Arc};
+    use std::os::{fd::FromRawFd, unix::fs::FileExt};
 
     use super::*;
     use crate::ipc::sealed_memfd;
@@ -519,6 +555,34 @@ mod tests {
         assert_eq!((byte(here), byte(elsewhere)), (3, 2));
         unmap_range(here, 2 * PAGE_BYTES);
         unmap_range(elsewhere, PAGE_BYTES);
+    }
+
+    /// The kernel would map a whole huge page for each of these, and replace the mappings behind the range.
+    #[test]
+    fn a_part_of_a_huge_page_is_not_mapped() {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_HUGETLB;
+        // SAFETY: the name is a string; the descriptor is checked before it is owned.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"huge".as_ptr(), flags);
+            assert!(fd >= 0, "{}", io::Error::last_os_error());
+            OwnedFd::from_raw_fd(fd)
+        };
+        let run = |offset, length| MapRun {
+            file: Arc::new(file.try_clone().unwrap()),
+            offset,
+            length,
+        };
+        let page = page_bytes(&[run(0, PAGE_BYTES)]).unwrap();
+        assert!(page > PAGE_BYTES, "{page}");
+        let guest = 0x1234_0000_0000;
+        for (guest, run) in [
+            (guest, run(0, PAGE_BYTES)),
+            (guest, run(PAGE_BYTES, page)),
+            (guest + PAGE_BYTES, run(0, page)),
+        ] {
+            let error = map_runs(guest, run.length, &[run]).unwrap_err();
+            assert!(error.to_string().contains("hugetlbfs"), "{error}");
+        }
     }
 
     #[test]

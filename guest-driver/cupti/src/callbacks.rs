@@ -161,9 +161,12 @@ impl Callbacks {
     /// Whether a function's callbacks are enabled.
     #[inline]
     pub fn wants(&self, domain: u32, number: u32) -> bool {
-        self.enabled
-            .get(domain as usize)
-            .is_some_and(|enabled| enabled.has(number))
+        // All functions of a domain may be enabled, and this stands for those that are not reported.
+        number != numbers::NONE
+            && self
+                .enabled
+                .get(domain as usize)
+                .is_some_and(|enabled| enabled.has(number))
     }
 
     /// Calls the subscriber.

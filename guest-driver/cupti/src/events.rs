@@ -78,7 +78,7 @@ fn order(call: &Call) -> Option<Order> {
         b"cuEventSynchronize" | b"cudaEventSynchronize" => (1, None, Some(0)),
         b"cuStreamWaitEvent" | b"cudaStreamWaitEvent" => (2, Some(0), Some(1)),
         b"cuStreamSynchronize" | b"cudaStreamSynchronize" => (3, Some(0), None),
-        b"cuCtxSynchronize" | b"cudaDeviceSynchronize" => (4, None, None),
+        b"cuCtxSynchronize" | b"cuCtxSynchronize_v2" | b"cudaDeviceSynchronize" => (4, None, None),
         b"cuEventRecord"
         | b"cudaEventRecord"
         | b"cuEventRecordWithFlags"

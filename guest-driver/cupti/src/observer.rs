@@ -89,6 +89,19 @@ fn push_external(records: &mut Records, correlation: u32, numbers: &[(u32, u64)]
 /// launches the kernels, and the guest does not know them.
 static NO_LAUNCH: [u64; 8] = [0; 8];
 
+/// The number of calls with one work for each, for which a call with much work counts: the host's records of it fill the
+/// same room.
+fn work_of(call: &Call) -> u32 {
+    if call.domain == LIBRARY {
+        return 7;
+    }
+    let name = name(call);
+    match name.strip_suffix(b"_ptsz").unwrap_or(name) {
+        b"cuGraphLaunch" | b"cudaGraphLaunch" => OFTEN / 8,
+        _ => 0,
+    }
+}
+
 /// The name of a call's function.
 pub fn name(call: &Call) -> &'static [u8] {
     // SAFETY: the name has so many bytes, and lives as long as the process.
@@ -192,6 +205,7 @@ impl Profiler {
         }
         // The callback below may flush.
         self.calls.end(call);
+        self.calls.count_more(work_of(call));
         if self.callbacks.wants(domain, number) {
             self.call_back(EXIT, domain, number, call);
         }

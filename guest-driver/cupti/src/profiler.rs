@@ -254,8 +254,10 @@ impl Profiler {
             false => self.works.try_lock(),
         };
         let Some(mut works) = works else { return };
+        // A program that never flushes gets the records of copies too, and they do not wait without number.
+        let finishes = flush || works.are_many(self);
         let mut records = Records::new();
-        let mut collects = flush;
+        let mut collects = finishes;
         while asks && let Ok(taken) = self.host.take(collects) {
             let more = taken.more && !(taken.works.is_empty() && taken.names.is_empty());
             let lost = works.absorb(taken, self, &mut records);
@@ -265,8 +267,7 @@ impl Profiler {
             }
             collects = false;
         }
-        if flush {
-            // A copy is reported before its call ends, so those of the records above are here.
+        if finishes {
             works.finish(self, &mut records);
         }
         self.queue.append(&records);

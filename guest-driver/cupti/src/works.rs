@@ -31,6 +31,9 @@ use crate::{
 /// So many calls at most are known for which records of the host may come late, and so many ends of a stream's work.
 const MANY: usize = 1 << 16;
 
+/// So many copies wait for a flush at most.
+const MANY_COPIES: usize = 1 << 13;
+
 /// A kernel whose name the host does not know.
 const NAMELESS: &CStr = c"unknown";
 
@@ -45,7 +48,7 @@ pub struct Works {
     held: Vec<TracedWork>,
     /// The copies of pageable memory whose records are not made yet.
     copied: Vec<Copied>,
-    /// The calls with a copy whose record was made without records of the host. Those may come later.
+    /// The calls with a copy of pageable memory whose record was made. Records of the host may come later.
     done: Option<HashSet<u32>>,
     /// The stream of the latest record.
     stream: u32,
@@ -109,20 +112,26 @@ impl Works {
         lost
     }
 
+    /// Whether so many copies wait for a flush that their records should be made without one.
+    pub fn are_many(&self, profiler: &Profiler) -> bool {
+        self.held.len() + self.copied.len() + profiler.copied.lock().len() >= MANY_COPIES
+    }
+
     /// Makes the records of copies whose calls have ended.
     pub fn finish(&mut self, profiler: &Profiler, records: &mut Records) {
-        self.copied.append(&mut profiler.copied.lock());
         let has_ended = |call| profiler.calls.has_ended(call);
-        let (ended, rest) = self
-            .copied
-            .drain(..)
-            .partition::<Vec<_>, _>(|copied| has_ended(copied.call));
-        self.copied = rest;
+        // The host's copies first: a copy is reported before its call ends, so the reports of these are there.
         let (held, rest) = self
             .held
             .drain(..)
             .partition::<Vec<_>, _>(|work| has_ended(work.call));
         self.held = rest;
+        self.copied.append(&mut profiler.copied.lock());
+        let (ended, rest) = self
+            .copied
+            .drain(..)
+            .partition::<Vec<_>, _>(|copied| has_ended(copied.call));
+        self.copied = rest;
         let mut calls = HashMap::new();
         let mut copies = Vec::<(Copied, Option<TracedWork>)>::new();
         for copied in ended {
@@ -146,7 +155,7 @@ impl Works {
                 .and_then(|place| copies.get_mut(*place))
             {
                 Some((_, whole)) => merge(whole, work),
-                // The record was made from the report alone.
+                // The record was made without this one.
                 None if done.contains(&work.call) => {}
                 None => self.record(&work, &profiler.kinds, records),
             }
@@ -155,9 +164,7 @@ impl Works {
             ends.sort_unstable();
         }
         for (copied, work) in copies {
-            if work.is_none() {
-                done.insert(copied.call);
-            }
+            done.insert(copied.call);
             let whole = self.whole(&copied, work, profiler);
             self.record(&whole, &profiler.kinds, records);
         }

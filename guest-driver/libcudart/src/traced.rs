@@ -4,7 +4,7 @@
 use std::{
     ffi::{CStr, c_void},
     ptr::{NonNull, null_mut},
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
 pub use gpgpu_trace::end;
@@ -26,8 +26,37 @@ pub fn look_for_switch(find: &dyn Fn(&CStr) -> *mut c_void) {
 #[inline]
 pub fn active() -> Option<&'static Trace> {
     // SAFETY: NULL, or libcuda's static.
-    let trace = unsafe { SWITCH.load(Ordering::Acquire).as_ref() }?;
+    let trace = unsafe { SWITCH.load(Ordering::Acquire).as_ref() }.or_else(first)?;
     trace.is_active().then_some(trace)
+}
+
+/// Looks for the switch once, before this library opens libcuda: a profiler may have loaded it before the first call.
+#[cold]
+fn first() -> Option<&'static Trace> {
+    static LOOKED: AtomicBool = AtomicBool::new(false);
+    if LOOKED.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: the name is a string. The library is loaded already, so nothing is executed.
+    let loaded =
+        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    if loaded.is_null() {
+        return None;
+    }
+    // SAFETY: the library is loaded, and the name is a string.
+    look_for_switch(&|name| unsafe { libc::dlsym(loaded, name.as_ptr()) });
+    // SAFETY: as in `active`.
+    unsafe { SWITCH.load(Ordering::Acquire).as_ref() }
+}
+
+/// A function's name in headers. Those whose arguments differ between CUDA 12 and 13 have a prefix in this library.
+pub const fn in_headers(name: &'static str) -> &'static str {
+    const PREFIX: usize = "cudart13_".len();
+    let bytes = name.as_bytes();
+    if bytes.len() <= PREFIX || bytes[PREFIX - 1] != b'_' || bytes[4] != b'r' || bytes[5] != b't' {
+        return name;
+    }
+    name.split_at(PREFIX).1
 }
 
 /// Begins the call of an exported function, if calls are traced.
@@ -42,7 +71,7 @@ macro_rules! traced {
             gpgpu_trace::Traced::begin(
                 trace,
                 gpgpu_trace::RUNTIME,
-                stringify!($name),
+                const { $crate::traced::in_headers(stringify!($name)) },
                 Arguments { $($arg),* },
             )
         })

@@ -15,7 +15,7 @@ use crate::{
     links, nvml, sensors, status,
     types::{
         FABRIC_V2, FABRIC_V3, Fabric, FabricV3, FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo,
-        PciInfoExt, PciInfoV1,
+        PciInfoExt, PciInfoV1, PciInfoV2,
     },
 };
 
@@ -119,11 +119,6 @@ fn pci(handle: Handle) -> Result<PciInfo> {
         pciSubSystemId: 0,
         busId: chars(&address.text(8)),
     })
-}
-
-/// The older functions' part of the PCI information.
-fn older_pci(handle: Handle, to: Out<PciInfoV1>) -> Result {
-    to.set(pci(handle)?.into())
 }
 
 /// The `nvmlDeviceArchitecture_t` for a compute capability.
@@ -276,13 +271,13 @@ nvml! {
     }
 
     /// The same, in the older form.
-    fn nvmlDeviceGetPciInfo_v2(device: Handle, pci_info: Out<PciInfoV1>) {
-        older_pci(device, pci_info)
+    fn nvmlDeviceGetPciInfo_v2(device: Handle, pci_info: Out<PciInfoV2>) {
+        pci_info.set(pci(device)?.into())
     }
 
     /// The same, in the oldest form.
     fn nvmlDeviceGetPciInfo(device: Handle, pci_info: Out<PciInfoV1>) {
-        older_pci(device, pci_info)
+        pci_info.set(pci(device)?.into())
     }
 
     /// The compute capability.
@@ -358,8 +353,14 @@ nvml! {
     fn nvmlDeviceGetP2PStatus(device1: Handle, device2: Handle, index: u32, p2p: Out<u32>) {
         let (from, to) = (place(device1)?, place(device2)?);
         p2p.required()?;
-        let _ = index;
-        p2p.set(if host::reaches(from, to)? { 0 } else { 5 })
+        let is_there = match index {
+            // Reads, writes, and copies over PCI Express.
+            0 | 1 | 4 => host::reaches(from, to)?,
+            2 => host::reaches(from, to)? && host::is_linked()?,
+            3 => host::reaches(from, to)? && host::has_atomics(from, to)?,
+            _ => return Err(status::INVALID_ARGUMENT),
+        };
+        p2p.set(if is_there { 0 } else { 5 })
     }
 
     /// The fabric of NVLinks that several hosts share.

@@ -514,7 +514,7 @@ pub(crate) fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Whether a device's atomic operations on another's memory are native.
-fn has_atomics(from: usize, to: usize) -> Result<bool> {
+pub fn has_atomics(from: usize, to: usize) -> Result<bool> {
     ask(&[from, to], |way, numbers| {
         let question = request::cuDeviceGetP2PAttribute {
             value: true,

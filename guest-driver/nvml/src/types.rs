@@ -28,7 +28,26 @@ pub struct PciInfo {
     pub busId: [c_char; 32],
 }
 
-/// The first two versions, as far as they have the same fields.
+/// The second version: without the longer address.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PciInfoV2 {
+    /// The fields of the first version.
+    pub first: PciInfoV1,
+    /// The board's maker. Some headers have unused fields behind it.
+    pub pciSubSystemId: u32,
+}
+
+impl From<PciInfo> for PciInfoV2 {
+    fn from(of: PciInfo) -> Self {
+        Self {
+            first: of.into(),
+            pciSubSystemId: of.pciSubSystemId,
+        }
+    }
+}
+
+/// The first version.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PciInfoV1 {

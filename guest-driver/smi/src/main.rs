@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         Err(Failure::Id(id)) => format!("no GPU {id}"),
         Err(Failure::Format) => "--format must include csv".to_owned(),
     };
-    eprintln!("gpgpu-smi: {message}");
+    let _ = writeln!(io::stderr(), "gpgpu-smi: {message}");
     ExitCode::FAILURE
 }
 

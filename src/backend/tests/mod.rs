@@ -23,6 +23,7 @@ use nix::sys::{
 };
 use vhost_user_backend::VringT;
 use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
+use virtio_queue::QueueT as _;
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap,
     GuestRegionMmap, MmapRegion,
@@ -34,7 +35,7 @@ use super::{
     control::{LEAST_REGISTERED, MAX_RUNS_UNDER_WAY},
     lost_pages,
     queue::{Memory, Queue},
-    ring::Ring,
+    ring::{Ring, UNALIGNED},
     vm::Vm,
     watch::Watch,
 };
@@ -453,6 +454,44 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
     assert_eq!(rig.used(CONTROL_QUEUE), 3);
     again(&mut rig, most + 1);
     assert_eq!(rig.used(CONTROL_QUEUE), 4);
+}
+
+/// Addresses and sizes are the guest's choice, and an error would end the device.
+#[test]
+fn a_ring_that_cannot_be_one_is_not_served_until_it_is_set_up_anew() {
+    let memory = guest_memory();
+    let ring = ring(&memory, COMMAND_QUEUE);
+    let is_ready = || ring.get_ref().get_queue().ready();
+    let base = COMMAND_QUEUE as u64 * RING_BYTES;
+    for break_it in [&(|| ring.set_queue_size(UNALIGNED)) as &dyn Fn(), &|| {
+        ring.set_queue_info(base, base + AVAIL, GUEST_BYTES - 2)
+            .unwrap();
+        assert_eq!(ring.queue_used_idx().unwrap(), 0);
+    }] {
+        ring.set_queue_size(ENTRIES);
+        break_it();
+        ring.set_queue_ready(true);
+        assert!(!is_ready());
+        ring.set_queue_size(ENTRIES);
+        ring.set_queue_info(base, base + AVAIL, base + USED)
+            .unwrap();
+        ring.set_queue_ready(true);
+        assert!(is_ready());
+    }
+}
+
+#[test]
+fn without_event_indices_the_drivers_flag_decides_about_interrupts() {
+    let memory = guest_memory();
+    let ring = ring(&memory, COMMAND_QUEUE);
+    let available = COMMAND_QUEUE as u64 * RING_BYTES + AVAIL;
+    for (flags, wants) in [(0_u16, true), (1, false), (2, true)] {
+        let memory = memory.memory();
+        memory
+            .write_slice(&flags.to_le_bytes(), GuestAddress(available))
+            .unwrap();
+        assert_eq!(ring.wants_interrupt(available), wants, "{flags}");
+    }
 }
 
 /// A guest may register the same page again and again, and each time costs the host and the GPU page tables.

@@ -116,6 +116,13 @@ impl Calls {
         self.since.load(Ordering::Relaxed)
     }
 
+    /// Counts a call as so many more.
+    pub fn count_more(&self, calls: u32) {
+        if calls > 0 {
+            self.since.fetch_add(calls, Ordering::Relaxed);
+        }
+    }
+
     /// Counts calls from 0 again.
     pub fn count_anew(&self) {
         self.since.store(0, Ordering::Relaxed);
