@@ -7,7 +7,7 @@ _gpgpu_smi() {
     case $before in
     --format) values="csv csv,noheader csv,noheader,nounits" ;;
     --id | -i) values=$("$1" --query-gpu index --format csv,noheader 2>/dev/null) ;;
-    --query-gpu) values="index count name uuid pci.bus_id driver_version memory.total memory.used memory.free
+    --query-gpu) values="timestamp index count name uuid pci.bus_id driver_version memory.total memory.used memory.free memory.reserved
         utilization.gpu compute_cap compute_mode temperature.gpu temperature.memory power.draw power.draw.instant
         power.limit enforced.power.limit power.default_limit power.min_limit power.max_limit pstate clocks.gr clocks.sm
         clocks.mem clocks.video clocks.max.gr clocks.max.sm clocks.max.mem" ;;

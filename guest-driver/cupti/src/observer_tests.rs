@@ -238,6 +238,13 @@ fn a_subscriber_is_called_at_both_ends_and_may_end_all() {
     );
     let next = profiler.callbacks.subscribe(None, 0).unwrap();
     assert_ne!(next, handle);
+    // All functions of a domain are enabled: those without a number are not reported.
+    profiler
+        .callbacks
+        .enable_domain(next, RUNTIME, true)
+        .unwrap();
+    assert!(profiler.callbacks.wants(RUNTIME, 20));
+    assert!(!profiler.callbacks.wants(RUNTIME, crate::numbers::NONE));
     assert_eq!(profiler.callbacks.unsubscribe(next), Ok(()));
 }
 

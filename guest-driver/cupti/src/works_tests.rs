@@ -298,6 +298,39 @@ fn a_copy_waits_for_the_end_of_its_call() {
     assert_eq!(read::<Memcpy>(&records[0]).bytes, 100);
 }
 
+/// A profiler that takes full buffers, and never flushes.
+#[test]
+fn many_copies_do_not_wait_for_a_flush() {
+    let (host, profiler) = start(&[kind::MEMCPY]);
+    let call = profiler.runs("cudaMemcpyAsync");
+    let copies = |count| {
+        vec![taken(
+            (0..count).map(|at| piece(call, 60_000 + at)).collect(),
+        )]
+    };
+    *host.answers.lock() = copies(10);
+    profiler.collect(false);
+    assert!(profiler.records().is_empty());
+    *host.answers.lock() = copies(MANY_COPIES as u64);
+    profiler.collect(false);
+    profiler.collect(false);
+    assert_eq!(profiler.records().len(), 10 + MANY_COPIES);
+}
+
+#[test]
+fn a_late_piece_of_a_copy_makes_no_other_record() {
+    let (host, profiler) = start(&[kind::MEMCPY]);
+    let mut call = crate::fake::call(gpgpu_trace::RUNTIME, "cudaMemcpy");
+    profiler.begin(&mut call);
+    profiler.copied(copied(call.number));
+    profiler.end(&mut call);
+    *host.answers.lock() = vec![taken(vec![piece(call.number, 60_000)])];
+    profiler.collect(true);
+    *host.answers.lock() = vec![taken(vec![piece(call.number, 60_010)])];
+    profiler.collect(true);
+    assert_eq!(profiler.records().len(), 1);
+}
+
 #[test]
 fn records_of_a_disabled_kind_are_delivered_until_the_next_flush() {
     let (host, profiler) = start(&[kind::MEMSET]);

@@ -78,3 +78,17 @@ macro_rules! traced {
     };
 }
 pub(crate) use traced;
+
+#[cfg(test)]
+mod tests {
+    use super::in_headers;
+
+    #[test]
+    fn functions_of_two_versions_have_their_name_in_headers() {
+        assert_eq!(in_headers("cudart13_cudaMemAdvise"), "cudaMemAdvise");
+        assert_eq!(in_headers("cudart12_cudaGraphAddNode"), "cudaGraphAddNode");
+        for name in ["cudaMalloc", "cudaMemcpyAsync_ptsz", "cudaFree"] {
+            assert_eq!(in_headers(name), name);
+        }
+    }
+}

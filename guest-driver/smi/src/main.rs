@@ -2,14 +2,17 @@
 //! Shows the GPUs of a guest, and the VM's use of them.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
+    mem::MaybeUninit,
     process::ExitCode,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Parser;
 use gpgpu_nvml::{
     Status,
+    device::is_uuid,
     host::{self, Device, Known},
     sensors::Values,
     status,
@@ -21,6 +24,26 @@ use gpgpu_protocol::api::Sensor;
 /// Shown for values that are unknown in a VM.
 const NOT_AVAILABLE: &str = "[N/A]";
 const MIB: u64 = 1 << 20;
+/// The beginnings of nvidia-smi's fields of a physical GPU that are not available here.
+const OF_GPUS: [&str; 17] = [
+    "accounting.",
+    "addressing_mode",
+    "clocks",
+    "driver_model.",
+    "ecc.",
+    "encoder.",
+    "fabric.",
+    "gom.",
+    "gsp.",
+    "inforom.",
+    "mig.",
+    "pci",
+    "power",
+    "protected_memory.",
+    "remapped_rows.",
+    "retired_pages.",
+    "temperature.",
+];
 
 /// Show the virtual GPUs, and this VM's memory, utilization and processes on them
 #[derive(Parser)]
@@ -43,7 +66,7 @@ struct Options {
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', value_parser = ["csv", "noheader", "nounits"])]
     format: Vec<String>,
 
-    /// Show only the GPU with this number, UUID or PCI bus id
+    /// Show only the GPUs with these numbers, UUIDs or PCI bus ids, separated by commas
     #[arg(short, long, value_name = "ID")]
     id: Option<String>,
 
@@ -138,20 +161,47 @@ fn places(known: &Known, id: Option<&str>) -> Result<Vec<usize>, Failure> {
     let Some(id) = id else {
         return Ok((0..known.devices.len()).collect());
     };
-    let address = host::Address::read(id);
-    let is_it = |place: usize, device: &Device| {
-        id.parse() == Ok(place) || device.uuid == id || address == Some(device.address)
+    // The order is the devices', as nvidia-smi's.
+    let mut found = BTreeSet::new();
+    for id in id.split(',').map(str::trim) {
+        let address = host::Address::read(id);
+        let is_it = |place: usize, device: &Device| {
+            id.parse() == Ok(place) || is_uuid(&device.uuid, id) || address == Some(device.address)
+        };
+        let mut all = known.devices.iter().enumerate();
+        let place = all.find(|(place, device)| is_it(*place, device));
+        let (place, _) = place.ok_or_else(|| Failure::Id(id.to_owned()))?;
+        found.insert(place);
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// A time as nvidia-smi writes it, in the local time zone.
+fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = since.as_secs() as libc::time_t;
+    let mut local = MaybeUninit::zeroed();
+    // SAFETY: the pointers are to values that live across the call, which fills in the second one or leaves zeros.
+    let local = unsafe {
+        libc::localtime_r(&seconds, local.as_mut_ptr());
+        local.assume_init()
     };
-    let mut all = known.devices.iter().enumerate();
-    let found = all.find(|(place, device)| is_it(*place, device));
-    let found = found.map(|(place, _)| vec![place]);
-    found.ok_or_else(|| Failure::Id(id.to_owned()))
+    format!(
+        "{:04}/{:02}/{:02} {:02}:{:02}:{:02}.{:03}",
+        local.tm_year + 1900,
+        local.tm_mon + 1,
+        local.tm_mday,
+        local.tm_hour,
+        local.tm_min,
+        local.tm_sec,
+        since.subsec_millis()
+    )
 }
 
 /// The unit of a field's values.
 fn unit(field: &str) -> Option<&'static str> {
     match field {
-        "memory.total" | "memory.used" | "memory.free" => Some("MiB"),
+        "memory.total" | "memory.used" | "memory.free" | "memory.reserved" => Some("MiB"),
         "utilization.gpu" | "utilization.memory" | "fan.speed" => Some("%"),
         _ => match sensor(field)?.unit() {
             "mW" => Some("W"),
@@ -230,6 +280,7 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
     };
     let value = |field: &&str| {
         let value = match *field {
+            "timestamp" => timestamp(SystemTime::now()),
             "index" => place.to_string(),
             "count" => known.devices.len().to_string(),
             "name" | "gpu_name" => device.info.name.clone(),
@@ -238,6 +289,7 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
             "driver_version" => known.driver_version.clone(),
             "memory.total" => (usage.total / MIB).to_string(),
             "memory.used" => used.div_ceil(MIB).to_string(),
+            "memory.reserved" => "0".to_owned(),
             "memory.free" => ((usage.total - used) / MIB).to_string(),
             "utilization.gpu" => share.to_string(),
             "compute_cap" => {
@@ -253,6 +305,9 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
                 return Ok(NOT_AVAILABLE.to_owned());
             }
             other => match sensor(other) {
+                None if OF_GPUS.iter().any(|group| other.starts_with(group)) => {
+                    return Ok(NOT_AVAILABLE.to_owned());
+                }
                 None => return Err(Failure::Field(other.to_owned())),
                 Some(sensor) => match shown(&values, sensor) {
                     None => return Ok(NOT_AVAILABLE.to_owned()),
@@ -364,11 +419,31 @@ mod tests {
 
     #[test]
     fn fields_that_need_no_host_are_shown_and_unknown_ones_refused() {
-        let fields = ["index", "count", "driver_version", "fan.speed"];
+        let fields = [
+            "index",
+            "count",
+            "driver_version",
+            "fan.speed",
+            "pcie.link.gen.current",
+        ];
         let line = query(&known(), 0, &fields, true).ok();
-        assert_eq!(line.as_deref(), Some("0, 1, 580.65.06, [N/A]\n"));
+        let expected = "0, 1, 580.65.06, [N/A], [N/A]\n";
+        assert_eq!(line.as_deref(), Some(expected));
         let refused = query(&known(), 0, &["index", "colour"], true);
         assert!(matches!(refused, Err(Failure::Field(field)) if field == "colour"));
+    }
+
+    #[test]
+    fn several_devices_are_chosen_in_their_own_order() {
+        let mut known = known();
+        known.devices.push(Device {
+            uuid: "GPU-1".to_owned(),
+            ..Device::default()
+        });
+        let chosen = |ids| places(&known, Some(ids)).ok();
+        assert_eq!(chosen("1, 0"), Some(vec![0, 1]));
+        assert_eq!(chosen("GPU-1"), Some(vec![1]));
+        assert_eq!(chosen("0,7"), None);
     }
 
     #[test]
