@@ -235,7 +235,10 @@ fn pitfall_83_a_peer_that_never_answers_does_not_hang_the_program() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("Cannot reach the device at"), "{said}");
+    assert!(
+        said.contains("Cannot reach the device at") && said.contains("--max-connections"),
+        "{said}"
+    );
     assert_eq!(output.status.code(), Some(3));
 }
 

@@ -51,6 +51,20 @@ pub fn say(level: Level, message: impl FnOnce() -> String) {
     }
 }
 
+/// Logs a message, if its level is enabled and it is not the last one of this kind: a monitor that finds no device asks
+/// again and again.
+pub fn say_once(level: Level, message: String) {
+    static LAST: Mutex<Option<String>> = Mutex::new(None);
+    // Another thread may have held the lock when this process was forked.
+    let Some(mut last) = LAST.try_lock() else {
+        return say(level, || message);
+    };
+    if last.as_ref() != Some(&message) {
+        say(level, || message.clone());
+        *last = Some(message);
+    }
+}
+
 /// Writes a line to the standard error, if it can be written. A closed pipe or a full disk is no matter of the program
 /// whose call is logged, so it must not panic as `eprintln!` does.
 pub fn write(line: &str) {

@@ -124,7 +124,7 @@ pub unsafe extern "C" fn cuptiGetThreadIdType(kind: *mut u32) -> Status {
 /// `cuptiGetContextId`: the number of a context in records. If the host does not know it, it is that of the latest
 /// record.
 ///
-/// Fails with `CUPTI_ERROR_INVALID_CONTEXT` for NULL, and with `CUPTI_ERROR_INVALID_PARAMETER` if `contextId` is NULL.
+/// Fails with `CUPTI_ERROR_INVALID_CONTEXT` for NULL or if there is none, and with `CUPTI_ERROR_INVALID_PARAMETER` if `contextId` is NULL.
 ///
 /// # Safety
 ///
@@ -136,9 +136,12 @@ pub unsafe extern "C" fn cuptiGetContextId(context: *mut c_void, contextId: *mut
             return Err(INVALID_CONTEXT);
         }
         let context = context as u64;
-        in_context(context, &mut || {
+        let exists = in_context(context, &mut || {
             let _ = profiler().numbers(context, 0);
         });
+        if !exists {
+            return Err(INVALID_CONTEXT);
+        }
         // SAFETY: promised by the caller.
         unsafe { give(contextId, profiler().contexts.number(context)) }
     })
@@ -193,13 +196,13 @@ pub unsafe extern "C" fn cuptiGetStreamId(
     unsafe { cuptiGetStreamIdEx(context, stream, 0, streamId) }
 }
 
-/// Runs a function in a context, if that exists.
-fn in_context(context: u64, body: &mut dyn FnMut()) {
+/// Runs a function in a context, if that exists; returns whether it does.
+fn in_context(context: u64, body: &mut dyn FnMut()) -> bool {
     if context == libcuda::current_context() {
         body();
-    } else {
-        libcuda::within(context, body);
+        return true;
     }
+    libcuda::within(context, body)
 }
 
 /// `cuptiGetDeviceId`: the device of a context, or of the current one for NULL.
@@ -217,7 +220,9 @@ pub unsafe extern "C" fn cuptiGetDeviceId(context: *mut c_void, deviceId: *mut u
         let context = context as u64;
         match context {
             0 => device = libcuda::current_device(),
-            _ => in_context(context, &mut || device = libcuda::current_device()),
+            _ => {
+                in_context(context, &mut || device = libcuda::current_device());
+            }
         }
         // SAFETY: promised by the caller.
         unsafe { give(deviceId, device.ok_or(INVALID_DEVICE)?) }

@@ -53,7 +53,7 @@ impl Connection {
     fn open_with(wants_ring: bool) -> Result<(Self, Hello)> {
         let began = Instant::now();
         let transport = transport::open().map_err(|problem| {
-            log::say(Level::Error, || problem.to_string());
+            log::say_once(Level::Error, problem.to_string());
             problem.code()
         })?;
         let connected = began.elapsed();
