@@ -16,7 +16,7 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
-    client::client,
+    client::{client, client_in_context},
     cuda,
     device::{attribute, device},
     ffi::Result,
@@ -52,14 +52,6 @@ pub struct External {
     type_: u32,
     handle: [u64; 2],
     bytes: u64,
-}
-
-fn has_context() -> Result {
-    client()?;
-    match thread::current_context() {
-        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
-        _ => Ok(()),
-    }
 }
 
 /// Checks a semaphore or memory of another interface: none was ever imported.
@@ -157,7 +149,7 @@ cuda! {
 
     /// `cuCtxGetExecAffinity`: a context has all multiprocessors.
     fn cuCtxGetExecAffinity(pExecAffinity: HostPtr, type_: u32) {
-        has_context()?;
+        client_in_context()?;
         let to: OutPtr<ExecAffinity> = OutPtr::nested(pExecAffinity.address() as *mut c_void);
         let old = to.required()?.read().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if type_ != SM_COUNT {
@@ -203,7 +195,7 @@ cuda! {
 
     /// `cuFlushGPUDirectRDMAWrites`: no device of the machine writes to the GPU's memory.
     fn cuFlushGPUDirectRDMAWrites(target: u32, scope: u32) {
-        has_context()?;
+        client_in_context()?;
         if target != 0 || !FLUSH_SCOPES.contains(&scope) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

@@ -189,9 +189,7 @@ fn operations(
 /// Issues the copies, and returns the index of the copy that failed, `usize::MAX` for none. The legacy default stream
 /// accepts no batch, and then no index is stored.
 fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: Order) -> Result {
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     if order.stream == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }

@@ -87,6 +87,17 @@ pub fn client() -> Result<&'static Client> {
     CLIENT.get().ok_or(CUDA_ERROR_NOT_INITIALIZED)
 }
 
+/// The same, for a thread that has a current context.
+///
+/// # Errors
+///
+/// As [`client`] and [`crate::thread::required_context`].
+pub fn client_in_context() -> Result<&'static Client> {
+    let client = client()?;
+    crate::thread::required_context()?;
+    Ok(client)
+}
+
 gpgpu_client::held_over_forks! {
     /// Lets a forked child connect, whatever other threads do at that time.
     fn watch_connecting() for CONNECTING: Opened

@@ -138,9 +138,7 @@ impl Order {
 
 /// Whether there is anything to copy; an error if there is no context or no address.
 pub fn check(address: u64, bytes: usize) -> Result<bool> {
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     if bytes == 0 {
         return Ok(false);
     }

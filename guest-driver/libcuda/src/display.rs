@@ -5,37 +5,78 @@
 
 use std::ffi::c_void;
 
-use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::{cuda::*, with_signature};
 
 use crate::{
     argument::{InPtr, OutPtr},
-    client::client,
+    client::{client, client_in_context},
     cuda,
     device::device,
     ffi::Result,
-    thread,
 };
 
 /// The targets of OpenGL's images that CUDA takes: `GL_TEXTURE_2D`, `GL_TEXTURE_3D`, `GL_TEXTURE_RECTANGLE`,
 /// `GL_TEXTURE_CUBE_MAP`, `GL_TEXTURE_2D_ARRAY` and `GL_RENDERBUFFER`.
 const TARGETS: [u32; 6] = [0x0de1, 0x806f, 0x84f5, 0x8513, 0x8c1a, 0x8d41];
-
 /// The flags of contexts.
 const CONTEXT_FLAGS: u32 = 0xff;
 
-fn has_context() -> Result {
-    client()?;
-    match thread::current_context() {
-        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
-        _ => Ok(()),
-    }
+/// EGL's library is not there, so the functions of its streams fail also before `cuInit`.
+fn anywhere() -> Result<()> {
+    Ok(())
 }
 
-/// Checks a resource of a display's interface: none was ever registered.
-fn resource(resource: *mut c_void) -> Result {
-    let _ = resource;
-    client()?;
-    Err(CUDA_ERROR_INVALID_HANDLE)
+/// Defines functions that fail with a code after a check, whatever their arguments are. Their signatures are the list's.
+/// A variant with per-thread default streams names its function.
+macro_rules! refused {
+    ($($check:ident $code:ident: $($name:ident $(as $of:ident)?),* ;)*) => {
+        $($(refused!(@of $check $code $name $($of)?);)*)*
+    };
+    (@of $check:ident $code:ident $name:ident) => {
+        with_signature!($name one $name $check $code);
+    };
+    (@of $check:ident $code:ident $name:ident $of:ident) => {
+        with_signature!($of one $name $check $code);
+    };
+}
+
+macro_rules! one {
+    ($name:ident $check:ident $code:ident ($($arg:ident: $ty:ty),*)) => {
+        cuda! {
+            /// Refused, as by NVIDIA's driver.
+            #[allow(unused_variables)]
+            fn $name($($arg: $ty),*) {
+                $check()?;
+                Err($code)
+            }
+        }
+    };
+}
+
+refused! {
+    // No resource was ever registered, and no buffer.
+    client CUDA_ERROR_INVALID_HANDLE:
+        cuGraphicsResourceGetMappedEglFrame, cuGraphicsResourceGetMappedMipmappedArray,
+        cuGraphicsResourceGetMappedPointer, cuGraphicsResourceGetMappedPointer_v2, cuGraphicsResourceSetMapFlags,
+        cuGraphicsResourceSetMapFlags_v2, cuGraphicsSubResourceGetMappedArray, cuGraphicsUnregisterResource;
+    client_in_context CUDA_ERROR_INVALID_VALUE:
+        cuGLMapBufferObject_v2, cuGLMapBufferObject_v2_ptds as cuGLMapBufferObject_v2, cuGLMapBufferObjectAsync_v2,
+        cuGLMapBufferObjectAsync_v2_ptsz as cuGLMapBufferObjectAsync_v2, cuGLSetBufferObjectMapFlags,
+        cuGLUnmapBufferObject, cuGLUnmapBufferObjectAsync, cuGLUnregisterBufferObject;
+    // OpenGL's library is not there.
+    client CUDA_ERROR_OPERATING_SYSTEM: cuGLGetDevices, cuGLGetDevices_v2;
+    client_in_context CUDA_ERROR_OPERATING_SYSTEM: cuGLInit, cuGLRegisterBufferObject;
+    // No context of a 64-bit process has 32-bit addresses, and none was made by `cuVDPAUCtxCreate`.
+    client CUDA_ERROR_INVALID_CONTEXT:
+        cuGLMapBufferObject, cuGLMapBufferObjectAsync, cuGraphicsVDPAURegisterOutputSurface,
+        cuGraphicsVDPAURegisterVideoSurface;
+    client_in_context CUDA_ERROR_UNKNOWN: cuGraphicsEGLRegisterImage;
+    client CUDA_ERROR_UNKNOWN: cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2;
+    client CUDA_ERROR_INVALID_VALUE: cuVDPAUGetDevice;
+    anywhere CUDA_ERROR_INVALID_HANDLE:
+        cuEGLStreamConsumerAcquireFrame, cuEGLStreamConsumerConnect, cuEGLStreamConsumerConnectWithFlags,
+        cuEGLStreamConsumerDisconnect, cuEGLStreamConsumerReleaseFrame, cuEGLStreamProducerConnect,
+        cuEGLStreamProducerDisconnect, cuEGLStreamProducerPresentFrame, cuEGLStreamProducerReturnFrame;
 }
 
 /// Checks several resources of a display's interface.
@@ -46,23 +87,6 @@ fn resources(count: u32, resources: InPtr<*const c_void>) -> Result {
     } else {
         CUDA_ERROR_INVALID_HANDLE
     })
-}
-
-/// Checks a buffer of OpenGL: none was ever registered.
-fn buffer(_buffer: u32) -> Result {
-    has_context()?;
-    Err(CUDA_ERROR_INVALID_VALUE)
-}
-
-/// Checks the arguments of a context for a display's interface.
-fn new_context(pCtx: OutPtr<CUcontext>, flags: u32, ordinal: CUdevice) -> Result {
-    client()?;
-    pCtx.required()?;
-    device(ordinal)?;
-    match flags & !CONTEXT_FLAGS {
-        0 => Ok(()),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    }
 }
 
 macro_rules! of_resources {
@@ -80,223 +104,42 @@ of_resources! {
     cuGraphicsUnmapResources_ptsz
 }
 
+/// Makes no context for OpenGL.
+fn make_context(pCtx: OutPtr<CUcontext>, flags: u32, ordinal: CUdevice) -> Result {
+    client()?;
+    pCtx.required()?;
+    device(ordinal)?;
+    Err(match flags & !CONTEXT_FLAGS {
+        0 => CUDA_ERROR_OPERATING_SYSTEM,
+        _ => CUDA_ERROR_INVALID_VALUE,
+    })
+}
+
 cuda! {
-    fn cuGraphicsUnregisterResource(resource: *mut c_void) {
-        self::resource(resource)
+    /// `cuGLCtxCreate` as before CUDA 3.2.
+    fn cuGLCtxCreate(pCtx: OutPtr<CUcontext>, Flags: u32, device: CUdevice) {
+        make_context(pCtx, Flags, device)
     }
 
-    fn cuGraphicsResourceGetMappedPointer(_pDevPtr: OutPtr<u32>, _pSize: OutPtr<u32>, resource: *mut c_void) {
-        self::resource(resource)
+    /// `cuGLCtxCreate`.
+    fn cuGLCtxCreate_v2(pCtx: OutPtr<CUcontext>, Flags: u32, device: CUdevice) {
+        make_context(pCtx, Flags, device)
     }
 
-    fn cuGraphicsResourceGetMappedPointer_v2(_pDevPtr: OutPtr<CUdeviceptr>, _pSize: OutPtr<usize>, resource: *mut c_void) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceSetMapFlags(resource: *mut c_void, _flags: u32) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceSetMapFlags_v2(resource: *mut c_void, _flags: u32) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsSubResourceGetMappedArray(_pArray: OutPtr<CUarray>, resource: *mut c_void, _arrayIndex: u32, _mipLevel: u32) {
-        self::resource(resource)
-    }
-
-    fn cuGraphicsResourceGetMappedMipmappedArray(_pMipmappedArray: OutPtr<*mut c_void>, resource: *mut c_void) {
-        self::resource(resource)
-    }
-
-    /// `cuGraphicsGLRegisterBuffer`: OpenGL's library is not there.
+    /// `cuGraphicsGLRegisterBuffer`.
     fn cuGraphicsGLRegisterBuffer(pCudaResource: OutPtr<*mut c_void>, _buffer: u32, _Flags: u32) {
-        has_context()?;
+        client_in_context()?;
         pCudaResource.required()?;
         Err(CUDA_ERROR_OPERATING_SYSTEM)
     }
 
-    /// As [`cuGraphicsGLRegisterBuffer`].
+    /// `cuGraphicsGLRegisterImage`.
     fn cuGraphicsGLRegisterImage(pCudaResource: OutPtr<*mut c_void>, _image: u32, target: u32, _Flags: u32) {
-        has_context()?;
+        client_in_context()?;
         pCudaResource.required()?;
         if !TARGETS.contains(&target) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLGetDevices` as before CUDA 6.5.
-    fn cuGLGetDevices(_pCudaDeviceCount: OutPtr<u32>, _pCudaDevices: OutPtr<CUdevice>, _cudaDeviceCount: u32, _deviceList: u32) {
-        client()?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLGetDevices`.
-    fn cuGLGetDevices_v2(_pCudaDeviceCount: OutPtr<u32>, _pCudaDevices: OutPtr<CUdevice>, _cudaDeviceCount: u32, _deviceList: u32) {
-        client()?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLCtxCreate` as before CUDA 3.2.
-    fn cuGLCtxCreate(pCtx: OutPtr<CUcontext>, Flags: u32, device: CUdevice) {
-        new_context(pCtx, Flags, device)?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLCtxCreate`.
-    fn cuGLCtxCreate_v2(pCtx: OutPtr<CUcontext>, Flags: u32, device: CUdevice) {
-        new_context(pCtx, Flags, device)?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLInit`.
-    fn cuGLInit() {
-        has_context()?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLRegisterBufferObject`.
-    fn cuGLRegisterBufferObject(_buffer: u32) {
-        has_context()?;
-        Err(CUDA_ERROR_OPERATING_SYSTEM)
-    }
-
-    /// `cuGLMapBufferObject` with 32-bit addresses, which no context of this process has.
-    fn cuGLMapBufferObject(_dptr: OutPtr<u32>, _size: OutPtr<u32>, _buffer: u32) {
-        client()?;
-        Err(CUDA_ERROR_INVALID_CONTEXT)
-    }
-
-    /// `cuGLMapBufferObject`.
-    fn cuGLMapBufferObject_v2(_dptr: OutPtr<CUdeviceptr>, _size: OutPtr<usize>, buffer: u32) {
-        self::buffer(buffer)
-    }
-
-    /// The same.
-    fn cuGLMapBufferObject_v2_ptds(_dptr: OutPtr<CUdeviceptr>, _size: OutPtr<usize>, buffer: u32) {
-        self::buffer(buffer)
-    }
-
-    /// `cuGLMapBufferObjectAsync` with 32-bit addresses.
-    fn cuGLMapBufferObjectAsync(_dptr: OutPtr<u32>, _size: OutPtr<u32>, _buffer: u32, _hStream: CUstream) {
-        client()?;
-        Err(CUDA_ERROR_INVALID_CONTEXT)
-    }
-
-    /// `cuGLMapBufferObjectAsync`.
-    fn cuGLMapBufferObjectAsync_v2(_dptr: OutPtr<CUdeviceptr>, _size: OutPtr<usize>, buffer: u32, _hStream: CUstream) {
-        self::buffer(buffer)
-    }
-
-    /// The same.
-    fn cuGLMapBufferObjectAsync_v2_ptsz(_dptr: OutPtr<CUdeviceptr>, _size: OutPtr<usize>, buffer: u32, _hStream: CUstream) {
-        self::buffer(buffer)
-    }
-
-    /// `cuGLSetBufferObjectMapFlags`.
-    fn cuGLSetBufferObjectMapFlags(buffer: u32, _Flags: u32) {
-        self::buffer(buffer)
-    }
-
-    /// `cuGLUnmapBufferObject`.
-    fn cuGLUnmapBufferObject(buffer: u32) {
-        self::buffer(buffer)
-    }
-
-    /// `cuGLUnmapBufferObjectAsync`.
-    fn cuGLUnmapBufferObjectAsync(buffer: u32, _hStream: CUstream) {
-        self::buffer(buffer)
-    }
-
-    /// `cuGLUnregisterBufferObject`.
-    fn cuGLUnregisterBufferObject(buffer: u32) {
-        self::buffer(buffer)
-    }
-
-    /// `cuGraphicsEGLRegisterImage`.
-    fn cuGraphicsEGLRegisterImage(_pCudaResource: OutPtr<*mut c_void>, _image: *mut c_void, _flags: u32) {
-        has_context()?;
-        Err(CUDA_ERROR_UNKNOWN)
-    }
-
-    /// `cuGraphicsResourceGetMappedEglFrame`.
-    fn cuGraphicsResourceGetMappedEglFrame(_eglFrame: OutPtr<CUeglFrame>, resource: *mut c_void, _index: u32, _mipLevel: u32) {
-        self::resource(resource)
-    }
-
-    /// `cuEGLStreamConsumerConnect`. The functions of EGL's streams fail also before `cuInit`: EGL's library is not there.
-    fn cuEGLStreamConsumerConnect(_conn: OutPtr<*mut c_void>, _stream: *mut c_void) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamConsumerConnectWithFlags(_conn: OutPtr<*mut c_void>, _stream: *mut c_void, _flags: u32) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamConsumerDisconnect(_conn: OutPtr<*mut c_void>) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamConsumerAcquireFrame(_conn: OutPtr<*mut c_void>, _pCudaResource: OutPtr<*mut c_void>, _pStream: OutPtr<CUstream>, _timeout: u32) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamConsumerReleaseFrame(_conn: OutPtr<*mut c_void>, _pCudaResource: *mut c_void, _pStream: OutPtr<CUstream>) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamProducerConnect(_conn: OutPtr<*mut c_void>, _stream: *mut c_void, _width: i32, _height: i32) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamProducerDisconnect(_conn: OutPtr<*mut c_void>) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamProducerPresentFrame(_conn: OutPtr<*mut c_void>, _eglframe: CUeglFrame, _pStream: OutPtr<CUstream>) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// As [`cuEGLStreamConsumerConnect`].
-    fn cuEGLStreamProducerReturnFrame(_conn: OutPtr<*mut c_void>, _eglframe: OutPtr<CUeglFrame>, _pStream: OutPtr<CUstream>) {
-        Err(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// `cuVDPAUGetDevice`: no device of VDPAU is one of CUDA.
-    fn cuVDPAUGetDevice(_pDevice: OutPtr<CUdevice>, _vdpDevice: u32, _vdpGetProcAddress: *mut c_void) {
-        client()?;
-        Err(CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// `cuVDPAUCtxCreate` as before CUDA 3.2.
-    fn cuVDPAUCtxCreate(_pCtx: OutPtr<CUcontext>, _flags: u32, _device: CUdevice, _vdpDevice: u32, _vdpGetProcAddress: *mut c_void) {
-        client()?;
-        Err(CUDA_ERROR_UNKNOWN)
-    }
-
-    /// `cuVDPAUCtxCreate`.
-    fn cuVDPAUCtxCreate_v2(_pCtx: OutPtr<CUcontext>, _flags: u32, _device: CUdevice, _vdpDevice: u32, _vdpGetProcAddress: *mut c_void) {
-        client()?;
-        Err(CUDA_ERROR_UNKNOWN)
-    }
-
-    /// `cuGraphicsVDPAURegisterVideoSurface`: no context was made by `cuVDPAUCtxCreate`.
-    fn cuGraphicsVDPAURegisterVideoSurface(_pCudaResource: OutPtr<*mut c_void>, _vdpSurface: u32, _flags: u32) {
-        client()?;
-        Err(CUDA_ERROR_INVALID_CONTEXT)
-    }
-
-    /// As [`cuGraphicsVDPAURegisterVideoSurface`].
-    fn cuGraphicsVDPAURegisterOutputSurface(_pCudaResource: OutPtr<*mut c_void>, _vdpSurface: u32, _flags: u32) {
-        client()?;
-        Err(CUDA_ERROR_INVALID_CONTEXT)
     }
 }

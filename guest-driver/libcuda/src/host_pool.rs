@@ -122,9 +122,7 @@ pub fn allocate(client: &Client, id: u64, bytes: usize, stream: u64) -> Result<u
     if graph::records(client, stream)? {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     let bytes = bytes as u64;
     let block = find_room(client, id, bytes, stream)?;
     client.pointers.insert(Range {

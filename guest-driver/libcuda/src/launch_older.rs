@@ -72,9 +72,7 @@ fn with<T>(
     body: impl FnOnce(&FunctionData, &mut Setup) -> Result<T>,
 ) -> Result<T> {
     let client = client()?;
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     match client.objects.get(Function::id(function)) {
         Some(Known::Function(data)) => body(&data, &mut data.older.locked()),
         _ => Err(CUDA_ERROR_INVALID_HANDLE),

@@ -50,9 +50,7 @@ fn create(
 ) -> Result {
     let client = client()?;
     to.required()?;
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     let jit = Jit::new(count, options, values)?;
     let link = client.new_serial();
     let options = jit.lower();

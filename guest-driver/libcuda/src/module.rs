@@ -54,9 +54,7 @@ fn load<'a>(
 ) -> Result {
     let client = client()?;
     to.required()?;
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     let contents = image::useful(client, contents()?)?;
     let module = client.new_id::<Module>();
     let request = |image| request::cuModuleLoadDataEx {
@@ -114,9 +112,7 @@ cuda! {
 
     fn cuModuleLoad(module: OutPtr<CUmodule>, fname: Text) {
         client()?;
-        if thread::current_context() == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
+        thread::required_context()?;
         let bytes = image::from_file(&fname.get()?)?;
         load(module, || Ok(&bytes), &Jit::none())
     }

@@ -47,9 +47,7 @@ fn code(failure: Failure) -> CUresult {
 /// Allocates pinned memory.
 pub fn allocate(bytes: usize, flags: u32) -> Result<*mut c_void> {
     let client = client()?;
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     let known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if flags & !known != 0 {
@@ -218,9 +216,7 @@ pub fn release(client: &Client, range: &Range) -> Result {
 
 fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
     let client = client()?;
-    if thread::current_context() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
+    thread::required_context()?;
     let known = CU_MEMHOSTREGISTER_PORTABLE
         | CU_MEMHOSTREGISTER_DEVICEMAP
         | CU_MEMHOSTREGISTER_IOMEMORY

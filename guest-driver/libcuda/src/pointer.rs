@@ -201,9 +201,7 @@ cuda! {
     /// `cuPointerGetAttributes`: succeeds, with zeros, if the pointer is unknown.
     fn cuPointerGetAttributes(numAttributes: u32, attributes: InPtr<CUpointer_attribute>, data: InPtr<*mut std::ffi::c_void>, ptr: CUdeviceptr) {
         let client = client()?;
-        if thread::current_context() == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
+        thread::required_context()?;
         for i in 0..numAttributes as usize {
             let (which, to) = (attributes.at(i)?, data.at(i)?);
             match attribute(client, which, ptr) {

@@ -61,6 +61,18 @@ fn with<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| body(thread)).ok()
 }
 
+/// The calling thread's current context, which may have ended.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is none.
+pub fn required_context() -> Result<u64> {
+    match current_context() {
+        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        context => Ok(context),
+    }
+}
+
 /// Whether the calling thread has an existing current context: without one, no call is known to be valid.
 pub fn has_context(client: &Client) -> bool {
     let context = current_context();

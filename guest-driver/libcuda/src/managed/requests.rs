@@ -364,9 +364,7 @@ cuda! {
     fn cuMemAllocManaged(dptr: OutPtr<CUdeviceptr>, bytesize: usize, flags: u32) {
         let client = client()?;
         dptr.set(0)?;
-        if thread::current_context() == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
+        thread::required_context()?;
         let attach = match flags {
             _ if bytesize == 0 => return Err(CUDA_ERROR_INVALID_VALUE),
             ATTACH_GLOBAL => Attach::Global,
