@@ -13,6 +13,7 @@ pub mod account;
 pub mod args;
 pub mod backend;
 mod cuda;
+mod file_pages;
 pub mod ipc;
 pub mod log;
 mod log_limit;

@@ -24,11 +24,10 @@ use gpgpu_protocol::layout::PAGE_BYTES;
 use nix::sys::{
     mman::{MapFlags, ProtFlags, mmap},
     signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction},
-    statfs::{HUGETLBFS_MAGIC, fstatfs},
 };
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
-use crate::log_limit::LogLimit;
+use crate::{file_pages, log_limit::LogLimit};
 
 /// Four times the number of regions that a VMM may add (509), because chains in flight keep removed regions.
 const MAX_REGIONS: usize = 2048;
@@ -169,10 +168,7 @@ pub fn watch(memory: &Arc<GuestMemoryMmap>) {
 
 /// The page size of a file's mappings.
 fn page_bytes(file: &File) -> usize {
-    match fstatfs(file) {
-        Ok(system) if system.filesystem_type() == HUGETLBFS_MAGIC => system.block_size() as usize,
-        _ => PAGE_BYTES as usize,
-    }
+    file_pages::page_bytes(file).unwrap_or(PAGE_BYTES) as usize
 }
 
 /// Maps the guest's pages again where pages of zeros replace them, and logs this. Writes to the replacements are lost.

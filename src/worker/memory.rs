@@ -18,16 +18,14 @@ use gpgpu_protocol::{
     cuda::*,
     layout::{PAGE_BYTES, status},
 };
-use nix::sys::{
-    mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap},
-    statfs::{HUGETLBFS_MAGIC, fstatfs},
-};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::{
     common::Common,
     grace::{self, Ending, Name, Ticket},
 };
 use crate::cuda::driver;
+use crate::file_pages;
 use crate::ipc::{MapRun, REST_BYTES, Rest, Span};
 
 /// The staging area for data between guest pages and the driver.
@@ -418,7 +416,7 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
     if total != Some(bytes) || !aligned || !guest.is_multiple_of(PAGE_BYTES) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let page = page_bytes(runs)?;
+    let page = largest_page(runs)?;
     let is_whole = |at: u64| at.is_multiple_of(page);
     let are_whole = runs
         .iter()
@@ -482,7 +480,7 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
 
 /// The largest page of the runs' files. The kernel maps whole pages of hugetlbfs only: with `MAP_FIXED` a shorter length
 /// is rounded up, and replaces mappings behind the range.
-fn page_bytes(runs: &[MapRun]) -> io::Result<u64> {
+fn largest_page(runs: &[MapRun]) -> io::Result<u64> {
     let mut page = PAGE_BYTES;
     let mut last: Option<&Arc<OwnedFd>> = None;
     for run in runs {
@@ -490,10 +488,7 @@ fn page_bytes(runs: &[MapRun]) -> io::Result<u64> {
             continue;
         }
         last = Some(&run.file);
-        let system = fstatfs(&run.file)?;
-        if system.filesystem_type() == HUGETLBFS_MAGIC {
-            page = page.max(system.block_size() as u64);
-        }
+        page = page.max(file_pages::page_bytes(&run.file)?);
     }
     Ok(page)
 }
@@ -572,7 +567,7 @@ mod tests {
             offset,
             length,
         };
-        let page = page_bytes(&[run(0, PAGE_BYTES)]).unwrap();
+        let page = largest_page(&[run(0, PAGE_BYTES)]).unwrap();
         assert!(page > PAGE_BYTES, "{page}");
         let guest = 0x1234_0000_0000;
         for (guest, run) in [

@@ -14,6 +14,7 @@ pub mod data_blocks;
 pub mod ffi;
 pub mod forks;
 pub mod handles;
+mod local_time;
 pub mod log;
 mod output;
 pub mod parallel_copy;
@@ -27,5 +28,6 @@ pub mod variable;
 mod work;
 
 pub use connection::Connection;
+pub use local_time::local_time;
 pub use output::put as put_out;
 pub use work::{Given, Scope};

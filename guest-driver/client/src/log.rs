@@ -51,8 +51,8 @@ pub fn say(level: Level, message: impl FnOnce() -> String) {
     }
 }
 
-/// Logs a message, if its level is enabled and it is not the last one of this kind: a monitor that finds no device asks
-/// again and again.
+/// Logs a message, unless it is the same as the last message that was logged by this function: a monitor that finds no
+/// device asks again and again.
 pub fn say_once(level: Level, message: String) {
     static LAST: Mutex<Option<String>> = Mutex::new(None);
     // Another thread may have held the lock when this process was forked.

@@ -2,7 +2,7 @@
 //! `cusparseMatDescr_t`. Its getters return the fields themselves, without a status, so the fields are stored here too.
 
 use gpgpu_library::{Object, Status, forward};
-use gpgpu_protocol::libraries::{Function, Library::Cusparse, SUCCESS};
+use gpgpu_protocol::libraries::{Function, Library::Cusparse};
 
 use crate::{enter, known::Known};
 
@@ -30,10 +30,6 @@ pub unsafe extern "C" fn cusparseCreateMatDescr(descrA: *mut Object) -> Status {
 /// `cusparseDestroyMatDescr`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseDestroyMatDescr(descrA: Object) -> Status {
-    // As NVIDIA's library.
-    if descrA.is_null() {
-        return SUCCESS;
-    }
     enter(|| {
         DESCRIPTIONS.forget(descrA as u64);
         forward::send(DESTROY, &[descrA as u64])

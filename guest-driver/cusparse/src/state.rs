@@ -9,7 +9,7 @@ use gpgpu_library::{
 };
 use gpgpu_protocol::{
     cuda::CUstream,
-    libraries::{Function, Library::Cusparse, SUCCESS, call::PointerMode, cusparse::status},
+    libraries::{Function, Library::Cusparse, call::PointerMode, cusparse::status},
 };
 
 use crate::{HANDLE, LIBRARY, enter};
@@ -31,10 +31,6 @@ pub unsafe extern "C" fn cusparseCreate(handle: *mut Object) -> Status {
 /// `cusparseDestroy`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseDestroy(handle: Object) -> Status {
-    // As NVIDIA's library.
-    if handle.is_null() {
-        return SUCCESS;
-    }
     enter(|| forward::send(DESTROY, &[handle as u64]))
 }
 

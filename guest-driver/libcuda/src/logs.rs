@@ -10,10 +10,10 @@ use std::{
     ffi::{CString, c_char, c_void},
     fs,
     io::Write,
-    time::{SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
-use gpgpu_client::put_out;
+use gpgpu_client::{local_time, put_out};
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
@@ -113,24 +113,12 @@ impl Log {
 
 /// The time of day and the thread, at the start of a line.
 fn head() -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let seconds = now.as_secs() as libc::time_t;
-    let mut local = std::mem::MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are to values that live across the call, and zeroes are a `tm`.
-    let local = unsafe {
-        libc::localtime_r(&raw const seconds, local.as_mut_ptr());
-        local.assume_init()
-    };
+    let (local, milliseconds) = local_time(SystemTime::now());
     // SAFETY: it has no arguments.
     let thread = unsafe { libc::pthread_self() };
     format!(
-        "[{:02}:{:02}:{:02}.{:03}][{thread}]",
-        local.tm_hour,
-        local.tm_min,
-        local.tm_sec,
-        now.subsec_millis()
+        "[{:02}:{:02}:{:02}.{milliseconds:03}][{thread}]",
+        local.tm_hour, local.tm_min, local.tm_sec,
     )
 }
 

@@ -4,12 +4,12 @@
 use std::{
     collections::BTreeSet,
     io::{self, Write},
-    mem::MaybeUninit,
     process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use clap::Parser;
+use gpgpu_client::local_time;
 use gpgpu_nvml::{
     Status,
     device::is_uuid,
@@ -178,23 +178,15 @@ fn places(known: &Known, id: Option<&str>) -> Result<Vec<usize>, Failure> {
 
 /// A time as nvidia-smi writes it, in the local time zone.
 fn timestamp(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = since.as_secs() as libc::time_t;
-    let mut local = MaybeUninit::zeroed();
-    // SAFETY: the pointers are to values that live across the call, which fills in the second one or leaves zeros.
-    let local = unsafe {
-        libc::localtime_r(&seconds, local.as_mut_ptr());
-        local.assume_init()
-    };
+    let (local, milliseconds) = local_time(time);
     format!(
-        "{:04}/{:02}/{:02} {:02}:{:02}:{:02}.{:03}",
+        "{:04}/{:02}/{:02} {:02}:{:02}:{:02}.{milliseconds:03}",
         local.tm_year + 1900,
         local.tm_mon + 1,
         local.tm_mday,
         local.tm_hour,
         local.tm_min,
         local.tm_sec,
-        since.subsec_millis()
     )
 }
 

@@ -406,6 +406,17 @@ fn workers_are_started_at_a_rate() {
     assert_eq!(rig.vm.leaving.len(), MAX_CLIENTS);
 }
 
+/// The head of a REGISTER request, which its runs follow.
+fn registration(client: u32, address: u64, length: u64, runs: &[Run]) -> Register {
+    Register {
+        header: header(control::REGISTER, client),
+        address: address.into(),
+        length: length.into(),
+        runs: (runs.len() as u32).into(),
+        reserved: 0.into(),
+    }
+}
+
 /// Stuck workers cost the host a bounded number of lists of runs.
 #[test]
 fn runs_that_workers_have_not_mapped_are_bounded() {
@@ -417,13 +428,7 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
     };
     let runs = vec![run; MAX_RUNS];
     let length = MAX_RUNS as u64 * 4096;
-    let register = |number: usize| Register {
-        header: header(control::REGISTER, client),
-        address: (number as u64 * length).into(),
-        length: length.into(),
-        runs: (MAX_RUNS as u32).into(),
-        reserved: 0.into(),
-    };
+    let register = |number: usize| registration(client, number as u64 * length, length, &runs);
     let request = [register(0).as_bytes(), runs.as_bytes()].concat();
     let answer = rig.send(CONTROL_QUEUE, &request[..], 0);
     // The same chain with another address each time.
@@ -506,13 +511,7 @@ fn registered_bytes_are_bounded() {
     let runs = vec![run; 8 << 10];
     let length = runs.len() as u64 * (1 << 20);
     let register = |rig: &mut Rig, number: u64, is_mapped: bool| {
-        let head = Register {
-            header: header(control::REGISTER, client),
-            address: (number * length).into(),
-            length: length.into(),
-            runs: (runs.len() as u32).into(),
-            reserved: 0.into(),
-        };
+        let head = registration(client, number * length, length, &runs);
         let request = [head.as_bytes(), runs.as_bytes()].concat();
         let answer = rig.send(CONTROL_QUEUE, &request[..], 0);
         if is_mapped {

@@ -74,7 +74,7 @@ impl Patience {
     pub fn reason(&self, error: impl Display) -> String {
         match self.ended.load(Ordering::Acquire) {
             true => format!(
-                "no answer within {} s; the back end may serve as many connections as it accepts (--max-connections)",
+                "no answer within {} s; the back end may have reached its limit of connections (--max-connections)",
                 PATIENCE.as_secs()
             ),
             false => error.to_string(),
