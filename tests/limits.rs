@@ -80,6 +80,17 @@ impl Program {
         (answer[0], answer[1])
     }
 
+    /// The free bytes after 64 MiB of `free` were taken, which may have cost up to `most` MiB.
+    fn left_of(&mut self, free: u64, most: u64) -> u64 {
+        let left = self.info().0;
+        assert!(
+            (free - most * MIB..=free - 64 * MIB).contains(&left),
+            "{}",
+            free - left
+        );
+        left
+    }
+
     /// `fill`; returns the number of pieces that it got.
     fn fill(&mut self, threads: usize, bytes: u64) -> u64 {
         let answer = self.ask(&format!("fill {threads} {bytes}"));
@@ -470,12 +481,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     }
     // An array counts until it is destroyed, in whole pieces of 2 MiB.
     program.succeeds(&format!("array {}", 64 * MIB));
-    let left = program.info().0;
-    assert!(
-        (free - 68 * MIB..=free - 64 * MIB).contains(&left),
-        "{}",
-        free - left
-    );
+    let left = program.left_of(free, 68);
     program.has_no_room(&format!("array {}", left + 2 * MIB));
     program.has_no_room(&format!("alloc {}", left + 2 * MIB));
     program.succeeds("unarray");
@@ -484,12 +490,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     program.has_no_room(&format!("module {}", free + 1));
     program.has_no_room(&format!("module {too_much}"));
     program.succeeds(&format!("module {}", 64 * MIB));
-    let left = program.info().0;
-    assert!(
-        (free - 72 * MIB..=free - 64 * MIB).contains(&left),
-        "{}",
-        free - left
-    );
+    let left = program.left_of(free, 72);
     program.has_no_room(&format!("module {}", left + 2 * MIB));
     program.succeeds("unload");
     assert_eq!(program.info().0, free);
@@ -497,12 +498,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     program.has_no_room(&format!("library {}", free + 1));
     program.succeeds("unlibrary");
     program.succeeds(&format!("library {}", 64 * MIB));
-    let left = program.info().0;
-    assert!(
-        (free - 72 * MIB..=free - 64 * MIB).contains(&left),
-        "{}",
-        free - left
-    );
+    let left = program.left_of(free, 72);
     program.has_no_room(&format!("library {}", left + 2 * MIB));
     program.succeeds("unlibrary");
     program.succeeds("unlibrary");

@@ -89,8 +89,8 @@ fn push_external(records: &mut Records, correlation: u32, numbers: &[(u32, u64)]
 /// launches the kernels, and the guest does not know them.
 static NO_LAUNCH: [u64; 8] = [0; 8];
 
-/// The number of calls with one work for each, for which a call with much work counts: the host's records of it fill the
-/// same room.
+/// The number of further calls that a call counts as, because it makes many works: the host has room for a number of
+/// records.
 fn work_of(call: &Call) -> u32 {
     if call.domain == LIBRARY {
         return 7;

@@ -34,7 +34,7 @@ pub fn active() -> Option<&'static Trace> {
 #[cold]
 fn first() -> Option<&'static Trace> {
     static LOOKED: AtomicBool = AtomicBool::new(false);
-    if LOOKED.swap(true, Ordering::Relaxed) {
+    if LOOKED.load(Ordering::Relaxed) || LOOKED.swap(true, Ordering::Relaxed) {
         return None;
     }
     // SAFETY: the name is a string. The library is loaded already, so nothing is executed.
@@ -51,12 +51,12 @@ fn first() -> Option<&'static Trace> {
 
 /// A function's name in headers. Those whose arguments differ between CUDA 12 and 13 have a prefix in this library.
 pub const fn in_headers(name: &'static str) -> &'static str {
-    const PREFIX: usize = "cudart13_".len();
-    let bytes = name.as_bytes();
-    if bytes.len() <= PREFIX || bytes[PREFIX - 1] != b'_' || bytes[4] != b'r' || bytes[5] != b't' {
-        return name;
+    match name.as_bytes() {
+        [b'c', b'u', b'd', b'a', b'r', b't', b'1', _, b'_', ..] => {
+            name.split_at("cudart13_".len()).1
+        }
+        _ => name,
     }
-    name.split_at(PREFIX).1
 }
 
 /// Begins the call of an exported function, if calls are traced.

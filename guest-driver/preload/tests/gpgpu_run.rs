@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use common::{Bench, STATIC_RUNTIME, stderr, stdout};
 
 fn text(path: &std::path::Path) -> &str {
@@ -218,9 +216,7 @@ fn without_a_device_one_line_names_the_remedy_and_scripts_run() {
         Some(0)
     );
 
-    let script = bench.path("script");
-    std::fs::write(&script, "#!/bin/sh\necho script $1\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = bench.script("#!/bin/sh\necho script $1\n");
     assert_eq!(
         stdout(&bench.gpgpu_run(false, &[text(&script), "one"])),
         "script one\n"
@@ -386,9 +382,7 @@ fn check_fails_where_the_program_would() {
         );
         assert!(stderr(&output).contains(because), "{}", stderr(&output));
     };
-    let script = bench.path("script");
-    std::fs::write(&script, "#!/nonexistent/interpreter -x\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = bench.script("#!/nonexistent/interpreter -x\n");
     refused(
         &[text(&script)],
         "its interpreter /nonexistent/interpreter does not exist",

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -119,6 +121,14 @@ impl Bench {
             String::from_utf8_lossy(&result.stderr)
         );
         output
+    }
+
+    /// An executable script with this text.
+    pub fn script(&self, text: &str) -> PathBuf {
+        let script = self.path("script");
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        script
     }
 
     /// A program with the fake static runtime.
