@@ -187,7 +187,9 @@ fn beside(worker: &Program, role: &str) -> Program {
 
 /// The driver's compile cache, if there is one.
 fn compile_cache(config: &Config, gpu: Gpu) -> Result<Option<Cache>, Box<dyn Error>> {
-    let directory = supervisor::cache::directory().filter(|_| gpu == Gpu::Cuda);
+    // The software GPU compiles nothing, but the stand-ins of libraries do.
+    let is_wanted = gpu == Gpu::Cuda || std::env::var_os("CUDA_CACHE_PATH").is_some();
+    let directory = supervisor::cache::directory().filter(|_| is_wanted);
     let cache = match (directory, config.sandbox.sandbox) {
         (None, _) => None,
         (Some(directory), Sandbox::None) => Some(Cache::open_to_roles(directory)),

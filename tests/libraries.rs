@@ -46,10 +46,11 @@ mod variables;
 mod wrapper;
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{Read, Write},
-    os::unix::net::UnixStream,
-    path::Path,
+    os::unix::{fs::MetadataExt, net::UnixStream},
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -91,6 +92,7 @@ fn guest() {
         Ok("structured without") => structured_wrong::without(),
         Ok("convolutions") => networks::convolutions(),
         Ok("graphs") => networks::graphs(),
+        Ok("kept plans") => networks::kept(),
         Ok("captures") => captures::launches(),
         Ok("captures-workspaces") => captures::workspaces(),
         Ok("captures-wrong") => captures::wrong(),
@@ -222,6 +224,75 @@ fn convolutions_of_cudarc_give_the_native_results() {
 #[test]
 fn graphs_are_executed_with_tensors_and_with_values() {
     runs("graphs");
+}
+
+/// The files below a directory that contain kept plans, with their inodes.
+fn kept_plans(below: &Path) -> BTreeMap<PathBuf, u64> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(below).into_iter().flatten().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            found.append(&mut kept_plans(&entry.path()));
+        } else if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(b"cudnn-plan-")
+        {
+            found.insert(entry.path(), entry.metadata().unwrap().ino());
+        }
+    }
+    found
+}
+
+/// A worker stores such a plan in a new file. So a file that stays was used.
+#[test]
+fn plans_that_take_long_are_kept_for_the_vms_other_processes() {
+    // NVIDIA's library takes a short time for these.
+    let Some(libraries) = libraries().filter(|_| !on_gpu()) else {
+        return;
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let Some(back_end) = BackEnd::start_with(&Options {
+        arguments: &["--libraries", &libraries],
+        prepare: &|command| {
+            command
+                .env("CUDA_CACHE_PATH", cache.path())
+                .env("VIRTIO_GPGPU_SOFTWARE_COMPILE", "10");
+        },
+        ..Options::default()
+    }) else {
+        return;
+    };
+    let run_in = |vm| {
+        let (status, said) = Guest::spawn(command(&back_end, vm, "kept plans")).end();
+        let has_run = status.success() && said.contains("1 passed");
+        assert!(has_run, "{status}: {said}");
+        kept_plans(cache.path())
+    };
+    let first = run_in(0);
+    assert!(!first.is_empty());
+    assert_eq!(run_in(0), first);
+
+    // Other VMs have their own, ...
+    let both = run_in(1);
+    let others: Vec<_> = both
+        .keys()
+        .filter(|path| !first.contains_key(*path))
+        .collect();
+    assert_eq!(others.len(), first.len());
+    // ... which are no plans for this one. Neither are parts of a text.
+    let files: Vec<_> = first.keys().collect();
+    for (file, other) in files.iter().zip(&others) {
+        assert_eq!(file.file_name(), other.file_name());
+    }
+    fs::copy(others[0], files[0]).unwrap();
+    for file in &files[1..] {
+        let text = fs::read(file).unwrap();
+        fs::write(file, &text[..text.len() / 2]).unwrap();
+    }
+    let replaced = run_in(0);
+    assert!(replaced.keys().eq(both.keys()));
+    assert!(files.iter().all(|file| replaced[*file] != first[*file]));
+    assert_eq!(run_in(0), replaced);
 }
 
 #[test]

@@ -129,7 +129,11 @@ impl Places {
 }
 
 /// The device of a context.
-fn device_of(common: &Common, context: u64) -> Result<CUdevice, CUresult> {
+///
+/// # Errors
+///
+/// The driver's.
+pub fn device_of(common: &Common, context: u64) -> Result<CUdevice, CUresult> {
     let entered = common.entered();
     common.enter(context)?;
     let mut device = 0;

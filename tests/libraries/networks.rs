@@ -432,6 +432,58 @@ fn rounded(stream: &Arc<CudaStream>, of: &CudaSlice<f32>) -> Vec<i16> {
     stream.clone_dtoh(of).unwrap().iter().map(near).collect()
 }
 
+/// Executes a plan of a convolution and checks the result.
+fn check(
+    stream: &Arc<CudaStream>,
+    handle: Raw,
+    shape: &Shape,
+    (plan, room): (Raw, u64),
+    seed: i64,
+) {
+    let count = |of: [usize; 4]| of.iter().product::<usize>();
+    let x = numbers(count(shape.x()), seed);
+    let w = numbers(count(shape.w()), seed + 1);
+    let right = shape.convolve(&x, &w);
+    let mut x = stream.clone_htod(&from::<f32>(&x)).unwrap();
+    let mut w = stream.clone_htod(&from::<f32>(&w)).unwrap();
+    let mut y = stream.alloc_zeros::<f32>(right.len()).unwrap();
+    let at = [&mut y, &mut w, &mut x].map(|of| address(of, stream));
+    let pack = pack(&[3, 2, 1], &at, room);
+    assert_eq!(execute(handle, plan, pack), SUCCESS);
+    assert_eq!(dnn!(cudnnBackendDestroyDescriptor(pack)), SUCCESS);
+    assert_eq!(rounded(stream, &y), right);
+}
+
+/// Builds plans, executes them, and reads their attributes back.
+pub fn kept() {
+    let context = CudaContext::new(0).unwrap();
+    let stream = context.new_stream().unwrap();
+    let handle = handle();
+    assert_eq!(dnn!(cudnnSetStream(handle, stream.cu_stream())), SUCCESS);
+    for shape in Shape::ALL {
+        let (plan, bytes) = plan(handle, graph(handle, convolution(&shape)));
+        assert_eq!(bytes, 0);
+        check(&stream, handle, &shape, (plan, 0), 5);
+        // The configuration is one from which a plan can be made.
+        let mut config = backend(3);
+        let (nowhere, to) = (null_mut::<i64>(), &raw mut config);
+        let asked = dnn!(cudnnBackendGetAttribute(plan, 401, 15, 1_i64, nowhere, to));
+        assert_eq!(asked, SUCCESS);
+        let again = backend(5);
+        has(again, 400, 0, &[handle]);
+        has(again, 401, 15, &[config]);
+        finalize(again);
+        check(&stream, handle, &shape, (again, 0), 6);
+        check(&stream, handle, &shape, (plan, 0), 7);
+        let copy = from_text(handle, &text(plan));
+        for plan in [plan, again] {
+            assert_eq!(dnn!(cudnnBackendDestroyDescriptor(plan)), SUCCESS);
+        }
+        check(&stream, handle, &shape, (copy, 0), 8);
+    }
+    assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);
+}
+
 /// Convolutions and products as graphs, from their tensors to executions that are posts.
 pub fn graphs() {
     let context = CudaContext::new(0).unwrap();
@@ -446,18 +498,7 @@ pub fn graphs() {
         // A plan that is made from another one's text computes the same.
         let plan = from_text(handle, &text(plan));
         for seed in 0..4 {
-            let count = |of: [usize; 4]| of.iter().product::<usize>();
-            let x = numbers(count(shape.x()), seed);
-            let w = numbers(count(shape.w()), seed + 1);
-            let right = shape.convolve(&x, &w);
-            let mut x = stream.clone_htod(&from::<f32>(&x)).unwrap();
-            let mut w = stream.clone_htod(&from::<f32>(&w)).unwrap();
-            let mut y = stream.alloc_zeros::<f32>(right.len()).unwrap();
-            let at = [&mut y, &mut w, &mut x].map(|of| address(of, &stream));
-            let pack = pack(&[3, 2, 1], &at, room);
-            assert_eq!(execute(handle, plan, pack), SUCCESS);
-            assert_eq!(dnn!(cudnnBackendDestroyDescriptor(pack)), SUCCESS);
-            assert_eq!(rounded(&stream, &y), right);
+            check(&stream, handle, &shape, (plan, room), seed);
         }
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The arithmetic: ordinary Rust on numbers that were read, in double precision.
 
+use serde::{Deserialize, Serialize};
+
 use crate::types::{Result, Status, require};
 
 /// The movement of a window over images: one number for each of their dimensions.
@@ -83,7 +85,7 @@ fn source(
 }
 
 /// A convolution's sizes: images, channels, and the dimensions of each.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Convolution {
     images: usize,
     channels: usize,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_stand_in::{memory::Memory, memory::Outcome, objects::Objects};
+use serde::{Deserialize, Serialize};
 
 use crate::compute::{Convolution, Window};
 use crate::handle::{Handle, Raw};
@@ -113,7 +114,7 @@ pub enum Value {
 }
 
 /// A tensor of a graph.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Operand {
     id: i64,
     tensor: Tensor,
@@ -121,7 +122,7 @@ struct Operand {
 }
 
 /// The computation of an operation.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 enum Computation {
     Convolution(Box<Convolution>, [f64; 2]),
     Sum,
@@ -129,7 +130,7 @@ enum Computation {
 }
 
 /// An operation: computed from the first two, into the third.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Operation {
     computation: Computation,
     operands: [Operand; 3],
@@ -377,8 +378,9 @@ impl State {
                 self.bytes(name::PLAN_HANDLE, element::HANDLE)?;
                 if self.values.contains_key(&name::PLAN_TEXT) {
                     let plan = text::plan(self.bytes(name::PLAN_TEXT, element::CHAR)?)?;
-                    return Ok(Made::Operation(plan));
+                    return Ok(Made::Operation(Arc::new(plan)));
                 }
+                text::compile();
                 self.operation(name::PLAN_CONFIG, kind::CONFIG)
             }
             kind::PACK => {
@@ -447,7 +449,7 @@ impl Descriptor {
                 Ok(Value::Plain(element::INT64, 1_i64.to_ne_bytes().into()))
             }
             (kind::PLAN, name::PLAN_TEXT) => match made {
-                Made::Operation(plan) => Ok(Value::Plain(element::CHAR, text::of(plan))),
+                Made::Operation(plan) => Ok(Value::Plain(element::CHAR, text::of(plan)?)),
                 _ => Err(Status::InternalError),
             },
             (kind::HEURISTICS, name::HEURISTICS_RESULTS) => {

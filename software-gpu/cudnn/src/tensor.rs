@@ -5,6 +5,7 @@ use gpgpu_stand_in::{
     driver::{ILLEGAL_ADDRESS, OUT_OF_MEMORY},
     memory::{Memory, Outcome, Vector},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::types::{Data, Result, Status, require};
 
@@ -15,7 +16,7 @@ pub const MOST_DIMENSIONS: usize = 8;
 const MOST_ELEMENTS: i64 = 1 << 28;
 
 /// Numbers of several dimensions.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     /// The type of its elements.
     pub data: Data,

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 
 use gpgpu_stand_in::{call::Null, driver::Code};
+use serde::{Deserialize, Serialize};
 
 /// A `cudnnStatus_t` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub fn describe(status: c_int) -> &'static CStr {
 }
 
 /// The types of elements that are computed with (`cudnnDataType_t`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Data {
     /// `CUDNN_DATA_FLOAT`.
     #[default]

@@ -40,6 +40,12 @@ pub mod element {
 
 /// The names of attributes that this project interprets (`cudnnBackendAttributeName_t`).
 pub mod name {
+    /// A plan's handle.
+    pub const PLAN_HANDLE: i32 = 400;
+    /// Its configuration of an engine.
+    pub const PLAN_CONFIG: i32 = 401;
+    /// The size of its workspace.
+    pub const PLAN_WORKSPACE: i32 = 402;
     /// A plan's text.
     pub const PLAN_TEXT: i32 = 405;
     /// A tensor's type of elements.

@@ -10,11 +10,13 @@
 //! cuDNN accepts a descriptor of one type in place of another, and descriptors that are not finalised, which can still
 //! change. This module passes neither to the library.
 //!
-//! A plan has a text from which another plan can be made: [`Texts`].
+//! A plan has a text from which another plan can be made: [`Texts`]. Plans that take long to build are made in this way
+//! for other processes: [`Plans`].
 
 use std::{
     collections::{HashMap, hash_map},
     sync::Arc,
+    time::Instant,
 };
 
 use gpgpu_locks::{Mutex, MutexGuard};
@@ -29,7 +31,10 @@ use gpgpu_protocol::{
     },
 };
 
-use super::texts::Texts;
+use super::{
+    plans::{Description, Plans},
+    texts::Texts,
+};
 use crate::worker::{
     grace,
     libraries::{Call, Outcome},
@@ -52,6 +57,14 @@ struct Node {
     is_by_value: bool,
     /// ... and the type of its elements.
     data: Option<i32>,
+    /// Everything that was set in it.
+    about: Description,
+    /// The id of the handle that was set in it or in a descriptor in it.
+    handle: Option<u64>,
+    /// For a plan: the library's plan that was made from a kept text, and is used instead.
+    loaded: Option<u64>,
+    /// Whether the plan that it replaces is finalised, too.
+    is_built: bool,
 }
 
 impl Node {
@@ -66,6 +79,19 @@ impl Node {
             name::TENSOR_DATA_TYPE => self.data = Some(i64::from_le_bytes(first) as i32),
             _ => {}
         }
+        // Other attributes of a plan say more than its configuration, such as the cache of its kernels.
+        let is_usual = matches!(name, name::PLAN_HANDLE | name::PLAN_CONFIG);
+        if self.kind == kind::PLAN && !is_usual {
+            self.about.lose();
+        }
+    }
+
+    /// Records a handle on which it depends. Two handles can be of two GPUs.
+    fn depend(&mut self, handle: Option<u64>) {
+        if self.handle.is_some() && handle.is_some() && self.handle != handle {
+            self.about.lose();
+        }
+        self.handle = self.handle.or(handle);
     }
 
     /// Adds the tensors of an attribute to those that may be by value.
@@ -86,6 +112,7 @@ const MOST_IDS: usize = 64;
 pub struct Graphs {
     nodes: Mutex<HashMap<u64, Arc<Mutex<Node>>>>,
     texts: Texts,
+    plans: Plans,
 }
 
 impl Graphs {
@@ -101,6 +128,7 @@ impl Graphs {
             hash_map::Entry::Vacant(place) => {
                 place.insert(Arc::new(Mutex::new(Node {
                     kind,
+                    about: Description::new(kind),
                     ..Node::default()
                 })));
                 true
@@ -145,14 +173,14 @@ impl Locked<'_> {
 }
 
 /// Memory for elements that a library reads or writes: aligned for any type, with some surplus.
-struct Room(Vec<[u64; 2]>);
+pub struct Room(Vec<[u64; 2]>);
 
 impl Room {
     fn new(length: usize) -> Self {
         Self(vec![[0; 2]; length / 16 + 8])
     }
 
-    fn with(elements: &[u8]) -> Self {
+    pub fn with(elements: &[u8]) -> Self {
         let mut room = Self::new(elements.len());
         for (word, bytes) in room.0.iter_mut().flatten().zip(elements.chunks(8)) {
             let mut whole = [0; 8];
@@ -162,12 +190,12 @@ impl Room {
         room
     }
 
-    fn of(words: impl Iterator<Item = u64>) -> Self {
+    pub fn of(words: impl Iterator<Item = u64>) -> Self {
         let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         Self::with(&bytes)
     }
 
-    fn address(&mut self) -> u64 {
+    pub fn address(&mut self) -> u64 {
         self.0.as_mut_ptr() as u64
     }
 
@@ -199,7 +227,10 @@ pub fn create(call: &mut Call<'_>, words: &[u64]) -> Outcome {
 }
 
 pub fn destroy(call: &mut Call<'_>, words: &[u64]) -> Outcome {
-    call.session.graphs.all().remove(&call.word(0));
+    let gone = call.session.graphs.all().remove(&call.word(0));
+    if let Some(loaded) = gone.and_then(|node| node.lock().loaded) {
+        call.cudnn("cudnnBackendDestroyDescriptor", &[loaded]);
+    }
     Ok(call.cudnn("cudnnBackendDestroyDescriptor", words))
 }
 
@@ -264,6 +295,7 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
             element::HANDLE => Room::of(raw_of(Class::CudnnHandle)?.into_iter()),
             element::DESCRIPTOR => {
                 let mut values = Values::default();
+                let mut parts = Vec::new();
                 for id in words_of(elements) {
                     let node = nodes.of(id);
                     right_type(name, node.kind)?;
@@ -271,8 +303,15 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
                         return Err(status::NOT_FINALIZED);
                     }
                     values.add_all(&node.values);
+                    parts.push((node.about, node.handle));
                 }
-                nodes.of(id).values.add_all(&values);
+                let node = nodes.of(id);
+                node.values.add_all(&values);
+                for (_, handle) in &parts {
+                    node.depend(*handle);
+                }
+                let parts: Vec<_> = parts.into_iter().map(|(about, _)| about).collect();
+                node.about.set_descriptors(name as i32, &parts);
                 Room::of(raw_of(Class::CudnnBackend)?.into_iter())
             }
             _ => Room::with(elements),
@@ -282,10 +321,23 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         if node.ids.len() > MOST_IDS {
             return Err(status::BAD_PARAM);
         }
+        match of {
+            element::DESCRIPTOR => {}
+            element::HANDLE => {
+                for handle in words_of(elements) {
+                    node.depend(Some(handle));
+                }
+                node.about.set(name as i32, of, &[]);
+            }
+            _ => node.about.set(name as i32, of, elements),
+        }
         let words = [raw, name, of as u64, count, room.address()];
         match call.cudnn("cudnnBackendSetAttribute", &words) {
             SUCCESS => Ok(()),
-            status => Err(status),
+            status => {
+                node.about.lose();
+                Err(status)
+            }
         }
     };
     match set() {
@@ -304,6 +356,26 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
 
 /// The maximum size of a returned attribute in bytes.
 const MOST_BYTES: usize = 1 << 24;
+
+/// The library's descriptor for queries of an attribute. A plan that was made from a kept text lacks some of a built
+/// plan's attributes. The first query of one builds the plan.
+///
+/// # Errors
+///
+/// The library's status.
+fn queried(call: &Call<'_>, node: &mut Node, raw: u64, name: i32) -> Result<u64, u32> {
+    match node.loaded {
+        Some(loaded) if matches!(name, name::PLAN_WORKSPACE | name::PLAN_TEXT) => Ok(loaded),
+        Some(_) if !node.is_built => match call.cudnn("cudnnBackendFinalize", &[raw]) {
+            SUCCESS => {
+                node.is_built = true;
+                Ok(raw)
+            }
+            status => Err(status),
+        },
+        _ => Ok(raw),
+    }
+}
 
 pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     let [raw, name, of, requested, _, to_count, to] = *words else {
@@ -348,17 +420,28 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         };
         room = Room::of(raw.into_iter());
         // The library makes them like parts of this one.
-        let values = nodes.of(id).values.clone();
-        for target in &targets {
+        let node = nodes.of(id);
+        let (values, handle) = (node.values.clone(), node.handle);
+        let about = match node.is_final {
+            true => node.about,
+            false => Description::default(),
+        };
+        for (at, target) in targets.iter().enumerate() {
             let target = nodes.of(*target);
             if let Err(status) = right_type(name, target.kind) {
                 return Ok(status);
             }
             target.values.add_all(&values);
+            target.about.become_part(about, name as i32, at);
+            target.depend(handle);
         }
     }
     let mut count = Room::new(8);
     let node = nodes.of(id);
+    let raw = match queried(call, node, raw, name as i32) {
+        Ok(raw) => raw,
+        Err(status) => return Ok(status),
+    };
     let is_text = name as i32 == name::PLAN_TEXT && of == element::CHAR;
     if is_text && node.kind == kind::PLAN && node.is_final {
         let text = match text(call, raw) {
@@ -394,7 +477,7 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
 /// # Errors
 ///
 /// The library's status; `NOT_SUPPORTED` for a text that is too long.
-fn text(call: &Call<'_>, plan: u64) -> Result<Vec<u8>, u32> {
+pub fn text(call: &Call<'_>, plan: u64) -> Result<Vec<u8>, u32> {
     let mut count = Room::new(8);
     let mut get = |requested: u64, to: u64| {
         let (name, of) = (name::PLAN_TEXT as u64, element::CHAR as u64);
@@ -427,7 +510,10 @@ pub fn finalize(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         return Ok(status);
     }
     node.settle();
-    let status = call.cudnn("cudnnBackendFinalize", &words[..1]);
+    let status = match node.kind {
+        kind::PLAN => finalize_plan(call, node, words[0]),
+        _ => call.cudnn("cudnnBackendFinalize", &words[..1]),
+    };
     if status == SUCCESS {
         node.is_final = true;
         let values = node.values.write();
@@ -436,17 +522,40 @@ pub fn finalize(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(status)
 }
 
+/// Makes a plan from a kept text, or builds it.
+fn finalize_plan(call: &Call<'_>, node: &mut Node, raw: u64) -> u32 {
+    let Graphs { texts, plans, .. } = &call.session.graphs;
+    let place = plans.place(call, node.about, node.handle);
+    if let Some(place) = &place
+        && let Some(loaded) = plans.load(call, place, texts, &node.values)
+    {
+        node.loaded = Some(loaded.take());
+        return SUCCESS;
+    }
+    let began = Instant::now();
+    let status = call.cudnn("cudnnBackendFinalize", &[raw]);
+    if status == SUCCESS
+        && let Some(place) = &place
+    {
+        plans.keep(call, place, texts, (raw, &node.values), began.elapsed());
+    }
+    status
+}
+
 /// A variant pack of the library, with the values to which it points.
 struct HostPack<'a> {
     call: &'a Call<'a>,
     raw: u64,
+    /// The library's plan.
+    plan: u64,
     /// The values do not move, because the library has their addresses.
     _values: Vec<[u8; VALUE_BYTES]>,
 }
 
 impl<'a> HostPack<'a> {
-    /// Makes a variant pack for a plan from an argument's encoding.
-    fn new(call: &'a Call<'a>, at: usize, plan: u64) -> Result<Self, u32> {
+    /// Makes a variant pack for the plan that is the second argument, from an argument's encoding.
+    fn new(call: &'a Call<'a>, at: usize, words: &[u64]) -> Result<Self, u32> {
+        let plan = call.word(1);
         let pack = Pack::read(call.bytes(at)).map_err(|_| status::BAD_PARAM)?;
         let nodes = call.session.graphs.find([plan].into_iter());
         let nodes = nodes.ok_or(status::BAD_PARAM)?;
@@ -459,6 +568,7 @@ impl<'a> HostPack<'a> {
             return Err(status::NOT_FINALIZED);
         }
         let (addresses, values) = places(&pack, &node.values).ok_or(status::BAD_PARAM)?;
+        let plan = node.loaded.unwrap_or(words[1]);
         drop(nodes);
         let done = |status| match status {
             SUCCESS => Ok(()),
@@ -470,6 +580,7 @@ impl<'a> HostPack<'a> {
         let made = Self {
             call,
             raw,
+            plan,
             _values: values,
         };
         let set = |name: i32, of: i32, words: Vec<u64>| {
@@ -515,18 +626,16 @@ fn places(pack: &Pack, by_value: &Values) -> Option<(Vec<u64>, Vec<[u8; VALUE_BY
 }
 
 pub fn execute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
-    let plan = call.word(1);
-    Ok(match HostPack::new(call, 2, plan) {
-        Ok(pack) => call.cudnn("cudnnBackendExecute", &[words[0], words[1], pack.raw]),
+    Ok(match HostPack::new(call, 2, words) {
+        Ok(pack) => call.cudnn("cudnnBackendExecute", &[words[0], pack.plan, pack.raw]),
         Err(status) => status,
     })
 }
 
 pub fn workspace_size(call: &mut Call<'_>, words: &[u64]) -> Outcome {
-    let plan = call.word(1);
-    Ok(match HostPack::new(call, 2, plan) {
+    Ok(match HostPack::new(call, 2, words) {
         Ok(pack) => {
-            let words = [words[0], words[1], pack.raw, words[3]];
+            let words = [words[0], pack.plan, pack.raw, words[3]];
             call.cudnn("cudnnGetExecutionPlanWorkspaceSize", &words)
         }
         Err(status) => status,

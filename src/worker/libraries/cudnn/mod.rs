@@ -2,6 +2,7 @@
 //! cuDNN: functions that need more than a row of its table.
 
 mod backend;
+mod plans;
 mod texts;
 
 use gpgpu_protocol::libraries::{
