@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Pinned, mapped and managed memory, pointer attributes, staging (pitfalls 10 to 12, 14 to 18, 88).
+// Pinned, mapped and managed memory, pointer attributes, staging (pitfalls 10 to 12, 14 to 18, 27, 88).
 #include "driver.h"
+#include <fstream>
 #include <set>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -786,6 +787,71 @@ PITFALL(16, nothing_goes_beyond_an_allocation) {
     CK_IS(cuMemGetAddressRange(&base, &bytes, small + 1000), CUDA_ERROR_NOT_FOUND);
     CK(cuMemFree(small));
     CK(cuMemFree(device));
+}
+
+// CUDA leaves such races to the program. Here they must not write to memory that is not the program's any more, nor leave
+// records behind.
+PITFALL(27, pinned_memory_ends_with_its_context_in_other_threads) {
+    if (pitfall::backend() == "native")
+        return;
+    Gpu gpu;
+    const size_t bytes = 1 << 20;
+    std::atomic<CUcontext> current{gpu.context};
+    std::atomic<bool> is_over{false};
+    std::vector<void *> buffers(2);
+    for (auto &buffer : buffers) {
+        buffer = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(buffer, 1, bytes);
+    }
+    std::vector<std::thread> threads;
+    for (void *buffer : buffers) {
+        threads.emplace_back([&] {
+            while (!is_over) {
+                cuCtxSetCurrent(current);
+                void *memory = nullptr;
+                if (cuMemHostAlloc(&memory, 1 << 16, 0) == CUDA_SUCCESS)
+                    cuMemFreeHost(memory);
+            }
+        });
+        threads.emplace_back([&, buffer] {
+            while (!is_over) {
+                cuCtxSetCurrent(current);
+                CUresult code = cuMemHostRegister(buffer, bytes, 0);
+                if (code == CUDA_SUCCESS || code == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+                    cuMemHostUnregister(buffer);
+            }
+        });
+    }
+    auto mappings = [] {
+        std::ifstream file("/proc/self/maps");
+        return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    };
+    long first = 0;
+    const unsigned rounds = 240;
+    for (unsigned round = 0; round < rounds; round++) {
+        CUcontext next = nullptr;
+        CK(cuCtxCreate(&next, nullptr, 0, gpu.device));
+        CUcontext last = current.exchange(next);
+        if (last != gpu.context)
+            CK(cuCtxDestroy(last));
+        // A primary context has the same id again.
+        if (round % 4 == 0)
+            CK(cuDevicePrimaryCtxReset(gpu.device));
+        if (round == rounds / 4)
+            first = mappings();
+    }
+    is_over = true;
+    for (auto &thread : threads)
+        thread.join();
+    CK(cuCtxSetCurrent(current));
+    for (void *buffer : buffers) {
+        // It may still be registered in the last context.
+        cuMemHostUnregister(buffer);
+        CK(cuMemHostRegister(buffer, bytes, 0));
+        CK(cuMemHostUnregister(buffer));
+    }
+    long last = mappings();
+    EXPECT(last < first + 40, "%ld mappings became %ld", first, last);
 }
 
 PITFALL_MAIN

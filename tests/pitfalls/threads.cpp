@@ -286,4 +286,58 @@ PITFALL(27, threads_that_wait_stop_no_other) {
     }
 }
 
+PITFALL(26, objects_end_while_an_ended_context_is_current) {
+    Gpu gpu;
+    size_t before = 0, after = 0, total = 0;
+    CK(cuMemGetInfo(&before, &total));
+    // In another thread, whose current context then ends.
+    auto with_ended_context = [&](auto first, auto body) {
+        std::thread([&] {
+            CK(cuCtxSetCurrent(gpu.context));
+            first();
+            CUcontext ended = nullptr;
+            CK(cuCtxCreate(&ended, nullptr, 0, gpu.device));
+            std::thread([&] { CK(cuCtxDestroy(ended)); }).join();
+            body();
+        }).join();
+        CK(cuCtxSynchronize());
+    };
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CK(cuGraphCreate(&graph, 0));
+    CK(cuGraphAddEmptyNode(&node, graph, nullptr, 0));
+    for (unsigned round = 0; round < 8; round++) {
+        CUgraphExec exec = nullptr;
+        CUevent event = nullptr;
+        CUstream stream = nullptr;
+        with_ended_context(
+            [&] {
+                CK(cuGraphInstantiate(&exec, graph, 0));
+                CK(cuEventCreate(&event, 0));
+                CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+                // The thread's own stream ends with the thread.
+                CUdeviceptr memory = device_words(16);
+                CK(cuMemsetD32Async(memory, 1, 16, CU_STREAM_PER_THREAD));
+                CK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+                CK(cuMemFree(memory));
+                std::vector<CUdeviceptr> all(40);
+                for (auto &one : all)
+                    CK(cuMemAlloc(&one, 1 << 20));
+                for (auto &one : all)
+                    CK(cuMemFree(one));
+            },
+            [&] {
+                CK(cuGraphExecDestroy(exec));
+                CK(cuEventDestroy(event));
+                CK(cuStreamDestroy(stream));
+                // Such a call may give freed memory back, whatever its result is.
+                size_t free = 0, all = 0;
+                cuMemGetInfo(&free, &all);
+            });
+    }
+    CK(cuGraphDestroy(graph));
+    CK(cuMemGetInfo(&after, &total));
+    EXPECT(before < after + (100u << 20), "%zu bytes became %zu", before, after);
+}
+
 PITFALL_MAIN

@@ -106,6 +106,18 @@ pub fn pop_context() -> Option<u64> {
     .filter(|context| *context != 0)
 }
 
+/// Calls `body` in a context, whichever is current.
+///
+/// # Errors
+///
+/// Those of `body`, and `CUDA_ERROR_DEINITIALIZED` if the thread's stack of contexts cannot be used any more.
+pub fn within<T>(context: u64, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    push_context(context)?;
+    let result = body();
+    pop_context();
+    result
+}
+
 /// Whether a context is on the thread's stack.
 pub fn has(context: u64) -> bool {
     let has = with(|thread| {

@@ -57,19 +57,62 @@ pub fn allocate(bytes: usize, flags: u32) -> Result<*mut c_void> {
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
-    let Some(part) = take_part(client, bytes) else {
-        return Ok(allocate_pages(client, bytes, flags)? as *mut c_void);
-    };
-    let addresses = (part.start, part.device);
-    note(client, addresses, bytes, (flags, false), Origin::Part);
-    Ok(part.start as *mut c_void)
+    let start = recorded(client, bytes, (flags, false), || {
+        match take_part(client, bytes) {
+            Some(part) => Ok(((part.start, part.device), Origin::Part)),
+            None => Ok((pin_anew(client, bytes)?, Origin::Call)),
+        }
+    })?;
+    Ok(start as *mut c_void)
 }
 
 /// Allocates pinned memory with pages of its own, and returns its address.
 pub fn allocate_pages(client: &Client, bytes: usize, flags: u32) -> Result<u64> {
-    let addresses = pin_anew(client, bytes)?;
-    note(client, addresses, bytes, (flags, false), Origin::Call);
-    Ok(addresses.0)
+    recorded(client, bytes, (flags, false), || {
+        Ok((pin_anew(client, bytes)?, Origin::Call))
+    })
+}
+
+/// Pins memory by `pin`, and records it. Returns its address.
+fn recorded(
+    client: &Client,
+    bytes: usize,
+    told: (u32, bool),
+    pin: impl Fn() -> Result<((u64, u64), Origin)>,
+) -> Result<u64> {
+    loop {
+        let ends = client.host_parts.ends();
+        let (addresses, origin) = pin()?;
+        note(client, addresses, bytes, told, origin);
+        if client.host_parts.ends() == ends {
+            return Ok(addresses.0);
+        }
+        // Another thread has ended a context. If it is this one, nothing else removes the record. `pin` finds out.
+        let Some(range) = client.pointers.remove(addresses.0) else {
+            continue;
+        };
+        match range.origin {
+            Origin::Part => {
+                let unused = client.host_parts.free(&range, || {});
+                give_back(client, &unused.unwrap_or_default());
+            }
+            _ => abandon(client, range.start, range.bytes),
+        }
+    }
+}
+
+/// Unpins memory of the calling thread's context, which may have ended: then the worker has forgotten it.
+fn abandon(client: &Client, address: u64, bytes: u64) {
+    let asked = client.call(&request::cuMemHostUnregister { address });
+    let is_over = |code| {
+        matches!(
+            code,
+            CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED | CUDA_ERROR_CONTEXT_IS_DESTROYED
+        )
+    };
+    if asked.err().is_none_or(is_over) {
+        client.host.unpin(client.transport(), address, bytes);
+    }
 }
 
 /// Takes a part of a chunk for a small allocation; `None` for a large one, after a failure, and if no chunk can be
@@ -81,8 +124,13 @@ fn take_part(client: &Client, bytes: usize) -> Option<Block> {
     }
     let context = thread::home(client);
     client.host_parts.take(context, bytes).or_else(|| {
+        let ends = client.host_parts.ends();
         let addresses = pin_anew(client, CHUNK).ok()?;
-        client.host_parts.extend(context, addresses, bytes)
+        let part = client.host_parts.extend(context, addresses, bytes, ends);
+        if part.is_none() {
+            abandon(client, addresses.0, CHUNK as u64);
+        }
+        part
     })
 }
 
@@ -196,22 +244,29 @@ fn free_part(client: &Client, range: &Range) -> Result {
     // Another thread may have been faster.
     let range = client.pointers.remove(range.start);
     let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    // The next owner finds zeros, as in memory that was pinned for it.
-    HostPtr::at(range.start)
-        .bytes_mut(range.bytes as usize)
-        .fill(0);
-    give_back(client, &client.host_parts.free(&range));
+    let unused = client.host_parts.free(&range, || {
+        // The next owner finds zeros, as in memory that was pinned for it.
+        HostPtr::at(range.start)
+            .bytes_mut(range.bytes as usize)
+            .fill(0);
+    });
+    give_back(client, &unused.ok_or(CUDA_ERROR_INVALID_VALUE)?);
     Ok(())
 }
 
 /// Releases pinned memory with pages of its own.
 pub fn release(client: &Client, range: &Range) -> Result {
     let address = range.start;
-    client.call(&request::cuMemHostUnregister { address })?;
+    let unregistered = client.call(&request::cuMemHostUnregister { address });
+    match unregistered {
+        // It may have ended with its context before it was recorded.
+        Ok(_) | Err(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) => {}
+        Err(code) => return Err(code),
+    }
     client.pointers.remove(address);
     // The worker's driver has unpinned the pages, so the device can remove them and the kernel unpin them.
     client.host.unpin(client.transport(), address, range.bytes);
-    Ok(())
+    unregistered.map(drop)
 }
 
 fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
@@ -246,17 +301,18 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
         None => {}
     }
     let read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
-    let device = with_room(client, || {
+    let pin = || {
         client
             .host
             .pin(client.transport(), start, bytes as u64, read_only)
             .map_err(code)?;
         pin_in_cuda(client, start, bytes, flags | CU_MEMHOSTREGISTER_DEVICEMAP)
-    })?;
-    let addresses = (start, device);
+    };
     // NVIDIA's driver does not report this one.
     let told = flags & !CU_MEMHOSTREGISTER_READ_ONLY;
-    note(client, addresses, bytes, (told, true), Origin::Call);
+    recorded(client, bytes, (told, true), || {
+        Ok(((start, with_room(client, pin)?), Origin::Call))
+    })?;
     Ok(())
 }
 

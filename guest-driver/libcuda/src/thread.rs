@@ -6,7 +6,7 @@
 use std::{cell::RefCell, mem::ManuallyDrop};
 
 pub use gpgpu_client::thread::{
-    current_context, has, is_for_callbacks, pop_context, push_context, set_context,
+    current_context, has, is_for_callbacks, pop_context, push_context, set_context, within,
 };
 use gpgpu_protocol::{
     api::{Stream, request},
@@ -83,18 +83,6 @@ pub fn has_context(client: &Client) -> bool {
 /// belong to the current one.
 pub fn home(client: &Client) -> u64 {
     green::home(client, current_context())
-}
-
-/// Calls `body` in a context, whichever is current.
-///
-/// # Errors
-///
-/// Those of `body`, and `CUDA_ERROR_INVALID_CONTEXT` if the thread's stack of contexts cannot be used any more.
-pub fn within<T>(context: u64, body: impl FnOnce() -> Result<T>) -> Result<T> {
-    push_context(context)?;
-    let result = body();
-    pop_context();
-    result
 }
 
 /// The id of a stream handle, where NULL is the legacy stream.

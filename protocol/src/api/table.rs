@@ -176,7 +176,7 @@ macro_rules! with_api {
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64) memory;
             /// Frees device memory that nothing uses any more: the client has observed the end of its context's work.
             /// It is not an error if no allocation begins there.
-            0x030a post custom gpgpuFreeIdle(dptr: u64) memory;
+            0x030a post custom gpgpuFreeIdle(dptr: u64) device memory;
             /// Gives a device access to device memory of another one, and to all other memory of the client there:
             /// `reaches` is 1 if the device can access it. It is 0 if the devices are not connected.
             0x030b call custom gpgpuMemoryReach(dptr: u64, dev: i32, reaches: Out<u32>) memory;
@@ -438,7 +438,7 @@ macro_rules! with_api {
             /// Makes a stream in the current context, with an id that the client chose.
             0x0a02 post plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: Flags<1>, priority: i32);
             /// Ends a stream. Its pending work still completes.
-            0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>);
+            0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>) device;
             /// Whether a stream has done all its work: the result is `CUDA_ERROR_NOT_READY` until it has.
             0x0a04 call guest cuStreamQuery cuStreamQuery_ptsz (hStream: Stream) observes;
             /// Waits for all work of a stream.
@@ -469,7 +469,7 @@ macro_rules! with_api {
             /// Makes an event in the current context, with an id that the client chose.
             0x0b01 post guest cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
             /// Ends an event.
-            0x0b02 post custom cuEventDestroy_v2(hEvent: Gone<Event>);
+            0x0b02 post custom cuEventDestroy_v2(hEvent: Gone<Event>) device;
             /// Records an event in a stream.
             0x0b03 post custom cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream) order mark;
             /// Records an event in a stream, with flags.
@@ -594,8 +594,9 @@ macro_rules! with_api {
             /// and, on devices that have `gpgpuGraphHandle`, `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`. Older hosts
             /// refuse contexts of several devices with `CUDA_ERROR_NOT_SUPPORTED`.
             0x0e01 wait custom gpgpuGraphInstantiate(exec: New<GraphExec>, image: u64, flags: u64) memory input;
-            /// Ends an executable graph. Its pending launches still complete.
-            0x0e02 post custom cuGraphExecDestroy(hGraphExec: Gone<GraphExec>);
+            /// Ends an executable graph. Its pending launches still complete. It is not an error if it has ended with one
+            /// of its contexts.
+            0x0e02 post custom cuGraphExecDestroy(hGraphExec: Gone<GraphExec>) device;
             /// Launches an executable graph in a stream, of any device: older hosts refuse one that is not on the graph's
             /// device with `CUDA_ERROR_NOT_SUPPORTED`. It fails with `CUDA_ERROR_INVALID_HANDLE` if a function or an
             /// event of the graph has ended, and with `CUDA_ERROR_INVALID_VALUE` if memory of a copy or fill has been
@@ -617,8 +618,8 @@ macro_rules! with_api {
             /// then there is no part. Otherwise `commands` is the number of launches, copies and fills of the part;
             /// with 0 there is none.
             0x0e08 wait custom gpgpuGraphRecord(part: New<GraphPart>, op: u32, arguments: Blob, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>);
-            /// Ends a part. Executable graphs that have it keep it.
-            0x0e09 post custom gpgpuGraphForget(part: Gone<GraphPart>);
+            /// Ends a part. Executable graphs that have it keep it. It is not an error if it has ended with its context.
+            0x0e09 post custom gpgpuGraphForget(part: Gone<GraphPart>) device;
             /// As `gpgpuGraphInstantiate`, with the list in the command, so that a ring can accept it.
             0x0e0a wait custom gpgpuGraphInstantiateHere(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
             /// As `gpgpuGraphUpdate`, with the list in the command.
@@ -651,7 +652,7 @@ macro_rules! with_api {
             /// kernels, which does not change.
             0x0e13 call custom gpgpuGraphNode(nodes: GraphNodes, step: GraphStep, node: Out<u32>, name: Out<u64>) memory;
             /// Ends the nodes of a graph. An executable graph with them continues to exist.
-            0x0e14 post custom gpgpuGraphNodesForget(nodes: Gone<GraphNodes>);
+            0x0e14 post custom gpgpuGraphNodesForget(nodes: Gone<GraphNodes>) device;
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, with an id that the client chose. `form` is the requested array,

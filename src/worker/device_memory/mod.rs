@@ -405,6 +405,10 @@ impl DeviceMemory {
                 false => self.free_unknown(address),
             };
         };
+        // The driver frees memory in any context, but not without one.
+        if self.common.entered() == 0 {
+            let _ = self.common.enter(range.context);
+        }
         if range.source == Source::Driver {
             let (start, bytes) = (range.start, range.bytes);
             if !Ticket::now().has_passed(Ending::Memory { start, bytes }) {

@@ -86,7 +86,8 @@ pub fn cuGraphExecDestroy(
     request: request::cuGraphExecDestroy,
     _: Data,
 ) -> Outcome<reply::cuGraphExecDestroy> {
-    session.executables.graphs.end(request.hGraphExec)?;
+    // It may have ended with a context.
+    let _ = session.executables.graphs.end(request.hGraphExec);
     Ok(reply::cuGraphExecDestroy::default())
 }
 
@@ -155,7 +156,8 @@ pub fn gpgpuGraphNodesForget(
     request: request::gpgpuGraphNodesForget,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphNodesForget> {
-    session.executables.nodes.end(request.nodes)?;
+    // It may have ended with a context.
+    let _ = session.executables.nodes.end(request.nodes);
     Ok(reply::gpgpuGraphNodesForget::default())
 }
 
@@ -299,6 +301,7 @@ pub fn gpgpuGraphForget(
     request: request::gpgpuGraphForget,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphForget> {
-    session.executables.parts.end(request.part)?;
+    // It may have ended with a context.
+    let _ = session.executables.parts.end(request.part);
     Ok(reply::gpgpuGraphForget::default())
 }

@@ -265,19 +265,20 @@ fn give_back(
     for (dptr, home) in blocks {
         // Blocks that the end of the context has already freed need no action.
         let stream = home.order.map(|place| place.stream);
-        let busy = stream.filter(|of| !*idle.entry(*of).or_insert_with(|| is_idle(*of)));
-        match busy {
-            Some(hStream) => {
-                any_ordered = true;
-                let _ = connection.post(&request::cuMemFreeAsync { dptr, hStream });
+        // The thread's own context may have ended.
+        let _ = thread::within(home.context, || {
+            let busy = stream.filter(|of| !*idle.entry(*of).or_insert_with(|| is_idle(*of)));
+            match busy {
+                Some(hStream) => {
+                    any_ordered = true;
+                    connection.post(&request::cuMemFreeAsync { dptr, hStream })
+                }
+                None if connection.ring().is_some() => {
+                    connection.post(&request::gpgpuFreeIdle { dptr })
+                }
+                None => connection.call(&request::cuMemFree_v2 { dptr }).map(drop),
             }
-            None if connection.ring().is_some() => {
-                let _ = connection.post(&request::gpgpuFreeIdle { dptr });
-            }
-            None => {
-                let _ = connection.call(&request::cuMemFree_v2 { dptr });
-            }
-        }
+        });
     }
     any_ordered
 }

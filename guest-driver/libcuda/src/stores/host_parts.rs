@@ -27,7 +27,14 @@ type Parts = Blocks<()>;
 
 /// The chunks, by the context in which they were pinned, with which they end.
 #[derive(Debug, Default)]
-pub struct HostParts(Mutex<HashMap<u64, Parts>>);
+pub struct HostParts(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    contexts: HashMap<u64, Parts>,
+    /// The number of contexts that have ended.
+    ends: u64,
+}
 
 /// Whole pages, so that parts are aligned to pages and share none.
 fn length_for(bytes: usize) -> u64 {
@@ -35,47 +42,67 @@ fn length_for(bytes: usize) -> u64 {
 }
 
 impl HostParts {
-    fn contexts(&self) -> MutexGuard<'_, HashMap<u64, Parts>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock()
+    }
+
+    /// The number of contexts that have ended. Memory that was pinned in a context is still pinned if this number has
+    /// not changed.
+    pub fn ends(&self) -> u64 {
+        self.state().ends
     }
 
     /// Takes a part for `bytes` bytes, if a chunk of the context has room.
     pub fn take(&self, context: u64, bytes: usize) -> Option<Block> {
-        self.contexts()
+        self.state()
+            .contexts
             .get_mut(&context)?
             .take(length_for(bytes), 0)
     }
 
-    /// Adds a chunk, by its addresses in the program and on the device, and takes a part of it.
-    pub fn extend(&self, context: u64, addresses: (u64, u64), bytes: usize) -> Option<Block> {
-        let mut contexts = self.contexts();
-        let parts = contexts.entry(context).or_default();
+    /// Adds a chunk, by its addresses in the program and on the device, and takes a part of it. `None` if a context has
+    /// ended since there were `ends`: it may be the chunk's.
+    pub fn extend(
+        &self,
+        context: u64,
+        addresses: (u64, u64),
+        bytes: usize,
+        ends: u64,
+    ) -> Option<Block> {
+        let mut state = self.state();
+        if state.ends != ends {
+            return None;
+        }
+        let parts = state.contexts.entry(context).or_default();
         parts.add(addresses, CHUNK as u64, context);
         parts.take(length_for(bytes), 0)
     }
 
-    /// Frees a part, and removes the idle chunks that are not kept.
-    pub fn free(&self, range: &Range) -> Vec<Unused> {
-        let mut contexts = self.contexts();
-        let Some(parts) = contexts.get_mut(&range.context) else {
-            return Vec::new();
-        };
+    /// Frees a part after `clear`, during which its chunk stays, and removes the idle chunks that are not kept. `None` if
+    /// its context has ended.
+    pub fn free(&self, range: &Range, clear: impl FnOnce()) -> Option<Vec<Unused>> {
+        let mut state = self.state();
+        let parts = state.contexts.get_mut(&range.context)?;
+        if !parts.is_used(range.start) {
+            return None;
+        }
+        clear();
         parts.free(range.start, None);
-        parts.shed(parts.reserved() - parts.idle() + MOST_IDLE)
+        Some(parts.shed(parts.reserved() - parts.idle() + MOST_IDLE))
     }
 
     /// Removes all idle chunks.
     pub fn take_idle(&self) -> Vec<Unused> {
-        let mut contexts = self.contexts();
-        contexts
-            .values_mut()
-            .flat_map(|parts| parts.shed(0))
-            .collect()
+        let mut state = self.state();
+        let contexts = state.contexts.values_mut();
+        contexts.flat_map(|parts| parts.shed(0)).collect()
     }
 
     /// Handles the end of a context: removes its chunks.
     pub fn forget_context(&self, context: u64) -> Vec<Unused> {
-        let parts = self.contexts().remove(&context);
+        let mut state = self.state();
+        state.ends += 1;
+        let parts = state.contexts.remove(&context);
         parts.map(Parts::into_chunks).unwrap_or_default()
     }
 }
@@ -109,13 +136,17 @@ mod tests {
                 context: 1,
             })
         };
-        assert_eq!(parts.extend(1, (BASE, FAR), 1), of(0));
+        assert_eq!(parts.extend(1, (BASE, FAR), 1, 0), of(0));
         assert_eq!(parts.take(1, 5000), of(4096));
         assert_eq!(parts.take(1, 4096), of(3 * 4096));
         assert_eq!(parts.take(2, 1), None);
-        assert!(parts.free(&range(BASE + 4096, 2)).is_empty());
+        let never = || panic!("it is not this context's");
+        assert_eq!(parts.free(&range(BASE + 4096, 2), never), None);
+        assert_eq!(parts.free(&range(BASE + 2 * 4096, 1), never), None);
         assert_eq!(parts.take(1, 8192), of(4 * 4096), "another context's free");
-        assert!(parts.free(&range(BASE + 4096, 1)).is_empty());
+        let mut clears = 0;
+        let freed = parts.free(&range(BASE + 4096, 1), || clears += 1);
+        assert_eq!((freed, clears), (Some(Vec::new()), 1));
         assert_eq!(parts.take(1, 8000), of(4096));
         assert_eq!(parts.take(1, CHUNK), None);
     }
@@ -125,17 +156,18 @@ mod tests {
         let parts = HostParts::default();
         let at = |chunk: u64| BASE + chunk * CHUNK as u64;
         for chunk in 0..4 {
-            let taken = parts.extend(1, (at(chunk), at(chunk)), LARGEST);
+            let taken = parts.extend(1, (at(chunk), at(chunk)), LARGEST, 0);
             assert_eq!(taken.map(|part| part.start), Some(at(chunk)));
             let second = parts.take(1, LARGEST).map(|part| part.start);
             assert_eq!(second, Some(at(chunk) + LARGEST as u64));
         }
         for chunk in 0..4 {
-            assert!(parts.free(&range(at(chunk), 1)).is_empty());
+            assert_eq!(parts.free(&range(at(chunk), 1), || {}), Some(Vec::new()));
         }
         let mut returned = 0;
         for chunk in 0..3 {
-            let unused = parts.free(&range(at(chunk) + LARGEST as u64, 1));
+            let unused = parts.free(&range(at(chunk) + LARGEST as u64, 1), || {});
+            let unused = unused.unwrap();
             returned += unused.len();
             assert!(unused.iter().all(|of| of.bytes == CHUNK as u64));
         }
@@ -146,5 +178,20 @@ mod tests {
         assert_eq!(left.len(), 1);
         assert!(left[0].is_orphan && left[0].start == at(3));
         assert_eq!(parts.take(1, 1), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_a_context_that_has_ended() {
+        let parts = HostParts::default();
+        let ends = parts.ends();
+        assert!(parts.extend(1, (BASE, FAR), 1, ends).is_some());
+        parts.forget_context(1);
+        let cleared = || panic!("its chunk is gone");
+        assert_eq!(parts.free(&range(BASE, 1), cleared), None);
+        // It was pinned before the end.
+        assert_eq!(parts.extend(1, (BASE, FAR), 1, ends), None);
+        assert!(parts.take_idle().is_empty() && parts.take(1, 1).is_none());
+        // A primary context may begin again with the same id.
+        assert!(parts.extend(1, (BASE, FAR), 1, parts.ends()).is_some());
     }
 }
