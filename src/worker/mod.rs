@@ -301,10 +301,12 @@ impl Job {
         let Ok((answer, _)) = execute(self.session, &self.stream, data, wait) else {
             return malformed();
         };
-        let written = if answer.result == CUDA_SUCCESS {
-            self.output.len
-        } else {
-            0
+        // Other operations leave what an earlier command of the client had there.
+        let writes = self.commands().last();
+        let writes = writes.is_some_and(|command| is(command.op, Property::Output));
+        let written = match answer.result {
+            CUDA_SUCCESS if writes => self.output.len,
+            _ => 0,
         };
         self.answer(&answer, written)
     }

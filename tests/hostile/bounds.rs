@@ -16,6 +16,38 @@ use crate::{
     vmm,
 };
 
+/// Annex A, A.4: `out` of an operation that returns no data keeps nothing of an earlier command.
+#[test]
+fn operations_without_output_write_none() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let secret = [0x5a_u8; 4096];
+    let at = client.alloc(secret.len(), context);
+    let fill = request::cuMemsetD8_v2 {
+        dstDevice: at,
+        uc: secret[0],
+        N: secret.len(),
+    };
+    client.works(&fill, context, &[], 0);
+    let copy = command(
+        &request::gpgpuCopyOut {
+            src: at,
+            hStream: 0,
+        },
+        context,
+    );
+    let (status, _, out) = client.raw(&copy, 64, &[], secret.len() as u64);
+    assert_eq!((status, &out[..]), (status::OK, &secret[..]));
+    let synchronize = command(&request::cuCtxSynchronize {}, context);
+    for answer in [0, 64] {
+        let used = client.used(&synchronize, answer, secret.len() as u64);
+        assert_eq!(used.status(), status::OK);
+        assert!(used.len <= 8 + answer, "{} bytes", used.len);
+    }
+}
+
 /// An unlimited number of objects, and sizes that no host has.
 #[test]
 fn pitfall_73_the_resources_of_a_client_are_bounded() {

@@ -26,12 +26,12 @@ wire_struct! {
         pub layout: u64,
     }
 
-    /// A library of NVIDIA's that the host has a table of.
+    /// A library of NVIDIA's that the host uses for clients.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct KnownLibrary {
         /// Its name, as in `libcublas.so`.
         pub name: String,
-        /// The version of the host's copy, as in `13.1.0`; empty if there is none that can be opened.
+        /// The version of the host's copy, as it gives it, such as `13.1.0`; empty if there is none that can be opened.
         pub version: String,
     }
 

@@ -71,7 +71,7 @@ macro_rules! with_api {
             /// Executes an operation of a library whose arguments or answer are too long for a command: the arguments
             /// are the `in`. `context` is that of the operation, `result` its result, and `bytes` the length of its
             /// answer's content, which is at the beginning of the `out`. It fails with `CUDA_ERROR_OUT_OF_MEMORY` if
-            /// that is too short.
+            /// that is too short, and with `CUDA_ERROR_INVALID_VALUE` for a malformed call.
             0x0017 wait custom gpgpuLongCall(operation: u32, context: u64, result: Out<u32>, bytes: Out<u64>) device input output;
 
             // Output of kernels.
@@ -335,7 +335,7 @@ macro_rules! with_api {
             0x0607 call custom gpgpuTextureReferenceSet(hmod: Module, name: String, resource: TextureResource, texture: TextureForm, offset: Out<usize>);
             /// Sets the array of a module's surface reference.
             0x0608 call custom gpgpuSurfaceReferenceSet(hmod: Module, name: String, array: Array);
-            /// The names of a module's functions from number `first` on, as many as fit into an answer: none only if
+            /// The names of a module's functions from number `first` on, as many as fit into the longest answer: none only if
             /// there are no more.
             0x0609 call custom gpgpuModuleFunctionNames(hmod: Module, first: u32, names: Out<Vec<String>>);
 
@@ -566,8 +566,8 @@ macro_rules! with_api {
             /// `cuMemFree` or `cuMemFreeAsync`.
             0x0d29 wait custom gpgpuPooledOpen(pool: MemPool, name: Blob, dptr: Out<u64>, bytes: Out<u64>) memory;
 
-            /// Makes an event that other processes may open, with an id that the client chose. Other operations do not
-            /// accept it.
+            /// Makes an event that other processes may open, with an id of the kind Event that the client chose. Only the
+            /// following operations accept it, and they accept no other events.
             0x0d30 call custom gpgpuIpcEventCreate(event: u64);
             /// Returns the name of such an event that the client has made.
             0x0d31 call custom gpgpuIpcEventShare(event: u64, name: Out<Blob>) client;

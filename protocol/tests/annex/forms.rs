@@ -13,6 +13,7 @@ use gpgpu_protocol::libraries::{
         MOST_SEQUENCES,
         backend::{MOST_OPERANDS, VALUE_BYTES},
     },
+    curand::{DIMENSIONS, PIECE as PIECE_OF_TABLE},
     cusparselt::{attributes as sparse, form::DENSE},
     nvjpeg::{COMPONENTS, DEVICE_BACKENDS, MOST_IMAGES, MOST_KEPT, MOST_PADDING, PIECE},
 };
@@ -23,6 +24,7 @@ pub fn of(library: Library) -> String {
         Library::CublasLt => cublaslt(),
         Library::Cudnn => cudnn(),
         Library::CusparseLt => cusparselt(),
+        Library::Curand => curand(),
         Library::Nvjpeg => nvjpeg(),
         _ => String::new(),
     }
@@ -83,6 +85,15 @@ fn cudnn() -> String {
          | `variantPack` | an optional `u64`, the workspace's device address; then for each tensor, at most {MOST_OPERANDS}, `i64`, its number, and either `bool` 0 and `u64`, its device address, or `bool` 1 and a byte string of {VALUE_BYTES} bytes, its value with zeros behind it |\n\n\
          The argument `isPosted` says that nobody reads the reply: what the library says of such an attribute, the descriptor's finalisation answers. Variant packs are the guest's alone, and no object. \
          A tensor is at a device address unless it is in the plan's `values`; of these an execution brings the value.\n\n"
+    )
+}
+
+fn curand() -> String {
+    format!(
+        "| byte string | form |\n|---|---|\n\
+         | `piece` | bytes of the library's table from place `from` on, at most {PIECE_OF_TABLE} of them; `from` is a number of bytes |\n\n\
+         A table of direction vectors has {DIMENSIONS} dimensions, each of 32 vectors of four bytes or of 64 vectors of eight; one of scramble constants has a number of four or of eight bytes for each dimension. \
+         With a `from` beyond the table's end the status is the library's for an invalid value.\n\n"
     )
 }
 

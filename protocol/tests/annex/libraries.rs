@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use gpgpu_protocol::{
     api::issued::ISSUED,
-    libraries::{Class, Function, Kind, Library, MAX_ARRAY, MAX_SCRATCH, Width},
+    codec::Shape,
+    cuda::*,
+    libraries::{Class, Function, Kind, Library, MAX_ARRAY, MAX_SCRATCH, SUCCESS, Width},
 };
 
 pub fn write(page: &mut String) {
@@ -40,9 +42,14 @@ pub fn write(page: &mut String) {
          W is a number of bytes; or the name of an argument that is a `cudaDataType`, and then the bytes of a value of that type, times a \
          number if there is one; or `computeType`, and then the bytes of a scalar of that `cublasComputeType_t`, twice as many if the argument `Ctype` is a complex \
          type, unless the compute type is of integers.\n\n\
-         The reply is `i32`, the function's status, and a list of byte strings: the values that it has, in the order of the arguments. It \
-         is present whatever the result in the answer's head, which replaces the status if there is no reply: 0 for success, and for a posted function \
-         the kept error (GPGPU-DEV-36).\n\n\
+         The reply is `i32`, the function's status, and a list of byte strings: one for each argument whose kind gives the reply a value and whose value the \
+         caller wants, in the order of the arguments. Beside a status other than 0, the values of arguments that the library has not written are empty. The reply \
+         is present whatever the result in the answer's head, which replaces the status if there is no reply, and which a posted function has as the kept error \
+         (GPGPU-DEV-36): {SUCCESS} for success; by the statuses of each library {CUDA_ERROR_OUT_OF_MEMORY} for *out of memory*, {CUDA_ERROR_INVALID_VALUE} for *invalid value*, \
+         {CUDA_ERROR_INVALID_HANDLE} for *no such handle* and *not initialised*, {CUDA_ERROR_NOT_SUPPORTED} for *not supported*; and {CUDA_ERROR_UNKNOWN} for others.\n\n\
+         A function that does not complete by `wait` may use the ring, unless it has an argument of the kind `outs` or `reply`. Every function may use a wide ring. \
+         A byte string that is not as long as W and n say is malformed. `gpgpuLongCall` fails with `CUDA_ERROR_INVALID_VALUE` for a malformed call, and for an \
+         operation that is in no table of this section.\n\n\
          A function with the property `work` runs in the context of its handle and on the handle's stream, whatever the header's context. \
          A function with a `new` argument returns the library's status for a missing initialization if the host does not have the library.\n\n\
          - **GPGPU-DEV-69** The device MUST NOT use a number of a request as an address of its own memory. Values at host addresses are the bytes of the request, as \
@@ -111,11 +118,11 @@ fn write_function(page: &mut String, function: &Function) {
         .iter()
         .map(|argument| argument.name)
         .collect();
-    let arguments: Vec<_> = function
-        .kinds
+    let kinds = printed_kinds(function, &names);
+    let arguments: Vec<_> = names
         .iter()
-        .zip(&names)
-        .map(|(kind, name)| format!("{name}: {}", kind_name(*kind, &names)))
+        .zip(&kinds)
+        .map(|(name, kind)| format!("{name}: {kind}"))
         .collect();
     let properties: String = of
         .properties
@@ -132,6 +139,46 @@ fn write_function(page: &mut String, function: &Function) {
         of.layout(),
         arguments.join(", ")
     );
+}
+
+/// The kinds of a function's arguments as the table has them, where layout numbers depend on it.
+fn printed_kinds(function: &Function, names: &[&str]) -> Vec<String> {
+    let arguments = function.operation.description().arguments;
+    let kinds = function.kinds.iter().zip(arguments);
+    kinds
+        .map(|(kind, argument)| {
+            let printed = kind_name(*kind, names);
+            // A product, such as 4 * 5.
+            match argument.travels.split_once(' ') {
+                Some((kind, product)) if product.contains('*') => format!("{kind}[{product}]"),
+                _ => printed,
+            }
+        })
+        .collect()
+}
+
+/// The layout numbers depend on the names that this rule gives, so a reader has to be able to apply it.
+#[test]
+fn the_names_of_fields_follow_from_the_printed_arguments() {
+    for function in Library::ALL.into_iter().flat_map(Library::functions) {
+        let description = function.operation.description();
+        let names: Vec<_> = description.arguments.iter().map(|of| of.name).collect();
+        let Shape::Structure(request) = description.request else {
+            assert!(names.is_empty(), "{}", function.operation.name);
+            continue;
+        };
+        for ((field, name), kind) in request
+            .fields
+            .iter()
+            .zip(&names)
+            .zip(printed_kinds(function, &names))
+        {
+            let spaced = kind.replace('[', " ").replace(']', "").replace(',', " ,");
+            let spaced: Vec<_> = spaced.split_whitespace().collect();
+            let expected = format!("{name} {}", spaced.join(" "));
+            assert_eq!(field.name, expected, "{}", function.operation.name);
+        }
+    }
 }
 
 fn kind_name(kind: Kind, names: &[&str]) -> String {

@@ -164,9 +164,9 @@ otherwise, `data_offset` is 0. GPGPU-DRV-34 specifies the position of such a com
 
 ### Properties
 
-An operation may use the ring if it is no `wait`, has none of the properties `client`, `input` and `output`, and its reply
-has no unbounded byte string, text or list. A wide ring (`gpgpuRingWide`) also takes a `wait`, and an operation with an
-unbounded reply. A bounded reply takes at most";
+An operation of A.5 may use the ring if it is no `wait`, has none of the properties `client`, `input` and `output`, and its
+reply has no unbounded byte string, text or list. A wide ring (`gpgpuRingWide`) also takes a `wait`, and an operation with
+an unbounded reply. A.8 has the rule for functions of libraries. A bounded reply takes at most";
 
 pub fn write_rules(page: &mut String) {
     page.push_str(RULES);
