@@ -152,6 +152,14 @@ fn may_log() -> bool {
 ///
 /// The channel to the device process fails.
 pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
+    match serve(end, options) {
+        // The device process has closed the client, perhaps before it got an answer.
+        Err(Error::Channel(ipc::Error::Closed)) => Ok(()),
+        ended => ended,
+    }
+}
+
+fn serve(end: WorkerEnd, options: Options) -> Result<(), Error> {
     // Threads that wait in the driver may outlive this function, until the process ends. So nothing here is freed.
     let end: &'static WorkerEnd = Box::leak(Box::new(end));
     let session: &'static Session = Box::leak(Box::new(Session::new(Some(end))));

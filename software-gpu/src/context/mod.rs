@@ -310,8 +310,16 @@ impl Context {
     /// Adds a stream to the context.
     pub fn create_stream(&self, order: Order, priority: i32) -> Arc<Stream> {
         let stream = STREAMS.insert_with(|h| Stream::new(h, (self.id, self.own), order, priority));
-        self.streams.lock().push(Arc::downgrade(&stream));
+        self.note_stream(&stream);
         stream
+    }
+
+    fn note_stream(&self, stream: &Arc<Stream>) {
+        let mut streams = self.streams.lock();
+        if streams.len() == streams.capacity() {
+            streams.retain(|known| known.strong_count() > 0);
+        }
+        streams.push(Arc::downgrade(stream));
     }
 
     /// The legacy default stream.
@@ -327,7 +335,7 @@ impl Context {
                 .or_insert_with(|| {
                     let ids = (self.id, self.own);
                     let stream = Arc::new(Stream::new(0, ids, Order::Blocking, 0));
-                    self.streams.lock().push(Arc::downgrade(&stream));
+                    self.note_stream(&stream);
                     stream
                 })
                 .clone()
