@@ -250,8 +250,17 @@ fn set_up_driver(worker: &mut Program, cache: Option<&Cache>) {
 fn raise_descriptor_limit() -> nix::Result<()> {
     // Each client costs each process a few descriptors, and the default is 1024.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if most < LEAST_DESCRIPTORS {
+        tracing::warn!(
+            "The limit of open files is {most}, so some programs of guests will fail: raise it to at least \
+             {LEAST_DESCRIPTORS} (LimitNOFILE= of the unit, ulimit -n)"
+        );
+    }
     setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }
+
+/// The fewest open files with which a process of the service works: workers have a descriptor with the number 100.
+const LEAST_DESCRIPTORS: u64 = 256;
 
 /// Gives child processes the kernel's older layout of addresses, in which mappings are far from those of a process with
 /// the usual layout. A worker maps a guest's registered memory at the guest's own addresses, and can do so only where it
@@ -267,6 +276,10 @@ fn keep_addresses_apart() {
 }
 
 fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
+    if !config.check {
+        // A SIGHUP that comes while the service starts waits until it can be handled.
+        hang_up().thread_block()?;
+    }
     let libraries = config.policies.libraries.clone();
     keep_addresses_apart();
     try_sandbox(&config)?;
@@ -284,7 +297,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         &probe,
     )?;
     config.policies.check_gpus(gpus.len())?;
-    let doubts = config.policies.doubts(&gpus).into_iter();
+    let doubts = config.policies.doubts(&gpus, config.scheduler).into_iter();
     for doubt in doubts.chain(libraries.doubts(directory.as_deref())) {
         tracing::warn!("{doubt}");
     }
@@ -313,7 +326,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     set_up_driver(&mut worker, cache.as_ref());
 
     let stop = stop_signals()?;
-    let reload = reload(config.policies.file.clone(), gpus.len())?;
+    let reload = reload(config.policies.file.clone(), gpus.clone(), config.scheduler)?;
 
     raise_descriptor_limit()?;
 
@@ -343,14 +356,21 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes SIGHUP read the policy file again.
-fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> {
+/// Makes SIGHUP, which is blocked, read the policy file again.
+fn reload(
+    file: Option<PathBuf>,
+    gpus: Vec<HostGpu>,
+    is_scheduled: bool,
+) -> Result<Reload, Box<dyn Error>> {
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&hang_up(), flags)?;
+    Ok(Reload::new(signals, file, gpus, is_scheduled))
+}
+
+fn hang_up() -> SigSet {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGHUP);
-    signals.thread_block()?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&signals, flags)?;
-    Ok(Reload::new(signals, file, gpus))
+    signals
 }
 
 /// The effective configuration, in lines.

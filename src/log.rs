@@ -119,10 +119,13 @@ struct Place;
 
 impl Write for Place {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match KEPT.get() {
-            Some(mut kept) => kept.write(bytes),
-            None => io::stderr().write(bytes),
-        }
+        // A line that cannot be written is lost, because its reader has gone or a disk is full. The library would report
+        // an error on the standard error, and panic if that fails, too.
+        let _ = match KEPT.get() {
+            Some(mut kept) => kept.write_all(bytes),
+            None => io::stderr().write_all(bytes),
+        };
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

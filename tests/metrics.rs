@@ -9,7 +9,7 @@ mod common;
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::{fs::PermissionsExt, net::UnixStream},
@@ -19,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-use common::{LIMIT, on_gpu, program, stage};
+use common::{LIMIT, on_gpu, program, stage, wait_for};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -215,6 +215,44 @@ fn the_work_of_a_program_stays_counted_after_its_end() {
     assert_eq!(second[LAUNCHES], 2.0 * first[LAUNCHES]);
     let to_device = copied("to_device");
     assert_eq!(second[&to_device], 2.0 * first[&to_device]);
+}
+
+/// Neither a full disk nor a reader that has gone may end the programs of all VMs.
+#[test]
+fn a_service_whose_log_cannot_be_written_goes_on() {
+    let Some(stage) = stage() else { return };
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for log in [Stdio::from(full), Stdio::from(closed)] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("vm");
+        let mut command = Command::new(program());
+        command.arg("--socket-path").arg(&socket).stderr(log);
+        match on_gpu() {
+            true => command.args(["--gpu", "cuda"]),
+            false => command
+                .args(["--gpu", "software", "--software-gpu"])
+                .arg(stage.join("software-gpu")),
+        };
+        let mut process = command.spawn().unwrap();
+        // Each connection is a line of the log. The program runs only in a service.
+        wait_for("a program that runs", || {
+            let mut guest = Command::new(stage.join("bin/gpgpu-smi"));
+            guest
+                .arg("-L")
+                .env("VIRTIO_GPGPU", format!("unix:{}", socket.display()))
+                .env("LD_LIBRARY_PATH", stage.join("lib/virtio-gpgpu"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let ended = process.try_wait().unwrap();
+            assert!(ended.is_none(), "the service: {ended:?}");
+            guest.status().unwrap().success().then_some(())
+        });
+        kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
+        assert!(process.wait().unwrap().success());
+    }
 }
 
 #[test]

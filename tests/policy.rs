@@ -299,6 +299,22 @@ fn sighup_changes_limits_and_interrupts_no_program() {
 
 /// The new directories apply to processes that start from now on; the waiting worker is replaced.
 #[test]
+fn no_vm_gets_the_name_of_one_that_keeps_its_own() {
+    let Some(stage) = stage() else { return };
+    let vm =
+        |name: &str, socket: &str| format!("[[vm]]\nname = '{name}'\nsocket = '$DIR/{socket}'\n");
+    let both = vm("a", "one") + &vm("b", "two");
+    let back_end = BackEnd::start(&stage, &both);
+    back_end.change(&vm("a", "two"));
+    back_end
+        .log
+        .wait_for("The VM \"a\", whose section was removed");
+    // Both may change their names at once.
+    back_end.change(&(vm("b", "one") + &vm("a", "two")));
+    back_end.log.wait_for("name b \u{2192} a");
+}
+
+#[test]
 fn sighup_changes_the_directories_of_libraries() {
     let Some(stage) = stage() else { return };
     let vm = "[[vm]]\nsocket = '$DIR/vm'\n";

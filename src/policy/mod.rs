@@ -187,8 +187,13 @@ impl Policies {
         Ok(())
     }
 
-    /// Warnings: memory limits whose sum exceeds a GPU's memory.
-    pub fn doubts(&self, host: &[HostGpu]) -> Vec<String> {
+    /// Warnings: memory limits whose sum exceeds a GPU's memory; limits of kernels' time without the scheduler.
+    pub fn doubts(&self, host: &[HostGpu], is_scheduled: bool) -> Vec<String> {
+        let limited = |vm: &&VmPolicy| !is_scheduled && vm.longest_kernel.is_some();
+        let unscheduled = self.vms.iter().filter(limited).map(|vm| {
+            let name = &vm.name;
+            format!("VM {name:?}: longest-kernel has no effect with --scheduler=false")
+        });
         let doubt = |(gpu, facts): (usize, &HostGpu)| {
             let users = self.vms.iter().filter(|vm| vm.may_use(gpu as u32));
             let limits = users.filter_map(|vm| vm.memory);
@@ -200,7 +205,8 @@ impl Policies {
             );
             (sum > facts.memory).then_some(what)
         };
-        host.iter().enumerate().filter_map(doubt).collect()
+        let crowded = host.iter().enumerate().filter_map(doubt);
+        crowded.chain(unscheduled).collect()
     }
 }
 

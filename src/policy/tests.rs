@@ -207,9 +207,23 @@ fn limits_that_a_gpu_cannot_hold_together_are_doubted() {
         memory: 10,
         address: String::new(),
     };
-    let doubts = policies.doubts(&[gpu.clone(), gpu]);
+    let doubts = policies.doubts(&[gpu.clone(), gpu], true);
     assert_eq!(doubts.len(), 1);
     assert!(doubts[0].starts_with("GPU 1 has 10 B"), "{doubts:?}");
+}
+
+#[test]
+fn limits_that_need_the_scheduler_are_doubted_without_it() {
+    let vm = VmPolicy {
+        longest_kernel: Some(std::time::Duration::from_secs(1)),
+        ..VmPolicy::new("a".into())
+    };
+    let all = vec![vm, VmPolicy::new("b".into())];
+    let policies = Policies::of_flags(all, Libraries::default());
+    assert_eq!(policies.doubts(&[], true), [""; 0]);
+    let doubts = policies.doubts(&[], false);
+    assert_eq!(doubts.len(), 1, "{doubts:?}");
+    assert!(doubts[0].contains("longest-kernel"), "{doubts:?}");
 }
 
 #[test]

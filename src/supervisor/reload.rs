@@ -3,31 +3,41 @@
 
 use std::{
     os::fd::{AsRawFd, RawFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use event_manager::EventOps;
 use nix::sys::signalfd::SignalFd;
 
 use super::Supervisor;
-use crate::policy::{Policies, VmPolicy};
+use crate::{
+    HostGpu,
+    policy::{Policies, VmPolicy},
+};
 
 /// The signals that request a new policy, and its file.
 #[derive(Debug)]
 pub struct Reload {
     signals: SignalFd,
     file: Option<PathBuf>,
-    gpus: usize,
+    gpus: Vec<HostGpu>,
+    is_scheduled: bool,
 }
 
 impl Reload {
-    /// Reads the policy of a host with this many GPUs from `file`, if there is one, whenever a signal arrives on
-    /// `signals`, which does not block.
-    pub fn new(signals: SignalFd, file: Option<PathBuf>, gpus: usize) -> Self {
+    /// Reads the policy of a host with these GPUs from `file`, if there is one, whenever a signal arrives on `signals`,
+    /// which does not block. `is_scheduled`: VMs take turns on the GPUs.
+    pub fn new(
+        signals: SignalFd,
+        file: Option<PathBuf>,
+        gpus: Vec<HostGpu>,
+        is_scheduled: bool,
+    ) -> Self {
         Self {
             signals,
             file,
             gpus,
+            is_scheduled,
         }
     }
 
@@ -45,9 +55,13 @@ impl Reload {
             return None;
         };
         let read = Policies::read(file);
-        let read = read.and_then(|read| read.check_gpus(self.gpus).map(|()| read));
-        read.inspect_err(|error| tracing::error!("{error}. The policy is unchanged"))
-            .ok()
+        let read = read.and_then(|read| read.check_gpus(self.gpus.len()).map(|()| read));
+        let read = read.inspect_err(|error| tracing::error!("{error}. The policy is unchanged"));
+        let new = read.ok()?;
+        for doubt in new.doubts(&self.gpus, self.is_scheduled) {
+            tracing::warn!("{doubt}");
+        }
+        Some(new)
     }
 }
 
@@ -63,6 +77,13 @@ impl Supervisor {
         let Some(new) = self.reload.as_mut().and_then(Reload::read) else {
             return;
         };
+        if let Some(name) = self.taken_name(&new.vms) {
+            tracing::error!(
+                "The VM {name:?}, whose section was removed, keeps its name until a restart, and another VM cannot have \
+                 it. The policy is unchanged"
+            );
+            return;
+        }
         let own = self.own_libraries.as_deref();
         let doubts = new.libraries.doubts(own);
         let libraries = new.libraries.or(own);
@@ -78,6 +99,14 @@ impl Supervisor {
             self.replace_warm(ops);
         }
         self.change(&new.vms);
+    }
+
+    /// The name of a VM without a section that another VM would get.
+    fn taken_name(&self, new: &[VmPolicy]) -> Option<&str> {
+        let of = |socket: &Path| new.iter().find(|new| new.socket == socket);
+        let kept = self.vms.iter().filter(|vm| of(&vm.policy.socket).is_none());
+        let mut kept = kept.map(|vm| vm.policy.name.as_str());
+        kept.find(|name| new.iter().any(|new| new.name == *name))
     }
 
     /// Applies new policies.

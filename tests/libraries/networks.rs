@@ -473,6 +473,9 @@ pub fn kept() {
         has(again, 400, 0, &[handle]);
         has(again, 401, 15, &[config]);
         finalize(again);
+        // The plan would change with it.
+        let asked = dnn!(cudnnBackendGetAttribute(plan, 401, 15, 1_i64, nowhere, to));
+        assert_eq!(asked, BAD_PARAM);
         check(&stream, handle, &shape, (again, 0), 6);
         check(&stream, handle, &shape, (plan, 0), 7);
         let copy = from_text(handle, &text(plan));
@@ -481,7 +484,15 @@ pub fn kept() {
         }
         check(&stream, handle, &shape, (copy, 0), 8);
     }
+    let (plan, graph) = (backend(5), backend(15));
+    has(plan, 400, 0, &[handle]);
+    has(graph, 800, 0, &[handle]);
+    has(graph, 801, 15, &[finalize(convolution(&Shape::ALL[0]))]);
     assert_eq!(dnn!(cudnnDestroy(handle)), SUCCESS);
+    // The library would use the handle.
+    for of in [plan, graph] {
+        assert_eq!(dnn!(cudnnBackendFinalize(of)), BAD_PARAM);
+    }
 }
 
 /// Convolutions and products as graphs, from their tensors to executions that are posts.

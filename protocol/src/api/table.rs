@@ -651,7 +651,8 @@ macro_rules! with_api {
             /// `step` is the launch, without waits. `node` is the node's number, from 0, and `name` its name for
             /// kernels, which does not change.
             0x0e13 call custom gpgpuGraphNode(nodes: GraphNodes, step: GraphStep, node: Out<u32>, name: Out<u64>) memory;
-            /// Ends the nodes of a graph. An executable graph with them continues to exist.
+            /// Ends the nodes of a graph. An executable graph with them continues to exist. It is not an error if they have
+            /// ended with a context.
             0x0e14 post custom gpgpuGraphNodesForget(nodes: Gone<GraphNodes>) device;
 
             // Arrays, textures and surfaces.

@@ -334,7 +334,8 @@ impl Scheduler {
                 for gpu in &mut self.gpus {
                     gpu.set_vm(vm, terms);
                 }
-                0
+                // The VM's clients may have grants that its new terms do not allow.
+                u64::MAX
             }
             Order::Join {
                 client,

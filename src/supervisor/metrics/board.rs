@@ -32,7 +32,7 @@ pub struct Board {
 }
 
 struct Vm {
-    name: String,
+    name: Mutex<String>,
     socket: String,
     ledger: Arc<Shared<Ledger>>,
     terms: Arc<Terms>,
@@ -103,7 +103,7 @@ impl Board {
         usage: Arc<Usage>,
     ) -> Self {
         let vms = vms.map(|(policy, ledger, terms)| Vm {
-            name: policy.name.clone(),
+            name: Mutex::new(policy.name.clone()),
             socket: policy.socket.display().to_string(),
             ledger: Arc::clone(ledger),
             terms: Arc::clone(terms),
@@ -125,9 +125,10 @@ impl Board {
         }
     }
 
-    /// Sets a VM's limits. Its limit of device memory is in its terms.
+    /// Sets a VM's name and limits. Its limit of device memory is in its terms.
     pub fn set_policy(&self, vm: usize, policy: &VmPolicy) {
         let Some(vm) = self.vms.get(vm) else { return };
+        vm.name.lock().clone_from(&policy.name);
         vm.weight.store(policy.weight, Relaxed);
         vm.max_clients.store(policy.max_clients as u64, Relaxed);
         let longest = policy.longest_kernel.map_or(0, |longest| {
@@ -278,7 +279,7 @@ impl Board {
             memory_bytes,
         });
         VmStatus {
-            name: vm.name.clone(),
+            name: vm.name.lock().clone(),
             socket: vm.socket.clone(),
             weight: vm.weight.load(Relaxed),
             memory_limit_bytes: vm.terms.limit(),
@@ -339,6 +340,19 @@ mod tests {
 
     fn account() -> Arc<Shared<Account>> {
         Arc::new(Shared::<Account>::new(c"test").unwrap())
+    }
+
+    #[test]
+    fn a_changed_policy_changes_the_vms_name_and_limits() {
+        let (board, _) = board();
+        let policy = VmPolicy {
+            name: "other".into(),
+            weight: 7,
+            ..VmPolicy::new("/run/vm".into())
+        };
+        board.set_policy(0, &policy);
+        let status = board.status();
+        assert_eq!((&*status.vms[0].name, status.vms[0].weight), ("other", 7));
     }
 
     #[test]

@@ -556,7 +556,7 @@ impl Call<'_> {
     fn narrow(&self, also: &[u64]) {
         let values = self.function.kinds.iter().zip(&self.values);
         let objects = values.filter_map(|(kind, value)| match (kind, value) {
-            (Kind::Object(_), Value::Word(id)) => Some(*id),
+            (Kind::Object(_) | Kind::Stream, Value::Word(id)) => Some(*id),
             _ => None,
         });
         let names: Vec<Name> = objects

@@ -167,6 +167,16 @@ impl Values {
         }
     }
 
+    /// The number of tensors.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The bytes of a tensor by value; `None` for one on the device.
     pub fn bytes(&self, id: i64) -> Option<usize> {
         let at = self.0.binary_search_by_key(&id, |of| of.0).ok()?;

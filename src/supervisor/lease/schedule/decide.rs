@@ -143,6 +143,10 @@ impl Schedule {
             return Some(ends + nanos(PATIENCE));
         }
         if held.is_open {
+            // Its VM's kernels have got a limit, and are observed only under other grants.
+            if self.vms.get(&member.vm).is_some_and(|vm| vm.is_watched) {
+                return Some(held.since);
+            }
             let mut waiting = self.clients.values().filter(|member| member.waits());
             return waiting
                 .any(|other| other.vm != member.vm)

@@ -598,3 +598,29 @@ fn one_that_overruns_within_its_share_is_left_alone() {
         assert!(schedule.overrunning(now).is_empty(), "after {now}");
     }
 }
+
+#[test]
+fn a_vm_whose_kernels_get_a_limit_loses_its_open_grants() {
+    let mut schedule = Schedule::default();
+    let watched = Terms {
+        is_watched: true,
+        ..weighing(1)
+    };
+    schedule.set_vm(0, weighing(1));
+    schedule.join(1, 0);
+    schedule.join(2, 0);
+    schedule.wants(1, true, 0, 0);
+    assert_eq!(schedule.decide(0).0, [Action::Open(1)]);
+    schedule.wants(1, false, 0, MS);
+    assert_eq!(schedule.decide(MS).0, []);
+    schedule.set_vm(0, watched);
+    assert_eq!(schedule.decide(2 * MS).0, [Action::Revoke(1)]);
+    // Another client of the VM waits for the first one to return its grant, and no longer.
+    schedule.wants(2, true, 0, 3 * MS);
+    assert_eq!(schedule.decide(3 * MS).0, []);
+    schedule.came_back(1, 4 * MS);
+    assert_eq!(schedule.decide(4 * MS).0, [Action::Pace(2)]);
+    // Without a limit, its grant has no end again.
+    schedule.set_vm(0, weighing(1));
+    assert_eq!(schedule.decide(5 * MS).0, [Action::Open(2)]);
+}

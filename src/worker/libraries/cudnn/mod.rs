@@ -2,6 +2,7 @@
 //! cuDNN: functions that need more than a row of its table.
 
 mod backend;
+mod descriptors;
 mod plans;
 mod texts;
 
@@ -11,7 +12,7 @@ use gpgpu_protocol::libraries::{
     cudnn::{MOST_DIMENSIONS, MOST_SEQUENCES, status},
 };
 
-pub use backend::Graphs;
+pub use descriptors::Graphs;
 
 use super::{ByHand, Call, Outcome};
 

@@ -27,11 +27,12 @@ use nix::{
 
 use super::{
     backend::{Room, text},
+    descriptors::Raw,
     texts::Texts,
 };
 use crate::{
     cuda::driver,
-    worker::{common::random, libraries::Call, places, start::beside_cache},
+    worker::{common::random, libraries::Call, places, session::Session, start::beside_cache},
 };
 
 /// The shortest time of a build whose plan is kept. A plan that is made from its text takes less.
@@ -40,11 +41,13 @@ const LEAST: Duration = Duration::from_millis(5);
 const MOST_PLANS: usize = 1 << 12;
 /// The maximum size of a plan that is kept, in bytes.
 const MOST_BYTES: usize = 256 << 10;
+/// In a description: the type of elements of a query's result. No attribute has it.
+const QUERIED: i32 = -1;
 /// The first part of the files' names.
 const PREFIX: &str = "cudnn-plan-";
 
 /// The description of a descriptor: a hash of everything that was set in it and in the descriptors in it, in the order
-/// of the calls. `None` if it is unknown. Handles are not part of it.
+/// of the calls. `None` if it is unknown. Of handles it contains the GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Description(Option<blake3::Hash>);
 
@@ -86,8 +89,11 @@ impl Description {
 
     /// The library has set the descriptor to one of those in an attribute of `parent`.
     pub fn become_part(&mut self, parent: Self, name: i32, at: usize) {
-        self.set_descriptors(name, &[parent]);
-        self.set(name, element::INT64, &at.to_le_bytes());
+        let Some(parent) = parent.0 else {
+            return self.lose();
+        };
+        let (parent, at) = (parent.as_bytes(), at.to_le_bytes());
+        self.add(name, QUERIED, &mut [&parent[..], &at].into_iter());
     }
 
     /// The library may have changed the descriptor in an unknown way.
@@ -106,8 +112,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Plans {
     directory: PathBuf,
-    /// The hash of the library's version, the driver's and the environment, which do not change.
-    circumstances: OnceLock<blake3::Hash>,
+    /// The versions of the library and of the driver.
+    versions: OnceLock<[i32; 2]>,
 }
 
 impl Default for Plans {
@@ -116,10 +122,20 @@ impl Default for Plans {
     }
 }
 
-/// The variables of the environment that can change plans.
+/// The UUID of a context's GPU; `None` if the context has ended.
+pub fn gpu_of(session: &Session, context: u64) -> Option<[u8; 16]> {
+    let device = places::device_of(session, context).ok()?;
+    let mut uuid = [0_u8; 16];
+    // SAFETY: the pointer is to 16 bytes, as many as a UUID has, which live across the call.
+    unsafe { driver::cuDeviceGetUuid_v2((&raw mut uuid).cast(), device).ok()? };
+    Some(uuid)
+}
+
+/// The variables of the environment that can change plans. A program sets some of them while its worker runs.
 fn variables() -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
-    let changes = |name: &[u8]| name.starts_with(b"CUDNN_") || name.starts_with(b"NVIDIA_");
+    const PREFIXES: [&[u8]; 3] = [b"CUDNN_", b"CUBLAS", b"NVIDIA_"];
+    let changes = |name: &[u8]| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     let mut all: Vec<_> = std::env::vars_os()
         .filter(|(name, _)| changes(name.as_bytes()))
         .collect();
@@ -136,65 +152,72 @@ impl Plans {
     fn of(directory: PathBuf) -> Self {
         Self {
             directory,
-            circumstances: OnceLock::new(),
+            versions: OnceLock::new(),
         }
     }
 
-    /// The place of a plan that uses the handle with this id; `None` if it is not to be kept.
-    pub fn place(&self, call: &Call<'_>, about: Description, handle: Option<u64>) -> Option<Place> {
-        let about = about.0?;
-        let handle = call.session.objects.entry_of(Class::CudnnHandle, handle?)?;
+    /// The place of a plan with these handles and tensors by value; `None` if it is not to be kept.
+    pub(super) fn place(
+        &self,
+        call: &Call<'_>,
+        about: Description,
+        handles: &[(u64, u64)],
+        values: &Values,
+    ) -> Option<Place> {
+        let (about, [(id, handle)]) = (about.0?, handles) else {
+            return None;
+        };
+        let entry = call.session.objects.entry_of(Class::CudnnHandle, *id)?;
         // The library builds a plan for the handle's GPU, with the current context.
-        let device = places::device_of(call.session, handle.context).ok()?;
-        let mut current = 0;
-        let mut uuid = [0_u8; 16];
-        // SAFETY: the pointers are to values that live across the calls; a UUID has 16 bytes.
-        unsafe {
-            driver::cuCtxGetDevice(&mut current).ok()?;
-            driver::cuDeviceGetUuid_v2((&raw mut uuid).cast(), current).ok()?;
-        }
-        if device != current {
+        let gpu = gpu_of(call.session, entry.context)?;
+        let current = gpu_of(call.session, call.session.entered())?;
+        if entry.raw != *handle || gpu != current {
             return None;
         }
-        let circumstances = self.circumstances.get_or_init(|| {
+        let [library, driver] = *self.versions.get_or_init(|| {
             let mut version = 0;
-            // SAFETY: as above. Without an answer, the version is 0 in all processes.
+            // SAFETY: the pointer is to a value that lives across the call. Without an answer, the version is 0 in all
+            // processes.
             let _ = unsafe { driver::cuDriverGetVersion(&mut version) };
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(&version.to_le_bytes());
-            hasher.update(&call.cudnn("cudnnGetVersion", &[]).to_le_bytes());
-            hasher.update(&variables());
-            hasher.finalize()
+            [call.cudnn("cudnnGetVersion", &[]) as i32, version]
         });
         let mut hasher = blake3::Hasher::new();
-        hasher.update(circumstances.as_bytes());
-        hasher.update(about.as_bytes()).update(&uuid);
+        hasher.update(about.as_bytes()).update(&gpu);
+        hasher.update(&library.to_le_bytes());
+        hasher.update(&driver.to_le_bytes());
+        for part in [values.write(), variables()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(&part);
+        }
         Some(Place {
             file: format!("{PREFIX}{}", hasher.finalize().to_hex()),
-            handle: handle.raw,
+            handle: *handle,
         })
     }
 
     /// Makes a plan from the text that is kept for it, if there is one and it has the tensors `values` by value.
-    pub fn load<'a>(
+    pub(super) fn load(
         &self,
-        call: &'a Call<'a>,
+        call: &Call<'_>,
         place: &Place,
         texts: &Texts,
         values: &Values,
-    ) -> Option<Loaded<'a>> {
-        let sealed = read(&self.directory.join(&place.file))?;
-        let (text, of) = texts.open(&sealed)?;
+    ) -> Option<Raw> {
+        let sealed = read(&self.directory.join(&place.file), MOST_BYTES)?;
+        let (text, of) = texts.open(&sealed, place.file.as_bytes())?;
         if of != *values {
             return None;
         }
-        let mut raw = 0_u64;
-        let words = [kind::PLAN as u64, &raw mut raw as u64];
+        let plan = Raw::new(call, kind::PLAN).ok()?;
         let succeeds = |name, words: &[u64]| (call.cudnn(name, words) == SUCCESS).then_some(());
-        succeeds("cudnnBackendCreateDescriptor", &words)?;
-        let made = Loaded { call, raw };
         let set = |name: i32, of: i32, count: usize, mut room: Room| {
-            let words = [raw, name as u64, of as u64, count as u64, room.address()];
+            let words = [
+                plan.value(),
+                name as u64,
+                of as u64,
+                count as u64,
+                room.address(),
+            ];
             succeeds("cudnnBackendSetAttribute", &words)
         };
         let handle = Room::of([place.handle].into_iter());
@@ -205,13 +228,13 @@ impl Plans {
             text.len(),
             Room::with(&text),
         )?;
-        succeeds("cudnnBackendFinalize", &[raw])?;
+        succeeds("cudnnBackendFinalize", &[plan.value()])?;
         tracing::debug!("A plan of cuDNN is made from {}", place.file);
-        Some(made)
+        Some(plan)
     }
 
     /// Keeps a plan whose build took so long, if that is worth it.
-    pub fn keep(
+    pub(super) fn keep(
         &self,
         call: &Call<'_>,
         place: &Place,
@@ -223,7 +246,7 @@ impl Plans {
             return;
         }
         let Ok(text) = text(call, plan) else { return };
-        let sealed = texts.seal(&text, values);
+        let sealed = texts.seal(&text, values, place.file.as_bytes());
         if sealed.len() > MOST_BYTES {
             return;
         }
@@ -241,10 +264,16 @@ impl Plans {
         let unfinished = self.directory.join(unfinished);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        options.open(&unfinished)?.write_all(text)?;
+        let mut opened = options.open(&unfinished)?;
         // `std::fs` uses system calls that a worker does not have.
-        let path = self.directory.join(file);
-        Ok(renameat(AT_FDCWD, &unfinished, AT_FDCWD, &path)?)
+        let stored = opened.write_all(text).and_then(|()| {
+            let path = self.directory.join(file);
+            Ok(renameat(AT_FDCWD, &unfinished, AT_FDCWD, &path)?)
+        });
+        if stored.is_err() {
+            let _ = unlinkat(AT_FDCWD, &unfinished, UnlinkatFlags::NoRemoveDir);
+        }
+        stored
     }
 
     /// Removes the oldest plans, an eighth of `most`, if there are so many.
@@ -275,39 +304,19 @@ impl Plans {
     }
 }
 
-/// The contents of a regular file; `None` if there is none, or it is too long.
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// The contents of a regular file of at most so many bytes; `None` if there is none.
+pub fn read(path: &Path, most: usize) -> Option<Vec<u8>> {
     let mut options = OpenOptions::new();
     // Other workers of the VM write to the directory: they must not make this one wait, or follow a link.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file: File = options.read(true).custom_flags(flags).open(path).ok()?;
     let length = file.metadata().ok().filter(fs::Metadata::is_file)?.len();
     let mut bytes = Vec::new();
-    if length > MOST_BYTES as u64 {
+    if length > most as u64 {
         return None;
     }
     file.take(length).read_to_end(&mut bytes).ok()?;
     Some(bytes)
-}
-
-/// A plan that was made from a kept text. It ends with this value, unless it is [taken](Self::take).
-pub struct Loaded<'a> {
-    call: &'a Call<'a>,
-    raw: u64,
-}
-
-impl Loaded<'_> {
-    /// The library's plan, which the caller has to end.
-    pub fn take(self) -> u64 {
-        std::mem::ManuallyDrop::new(self).raw
-    }
-}
-
-impl Drop for Loaded<'_> {
-    fn drop(&mut self) {
-        self.call
-            .cudnn("cudnnBackendDestroyDescriptor", &[self.raw]);
-    }
 }
 
 #[cfg(test)]
@@ -315,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptions_differ_in_every_part_and_not_in_handles() {
+    fn descriptions_differ_in_every_part() {
         let described = |kind, name, of, elements: &[u8]| {
             let mut about = Description::new(kind);
             about.set(name, of, elements);
@@ -390,7 +399,7 @@ mod tests {
             opened.unwrap().set_modified(age).unwrap();
         }
         fs::write(directory.path().join("index"), [7]).unwrap();
-        let kept = |number| read(&directory.path().join(file(number)));
+        let kept = |number| read(&directory.path().join(file(number)), MOST_BYTES);
         plans.make_room(17).unwrap();
         assert_eq!(kept(15), Some(vec![15; 3]));
         plans.make_room(16).unwrap();
@@ -411,9 +420,9 @@ mod tests {
         std::os::unix::fs::symlink("file", path("link")).unwrap();
         nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         fs::write(path("long"), vec![0; MOST_BYTES + 1]).unwrap();
-        assert_eq!(read(&path("file")), Some(vec![1; 9]));
+        assert_eq!(read(&path("file"), 9), Some(vec![1; 9]));
         for wrong in ["link", "pipe", "long", "none"] {
-            assert_eq!(read(&path(wrong)), None, "{wrong}");
+            assert_eq!(read(&path(wrong), MOST_BYTES), None, "{wrong}");
         }
     }
 }

@@ -8,16 +8,21 @@
 //! persistent cache does. Without that directory, each worker has a key of its own.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    fs::OpenOptions,
+    io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::OnceLock,
-    time::Duration,
 };
 
 use gpgpu_protocol::libraries::cudnn::backend::Values;
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, RenameFlags, renameat, renameat2},
+    unistd::{UnlinkatFlags, unlinkat},
+};
 
+use super::plans;
 use crate::worker::{common::random, start::beside_cache};
 
 /// The name of the key's file.
@@ -28,8 +33,6 @@ const MEMBER: &[u8] = b"{\"virtio_gpgpu_seal\":\"";
 const END: &[u8] = b"\",";
 /// The hexadecimal digits of a hash.
 const DIGITS: usize = 2 * blake3::OUT_LEN;
-/// The number of attempts to read the key. A worker that has made the file writes the key immediately.
-const ATTEMPTS: u32 = 20;
 
 type Key = [u8; blake3::KEY_LEN];
 
@@ -68,30 +71,30 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 
 /// Reads the key, or makes it if there is none.
 fn key_in(file: &Path) -> io::Result<Key> {
+    let known = || plans::read(file, blake3::KEY_LEN).and_then(|key| Key::try_from(key).ok());
+    if let Some(key) = known() {
+        return Ok(key);
+    }
+    let (mut key, mut number) = (Key::default(), [0; 8]);
+    random(&mut key)
+        .and_then(|()| random(&mut number))
+        .map_err(|_| io::ErrorKind::Other)?;
+    // A whole key takes the name: a worker that ends here leaves no part of one.
+    let unfinished = file.with_extension(format!("{:016x}.new", u64::from_le_bytes(number)));
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    match options.open(file) {
-        Ok(mut made) => {
-            let mut key = Key::default();
-            random(&mut key).map_err(|_| io::ErrorKind::Other)?;
-            made.write_all(&key)?;
-            return Ok(key);
+    options.open(&unfinished)?.write_all(&key)?;
+    let only_new = RenameFlags::RENAME_NOREPLACE;
+    let placed = renameat2(AT_FDCWD, &unfinished, AT_FDCWD, file, only_new);
+    match placed {
+        Ok(()) => return Ok(key),
+        // It is another worker's, or a file that holds no key.
+        Err(Errno::EEXIST) if known().is_some() => {
+            let _ = unlinkat(AT_FDCWD, &unfinished, UnlinkatFlags::NoRemoveDir);
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
+        Err(_) => renameat(AT_FDCWD, &unfinished, AT_FDCWD, file)?,
     }
-    let mut attempts = 0;
-    loop {
-        let mut key = Vec::new();
-        File::open(file)?.take(64).read_to_end(&mut key)?;
-        match Key::try_from(key) {
-            Ok(key) => return Ok(key),
-            Err(_) if attempts == ATTEMPTS => return Err(io::ErrorKind::InvalidData.into()),
-            Err(_) => {}
-        }
-        attempts += 1;
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    known().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 impl Texts {
@@ -116,17 +119,20 @@ impl Texts {
         self.key.get_or_init(key).as_ref()
     }
 
-    fn hash(&self, text: &[u8], values: &[u8]) -> Option<blake3::Hash> {
+    fn hash(&self, text: &[u8], values: &[u8], place: &[u8]) -> Option<blake3::Hash> {
         let mut hasher = blake3::Hasher::new_keyed(self.key()?);
         hasher.update(&(values.len() as u64).to_le_bytes());
         hasher.update(values).update(trimmed(text));
+        // A text ends with `}`, and so differs from one with a place behind it.
+        hasher.update(place);
         Some(hasher.finalize())
     }
 
-    /// The sealed text of a plan with these tensors. A text that is not a JSON object is returned unchanged.
-    pub fn seal(&self, text: &[u8], values: &Values) -> Vec<u8> {
+    /// The sealed text of a plan with these tensors. A text that is not a JSON object is returned unchanged. The seal is
+    /// valid at this place alone; programs get texts without one.
+    pub fn seal(&self, text: &[u8], values: &Values, place: &[u8]) -> Vec<u8> {
         let values = values.write();
-        match (text, self.hash(text, &values)) {
+        match (text, self.hash(text, &values, place)) {
             ([b'{', rest @ ..], Some(hash)) => {
                 let (hash, values) = (hash.to_hex(), hex(&values));
                 [MEMBER, hash.as_bytes(), values.as_bytes(), END, rest].concat()
@@ -137,7 +143,7 @@ impl Texts {
 
     /// The library's text of a sealed text, and the tensors that may be by value; `None` if the seal is missing or
     /// invalid.
-    pub fn open(&self, text: &[u8]) -> Option<(Vec<u8>, Values)> {
+    pub fn open(&self, text: &[u8], place: &[u8]) -> Option<(Vec<u8>, Values)> {
         let rest = text.strip_prefix(MEMBER)?;
         let digits = rest.iter().position(|byte| *byte == b'"')?;
         let (seal, rest) = rest.split_at(digits);
@@ -145,7 +151,7 @@ impl Texts {
         let (hash, values) = (blake3::Hash::from_hex(hash).ok()?, from_hex(values)?);
         let text = [b"{", rest.strip_prefix(END)?].concat();
         // This comparison takes the same time for every wrong hash.
-        let is_right = self.hash(&text, &values)? == hash;
+        let is_right = self.hash(&text, &values, place)? == hash;
         is_right.then_some((text, Values::read(&values).ok()?))
     }
 }
@@ -167,31 +173,31 @@ mod tests {
     fn another_process_of_the_vm_opens_a_sealed_text_and_another_vm_does_not() {
         let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let texts = |of: usize| Texts::keyed_by(directories[of].path().join(KEY));
-        let sealed = texts(0).seal(TEXT, &values());
+        let sealed = texts(0).seal(TEXT, &values(), b"");
         assert_ne!(sealed, TEXT);
-        let (text, opened) = texts(0).open(&sealed).unwrap();
+        let (text, opened) = texts(0).open(&sealed, b"").unwrap();
         assert_eq!((text.as_slice(), opened.write()), (TEXT, values().write()));
         // A program may drop the NUL.
         let short = &sealed[..sealed.len() - 1];
-        assert_eq!(texts(0).open(short).unwrap().0, TEXT[..TEXT.len() - 1]);
-        assert!(texts(1).open(&sealed).is_none());
+        assert_eq!(texts(0).open(short, b"").unwrap().0, TEXT[..TEXT.len() - 1]);
+        assert!(texts(1).open(&sealed, b"").is_none());
     }
 
     #[test]
     fn a_changed_text_or_list_of_tensors_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let texts = Texts::keyed_by(directory.path().join(KEY));
-        let sealed = texts.seal(TEXT, &values());
+        let sealed = texts.seal(TEXT, &values(), b"");
         for at in 0..sealed.len() - 1 {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert!(texts.open(&changed).is_none(), "byte {at}");
-            assert!(texts.open(&sealed[..at]).is_none(), "{at} bytes");
+            assert!(texts.open(&changed, b"").is_none(), "byte {at}");
+            assert!(texts.open(&sealed[..at], b"").is_none(), "{at} bytes");
         }
-        assert!(texts.open(TEXT).is_none());
+        assert!(texts.open(TEXT, b"").is_none());
         // Two lists whose bytes are followed by the text's at different positions.
-        let other = texts.seal(TEXT, &Values::default());
-        assert!(texts.open(&other).is_some());
+        let other = texts.seal(TEXT, &Values::default(), b"");
+        assert!(texts.open(&other, b"").is_some());
         assert_ne!(
             other[MEMBER.len()..][..DIGITS],
             sealed[MEMBER.len()..][..DIGITS]
@@ -202,19 +208,41 @@ mod tests {
     fn without_a_directory_a_process_opens_its_own_texts_alone() {
         let texts = || Texts::keyed_by(PathBuf::from("/proc/self/nowhere/key"));
         let (one, other) = (texts(), texts());
-        let sealed = one.seal(TEXT, &values());
-        assert!(one.open(&sealed).is_some() && other.open(&sealed).is_none());
-        assert_eq!(one.seal(b"no object", &values()), b"no object");
+        let sealed = one.seal(TEXT, &values(), b"");
+        assert!(one.open(&sealed, b"").is_some() && other.open(&sealed, b"").is_none());
+        assert_eq!(one.seal(b"no object", &values(), b""), b"no object");
     }
 
     #[test]
-    fn a_file_that_holds_no_key_is_no_key() {
+    fn a_seal_is_valid_at_its_place_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let texts = Texts::keyed_by(directory.path().join(KEY));
+        let sealed = texts.seal(TEXT, &values(), b"place");
+        assert!(texts.open(&sealed, b"place").is_some());
+        assert!(texts.open(&sealed, b"").is_none() && texts.open(&sealed, b"other").is_none());
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_replaced() {
+        for wrong in [&[][..], &[1; 40]] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join(KEY);
+            std::fs::write(&file, wrong).unwrap();
+            let key = key_in(&file).unwrap();
+            assert_eq!(key_in(&file).unwrap(), key);
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn workers_that_start_together_have_one_key() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(KEY);
-        std::fs::write(&file, [1; 40]).unwrap();
-        assert_eq!(
-            key_in(&file).unwrap_err().kind(),
-            io::ErrorKind::InvalidData
-        );
+        let keys: Vec<Key> = std::thread::scope(|scope| {
+            let started = [(); 8].map(|()| scope.spawn(|| key_in(&file).unwrap()));
+            started.map(|thread| thread.join().unwrap()).into()
+        });
+        assert!(keys.iter().all(|key| *key == keys[0]));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

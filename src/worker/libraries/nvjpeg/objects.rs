@@ -61,6 +61,9 @@ pub struct Jpegs {
     pub pins: Budget,
 }
 
+/// The fewest bytes that count for kept ones.
+const LEAST_KEPT: usize = 256;
+
 impl Jpegs {
     /// Stores bytes.
     ///
@@ -69,7 +72,8 @@ impl Jpegs {
     /// `ALLOCATOR_FAILURE` if the client has too many bytes.
     pub fn keep(&self, data: Vec<u8>) -> Step<Bytes> {
         let most = gpgpu_protocol::libraries::nvjpeg::MOST_KEPT;
-        let taken = self.kept.take(data.len() as u64, most);
+        // Short ones take room beside their bytes.
+        let taken = self.kept.take(data.len().max(LEAST_KEPT) as u64, most);
         let _taken = taken.ok_or(status::ALLOCATOR_FAILURE)?;
         Ok(Bytes { data, _taken })
     }
@@ -242,6 +246,8 @@ pub struct Named {
     all: Vec<(u64, Arc<Object>)>,
     /// The context of all of them.
     pub context: u64,
+    /// The call's stream: its id, and the driver's handle, which the call's arguments have.
+    stream: Option<(u64, u64)>,
 }
 
 impl Named {
@@ -276,12 +282,14 @@ impl Named {
         if !all.iter().all(|(_, object)| object.context == context) {
             return Err(wrong);
         }
+        let mut named = None;
         if let Some(stream) = call.stream() {
             let found = session.objects.stream(stream);
-            let (_, of) = found.map_err(|_| wrong)?;
+            let (raw, of) = found.map_err(|_| wrong)?;
             if of != 0 && !is_there(of) {
                 return Err(wrong);
             }
+            named = Some((stream, raw));
         }
         if call.function.handle().is_none() {
             // First: an end of the context that begins after this waits for this command.
@@ -289,7 +297,11 @@ impl Named {
             let entered: Result<(), CUresult> = session.enter(context);
             entered.map_err(|_| wrong)?;
         }
-        Ok(Self { all, context })
+        Ok(Self {
+            all,
+            context,
+            stream: named,
+        })
     }
 
     /// The object with an id.
@@ -327,7 +339,11 @@ impl Named {
             let entry = session.objects.entry_of(object.class, id);
             entry.is_some_and(|entry| entry.raw == object.raw && entry.context == object.context)
         };
-        match self.all.iter().all(|(id, object)| is_there(*id, object)) {
+        let has_stream = self.stream.is_none_or(|(id, raw)| {
+            let found = session.objects.stream(id);
+            found.is_ok_and(|(now, _)| now == raw)
+        });
+        match has_stream && self.all.iter().all(|(id, object)| is_there(*id, object)) {
             true => Ok(locked),
             false => Err(status::INVALID_PARAMETER),
         }
