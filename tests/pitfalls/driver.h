@@ -79,6 +79,13 @@ struct Gpu {
         return value;
     }
 
+    // Whether it has more memory than the software GPU: then it is slower to make contexts, and other programs may use it.
+    bool is_large() const {
+        size_t bytes = 0;
+        CK(cuDeviceTotalMem(&bytes, device));
+        return bytes > 8ull << 30;
+    }
+
   private:
     mutable CUmodule mine = nullptr;
 };
