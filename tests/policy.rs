@@ -297,7 +297,6 @@ fn sighup_changes_limits_and_interrupts_no_program() {
     assert_eq!(next.ask("devices"), "0");
 }
 
-/// The new directories apply to processes that start from now on; the waiting worker is replaced.
 #[test]
 fn no_vm_gets_the_name_of_one_that_keeps_its_own() {
     let Some(stage) = stage() else { return };
@@ -314,6 +313,7 @@ fn no_vm_gets_the_name_of_one_that_keeps_its_own() {
     back_end.log.wait_for("name b \u{2192} a");
 }
 
+/// The new directories apply to processes that start from now on; the waiting worker is replaced.
 #[test]
 fn sighup_changes_the_directories_of_libraries() {
     let Some(stage) = stage() else { return };

@@ -56,7 +56,9 @@ from its own directory gets NVIDIA's own, which load and find the functions of l
   The plans are beside the driver's cache of compiled code, up to 4,096 for a VM; without that cache none is kept.
 - **Refused attributes**, with `CUDNN_STATUS_NOT_SUPPORTED`: setting another one of type `CUDNN_TYPE_CHAR` (a kernel
   cache from a text), pointers outside variant packs, reading a handle, and a variant pack with other shapes than the
-  graph's. A descriptor must be finalized before another one can refer to it
+  graph's, more than 128 tensors by value, and more than 4 handles in a graph. A tensor by value needs a number, and a
+  descriptor whose handle has ended cannot be finalized (`CUDNN_STATUS_BAD_PARAM`). A descriptor must be finalized before
+  another one can refer to it
   (`CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED`), and must have the attribute's type
   (`CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE`): NVIDIA's library accepts other types, of which some crash the program.
   The known attributes for descriptors are those of version 9.28; others return `CUDNN_STATUS_NOT_SUPPORTED`.

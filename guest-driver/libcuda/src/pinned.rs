@@ -81,37 +81,55 @@ fn recorded(
     pin: impl Fn() -> Result<((u64, u64), Origin)>,
 ) -> Result<u64> {
     loop {
-        let ends = client.host_parts.ends();
+        let (context, ends) = (thread::home(client), client.host_parts.ends());
         let (addresses, origin) = pin()?;
         note(client, addresses, bytes, told, origin);
-        if client.host_parts.ends() == ends {
+        if !client.host_parts.has_ended(context, ends) {
             return Ok(addresses.0);
         }
-        // Another thread has ended a context. If it is this one, nothing else removes the record. `pin` finds out.
-        let Some(range) = client.pointers.remove(addresses.0) else {
-            continue;
-        };
-        match range.origin {
-            Origin::Part => {
-                let unused = client.host_parts.free(&range, || {});
-                give_back(client, &unused.unwrap_or_default());
+        // Another thread has ended the context, and may have done so before the memory was recorded. Then nothing else
+        // removes the record. Whether the thread has a new context, the next attempt finds out.
+        let is_own = |range: &Range| range.context == context && range.start == addresses.0;
+        if client
+            .pointers
+            .find(addresses.0)
+            .is_some_and(|range| is_own(&range))
+            && let Some(range) = client.pointers.remove(addresses.0)
+        {
+            match range.origin {
+                Origin::Part => {
+                    let unused = client.host_parts.free(&range, || {});
+                    abandon_chunks(client, context, &unused.unwrap_or_default())?;
+                }
+                _ => abandon(client, range.start, range.bytes)
+                    .inspect_err(|_| client.pointers.insert(range))?,
             }
-            _ => abandon(client, range.start, range.bytes),
         }
     }
 }
 
+/// Unpins chunks of a context, which may have ended. Those that the worker may still use stay pinned until the process
+/// ends.
+fn abandon_chunks(client: &Client, context: u64, chunks: &[Unused]) -> Result {
+    if chunks.is_empty() {
+        return Ok(());
+    }
+    thread::within(context, || {
+        for chunk in chunks {
+            let _ = abandon(client, chunk.start, chunk.bytes);
+        }
+        Ok(())
+    })
+}
+
 /// Unpins memory of the calling thread's context, which may have ended: then the worker has forgotten it.
-fn abandon(client: &Client, address: u64, bytes: u64) {
-    let asked = client.call(&request::cuMemHostUnregister { address });
-    let is_over = |code| {
-        matches!(
-            code,
-            CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED | CUDA_ERROR_CONTEXT_IS_DESTROYED
-        )
-    };
-    if asked.err().is_none_or(is_over) {
-        client.host.unpin(client.transport(), address, bytes);
+fn abandon(client: &Client, address: u64, bytes: u64) -> Result {
+    match client.call(&request::cuMemHostUnregister { address }) {
+        Ok(_) | Err(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED | CUDA_ERROR_CONTEXT_IS_DESTROYED) => {
+            client.host.unpin(client.transport(), address, bytes);
+            Ok(())
+        }
+        Err(code) => Err(code),
     }
 }
 
@@ -128,7 +146,8 @@ fn take_part(client: &Client, bytes: usize) -> Option<Block> {
         let addresses = pin_anew(client, CHUNK).ok()?;
         let part = client.host_parts.extend(context, addresses, bytes, ends);
         if part.is_none() {
-            abandon(client, addresses.0, CHUNK as u64);
+            // It stays pinned if that fails.
+            let _ = abandon(client, addresses.0, CHUNK as u64);
         }
         part
     })
@@ -250,8 +269,11 @@ fn free_part(client: &Client, range: &Range) -> Result {
             .bytes_mut(range.bytes as usize)
             .fill(0);
     });
-    give_back(client, &unused.ok_or(CUDA_ERROR_INVALID_VALUE)?);
-    Ok(())
+    abandon_chunks(
+        client,
+        range.context,
+        &unused.ok_or(CUDA_ERROR_INVALID_VALUE)?,
+    )
 }
 
 /// Releases pinned memory with pages of its own.

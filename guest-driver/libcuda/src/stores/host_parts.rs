@@ -5,9 +5,9 @@
 //! if not; it returns a chunk when its last part is freed (H200, driver 580). Here some idle chunks stay for the next
 //! allocation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use gpgpu_locks::{Mutex, MutexGuard};
+use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::layout::PAGE_BYTES;
 
 use super::{
@@ -27,13 +27,30 @@ type Parts = Blocks<()>;
 
 /// The chunks, by the context in which they were pinned, with which they end.
 #[derive(Debug, Default)]
-pub struct HostParts(Mutex<State>);
+pub struct HostParts {
+    state: Mutex<State>,
+    /// Read while a part is cleared: its chunk stays meanwhile.
+    clears: RwLock<()>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     contexts: HashMap<u64, Parts>,
     /// The number of contexts that have ended.
     ends: u64,
+    /// The ids of the last of them.
+    ended: VecDeque<u64>,
+}
+
+/// The maximum number of ended contexts whose ids are known.
+const MOST_ENDED: usize = 4096;
+
+impl State {
+    fn has_ended(&self, context: u64, since: u64) -> bool {
+        let count = self.ends.wrapping_sub(since) as usize;
+        let mut last = self.ended.iter().rev().take(count);
+        count > self.ended.len() || last.any(|id| *id == context)
+    }
 }
 
 /// Whole pages, so that parts are aligned to pages and share none.
@@ -43,13 +60,18 @@ fn length_for(bytes: usize) -> u64 {
 
 impl HostParts {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+        self.state.lock()
     }
 
-    /// The number of contexts that have ended. Memory that was pinned in a context is still pinned if this number has
-    /// not changed.
+    /// The number of contexts that have ended, for [`Self::has_ended`].
     pub fn ends(&self) -> u64 {
         self.state().ends
+    }
+
+    /// Whether a context has ended since so many had ended, or may have: if very many have ended. A primary context has
+    /// the same id each time that it is made.
+    pub fn has_ended(&self, context: u64, since: u64) -> bool {
+        self.state().has_ended(context, since)
     }
 
     /// Takes a part for `bytes` bytes, if a chunk of the context has room.
@@ -60,17 +82,17 @@ impl HostParts {
             .take(length_for(bytes), 0)
     }
 
-    /// Adds a chunk, by its addresses in the program and on the device, and takes a part of it. `None` if a context has
-    /// ended since there were `ends`: it may be the chunk's.
+    /// Adds a chunk, by its addresses in the program and on the device, and takes a part of it. `None` if the context
+    /// [has ended](Self::has_ended).
     pub fn extend(
         &self,
         context: u64,
         addresses: (u64, u64),
         bytes: usize,
-        ends: u64,
+        since: u64,
     ) -> Option<Block> {
         let mut state = self.state();
-        if state.ends != ends {
+        if state.has_ended(context, since) {
             return None;
         }
         let parts = state.contexts.entry(context).or_default();
@@ -81,12 +103,18 @@ impl HostParts {
     /// Frees a part after `clear`, during which its chunk stays, and removes the idle chunks that are not kept. `None` if
     /// its context has ended.
     pub fn free(&self, range: &Range, clear: impl FnOnce()) -> Option<Vec<Unused>> {
-        let mut state = self.state();
-        let parts = state.contexts.get_mut(&range.context)?;
-        if !parts.is_used(range.start) {
+        let _clearing = self.clears.read();
+        let is_used = |state: &mut State| {
+            let parts = state.contexts.get_mut(&range.context);
+            parts.is_some_and(|parts| parts.is_used(range.start))
+        };
+        if !is_used(&mut self.state()) {
             return None;
         }
+        // Other threads take and free parts meanwhile.
         clear();
+        let mut state = self.state();
+        let parts = state.contexts.get_mut(&range.context)?;
         parts.free(range.start, None);
         Some(parts.shed(parts.reserved() - parts.idle() + MOST_IDLE))
     }
@@ -100,8 +128,13 @@ impl HostParts {
 
     /// Handles the end of a context: removes its chunks.
     pub fn forget_context(&self, context: u64) -> Vec<Unused> {
+        let _no_clearing = self.clears.write();
         let mut state = self.state();
         state.ends += 1;
+        state.ended.push_back(context);
+        if state.ended.len() > MOST_ENDED {
+            state.ended.pop_front();
+        }
         let parts = state.contexts.remove(&context);
         parts.map(Parts::into_chunks).unwrap_or_default()
     }
@@ -192,6 +225,14 @@ mod tests {
         assert_eq!(parts.extend(1, (BASE, FAR), 1, ends), None);
         assert!(parts.take_idle().is_empty() && parts.take(1, 1).is_none());
         // A primary context may begin again with the same id.
-        assert!(parts.extend(1, (BASE, FAR), 1, parts.ends()).is_some());
+        let ends = parts.ends();
+        // The ends of others make no difference, unless they are too many.
+        for other in 2..2 + MOST_ENDED as u64 {
+            parts.forget_context(other);
+            assert!(parts.has_ended(other, ends) && !parts.has_ended(1, ends));
+        }
+        assert!(parts.extend(1, (BASE, FAR), 1, ends).is_some());
+        parts.forget_context(2);
+        assert!(parts.has_ended(1, ends));
     }
 }

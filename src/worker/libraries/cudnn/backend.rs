@@ -8,8 +8,8 @@
 //! are in memory of this process, and no others.
 //!
 //! cuDNN accepts a descriptor of one type in place of another, and descriptors that are not finalised, which can still
-//! change. This module passes neither to the library. A descriptor in others does not change any more: it cannot be the
-//! target of a query.
+//! change. This module passes neither to the library. A descriptor in others does not change any more: a query into it
+//! gives its id to another one.
 //!
 //! A plan has a text from which another plan can be made: [`super::texts`]. Plans that take long to build are made in
 //! this way for other processes: [`plans`].
@@ -34,6 +34,7 @@ use super::{
 use crate::worker::{
     grace,
     libraries::{Call, Outcome},
+    session::Session,
 };
 
 /// Memory for elements that a library reads or writes: aligned for any type, with some surplus.
@@ -185,9 +186,6 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
                 node.add_values(&values)?;
                 node.depend(&handles)?;
                 node.about.set_descriptors(name, &parts);
-                for id in words_of(elements) {
-                    locked.node(id).is_part = true;
-                }
                 Room::of(raws.into_iter())
             }
             _ => {
@@ -201,13 +199,20 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
             return Err(status::BAD_PARAM);
         }
         let words = [raw.value(), name as u64, of as u64, count, room.address()];
-        match call.cudnn("cudnnBackendSetAttribute", &words) {
-            SUCCESS => Ok(()),
-            status => {
-                node.about.lose();
-                Err(status)
+        let status = call.cudnn("cudnnBackendSetAttribute", &words);
+        if status != SUCCESS {
+            node.about.lose();
+            return Err(status);
+        }
+        if of == element::DESCRIPTOR {
+            // The library may refer to them.
+            let parts = words_of(elements).filter_map(|id| found.get(id)).collect();
+            node.parts.insert(name, parts);
+            for id in words_of(elements) {
+                locked.node(id).is_part = true;
             }
         }
+        Ok(())
     };
     match set() {
         Ok(()) => Ok(SUCCESS),
@@ -226,29 +231,41 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
 /// The maximum size of a returned attribute in bytes.
 const MOST_BYTES: usize = 1 << 24;
 
-/// The library's descriptor for queries of an attribute. A plan that was made from a kept text lacks some of a built
-/// plan's attributes. The first query of one builds the plan.
+/// Prepares a descriptor as the target of a query. If others refer to it, its id gets a new one, and they keep it.
 ///
 /// # Errors
 ///
 /// The library's status.
-fn queried(call: &Call<'_>, of: &Descriptor, node: &mut Node, name: i32) -> Result<u64, u32> {
-    let raw = of.raw.value();
-    let Some(loaded) = of.plan.get().and_then(|plan| plan.loaded.as_ref()) else {
-        return Ok(raw);
+fn free(call: &Call<'_>, id: u64) -> Result<(), u32> {
+    let graphs = &call.session.graphs;
+    let target = graphs.find(id).ok_or(status::BAD_PARAM)?;
+    if grace::lock(&target.node).is_part {
+        let new = Descriptor::new(target.kind, Raw::new(call, target.kind)?);
+        graphs.replace(id, &target, Arc::new(new));
+    }
+    Ok(())
+}
+
+/// Answers a query of a plan's configuration with the one that was set: a plan that was made from a text has none.
+/// Returns the number of configurations, and gives the first target's id to this one.
+///
+/// # Errors
+///
+/// A status for an invalid target.
+fn give_configuration(
+    session: &Session,
+    plan: &Node,
+    target: Option<(u64, Arc<Descriptor>)>,
+) -> Result<usize, u32> {
+    let config = plan.parts.get(&name::PLAN_CONFIG);
+    let Some(config) = config.and_then(|all| all.first()) else {
+        return Ok(0);
     };
-    if matches!(name, name::PLAN_WORKSPACE | name::PLAN_TEXT) {
-        return Ok(loaded.value());
+    if let Some((id, target)) = target {
+        right_type(name::PLAN_CONFIG, target.kind)?;
+        session.graphs.replace(id, &target, Arc::clone(config));
     }
-    if !node.is_built {
-        node.check_handles(call.session)?;
-        let status = call.cudnn("cudnnBackendFinalize", &[raw]);
-        if status != SUCCESS {
-            return Err(status);
-        }
-        node.is_built = true;
-    }
-    Ok(raw)
+    Ok(1)
 }
 
 pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
@@ -276,6 +293,11 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     if length > MOST_BYTES || targets.len() * 8 != if is_descriptors { length } else { 0 } {
         return Ok(status::BAD_PARAM);
     }
+    for target in &targets {
+        if let Err(status) = free(call, *target) {
+            return Ok(status);
+        }
+    }
     let Some(found) = session.graphs.find_all(targets.iter().copied().chain([id])) else {
         return Ok(status::BAD_PARAM);
     };
@@ -285,6 +307,21 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     }
     let mut locked = found.lock();
     let descriptor = locked.of(id);
+    let is_loaded = descriptor
+        .plan
+        .get()
+        .is_some_and(|plan| plan.loaded.is_some());
+    if is_loaded && name == name::PLAN_CONFIG && is_descriptors {
+        let target = targets.first().and_then(|id| Some((*id, found.get(*id)?)));
+        let given = match give_configuration(session, locked.node(id), target) {
+            Ok(given) => given,
+            Err(status) => return Ok(status),
+        };
+        if to_count != 0 {
+            call.answer(5, (given as u64).to_le_bytes().to_vec());
+        }
+        return Ok(SUCCESS);
+    }
     let mut room = Room::new(length);
     let mut about = Description::default();
     if is_descriptors {
@@ -299,7 +336,7 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         for target in &targets {
             let kind = locked.of(*target).kind;
             let target = locked.node(*target);
-            // Descriptors that refer to it would change, too.
+            // Another thread has set it in a descriptor just now.
             let free = (!target.is_part).then_some(()).ok_or(status::BAD_PARAM);
             let prepared = right_type(name, kind)
                 .and(free)
@@ -318,10 +355,10 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         true => Ok(()),
         false => node.check_handles(session),
     };
-    let raw = match checked.and_then(|()| queried(call, descriptor, node, name)) {
-        Ok(raw) => raw,
-        Err(status) => return Ok(status),
-    };
+    if let Err(status) = checked {
+        return Ok(status);
+    }
+    let raw = descriptor.active().value();
     if is_text && descriptor.kind == kind::PLAN && node.is_final {
         let text = match text(call, raw) {
             Ok(text) => session.graphs.texts.seal(&text, &node.values, &[]),
@@ -488,12 +525,6 @@ impl HostPack {
             _values: values,
         })
     }
-
-    /// The library's plan.
-    fn plan(&self) -> u64 {
-        let loaded = self.plan.plan.get().and_then(|plan| plan.loaded.as_ref());
-        loaded.unwrap_or(&self.plan.raw).value()
-    }
 }
 
 /// The addresses of a pack's tensors, and the values of those that are by value. `None` if a tensor is by value in the
@@ -518,7 +549,7 @@ fn places(pack: &Pack, by_value: &Values) -> Option<(Vec<u64>, Vec<[u8; VALUE_BY
 pub fn execute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(match HostPack::new(call, 2) {
         Ok(of) => {
-            let words = [words[0], of.plan(), of.pack.value()];
+            let words = [words[0], of.plan.active().value(), of.pack.value()];
             call.cudnn("cudnnBackendExecute", &words)
         }
         Err(status) => status,
@@ -528,7 +559,12 @@ pub fn execute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
 pub fn workspace_size(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     Ok(match HostPack::new(call, 2) {
         Ok(of) => {
-            let words = [words[0], of.plan(), of.pack.value(), words[3]];
+            let words = [
+                words[0],
+                of.plan.active().value(),
+                of.pack.value(),
+                words[3],
+            ];
             call.cudnn("cudnnGetExecutionPlanWorkspaceSize", &words)
         }
         Err(status) => status,

@@ -82,8 +82,30 @@ pub struct Descriptor {
 pub struct Plan {
     /// The tensors that may be by value in it.
     pub values: Values,
-    /// The library's plan that was made from a kept text, and is used instead.
+    /// The library's plan that was made from a kept text, and is used instead. The other one is not finalised.
     pub loaded: Option<Raw>,
+}
+
+impl Descriptor {
+    /// A new descriptor of a type.
+    pub fn new(kind: i32, raw: Raw) -> Self {
+        let node = Node {
+            about: Description::new(kind),
+            ..Node::default()
+        };
+        Self {
+            kind,
+            raw,
+            node: Mutex::new(node),
+            plan: OnceLock::new(),
+        }
+    }
+
+    /// The library's descriptor that does the work of this one.
+    pub fn active(&self) -> &Raw {
+        let loaded = self.plan.get().and_then(|plan| plan.loaded.as_ref());
+        loaded.unwrap_or(&self.raw)
+    }
 }
 
 /// The state of a descriptor.
@@ -93,6 +115,8 @@ pub struct Node {
     pub is_final: bool,
     /// Whether another descriptor has it as an attribute, and may refer to its contents.
     pub is_part: bool,
+    /// The descriptors in it, by attribute.
+    pub parts: HashMap<i32, Vec<Arc<Descriptor>>>,
     /// The library's status for the first refused attribute for whose answer no thread waited.
     pub refused: Option<u32>,
     /// The tensors that may be by value in it.
@@ -107,8 +131,6 @@ pub struct Node {
     pub about: Description,
     /// The handles that were set in it or in descriptors in it: ids and the library's values.
     pub handles: Vec<(u64, u64)>,
-    /// For a plan that was made from a kept text: whether the plan that it replaces is finalised, too.
-    pub is_built: bool,
 }
 
 impl Node {
@@ -222,18 +244,18 @@ impl Graphs {
         match self.all.lock().entry(id) {
             hash_map::Entry::Occupied(_) => false,
             hash_map::Entry::Vacant(place) => {
-                let node = Node {
-                    about: Description::new(kind),
-                    ..Node::default()
-                };
-                place.insert(Arc::new(Descriptor {
-                    kind,
-                    raw,
-                    node: Mutex::new(node),
-                    plan: OnceLock::new(),
-                }));
+                place.insert(Arc::new(Descriptor::new(kind, raw)));
                 true
             }
+        }
+    }
+
+    /// Gives an id to another descriptor, if it has `of`. Calls and descriptors that have the earlier one keep it.
+    pub fn replace(&self, id: u64, of: &Arc<Descriptor>, by: Arc<Descriptor>) {
+        if let Some(place) = self.all.lock().get_mut(&id)
+            && Arc::ptr_eq(place, of)
+        {
+            *place = by;
         }
     }
 
@@ -268,6 +290,12 @@ impl Found {
     /// The number of descriptors.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// One of them, to be kept.
+    pub fn get(&self, id: u64) -> Option<Arc<Descriptor>> {
+        let at = self.0.binary_search_by_key(&id, |of| of.0).ok()?;
+        Some(Arc::clone(&self.0[at].1))
     }
 
     /// Locks all of them.

@@ -83,16 +83,20 @@ fn key_in(file: &Path) -> io::Result<Key> {
     let unfinished = file.with_extension(format!("{:016x}.new", u64::from_le_bytes(number)));
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    options.open(&unfinished)?.write_all(&key)?;
-    let only_new = RenameFlags::RENAME_NOREPLACE;
-    let placed = renameat2(AT_FDCWD, &unfinished, AT_FDCWD, file, only_new);
-    match placed {
-        Ok(()) => return Ok(key),
-        // It is another worker's, or a file that holds no key.
-        Err(Errno::EEXIST) if known().is_some() => {
-            let _ = unlinkat(AT_FDCWD, &unfinished, UnlinkatFlags::NoRemoveDir);
+    let mut opened = options.open(&unfinished)?;
+    let placed = opened.write_all(&key).and_then(|()| {
+        let only_new = RenameFlags::RENAME_NOREPLACE;
+        match renameat2(AT_FDCWD, &unfinished, AT_FDCWD, file, only_new) {
+            // It is another worker's.
+            Err(Errno::EEXIST) if known().is_some() => Err(io::ErrorKind::AlreadyExists.into()),
+            // It holds no key, or the file system cannot do it so.
+            Err(_) => Ok(renameat(AT_FDCWD, &unfinished, AT_FDCWD, file)?),
+            Ok(()) => Ok(()),
         }
-        Err(_) => renameat(AT_FDCWD, &unfinished, AT_FDCWD, file)?,
+    });
+    if let Err(error) = placed {
+        let _ = unlinkat(AT_FDCWD, &unfinished, UnlinkatFlags::NoRemoveDir);
+        return known().ok_or(error);
     }
     known().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
