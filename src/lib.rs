@@ -367,6 +367,7 @@ fn reload(
     Ok(Reload::new(signals, file, gpus, is_scheduled))
 }
 
+/// The signal that requests a new policy.
 fn hang_up() -> SigSet {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGHUP);

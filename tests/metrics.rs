@@ -13,7 +13,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::{fs::PermissionsExt, net::UnixStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     time::Instant,
@@ -34,24 +34,29 @@ struct Service {
     stage: PathBuf,
 }
 
+/// The service for one VM on the GPU of the tests.
+fn service(stage: &Path, socket: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.arg("--socket-path").arg(socket);
+    match on_gpu() {
+        true => command.args(["--gpu", "cuda"]),
+        false => command
+            .args(["--gpu", "software", "--software-gpu"])
+            .arg(stage.join("software-gpu")),
+    };
+    command
+}
+
 impl Service {
     fn start(stage: PathBuf) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut command = Command::new(program());
+        let mut command = service(&stage, &directory.path().join("vm"));
         command
-            .arg("--socket-path")
-            .arg(directory.path().join("vm"))
             .arg("--metrics")
             .arg(format!("unix:{}/metrics", directory.path().display()))
             .args(["--log-format", "json"])
             .env("VIRTIO_GPGPU_LOG", "info")
             .stderr(Stdio::piped());
-        match on_gpu() {
-            true => command.args(["--gpu", "cuda"]),
-            false => command
-                .args(["--gpu", "software", "--software-gpu"])
-                .arg(stage.join("software-gpu")),
-        };
         let mut process = command.spawn().unwrap();
         let (sender, lines) = channel();
         let log = BufReader::new(process.stderr.take().unwrap());
@@ -227,15 +232,7 @@ fn a_service_whose_log_cannot_be_written_goes_on() {
     for log in [Stdio::from(full), Stdio::from(closed)] {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("vm");
-        let mut command = Command::new(program());
-        command.arg("--socket-path").arg(&socket).stderr(log);
-        match on_gpu() {
-            true => command.args(["--gpu", "cuda"]),
-            false => command
-                .args(["--gpu", "software", "--software-gpu"])
-                .arg(stage.join("software-gpu")),
-        };
-        let mut process = command.spawn().unwrap();
+        let mut process = service(&stage, &socket).stderr(log).spawn().unwrap();
         // Each connection is a line of the log. The program runs only in a service.
         wait_for("a program that runs", || {
             let mut guest = Command::new(stage.join("bin/gpgpu-smi"));

@@ -309,7 +309,7 @@ impl Job {
         let Ok((answer, _)) = execute(self.session, &self.stream, data, wait) else {
             return malformed();
         };
-        // Other operations leave what an earlier command of the client had there.
+        // After any other operation, the bytes are those of an earlier command of the client.
         let writes = self.commands().last();
         let writes = writes.is_some_and(|command| is(command.op, Property::Output));
         let written = match answer.result {

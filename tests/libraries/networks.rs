@@ -454,12 +454,30 @@ fn check(
     assert_eq!(rounded(stream, &y), right);
 }
 
+/// A query into a configuration that a plan has, about another graph, changes neither the plan nor the kept one.
+fn query_again(stream: &Arc<CudaStream>, handle: Raw) {
+    let [one, other] = [0, 1].map(|at| graph(handle, convolution(&Shape::ALL[at])));
+    let ((mut configs, _), (_, others)) = (configurations(one, 0), configurations(other, 0));
+    let plan = backend(5);
+    has(plan, 400, 0, &[handle]);
+    has(plan, 401, 15, &configs[..1]);
+    let (heuristics, nowhere) = (*others.last().unwrap(), null_mut::<i64>());
+    let to = configs.as_mut_ptr();
+    let asked = dnn!(cudnnBackendGetAttribute(
+        heuristics, 202, 15, 1_i64, nowhere, to
+    ));
+    assert_eq!(asked, SUCCESS);
+    check(stream, handle, &Shape::ALL[0], (finalize(plan), 0), 9);
+}
+
 /// Builds plans, executes them, and reads their attributes back.
 pub fn kept() {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
     let handle = handle();
     assert_eq!(dnn!(cudnnSetStream(handle, stream.cu_stream())), SUCCESS);
+    // Before a plan is kept.
+    query_again(&stream, handle);
     for shape in Shape::ALL {
         let (plan, bytes) = plan(handle, graph(handle, convolution(&shape)));
         assert_eq!(bytes, 0);

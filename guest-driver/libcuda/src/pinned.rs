@@ -89,13 +89,9 @@ fn recorded(
         }
         // Another thread has ended the context, and may have done so before the memory was recorded. Then nothing else
         // removes the record. Whether the thread has a new context, the next attempt finds out.
-        let is_own = |range: &Range| range.context == context && range.start == addresses.0;
-        if client
-            .pointers
-            .find(addresses.0)
-            .is_some_and(|range| is_own(&range))
-            && let Some(range) = client.pointers.remove(addresses.0)
-        {
+        let known = client.pointers.find(addresses.0);
+        let is_own = known.is_some_and(|of| of.context == context && of.start == addresses.0);
+        if is_own && let Some(range) = client.pointers.remove(addresses.0) {
             match range.origin {
                 Origin::Part => {
                     let unused = client.host_parts.free(&range, || {});

@@ -169,7 +169,7 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
             }
             element::DESCRIPTOR => {
                 let (mut values, mut handles) = (Values::default(), Vec::new());
-                let (mut parts, mut raws) = (Vec::new(), Vec::new());
+                let (mut abouts, mut raws) = (Vec::new(), Vec::new());
                 for id in words_of(elements) {
                     let of = locked.of(id);
                     right_type(name, of.kind)?;
@@ -179,13 +179,13 @@ pub fn set_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
                     }
                     values.add_all(&node.values);
                     handles.extend_from_slice(&node.handles);
-                    parts.push(node.about);
+                    abouts.push(node.about);
                     raws.push(of.raw.value());
                 }
                 let node = locked.node(id);
                 node.add_values(&values)?;
                 node.depend(&handles)?;
-                node.about.set_descriptors(name, &parts);
+                node.about.set_descriptors(name, &abouts);
                 Room::of(raws.into_iter())
             }
             _ => {
@@ -236,7 +236,7 @@ const MOST_BYTES: usize = 1 << 24;
 /// # Errors
 ///
 /// The library's status.
-fn free(call: &Call<'_>, id: u64) -> Result<(), u32> {
+fn prepare(call: &Call<'_>, id: u64) -> Result<(), u32> {
     let graphs = &call.session.graphs;
     let target = graphs.find(id).ok_or(status::BAD_PARAM)?;
     if grace::lock(&target.node).is_part {
@@ -294,7 +294,7 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         return Ok(status::BAD_PARAM);
     }
     for target in &targets {
-        if let Err(status) = free(call, *target) {
+        if let Err(status) = prepare(call, *target) {
             return Ok(status);
         }
     }
@@ -336,10 +336,10 @@ pub fn get_attribute(call: &mut Call<'_>, words: &[u64]) -> Outcome {
         for target in &targets {
             let kind = locked.of(*target).kind;
             let target = locked.node(*target);
-            // Another thread has set it in a descriptor just now.
-            let free = (!target.is_part).then_some(()).ok_or(status::BAD_PARAM);
+            // Another thread may just have set it in a descriptor.
+            let unused = (!target.is_part).then_some(()).ok_or(status::BAD_PARAM);
             let prepared = right_type(name, kind)
-                .and(free)
+                .and(unused)
                 .and_then(|()| target.add_values(&values))
                 .and_then(|()| target.depend(&handles));
             if let Err(status) = prepared {
