@@ -6,10 +6,11 @@ use std::{
     fmt,
     fs::File,
     io::{self, IsTerminal, Write},
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     sync::OnceLock,
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::{Event, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter,
@@ -117,14 +118,27 @@ pub fn keep() -> io::Result<()> {
 /// The writer of the log.
 struct Place;
 
+/// Whether a line can be written at once: a reader that does not read must not stop the programs of all VMs. A pipe has
+/// room for a page then, and a line is shorter.
+fn has_room(log: BorrowedFd<'_>) -> bool {
+    let mut log = [PollFd::new(log, PollFlags::POLLOUT)];
+    poll(&mut log, PollTimeout::ZERO) != Ok(0)
+}
+
+/// Writes a line, or loses it: its reader does not read or has gone, or a disk is full. With an error the library would
+/// report it on the standard error, and panic if that fails, too.
+fn write_line(mut log: impl Write + AsFd, line: &[u8]) {
+    if has_room(log.as_fd()) {
+        let _ = log.write_all(line);
+    }
+}
+
 impl Write for Place {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A line that cannot be written is lost, because its reader has gone or a disk is full. The library would report
-        // an error on the standard error, and panic if that fails, too.
-        let _ = match KEPT.get() {
-            Some(mut kept) => kept.write_all(bytes),
-            None => io::stderr().write_all(bytes),
-        };
+        match KEPT.get() {
+            Some(kept) => write_line(kept, bytes),
+            None => write_line(io::stderr().lock(), bytes),
+        }
         Ok(bytes.len())
     }
 

@@ -21,6 +21,7 @@ use std::{
 
 use common::{LIMIT, on_gpu, program, stage, wait_for};
 use nix::{
+    fcntl::{FcntlArg, fcntl},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -222,14 +223,23 @@ fn the_work_of_a_program_stays_counted_after_its_end() {
     assert_eq!(second[&to_device], 2.0 * first[&to_device]);
 }
 
-/// Neither a full disk nor a reader that has gone may end the programs of all VMs.
+/// A pipe with no room for another line.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let room = fcntl(&writer, FcntlArg::F_GETPIPE_SZ).unwrap();
+    writer.write_all(&vec![b'x'; room as usize]).unwrap();
+    (reader, writer)
+}
+
+/// Neither a full disk nor a reader that has gone or does not read may stop the programs of all VMs.
 #[test]
 fn a_service_whose_log_cannot_be_written_goes_on() {
     let Some(stage) = stage() else { return };
     let full = File::options().write(true).open("/dev/full").unwrap();
     let (reader, closed) = std::io::pipe().unwrap();
     drop(reader);
-    for log in [Stdio::from(full), Stdio::from(closed)] {
+    let (_unread, unread) = full_pipe();
+    for log in [Stdio::from(full), closed.into(), unread.into()] {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("vm");
         let mut process = service(&stage, &socket).stderr(log).spawn().unwrap();

@@ -16,8 +16,11 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+    sys::{
+        signal::{Signal, kill},
+        stat::Mode,
+    },
+    unistd::{Pid, mkfifo},
 };
 
 mod common;
@@ -102,7 +105,15 @@ impl BackEnd {
     /// Changes the policy's file and signals the back end.
     fn change(&self, policy: &str) {
         let text = fill(policy, self.dir.path());
-        fs::write(self.dir.path().join("policy.toml"), text).unwrap();
+        fs::write(self.file(), text).unwrap();
+        self.signal();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("policy.toml")
+    }
+
+    fn signal(&self) {
         kill(Pid::from_raw(self.log.process.id() as i32), Signal::SIGHUP).unwrap();
     }
 
@@ -203,6 +214,18 @@ fn clients_of_a_vm_number_the_gpus_alike_and_another_vm_has_another_first() {
     assert_eq!(third.ask("devices"), "0 1");
     let mut beside = back_end.guest("other");
     assert_eq!(beside.ask("devices"), "1 0");
+}
+
+/// Reading a pipe that nobody writes to would stop the service.
+#[test]
+fn a_pipe_in_the_place_of_the_policy_is_not_read_again() {
+    let Some(stage) = stage() else { return };
+    let back_end = BackEnd::start(&stage, "[[vm]]\nsocket = '$DIR/vm'\n");
+    fs::remove_file(back_end.file()).unwrap();
+    mkfifo(&back_end.file(), Mode::S_IRWXU).unwrap();
+    back_end.signal();
+    back_end.log.wait_for("is a pipe");
+    assert_eq!(back_end.guest("vm").ask("devices"), "0 1");
 }
 
 /// A device that a program sees is the same on the host, whatever its number is; a device that it does not see does not

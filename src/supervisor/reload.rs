@@ -2,7 +2,11 @@
 //! Changes of VMs' limits at run time.
 
 use std::{
-    os::fd::{AsRawFd, RawFd},
+    fs,
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::fs::FileTypeExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -54,6 +58,10 @@ impl Reload {
             tracing::warn!("SIGHUP: no policy file to reread, the policy comes from flags");
             return None;
         };
+        if fs::metadata(file).is_ok_and(|about| about.file_type().is_fifo()) {
+            tracing::error!("{} is a pipe and cannot be reread", file.display());
+            return None;
+        }
         let read = Policies::read(file);
         let read = read.and_then(|read| read.check_gpus(self.gpus.len()).map(|()| read));
         let read = read.inspect_err(|error| tracing::error!("{error}. The policy is unchanged"));

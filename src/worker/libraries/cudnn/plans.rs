@@ -168,6 +168,11 @@ impl Plans {
             return None;
         };
         let entry = call.session.objects.entry_of(Class::CudnnHandle, *id)?;
+        // A plan may suit the number of multiprocessors of a green context.
+        let contexts = [entry.context, call.session.entered()];
+        if contexts.iter().any(|of| call.session.has_greens(*of)) {
+            return None;
+        }
         // The library builds a plan for the handle's GPU, with the current context.
         let gpu = gpu_of(call.session, entry.context)?;
         let current = gpu_of(call.session, call.session.entered())?;
