@@ -36,6 +36,8 @@ mod structured;
 mod structured_wrong;
 #[path = "libraries/symbols.rs"]
 mod symbols;
+#[path = "libraries/threads.rs"]
+mod threads;
 #[path = "libraries/traces.rs"]
 mod traces;
 #[path = "libraries/transforms.rs"]
@@ -112,6 +114,9 @@ fn guest() {
         Ok("traces of crowds") => traces::crowds(),
         Ok("traces without") => traces::without(),
         Ok("traces limit") => traces::limit(),
+        Ok("own streams") => threads::own_streams(),
+        Ok("questions") => threads::questions(),
+        Ok("host numbers") => threads::host_numbers(),
         Ok("random") => random::wrapper(),
         Ok("random-symbols") => random::symbols(),
         Ok(part) => panic!("{part} is no part"),
@@ -605,6 +610,21 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     wait_for("the charge of a process that ended", || {
         (charged(&socket) == 0).then_some(())
     });
+}
+
+#[test]
+fn a_handle_with_the_per_thread_stream_follows_the_calling_thread() {
+    runs("own streams");
+}
+
+#[test]
+fn a_librarys_version_is_known_without_cuda_and_before_a_fork() {
+    runs("questions");
+}
+
+#[test]
+fn numbers_for_the_host_concern_no_context_and_no_capture() {
+    runs("host numbers");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub struct Entry {
         op: u16,
         arguments: *const u8,
         bytes: usize,
-        read: unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize),
+        read: Read,
         to: *mut c_void,
     ) -> CUresult,
     /// `CUDA_SUCCESS` if the host supports an operation, `CUDA_ERROR_NOT_SUPPORTED` if not.
@@ -59,7 +59,17 @@ pub struct Entry {
         arguments: *const u8,
         bytes: usize,
         most: usize,
-        read: unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize),
+        read: Read,
+        to: *mut c_void,
+    ) -> CUresult,
+    /// As `cuInit`.
+    pub initialise: unsafe extern "C" fn() -> CUresult,
+    /// As `call`, but does not initialise CUDA: for a question about the host.
+    pub ask_host: unsafe extern "C" fn(
+        op: u16,
+        arguments: *const u8,
+        bytes: usize,
+        read: Read,
         to: *mut c_void,
     ) -> CUresult,
 }
@@ -114,6 +124,16 @@ impl Sister {
         // SAFETY: the pointer is to a value that lives across the call.
         check(unsafe { (self.0.context)(&mut context) })?;
         Ok(context)
+    }
+
+    /// Initialises CUDA.
+    ///
+    /// # Errors
+    ///
+    /// As `cuInit`.
+    pub fn initialise(self) -> Result {
+        // SAFETY: no pointers.
+        check(unsafe { (self.0.initialise)() })
     }
 
     /// An id for a new object.
@@ -176,43 +196,35 @@ impl Sister {
         most: usize,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
-        struct Call<F, T>(Option<F>, Option<T>);
-
-        unsafe extern "C" fn hand<T, F: FnOnce(&[u8]) -> T>(
-            to: *mut c_void,
-            reply: *const u8,
-            bytes: usize,
-        ) {
-            // SAFETY: libcuda passes the pointer given below, to a value of this type that no other code uses
-            // meanwhile.
-            let call = unsafe { &mut *to.cast::<Call<F, T>>() };
-            if let Some(read) = call.0.take() {
-                // SAFETY: libcuda gives so many bytes, which live across the call.
-                let reply = unsafe { std::slice::from_raw_parts(reply, bytes) };
-                call.1 = Some(read(reply));
-            }
-        }
-
-        fn hand_of<T, F: FnOnce(&[u8]) -> T>(
-            _: &Call<F, T>,
-        ) -> unsafe extern "C" fn(*mut c_void, *const u8, usize) {
-            hand::<T, F>
-        }
-
-        let mut call = Call(Some(read), None);
-        let read = hand_of(&call);
-        let to = (&raw mut call).cast();
         let (op, bytes) = (operation.op, arguments.len());
         let arguments = arguments.as_ptr();
-        // SAFETY: the bytes and the value live across the call, and `read` is for a value of its type.
-        let called = unsafe {
+        // SAFETY: the bytes live across the call, and the other two are for each other.
+        take(read, |read, to| unsafe {
             match most {
                 ..=LONGEST => (self.0.call)(op, arguments, bytes, read, to),
                 _ => (self.0.call_for)(op, arguments, bytes, most, read, to),
             }
-        };
-        check(called)?;
-        call.1.ok_or(CUDA_ERROR_UNKNOWN)
+        })
+    }
+
+    /// Sends a question about the host and waits for its reply of at most [`LONGEST`] bytes, which `read` decodes. This
+    /// does not initialise CUDA: a child that is forked later can use it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sister::call`].
+    pub fn ask_host<T>(
+        self,
+        operation: &Operation,
+        arguments: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let (op, bytes) = (operation.op, arguments.len());
+        let arguments = arguments.as_ptr();
+        // SAFETY: as above.
+        take(read, |read, to| unsafe {
+            (self.0.ask_host)(op, arguments, bytes, read, to)
+        })
     }
 
     /// Sends a request and waits for its reply.
@@ -254,6 +266,35 @@ impl Sister {
             other => other.map(|()| true),
         }
     }
+}
+
+/// A function of a sister that gets a reply of so many bytes, for the pointer that comes with it.
+type Read = unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize);
+
+/// Calls a function of libcuda that hands over a reply, and decodes it with `read`.
+fn take<T, F: FnOnce(&[u8]) -> T>(
+    read: F,
+    call: impl FnOnce(Read, *mut c_void) -> CUresult,
+) -> Result<T> {
+    struct Call<F, T>(Option<F>, Option<T>);
+
+    unsafe extern "C" fn hand<T, F: FnOnce(&[u8]) -> T>(
+        to: *mut c_void,
+        reply: *const u8,
+        bytes: usize,
+    ) {
+        // SAFETY: libcuda passes the pointer given below, to a value of this type that no other code uses meanwhile.
+        let call = unsafe { &mut *to.cast::<Call<F, T>>() };
+        if let Some(read) = call.0.take() {
+            // SAFETY: libcuda gives so many bytes, which live across the call.
+            let reply = unsafe { std::slice::from_raw_parts(reply, bytes) };
+            call.1 = Some(read(reply));
+        }
+    }
+
+    let mut taken = Call::<F, T>(Some(read), None);
+    check(call(hand::<T, F>, (&raw mut taken).cast()))?;
+    taken.1.ok_or(CUDA_ERROR_UNKNOWN)
 }
 
 fn check(code: CUresult) -> Result {

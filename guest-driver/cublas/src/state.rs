@@ -5,7 +5,7 @@ use std::{ffi::c_void, sync::Arc};
 
 use gpgpu_library::{
     Object, Status,
-    forward::{self, Request, context, stream_id, tell_stream},
+    forward::{self, Request, set_stream, settle},
     handle::{self, Handle},
 };
 use gpgpu_protocol::{
@@ -13,7 +13,7 @@ use gpgpu_protocol::{
     libraries::{Function, call::PointerMode, cublas::status},
 };
 
-use crate::{HANDLE, LIBRARY, enter, give};
+use crate::{HANDLE, enter, give};
 
 /// The functions that this file sends.
 mod function {
@@ -100,7 +100,6 @@ pub unsafe extern "C" fn cublasGetVersion_v2(handle: Object, version: *mut i32) 
 
 /// The version, computed like `CUBLAS_VERSION` from its parts, which the host's library reports without a handle.
 fn version_by_parts() -> Result<i32, Status> {
-    context(LIBRARY)?;
     let mut version = 0;
     for (property, factor) in (0..).zip([10_000, 100, 1]) {
         let mut part = 0_i32;
@@ -121,7 +120,6 @@ pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> St
         if value.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        context(LIBRARY)?;
         let words = [property as u64, value as u64];
         ask(function::PROPERTY, &words)
     })
@@ -130,17 +128,7 @@ pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> St
 /// `cublasSetStream`. As natively, the handle has cuBLAS's own workspace afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasSetStream_v2(handle: Object, stream: CUstream) -> Status {
-    enter(|| {
-        let known = find(handle)?;
-        let id = stream_id(LIBRARY, stream as u64)?;
-        let mut told = known.told();
-        let is_new = told.give_stream(stream as usize, id);
-        known.set_owed(&told);
-        if is_new {
-            tell_stream(HANDLE, handle as u64, id)?;
-        }
-        Ok(())
-    })
+    enter(|| set_stream(HANDLE, handle, stream))
 }
 
 /// `cublasGetStream`.
@@ -208,7 +196,7 @@ pub extern "C" fn cublasSetWorkspace_v2(
         // cuBLAS itself refuses an invalid workspace.
         let is_dubious = address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT);
         if is_dubious {
-            known.settle(|stream| tell_stream(HANDLE, handle as u64, stream))?;
+            drop(settle(HANDLE, handle as u64, &known)?);
             ask(function::WORKSPACE, &words)?;
         }
         let mut told = known.told();

@@ -7,17 +7,14 @@ use std::{
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 
-use gpgpu_library::{
-    Status,
-    forward::{Request, context},
-};
+use gpgpu_library::{Status, forward::Request};
 use gpgpu_protocol::libraries::{
     Function,
     Library::CublasLt,
     cublaslt::{STATUSES, status},
 };
 
-use crate::{LIBRARY, enter};
+use crate::enter;
 
 const VERSION: &Function = CublasLt.find("cublasLtGetVersion");
 const PROPERTY: &Function = CublasLt.find("cublasLtGetProperty");
@@ -26,10 +23,7 @@ const PROPERTY: &Function = CublasLt.find("cublasLtGetProperty");
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetVersion() -> usize {
     let mut version = 0_u64;
-    enter(|| {
-        context(LIBRARY)?;
-        Request::new(VERSION, &[(&raw mut version) as u64]).ask()
-    });
+    enter(|| Request::new(VERSION, &[(&raw mut version) as u64]).ask());
     version as usize
 }
 
@@ -44,7 +38,6 @@ pub unsafe extern "C" fn cublasLtGetProperty(r#type: c_int, value: *mut c_int) -
         if value.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        context(LIBRARY)?;
         Request::new(PROPERTY, &[r#type as u64, value as u64]).ask()
     })
 }

@@ -18,7 +18,7 @@ use std::{
 
 use gpgpu_library::{
     Object, Status,
-    forward::{self, Request},
+    forward::{self, Request, settle},
     handle,
 };
 use gpgpu_locks::{Mutex, MutexGuard, RwLock};
@@ -362,9 +362,10 @@ pub extern "C" fn cudnnBackendExecute(
     variantPack: Object,
 ) -> Status {
     enter("cudnnBackendExecute", || {
-        handle::with(HANDLE, handle, |_| {
+        handle::with(HANDLE, handle, |known| {
             with_plan(executionPlan, |plan| {
                 with_written(plan, variantPack, |blob, form| {
+                    let _settled = settle(HANDLE, handle as u64, known)?;
                     let words = [handle as u64, executionPlan as u64, 0];
                     let request = request(function::EXECUTE, &words, blob);
                     if plan.accepted.lock().contains(&form) {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use gpgpu_library::{
     Object, Status,
-    forward::{self, Request, contents},
+    forward::{self, Request, contents, settle},
     handle,
 };
 use gpgpu_protocol::libraries::{
@@ -254,7 +254,8 @@ unsafe fn sequences(
 }
 
 fn ask(function: &'static Function, words: &[u64], blob: &[u8]) -> Result<(), Status> {
-    handle::with(HANDLE, words[0] as Object, |_| {
+    handle::with(HANDLE, words[0] as Object, |known| {
+        let _settled = settle(HANDLE, words[0], known)?;
         Request {
             blob,
             ..Request::new(function, words)

@@ -10,8 +10,8 @@ use std::{
 use gpgpu_client::log::{self, Level};
 use gpgpu_library::{
     Object, Status,
-    forward::{Request, stream_id, tell_stream},
-    handle::{self, sister},
+    forward::{Request, set_stream},
+    handle,
 };
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{
@@ -83,10 +83,7 @@ fn version(function: &'static Function, known: &AtomicUsize) -> usize {
         0 => {}
         version => return version,
     }
-    let asked = std::panic::catch_unwind(|| {
-        initialise()?;
-        Request::new(function, &[1]).ask_for()
-    });
+    let asked = std::panic::catch_unwind(|| Request::new(function, &[1]).ask_for());
     let version = match asked {
         Ok(Ok(reply)) => reply.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
         _ => None,
@@ -102,26 +99,6 @@ fn version(function: &'static Function, known: &AtomicUsize) -> usize {
     };
     known.store(version as usize, Ordering::Relaxed);
     version as usize
-}
-
-/// Connects the process, as `cuInit` does. cuDNN reports its version without it, but here the host must be queried.
-fn initialise() -> Result<(), Status> {
-    // This checks that the process's libcuda is this project's.
-    sister(LIBRARY)?;
-    // SAFETY: the names are strings.
-    let found = unsafe {
-        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-        libc::dlsym(library, c"cuInit".as_ptr())
-    };
-    if found.is_null() {
-        return Err(status::NOT_INITIALIZED);
-    }
-    // SAFETY: libcuda's function of this name is of this type.
-    let init: extern "C" fn(c_uint) -> c_int = unsafe { std::mem::transmute(found) };
-    match init(0) {
-        0 => Ok(()),
-        _ => Err(status::NOT_INITIALIZED),
-    }
 }
 
 /// `cudnnGetVersion`: the version of the host's library.
@@ -156,7 +133,6 @@ pub unsafe extern "C" fn cudnnGetProperty(kind: c_int, value: *mut c_int) -> Sta
         if value.is_null() {
             return Err(status::NULL_POINTER);
         }
-        initialise()?;
         let words = [kind as u64, value as u64];
         Request::new(function::PROPERTY, &words).send(free())
     })
@@ -246,15 +222,7 @@ pub unsafe extern "C" fn cudnnGetCallback(
 /// `cudnnSetStream`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetStream(handle: Object, streamId: CUstream) -> Status {
-    enter("cudnnSetStream", || {
-        let known = handle::find(HANDLE, handle)?;
-        let id = stream_id(LIBRARY, streamId as u64)?;
-        let mut told = known.told();
-        if told.give_stream(streamId as usize, id) {
-            tell_stream(HANDLE, handle as u64, id)?;
-        }
-        Ok(())
-    })
+    enter("cudnnSetStream", || set_stream(HANDLE, handle, streamId))
 }
 
 /// `cudnnGetStream`.

@@ -11,12 +11,14 @@ use std::{
 
 use gpgpu_library::{
     Object, Status,
-    forward::{self, Request, stream_id, tell_stream},
-    handle,
+    forward::{self, Request, set_stream, stream_id},
     memory::DeviceMemory,
 };
 use gpgpu_locks::{Mutex, RwLock};
-use gpgpu_protocol::libraries::{Function, Library, cufft::status};
+use gpgpu_protocol::{
+    cuda::CUstream,
+    libraries::{Function, Library, cufft::status},
+};
 
 use crate::{LIBRARY, PLAN};
 
@@ -123,7 +125,7 @@ impl Plan {
             forward::send(CREATE, &[&raw mut made as u64])?;
             self.id = made as u64;
             if self.stream != 0 {
-                self.tell_stream(self.stream)?;
+                set_stream(PLAN, made, self.stream as CUstream)?;
             }
         }
         Ok(self.id)
@@ -214,21 +216,11 @@ impl Plan {
     /// There is no such stream.
     pub fn set_stream(&mut self, stream: u64) -> Result<(), Status> {
         if self.id != 0 {
-            return self.tell_stream(stream);
+            return set_stream(PLAN, self.id as Object, stream as CUstream);
         }
         stream_id(LIBRARY, stream)?;
         self.stream = stream;
         Ok(())
-    }
-
-    fn tell_stream(&self, stream: u64) -> Result<(), Status> {
-        let id = stream_id(LIBRARY, stream)?;
-        handle::with(PLAN, self.id as Object, |known| {
-            if known.told().give_stream(stream as usize, id) {
-                tell_stream(PLAN, self.id, id)?;
-            }
-            Ok(())
-        })
     }
 }
 

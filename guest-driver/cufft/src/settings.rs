@@ -114,7 +114,6 @@ pub unsafe extern "C" fn cufftGetVersion(version: *mut i32) -> Status {
         if version.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        forward::context(crate::LIBRARY)?;
         forward::send(VERSION, &[version as u64])
     })
 }
@@ -130,7 +129,6 @@ pub unsafe extern "C" fn cufftGetProperty(property: i32, value: *mut i32) -> Sta
         if value.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        forward::context(crate::LIBRARY)?;
         forward::send(PROPERTY, &[property as u64, value as u64])
     })
 }

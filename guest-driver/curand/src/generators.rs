@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Creation, destruction and settings of generators.
 
-use std::{collections::HashSet, sync::OnceLock};
+use std::{collections::HashMap, sync::OnceLock};
 
 use gpgpu_library::{
     Object, Status,
-    forward::{self, context, stream_id, tell_stream},
+    forward::{self, set_stream, stream_id},
     handle,
+    memory::Aside,
 };
 use gpgpu_locks::{Mutex, MutexGuard};
 use gpgpu_protocol::{
@@ -26,16 +27,16 @@ const DIMENSIONS: &Function = Library::Curand.find("curandSetQuasiRandomGenerato
 /// `CURAND_ORDERING_PSEUDO_DYNAMIC`, which host generators do not support.
 const DYNAMIC: i32 = 104;
 
-/// The host generators: their numbers go to host memory.
-fn for_host() -> MutexGuard<'static, HashSet<u64>> {
-    static ALL: OnceLock<Mutex<HashSet<u64>>> = OnceLock::new();
+/// The host generators, whose numbers go to host memory, with the context and the stream that make the numbers.
+fn for_host() -> MutexGuard<'static, HashMap<u64, Aside>> {
+    static ALL: OnceLock<Mutex<HashMap<u64, Aside>>> = OnceLock::new();
     let all = ALL.get_or_init(Mutex::default);
     all.lock()
 }
 
-/// Whether a generator writes to host memory.
-pub fn is_for_host(generator: Object) -> bool {
-    for_host().contains(&(generator as u64))
+/// The context and the stream of a generator that writes to host memory.
+pub fn aside(generator: Object) -> Option<Aside> {
+    for_host().get(&(generator as u64)).copied()
 }
 
 /// `curandCreateGenerator`.
@@ -62,7 +63,12 @@ pub unsafe extern "C" fn curandCreateGeneratorHost(
         forward::send(CREATE, &[generator as u64, rng_type as u64])?;
         // SAFETY: the caller gives an address for the generator, where it was just written.
         let made = unsafe { generator.read() };
-        for_host().insert(made as u64);
+        let aside = Aside::new(LIBRARY)
+            .and_then(|aside| set_stream(GENERATOR, made, aside.stream()).map(|()| aside));
+        let aside = aside.inspect_err(|_| {
+            let _ = forward::send(DESTROY, &[made as u64]);
+        })?;
+        for_host().insert(made as u64, aside);
         Ok(())
     })
 }
@@ -71,8 +77,10 @@ pub unsafe extern "C" fn curandCreateGeneratorHost(
 #[unsafe(no_mangle)]
 pub extern "C" fn curandDestroyGenerator(generator: Object) -> Status {
     enter(|| {
-        for_host().remove(&(generator as u64));
-        forward::send(DESTROY, &[generator as u64])
+        let aside = for_host().remove(&(generator as u64));
+        let destroyed = forward::send(DESTROY, &[generator as u64]);
+        aside.into_iter().for_each(Aside::end);
+        destroyed
     })
 }
 
@@ -87,7 +95,6 @@ pub unsafe extern "C" fn curandGetVersion(version: *mut i32) -> Status {
         if version.is_null() {
             return Err(status::OUT_OF_RANGE);
         }
-        context(LIBRARY)?;
         forward::send(VERSION, &[version as u64])
     })
 }
@@ -103,7 +110,6 @@ pub unsafe extern "C" fn curandGetProperty(property: i32, value: *mut i32) -> St
         if value.is_null() {
             return Err(status::OUT_OF_RANGE);
         }
-        context(LIBRARY)?;
         forward::send(PROPERTY, &[property as u64, value as u64])
     })
 }
@@ -111,14 +117,9 @@ pub unsafe extern "C" fn curandGetProperty(property: i32, value: *mut i32) -> St
 /// `curandSetStream`. For a host generator, calls wait for the numbers, whatever the stream is.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandSetStream(generator: Object, stream: CUstream) -> Status {
-    enter(|| {
-        handle::with(GENERATOR, generator, |known| {
-            let id = stream_id(LIBRARY, stream as u64)?;
-            if is_for_host(generator) || !known.told().give_stream(stream as usize, id) {
-                return Ok(());
-            }
-            tell_stream(GENERATOR, generator as u64, id)
-        })
+    enter(|| match aside(generator) {
+        Some(_) => stream_id(LIBRARY, stream as u64).map(drop),
+        None => set_stream(GENERATOR, generator, stream),
     })
 }
 
@@ -134,7 +135,7 @@ fn set(function: &'static Function, generator: Object, value: u64) -> Result<(),
 #[unsafe(no_mangle)]
 pub extern "C" fn curandSetGeneratorOrdering(generator: Object, order: i32) -> Status {
     enter(|| {
-        if order == DYNAMIC && is_for_host(generator) {
+        if order == DYNAMIC && aside(generator).is_some() {
             return Err(status::OUT_OF_RANGE);
         }
         set(ORDERING, generator, order as u64)

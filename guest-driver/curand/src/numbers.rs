@@ -3,10 +3,10 @@
 
 use std::ffi::c_void;
 
-use gpgpu_library::{Object, Status, Word, forward, memory::DeviceMemory};
+use gpgpu_library::{Object, Status, Word, forward};
 use gpgpu_protocol::libraries::{Function, Library, curand::status};
 
-use crate::{LIBRARY, enter, generators::is_for_host};
+use crate::{enter, generators::aside};
 
 /// Generates numbers of a width: the second argument is their address, and the third their number.
 ///
@@ -25,9 +25,9 @@ unsafe fn generate(
         let words = [generator as u64, address, count as u64];
         forward::send(function, &[&words, more].concat())
     };
-    if !is_for_host(generator) {
+    let Some(aside) = aside(generator) else {
         return send(output as u64);
-    }
+    };
     if output.is_null() {
         return Err(status::OUT_OF_RANGE);
     }
@@ -36,12 +36,8 @@ unsafe fn generate(
     if bytes == 0 {
         return Ok(());
     }
-    let memory = DeviceMemory::allocate(LIBRARY, bytes)?;
     // SAFETY: promised by the caller.
-    let done =
-        send(memory.address()).and_then(|()| unsafe { memory.copy_to(LIBRARY, output, bytes) });
-    memory.free();
-    done
+    unsafe { aside.fetch(output, bytes, send) }
 }
 
 macro_rules! generate {

@@ -4,14 +4,14 @@
 
 use std::ffi::c_void;
 
-use gpgpu_library::{Status, forward::Request, forward::context};
+use gpgpu_library::{Status, forward::Request};
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::libraries::{
     Function, Library,
     curand::{DIMENSIONS, PIECE, status},
 };
 
-use crate::{LIBRARY, enter, give};
+use crate::{enter, give};
 
 /// A table, once it was fetched, as words of eight bytes, so that it is aligned for its values.
 struct Table(Mutex<Option<&'static [u64]>>);
@@ -32,7 +32,6 @@ impl Table {
         let words = match *table {
             Some(words) => words,
             None => {
-                context(LIBRARY)?;
                 let words = fetch(function, set, bytes)?;
                 // Programs keep the address, so the table is never freed.
                 *table.insert(Vec::leak(words))

@@ -3,7 +3,7 @@
 
 use gpgpu_library::{
     Object, Status, forward,
-    forward::{Request, stream_id, tell_stream},
+    forward::{Request, set_stream},
     give,
     handle::find,
 };
@@ -13,19 +13,6 @@ use gpgpu_protocol::{
 };
 
 use crate::{LIBRARY, enter};
-
-/// Records a handle's stream, and sends it to cuSOLVER if it is another one.
-fn set_stream(class: Class, handle: Object, stream: CUstream) -> Status {
-    enter(|| {
-        let known = find(class, handle)?;
-        let id = stream_id(LIBRARY, stream as u64)?;
-        let mut told = known.told();
-        if told.give_stream(stream as usize, id) {
-            tell_stream(class, handle as u64, id)?;
-        }
-        Ok(())
-    })
-}
 
 /// Returns a handle's stream.
 ///
@@ -63,7 +50,7 @@ macro_rules! handles {
         /// cuSOLVER's function of this name.
         #[unsafe(no_mangle)]
         pub extern "C" fn $set(handle: Object, streamId: CUstream) -> Status {
-            set_stream(Class::$class, handle, streamId)
+            enter(|| set_stream(Class::$class, handle, streamId))
         }
 
         /// cuSOLVER's function of this name.

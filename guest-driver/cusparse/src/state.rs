@@ -3,7 +3,7 @@
 
 use gpgpu_library::{
     Object, Status, forward,
-    forward::{Request, stream_id, tell_stream},
+    forward::{Request, set_stream},
     give,
     handle::find,
 };
@@ -37,15 +37,7 @@ pub extern "C" fn cusparseDestroy(handle: Object) -> Status {
 /// `cusparseSetStream`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSetStream(handle: Object, streamId: CUstream) -> Status {
-    enter(|| {
-        let known = find(HANDLE, handle)?;
-        let id = stream_id(LIBRARY, streamId as u64)?;
-        let mut told = known.told();
-        if told.give_stream(streamId as usize, id) {
-            tell_stream(HANDLE, handle as u64, id)?;
-        }
-        Ok(())
-    })
+    enter(|| set_stream(HANDLE, handle, streamId))
 }
 
 /// `cusparseGetStream`.

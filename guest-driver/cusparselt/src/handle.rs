@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use gpgpu_library::{
     Object, Status,
-    forward::{self, Request, context},
+    forward::{self, Request},
 };
 use gpgpu_protocol::libraries::{Function, Library::CusparseLt, cusparselt::status};
 
@@ -86,7 +86,6 @@ pub unsafe extern "C" fn cusparseLtGetProperty(propertyType: c_int, value: *mut 
         if value.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        context(LIBRARY)?;
         Request::new(PROPERTY, &[propertyType as u64, value as u64]).ask()
     })
 }

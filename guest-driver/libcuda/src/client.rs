@@ -147,16 +147,29 @@ pub fn connect() -> Result<&'static Client> {
     Ok(CLIENT.get_or_init(|| client))
 }
 
-/// The driver's version. This does not initialise CUDA: a child that is forked later can use CUDA.
-pub fn driver_version() -> Result<i32> {
+/// Asks the host by the process's connection. This does not initialise CUDA: a child that is forked later can use CUDA.
+///
+/// # Errors
+///
+/// As [`connect`]; the errors of `ask`.
+pub fn ask_host<T>(ask: impl FnOnce(&Client) -> Result<T>) -> Result<T> {
     if forks::is_child() || CLIENT.get().is_some() {
-        return connect().map(|client| client.hello.driver_version);
+        return ask(connect()?);
     }
     let mut opened = CONNECTING.lock();
     match CLIENT.get() {
-        Some(client) => Ok(client.hello.driver_version),
-        None => opened.get().map(|client| client.hello.driver_version),
+        Some(client) => ask(client),
+        None => ask(opened.get()?),
     }
+}
+
+/// The driver's version.
+///
+/// # Errors
+///
+/// As [`ask_host`].
+pub fn driver_version() -> Result<i32> {
+    ask_host(|client| Ok(client.hello.driver_version))
 }
 
 /// A client before its first use, and the process that has opened it.

@@ -15,7 +15,7 @@ use gpgpu_protocol::{
 use gpgpu_trace::{LIBRARY, Trace, Traced};
 
 use crate::{
-    client::{Client, client, initialise},
+    client::{self, Client, client},
     context,
     ffi::{Result, end, enter},
     graph::library,
@@ -33,6 +33,8 @@ static ENTRY: Entry = Entry {
     has,
     sees_all,
     call_for,
+    initialise,
+    ask_host,
 };
 
 /// Returns the switch of traced calls, which is only for this project's own libraries.
@@ -49,7 +51,7 @@ pub extern "C" fn virtio_gpgpu_sisters() -> *const Entry {
 
 unsafe extern "C" fn current(to: *mut u64) -> CUresult {
     enter("the current context", || {
-        initialise()?;
+        client::initialise()?;
         let client = client()?;
         if gpgpu_client::thread::current_context() == 0 {
             // The runtime inside of NVIDIA's libraries does the same.
@@ -62,6 +64,10 @@ unsafe extern "C" fn current(to: *mut u64) -> CUresult {
         unsafe { *to = gpgpu_client::thread::current_context() };
         Ok(())
     })
+}
+
+unsafe extern "C" fn initialise() -> CUresult {
+    enter("initialisation", client::initialise)
 }
 
 unsafe extern "C" fn new_id(kind: u8, to: *mut u64) -> CUresult {
@@ -215,4 +221,22 @@ unsafe extern "C" fn call_for(
         block(client, operation)
     });
     end(traced, code)
+}
+
+unsafe extern "C" fn ask_host(
+    op: u16,
+    arguments: *const u8,
+    bytes: usize,
+    read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    to: *mut c_void,
+) -> CUresult {
+    enter("a question about the host", || {
+        // SAFETY: the sister's bytes live across the call.
+        let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
+        let read = |reply: &[u8]| {
+            // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
+            unsafe { read(to, reply.as_ptr(), reply.len()) }
+        };
+        client::ask_host(|client| client.call_written(operation, arguments, read))
+    })
 }

@@ -9,6 +9,7 @@ use gpgpu_locks::{Mutex, MutexGuard, RwLock};
 use gpgpu_protocol::{
     api::{Completion, Property},
     codec::{Blob, Few, Reader, Writer},
+    cuda::{CU_STREAM_PER_THREAD, CUstream},
     libraries::{
         Class, Function, Kind, Library, SUCCESS,
         call::{self, PointerMode},
@@ -17,7 +18,7 @@ use gpgpu_protocol::{
 
 use crate::{
     Object, Status, enter,
-    handle::{self, Handle, sister},
+    handle::{self, Handle, Told, libcuda, sister},
     mix,
 };
 
@@ -103,20 +104,25 @@ impl<'a> Request<'a> {
 
     /// The results, as many and as long as the caller asked for.
     fn ask_host(self) -> Result<Vec<Blob>, Status> {
-        let statuses = self.function.library().statuses();
-        let sister = sister(self.function.library())?;
+        let library = self.function.library();
+        let statuses = library.statuses();
         // Each result is preceded by its length.
         let each = self
             .places()
             .map(|(_, bytes)| bytes.unwrap_or(self.longest) + 16);
         let most = each.fold(16, usize::saturating_add);
         let answer = self.with_written(|request| {
-            let answer = sister.call_for(&self.function.operation, request, most, |reply| {
+            let operation = &self.function.operation;
+            let read = |reply: &[u8]| {
                 let mut reader = Reader::new(reply);
                 let status: i32 = reader.get().ok()?;
                 let results: Few<Blob, 16> = reader.get().ok()?;
                 Some((status as Status, results.into_vec()))
-            });
+            };
+            let answer = match self.function.is_about_library() {
+                true => libcuda(library)?.ask_host(operation, request, read),
+                false => sister(library)?.call_for(operation, request, most, read),
+            };
             answer.map_err(|code| statuses.of_code(code))
         });
         let (status, results) = answer?.ok_or(statuses.internal_error)?;
@@ -384,7 +390,7 @@ pub fn forward(function: &'static Function, words: &[u64]) -> Status {
 pub fn send(function: &'static Function, words: &[u64]) -> Result<(), Status> {
     if let Some((at, class)) = function.handle() {
         return handle::with(class, words[at] as Object, |handle| {
-            handle.settle(|stream| tell_stream(class, words[at], stream))?;
+            let _settled = settle(class, words[at], handle)?;
             let mode = handle.mode();
             Request {
                 mode,
@@ -446,14 +452,23 @@ pub fn stream_id(library: Library, stream: u64) -> Result<u64, Status> {
     id.map_err(|code| library.statuses().of_code(code))
 }
 
-/// A new id for an object. The process has a context afterwards, as in NVIDIA's libraries.
+/// A new id for an object. If objects of its class belong to a context, the thread has one afterwards, as in NVIDIA's
+/// libraries.
 ///
 /// # Errors
 ///
 /// The status for libcuda's code.
 pub fn new_object(class: Class) -> Result<u64, Status> {
     let library = class.library();
-    context(library)?;
+    match class.is_in_context() {
+        true => {
+            context(library)?;
+        }
+        false => {
+            let initialised = sister(library)?.initialise();
+            initialised.map_err(|code| library.statuses().of_code(code))?;
+        }
+    }
     let id = sister(library)?.new_id(class.number());
     id.map_err(|code| library.statuses().of_code(code))
 }
@@ -493,15 +508,52 @@ fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> R
 }
 
 /// Sends a handle's stream to the library.
-///
-/// # Errors
-///
-/// The status for libcuda's code.
-pub fn tell_stream(class: Class, handle: u64, stream: u64) -> Result<(), Status> {
+fn tell_stream(class: Class, handle: u64, stream: u64) -> Result<(), Status> {
     let Some(name) = class.sets_stream() else {
         return Ok(());
     };
     Request::new(class.library().find(name), &[handle, stream]).post()
+}
+
+/// Sets a handle's stream.
+///
+/// # Errors
+///
+/// The library's status for a bad handle, or for an invalid value if there is no such stream; the status for libcuda's
+/// code.
+pub fn set_stream(class: Class, handle: Object, stream: CUstream) -> Result<(), Status> {
+    let known = handle::find(class, handle)?;
+    let id = stream_id(class.library(), stream as u64)?;
+    let mut told = known.told();
+    let is_new = told.give_stream(stream as usize, id);
+    known.set_owed(&told);
+    match is_new {
+        true => tell_stream(class, handle as u64, id),
+        false => Ok(()),
+    }
+}
+
+/// Gives a handle the stream of its next computation, if the library has another one. The caller keeps the result until
+/// it has sent the computation.
+///
+/// # Errors
+///
+/// As [`set_stream`].
+pub fn settle(
+    class: Class,
+    handle: u64,
+    known: &Handle,
+) -> Result<Option<MutexGuard<'_, Told>>, Status> {
+    let own = || stream_id(class.library(), CU_STREAM_PER_THREAD as u64);
+    known.settle(own, |told| {
+        tell_stream(class, handle, told.stream_id())?;
+        // The handle has lost its workspace.
+        let Some((address, bytes)) = told.workspace() else {
+            return Ok(());
+        };
+        const WORKSPACE: &Function = Library::Cublas.find("cublasSetWorkspace_v2");
+        Request::new(WORKSPACE, &[handle, address, bytes]).post()
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,10 @@ use std::{
 
 use gpgpu_client::{forks, log, sister::Sister};
 use gpgpu_locks::{Mutex, MutexGuard, RwLock};
-use gpgpu_protocol::libraries::{Class, Library, call::PointerMode};
+use gpgpu_protocol::{
+    cuda::CU_STREAM_PER_THREAD,
+    libraries::{Class, Library, call::PointerMode},
+};
 
 use crate::{Object, Status, mix};
 
@@ -68,18 +71,28 @@ impl Told {
         std::mem::replace(&mut self.workspace, given) != given
     }
 
-    /// Takes the stream to send once more before the next computation, if any.
-    pub fn take_owed(&mut self) -> Option<u64> {
-        if !std::mem::take(&mut self.is_owed) {
-            return None;
+    /// Records the stream of the next computation; returns whether to send it now.
+    fn take_owed(&mut self, id: u64) -> bool {
+        let is_owed = std::mem::take(&mut self.is_owed);
+        if is_owed {
+            self.workspace = None;
         }
-        self.workspace = None;
-        Some(self.stream_id)
+        std::mem::replace(&mut self.stream_id, id) != id || is_owed
     }
 
-    /// Whether [`Told::take_owed`] returns a stream.
-    pub fn is_owed(&self) -> bool {
-        self.is_owed
+    /// Whether each call runs in the default stream of the thread that makes it.
+    fn is_per_thread(&self) -> bool {
+        self.stream == CU_STREAM_PER_THREAD
+    }
+
+    /// The stream's id.
+    pub fn stream_id(&self) -> u64 {
+        self.stream_id
+    }
+
+    /// The program's workspace and its bytes, if it has set one.
+    pub fn workspace(&self) -> Option<(u64, u64)> {
+        self.workspace
     }
 
     /// A setting's value.
@@ -98,7 +111,7 @@ impl Told {
 pub struct Handle {
     mode: AtomicU32,
     told: Mutex<Told>,
-    /// A copy of [`Told::is_owed`], which is read without the lock.
+    /// Whether [`Handle::settle`] has to look at [`Told`]. It is read without the lock.
     is_owed: AtomicBool,
     /// A number for [`Told::settings`], which may influence the library's decision about a call.
     settings: AtomicU64,
@@ -140,25 +153,38 @@ impl Handle {
         self.told.lock()
     }
 
-    /// Updates the copy of [`Told::is_owed`]; [`Handle::told`] must be locked.
+    /// Records whether the stream has to be checked before the next computation; `told` is [`Handle::told`].
     pub fn set_owed(&self, told: &Told) {
-        self.is_owed.store(told.is_owed(), Ordering::Relaxed);
+        let is_owed = told.is_owed || told.is_per_thread();
+        self.is_owed.store(is_owed, Ordering::Relaxed);
     }
 
-    /// Sends the stream once more before the next computation, if necessary. Other threads wait until `tell` has sent
-    /// it.
+    /// Sends the stream before the next computation, if necessary: once more, or that of the calling thread, whose id
+    /// `own` returns. Other threads wait until `tell` has sent it. While the caller keeps the result, no other thread
+    /// gives the handle another stream.
     ///
     /// # Errors
     ///
-    /// The errors of `tell`.
-    pub fn settle(&self, tell: impl FnOnce(u64) -> Result<(), Status>) -> Result<(), Status> {
+    /// The errors of `own` and of `tell`.
+    pub fn settle(
+        &self,
+        own: impl FnOnce() -> Result<u64, Status>,
+        tell: impl FnOnce(&Told) -> Result<(), Status>,
+    ) -> Result<Option<MutexGuard<'_, Told>>, Status> {
         if !self.is_owed.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(None);
         }
         let mut told = self.told();
-        let owed = told.take_owed();
+        let is_per_thread = told.is_per_thread();
+        let id = match is_per_thread {
+            true => own()?,
+            false => told.stream_id,
+        };
+        if told.take_owed(id) {
+            tell(&told)?;
+        }
         self.set_owed(&told);
-        owed.map_or(Ok(()), tell)
+        Ok(is_per_thread.then_some(told))
     }
 
     /// Records a setting that the library has accepted; `told` is [`Handle::told`].
@@ -280,12 +306,22 @@ pub fn find(class: Class, handle: Object) -> Result<Arc<Handle>, Status> {
     found.cloned().ok_or(class.library().statuses().bad_handle)
 }
 
-/// The process's libcuda.
+/// The process's libcuda, for a use after which forked children cannot use CUDA.
 ///
 /// # Errors
 ///
 /// The library's status for `not initialised` if libcuda is not this project's.
 pub fn sister(library: Library) -> Result<Sister, Status> {
+    forks::watch();
+    libcuda(library)
+}
+
+/// The process's libcuda.
+///
+/// # Errors
+///
+/// As [`sister`].
+pub fn libcuda(library: Library) -> Result<Sister, Status> {
     static SISTER: OnceLock<Option<Sister>> = OnceLock::new();
     let found = SISTER.get_or_init(|| {
         let found = Sister::find();
@@ -295,8 +331,6 @@ pub fn sister(library: Library) -> Result<Sister, Status> {
                 format!("lib{name}: the process's libcuda.so.1 is not virtio-gpgpu's; start the program with gpgpu-run")
             });
         }
-        // From here on the process uses CUDA, which its forked children cannot.
-        forks::watch();
         found
     });
     found.ok_or(library.statuses().not_initialized)
@@ -345,26 +379,53 @@ mod tests {
     fn setting_the_same_stream_and_workspace_again_sends_nothing() {
         let mut told = Told::default();
         // A new handle has the legacy stream, and the program has given it no workspace.
-        assert!(!told.give_stream(0, 0) && told.take_owed().is_none());
+        assert!(!told.give_stream(0, 0) && !told.take_owed(0));
         assert!(told.give_stream(7, 0x160));
         assert!(told.give_workspace(0x1000, 64));
         for _ in 0..2 {
             assert!(!told.give_stream(7, 0x160));
-            assert!(told.is_owed());
+            assert!(told.is_owed);
             assert!(!told.give_workspace(0x1000, 64));
-            assert!(told.take_owed().is_none());
+            assert!(!told.take_owed(0x160));
         }
         // A computation in between uses cuBLAS's own workspace, as natively.
         assert!(!told.give_stream(7, 0x160));
-        assert_eq!(told.take_owed(), Some(0x160));
-        assert!(told.take_owed().is_none());
+        assert!(told.take_owed(0x160) && !told.take_owed(0x160));
         assert!(told.give_workspace(0x1000, 64));
         // Another stream or workspace is sent at once, so nothing is left to send.
         assert!(!told.give_stream(7, 0x160));
-        assert!(told.give_workspace(0x2000, 64) && told.take_owed().is_none());
+        assert!(told.give_workspace(0x2000, 64) && !told.take_owed(0x160));
         assert!(!told.give_stream(7, 0x160));
-        assert!(told.give_stream(8, 0x260) && told.take_owed().is_none());
+        assert!(told.give_stream(8, 0x260) && !told.take_owed(0x260));
         assert!(told.give_workspace(0x2000, 64));
+    }
+
+    #[test]
+    fn a_handle_with_the_threads_own_stream_follows_the_thread() {
+        let handle = Handle::default();
+        let calls = |own: u64| {
+            let mut told = None;
+            let kept = handle.settle(|| Ok(own), |now| Ok(told = Some(now.stream_id())));
+            (kept.unwrap().is_some(), told)
+        };
+        let own = CU_STREAM_PER_THREAD;
+        assert_eq!(calls(0x160), (false, None));
+        {
+            let mut told = handle.told();
+            assert!(told.give_stream(own, 0x160) && told.give_workspace(0x1000, 64));
+            handle.set_owed(&told);
+        }
+        assert_eq!(calls(0x160), (true, None));
+        // The program's workspace stays, as natively: the stream is the same.
+        assert_eq!(calls(0x260), (true, Some(0x260)));
+        assert_eq!(handle.told().workspace(), Some((0x1000, 64)));
+        assert_eq!(calls(0x260), (true, None));
+        {
+            let mut told = handle.told();
+            assert!(told.give_stream(7, 0x360));
+            handle.set_owed(&told);
+        }
+        assert_eq!(calls(0x160), (false, None));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use gpgpu_client::log;
 use gpgpu_library::{
     Object, Status,
-    forward::{self, context, new_object},
+    forward::{self, new_object},
 };
 use gpgpu_protocol::{
     cuda::CUstream,
@@ -16,7 +16,7 @@ use gpgpu_protocol::{
     },
 };
 
-use crate::{LIBRARY, enter, send, stream_id};
+use crate::{enter, send, stream_id};
 
 const CREATE: &Function = Library::Nvjpeg.find("nvjpegCreateEx");
 
@@ -128,7 +128,6 @@ macro_rules! properties {
                 if value.is_null() {
                     return Err(status::INVALID_PARAMETER);
                 }
-                context(LIBRARY)?;
                 forward::send(FUNCTION, &[kind as u64, value as u64])
             })
         }

@@ -97,7 +97,9 @@ pub fn put_with(
             Kind::I32 => writer.word(i64::from(word as i32) as u64),
             Kind::F32 => writer.word(u64::from(word as u32)),
             Kind::Out(_) | Kind::Outs(..) | Kind::Scratch(_) | Kind::Reply => {
-                if let Kind::Outs(of, count) = *kind {
+                if let Kind::Outs(of, count) = *kind
+                    && word != 0
+                {
                     widths(of, count)?;
                 }
                 if let Kind::Scratch(bytes) = *kind {
@@ -326,6 +328,19 @@ mod tests {
         let values = get(dot, &request(dot, &words, PointerMode::Device)).unwrap();
         assert_eq!(values[6], Value::Word(0x66));
         assert_eq!(results(dot, &words, PointerMode::Device).count(), 0);
+    }
+
+    #[test]
+    fn an_array_of_results_that_nobody_wants_may_have_any_length() {
+        let svd = Library::Cusolver.find("cusolverDnSgesvdaStridedBatched");
+        let (at, batch) = (svd.kinds.len() - 2, svd.kinds.len() - 1);
+        let mut words = vec![1; svd.kinds.len()];
+        (words[at], words[batch]) = (0, 2000);
+        let values = get(svd, &request(svd, &words, PointerMode::Host)).unwrap();
+        assert_eq!(values[at], Value::Word(0));
+        words[at] = 0x40;
+        let mut writer = Writer::new();
+        assert!(put(svd, &words, PointerMode::Host, &mut writer, |_, _| ()).is_err());
     }
 
     /// GPGPU-DEV-69.

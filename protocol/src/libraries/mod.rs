@@ -92,6 +92,12 @@ impl Function {
         self.operation.name.starts_with("gpgpu")
     }
 
+    /// Whether it asks about the library itself, for example its version: it uses no object and no memory.
+    pub fn is_about_library(&self) -> bool {
+        let is = |kind: &Kind| matches!(kind, Kind::I32 | Kind::I64 | Kind::Out(_) | Kind::Reply);
+        self.operation.completion == Completion::Call && self.kinds.iter().all(is)
+    }
+
     /// Whether the worker's part is written by hand, because the arguments are not those of the library's function.
     pub fn is_composed(&self) -> bool {
         let is = |kind: &Kind| matches!(kind, Kind::Blob | Kind::Reply);
