@@ -2,8 +2,10 @@
 // Managed memory (pitfalls 9, 12, 13, 17, 57, 60). These tests are right on every device that has any: no thread of the
 // CPU touches memory that a stream may use while the stream has work.
 #include "driver.h"
+#include <csignal>
 #include <random>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -413,6 +415,72 @@ PITFALL(57, callbacks_use_managed_memory) {
     LAUNCH(gpu.function("add_words"), 8, 64, stream, call.words, 1u, count, 1u);
     CK(cuStreamSynchronize(stream));
     EXPECT(call.words[777'777] == 51 && call.words[777'776] == 42, "%u %u", call.words[777'777], call.words[777'776]);
+}
+
+// The same, with work behind the function that was submitted before the function runs: a kernel, a copy out and, in
+// another stream, a kernel behind an event.
+PITFALL(57, work_behind_a_callback_sees_its_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned count = MIB, at = 777'777;
+    CUfunction add = gpu.function("add_words");
+    CUdeviceptr copied;
+    CK(cuMemAlloc(&copied, 4));
+    CUstream stream = new_stream(), other = new_stream();
+    for (bool writes : {true, false}) {
+        Call call = {managed(count), 0};
+        LAUNCH(gpu.function("fill"), 8, 64, stream, call.words, 41u, count);
+        CK(cuLaunchHostFunc(
+            stream,
+            writes ? (CUhostFn)[](void *data) { ((Call *)data)->words[at] = 50; }
+                   : (CUhostFn)[](void *data) { ((Call *)data)->seen = ((Call *)data)->words[at]; },
+            &call));
+        CK(cuMemcpyAsync(copied, on_device(call.words + at), 4, stream));
+        LAUNCH(add, 8, 64, stream, call.words, 1u, count, 1u);
+        CUevent event;
+        CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        CK(cuEventRecord(event, stream));
+        CK(cuStreamWaitEvent(other, event, 0));
+        LAUNCH(add, 8, 64, other, call.words, 1u, count, 1u);
+        CK(cuStreamSynchronize(other));
+        unsigned expected = writes ? 50 : 41, copy = 0;
+        EXPECT(call.seen == (writes ? 0 : 41), "the function has seen %u", call.seen);
+        EXPECT(call.words[at] == expected + 2 && call.words[at + 1] == 43, "%u %u", call.words[at], call.words[at + 1]);
+        CK(cuMemcpyDtoH(&copy, copied, 4));
+        EXPECT(copy == expected, "the copy has %u", copy);
+        CK(cuEventDestroy(event));
+    }
+}
+
+// Signals interrupt threads that wait for a page: they repeat the access after the handler.
+PITFALL(12, signals_interrupt_accesses_to_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned count = MIB / 4, rounds = 100;
+    CUfunction add = gpu.function("add_words");
+    volatile unsigned *words = managed(count);
+    CK(cuMemsetD32(on_device(words), 0, count));
+    CK(cuCtxSynchronize());
+    signal(SIGALRM, [](int) {});
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {};
+    setitimer(ITIMER_REAL, &often, nullptr);
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        LAUNCH(add, 8, 64, nullptr, words, 1u, count, 1u);
+        CK(cuCtxSynchronize());
+        // The first access is a write in every other round.
+        if (round % 2)
+            words[5] = 1000 * round;
+        else
+            wrong += words[7] != round + 1;
+        LAUNCH(add, 8, 64, nullptr, words, 0u, count, 1u);
+        CK(cuCtxSynchronize());
+        if (round % 2)
+            wrong += words[5] != 1000 * round;
+    }
+    setitimer(ITIMER_REAL, &never, nullptr);
+    EXPECT(wrong == 0, "%u of %u rounds read old values", wrong, rounds);
+    EXPECT(words[777] == rounds, "%u of %u launches are left", words[777], rounds);
 }
 
 // A thousand random steps on several allocations, against a model.

@@ -74,8 +74,8 @@ fn serve(client: &'static Client) {
             return; // The client is gone; no callback will come any more.
         };
         match pending(|callbacks| callbacks.remove(&next.callback)) {
-            Some(callback) => managed::in_call(|| callback.run(next.status)),
-            None => managed::in_call(|| calls::run(next.callback)),
+            Some(callback) => managed::in_call(client, || callback.run(next.status)),
+            None => managed::in_call(client, || calls::run(next.callback)),
         }
         if client
             .post(&request::gpgpuCallbackDone {

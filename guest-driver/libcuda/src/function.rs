@@ -4,7 +4,7 @@
 use std::os::raw::c_char;
 
 use gpgpu_protocol::{
-    api::{Function, Kernel, Module, Object, request},
+    api::{Function, Kernel, Module, Object, object_kind, request},
     cuda::*,
 };
 
@@ -13,6 +13,7 @@ use crate::{
     client::{Client, client},
     cuda,
     ffi::Result,
+    library,
     stores::{answers::local, function::ATTRIBUTES, objects::Known, occupancy::reconfigure},
     thread,
 };
@@ -65,11 +66,21 @@ fn name_of(client: &Client, id: u64) -> Result<*const c_char> {
 
 cuda! {
     fn cuFuncGetModule(hmod: OutPtr<CUmodule>, hfunc: CUfunction) {
-        let parent = client()?.objects.look(Function::id(hfunc), |object| match object {
-            Known::Function(function) | Known::Kernel(function) => Some(function.parent),
+        let client = client()?;
+        let place = client.objects.look(Function::id(hfunc), |object| match object {
+            Known::Function(function) | Known::Kernel(function) => Some((function.parent, function.context)),
             _ => None,
         });
-        hmod.set(Module::handle(parent.flatten().ok_or(CUDA_ERROR_INVALID_HANDLE)?))
+        let (parent, context) = place.flatten().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if object_kind(parent) == Module::KIND {
+            return hmod.set(Module::handle(parent));
+        }
+        // A kernel is in all contexts.
+        let context = if context == 0 { library::current_context()? } else { context };
+        thread::push_context(context)?;
+        let module = library::module(client, parent, context);
+        thread::pop_context();
+        hmod.set(Module::handle(module?))
     }
 
     fn cuFuncGetName(name: OutPtr<*const c_char>, hfunc: CUfunction) {

@@ -89,11 +89,31 @@ fn names(client: &Client, library: CUlibrary) -> Result<Vec<String>> {
     })
 }
 
-fn current_context() -> Result<u64> {
+pub fn current_context() -> Result<u64> {
     match thread::home(client()?) {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
         context => Ok(context),
     }
+}
+
+/// The module of a library in a context, which has to be the current one for a new module.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_HANDLE` if there is no such library; the host's code.
+pub fn module(client: &Client, library: u64, context: u64) -> Result<u64> {
+    let data = client.objects.library(library)?;
+    let mut modules = data.modules.lock();
+    let known = modules.get(&context);
+    if let Some(id) = known.filter(|id| client.objects.contains(**id)) {
+        return Ok(*id);
+    }
+    let module = client.new_id::<Module>();
+    client.call(&request::cuLibraryGetModule { module, library })?;
+    let made = ModuleData::new(context, Some(library));
+    client.objects.insert(module, Known::Module(made));
+    modules.insert(context, module);
+    Ok(module)
 }
 
 cuda! {
@@ -145,17 +165,7 @@ cuda! {
     fn cuLibraryGetModule(pMod: OutPtr<CUmodule>, library: CUlibrary) {
         let client = client()?;
         pMod.required()?;
-        let context = current_context()?;
-        let data = client.objects.library(Library::id(library))?;
-        let mut modules = data.modules.lock();
-        if let Some(id) = modules.get(&context).filter(|id| client.objects.contains(**id)) {
-            return pMod.set(Module::handle(*id));
-        }
-        let module = client.new_id::<Module>();
-        client.call(&request::cuLibraryGetModule { module, library: Library::id(library) })?;
-        client.objects.insert(module, Known::Module(ModuleData::new(context, Some(Library::id(library)))));
-        modules.insert(context, module);
-        pMod.set(Module::handle(module))
+        pMod.set(Module::handle(module(client, Library::id(library), current_context()?)?))
     }
 
     fn cuLibraryGetGlobal(dptr: OutPtr<CUdeviceptr>, bytes: OutPtr<usize>, library: CUlibrary, name: Text) {

@@ -439,11 +439,12 @@ pub fn free(client: &Client, range: &Range) -> Result {
     client.call(&request::cuMemFree_v2 { dptr }).map(drop)
 }
 
-/// Moves the blocks in `wants` of each allocation to the device, and waits for other threads that move some.
-fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) {
+/// Moves the blocks in `wants` of each allocation to the device, and waits for other threads that move some; `is_patient`
+/// as in [`Store::send`](store::Store::send).
+fn send(client: &Client, is_patient: bool, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) {
     let mut managed = managed();
     loop {
-        let (jobs, others) = managed.store.send(&wants);
+        let (jobs, others) = managed.store.send(is_patient, &wants);
         tell(&managed);
         if jobs.is_empty() {
             if !others {
@@ -518,13 +519,23 @@ pub fn before_work(stream: u64) {
         return;
     }
     let Ok(client) = client() else { return };
-    send(client, |of| {
+    send(client, true, |of| {
         if of.is_for(stream) {
             0..of.advice.len()
         } else {
             0..0
         }
     });
+}
+
+/// Called at the end of a function that the program has put into a stream: moves all blocks to the device. The work
+/// behind the function was submitted before the function used them.
+///
+/// A block that another thread waits for is not one of the function's, and its thread may wait for this stream.
+fn after_call(client: &Client) {
+    if any() {
+        send(client, false, |of| 0..of.advice.len());
+    }
 }
 
 /// Called before a library submits work to a stream.
@@ -557,7 +568,7 @@ pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
             return;
         }
     }
-    send(client, |of| of.blocks_of(address, bytes as u64));
+    send(client, true, |of| of.blocks_of(address, bytes as u64));
 }
 
 /// Whether an address lies in managed memory.

@@ -143,7 +143,7 @@ fn bring(client: &'static Client, address: u64, bytes: usize, place: Place, stre
         }
     }
     if place.0 == CU_MEM_LOCATION_TYPE_DEVICE {
-        send(client, |of| of.blocks_of(address, bytes as u64));
+        send(client, true, |of| of.blocks_of(address, bytes as u64));
         return Ok(());
     }
     let Some(service) = service::get_if_there() else {

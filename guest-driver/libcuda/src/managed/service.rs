@@ -18,7 +18,7 @@ use gpgpu_locks::Mutex;
 use gpgpu_protocol::{api::request, cuda::*};
 
 use super::{
-    MOVED, before_work, drop_pages, managed, own_stream,
+    MOVED, after_call, before_work, drop_pages, managed, own_stream,
     store::{Answer, Attach, BLOCK, Block, Job, Part},
     tell,
     uffd::{Fault, Uffd},
@@ -58,13 +58,14 @@ pub fn is_calling() -> bool {
     CALLS.load(Ordering::SeqCst) != 0
 }
 
-/// Calls the program in a stream.
-pub fn in_call(call: impl FnOnce()) {
+/// Calls the program in a stream, whose later work sees the function's writes to managed memory.
+pub fn in_call(client: &Client, call: impl FnOnce()) {
     // SAFETY: the call asks for a number and has no conditions.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     CALLING_THREAD.store(thread as u32, Ordering::Relaxed);
     CALLS.fetch_add(1, Ordering::SeqCst);
     call();
+    after_call(client);
     CALLS.fetch_sub(1, Ordering::SeqCst);
 }
 

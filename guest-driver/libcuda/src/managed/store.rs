@@ -24,7 +24,10 @@ pub enum Block {
     Fresh,
     /// On the device; no page is present here.
     Device,
-    /// Being fetched.
+    /// Being fetched for a thread that waits for it. If a signal interrupts that thread, it may already use the pages
+    /// that are present.
+    Awaited,
+    /// Being fetched in advance.
     Fetching,
     /// The same, but work that may change it was submitted to the GPU in the meantime.
     Outdated,
@@ -48,7 +51,7 @@ impl Block {
     fn is_moving(self) -> bool {
         matches!(
             self,
-            Self::Fetching | Self::Outdated | Self::Sending | Self::Dropping
+            Self::Awaited | Self::Fetching | Self::Outdated | Self::Sending | Self::Dropping
         )
     }
 }
@@ -116,7 +119,7 @@ pub struct Allocation {
     pub is_pinned: bool,
     blocks: Vec<Block>,
     owed: usize,
-    /// The number of blocks that are being fetched and are not outdated.
+    /// The number of blocks that are being fetched in advance and are not outdated.
     fetching: usize,
     /// The next block of a sequential access, and the number of blocks that were fetched the last time.
     ahead: (usize, usize),
@@ -364,9 +367,13 @@ impl Store {
         }
     }
 
-    /// Begins to move the blocks in `wants` of each allocation to the device. Returns the jobs, and whether other
-    /// threads move some of them.
-    pub fn send(&mut self, wants: impl Fn(&Allocation) -> Range<usize>) -> (Vec<Job>, bool) {
+    /// Begins to move the blocks in `wants` of each allocation to the device. Returns the jobs, and whether the caller
+    /// has to wait for other threads that move some of them: with `is_patient`, also for those that threads wait for.
+    pub fn send(
+        &mut self,
+        is_patient: bool,
+        wants: impl Fn(&Allocation) -> Range<usize>,
+    ) -> (Vec<Job>, bool) {
         let (mut jobs, mut others) = (Vec::new(), false);
         for of in self.all.values_mut() {
             if of.owed == 0 && of.fetching == 0 {
@@ -388,6 +395,8 @@ impl Store {
                         jobs.push(of.job(run, true));
                     }
                     Block::Sending | Block::Dropping => others = true,
+                    // What its thread does with it comes before the caller's work.
+                    Block::Awaited => others |= is_patient,
                     Block::Fetching => of.set(run, Block::Outdated),
                     Block::Device | Block::Outdated => {}
                 }
@@ -396,18 +405,20 @@ impl Store {
         (jobs, others)
     }
 
-    /// Records that blocks have arrived here. A thread waits for the first one. Of the others, the returned ones are
-    /// outdated and must be dropped again.
-    pub fn arrived(&mut self, job: &Job, first: Block) -> Vec<Job> {
+    /// Records that blocks have arrived here; the awaited one becomes `awaited`. The returned ones are outdated and must
+    /// be dropped again.
+    pub fn arrived(&mut self, job: &Job, awaited: Block) -> Vec<Job> {
         let mut outdated = Vec::new();
         if let Some(of) = self.all.get_mut(&job.allocation) {
-            of.set(job.blocks.start..job.blocks.start + 1, first);
-            for index in job.blocks.start + 1..job.blocks.end {
-                if of.blocks[index] == Block::Outdated {
-                    of.set(index..index + 1, Block::Dropping);
+            for index in job.blocks.clone() {
+                let to = match of.blocks[index] {
+                    Block::Awaited => awaited,
+                    Block::Outdated => Block::Dropping,
+                    _ => Block::Clean,
+                };
+                of.set(index..index + 1, to);
+                if to == Block::Dropping {
                     outdated.push(of.job(index..index + 1, false));
-                } else {
-                    of.set(index..index + 1, Block::Clean);
                 }
             }
         }
@@ -436,9 +447,11 @@ impl Store {
                         });
                     }
                 }
-                Block::Fetching | Block::Outdated | Block::Sending | Block::Dropping => {
-                    others = true;
-                }
+                Block::Awaited
+                | Block::Fetching
+                | Block::Outdated
+                | Block::Sending
+                | Block::Dropping => others = true,
                 // Zeros need not be fetched.
                 Block::Fresh | Block::Clean | Block::Dirty => {}
             }
@@ -467,6 +480,7 @@ impl Store {
                 of.ahead = (run.end, run.len());
                 let is_copied = of.blocks[index] == Block::Device;
                 of.set(run.clone(), Block::Fetching);
+                of.set(index..index + 1, Block::Awaited);
                 let protect = !writes;
                 Answer::Fetch(Job {
                     protect,
@@ -481,7 +495,8 @@ impl Store {
             }
             (Block::Clean | Block::Dirty | Block::Sending, false) => Answer::Zero(page),
             (Block::Fresh | Block::Device | Block::Dirty, true) => Answer::Again,
-            (Block::Sending, true) | (Block::Fetching | Block::Outdated | Block::Dropping, _) => {
+            (Block::Sending, true)
+            | (Block::Awaited | Block::Fetching | Block::Outdated | Block::Dropping, _) => {
                 Answer::Later
             }
         }

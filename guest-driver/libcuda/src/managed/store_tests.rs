@@ -23,21 +23,21 @@ fn block(store: &mut Store, index: usize) -> Block {
 fn unused_memory_is_not_copied() {
     let mut store = store(3 * BLOCK + 5, Attach::Global);
     assert_eq!(store.owed(), 4);
-    assert_eq!(store.send(everything), (Vec::new(), false));
+    assert_eq!(store.send(true, everything), (Vec::new(), false));
     assert_eq!((store.owed(), block(&mut store, 3)), (0, Block::Device));
 }
 
 #[test]
 fn memory_that_was_only_read_does_not_travel_back() {
     let mut store = store(BLOCK, Attach::Global);
-    store.send(everything);
+    store.send(true, everything);
     let Answer::Fetch(job) = store.answer(AT + 7, false, false, true) else {
         panic!("it is on the device");
     };
     assert!(job.is_copied && job.protect);
     assert_eq!(store.answer(AT, false, false, true), Answer::Later);
     store.set(&job, Block::Clean);
-    let (jobs, _) = store.send(everything);
+    let (jobs, _) = store.send(true, everything);
     assert!(!jobs[0].is_copied);
     store.set(&jobs[0], Block::Device);
 
@@ -49,13 +49,13 @@ fn memory_that_was_only_read_does_not_travel_back() {
         store.answer(AT + 9, true, true, true),
         Answer::Unprotect(AT, BLOCK)
     );
-    assert!(store.send(everything).0[0].is_copied);
+    assert!(store.send(true, everything).0[0].is_copied);
 }
 
 #[test]
 fn programs_that_go_on_are_brought_more_at_a_time() {
     let mut store = store(40 * BLOCK, Attach::Global);
-    store.send(everything);
+    store.send(true, everything);
     let mut at = 0;
     let mut lengths = Vec::new();
     while at < 40 {
@@ -73,7 +73,7 @@ fn programs_that_go_on_are_brought_more_at_a_time() {
 #[test]
 fn nothing_stays_here_that_work_may_change_while_it_comes() {
     let mut store = store(4 * BLOCK, Attach::Global);
-    store.send(everything);
+    store.send(true, everything);
     for at in [0, 1] {
         let Answer::Fetch(job) = store.answer(AT + at * BLOCK, true, false, true) else {
             panic!("it is on the device");
@@ -81,7 +81,7 @@ fn nothing_stays_here_that_work_may_change_while_it_comes() {
         assert_eq!(job.blocks.len() as u64, at + 1);
         assert!(store.owed() > 0, "launches have to say that they were");
         if at == 1 {
-            store.send(|_| 2..3);
+            store.send(true, |_| 2..3);
         }
         let outdated = store.arrived(&job, Block::Dirty);
         assert_eq!(outdated.len() as u64, at);
@@ -92,13 +92,30 @@ fn nothing_stays_here_that_work_may_change_while_it_comes() {
     }
 }
 
+/// A thread whose fault a signal has interrupted uses the pages as soon as they are present.
+#[test]
+fn work_comes_after_the_use_of_a_block_that_a_thread_waits_for() {
+    let mut store = store(2 * BLOCK, Attach::Global);
+    store.send(true, everything);
+    let Answer::Fetch(job) = store.answer(AT, true, false, true) else {
+        panic!("it is on the device");
+    };
+    assert_eq!(block(&mut store, 0), Block::Awaited);
+    assert_eq!(store.send(true, everything), (Vec::new(), true));
+    // The end of a function in a stream does not wait for another thread, which may wait for the stream.
+    assert_eq!(store.send(false, everything), (Vec::new(), false));
+    assert!(store.arrived(&job, Block::Dirty).is_empty());
+    let (jobs, _) = store.send(true, everything);
+    assert!(jobs[0].is_copied);
+}
+
 #[test]
 fn a_streams_memory_and_the_programs_stay_where_they_are() {
     let mut store = store(BLOCK, Attach::Single(7));
     let of = |stream| move |of: &Allocation| if of.is_for(stream) { 0..1 } else { 0..0 };
-    store.send(of(8));
+    store.send(true, of(8));
     assert_eq!(block(&mut store, 0), Block::Fresh);
-    store.send(of(7));
+    store.send(true, of(7));
     assert_eq!(block(&mut store, 0), Block::Device);
     store.get(AT).unwrap().own = Attach::Host;
     store.forget_stream(7);
@@ -117,12 +134,12 @@ fn data_in_transit_is_not_taken_for_zeros() {
         store.answer(AT + 4097, true, false, true),
         Answer::Zero(AT + 4096)
     );
-    let (jobs, _) = store.send(everything);
+    let (jobs, _) = store.send(true, everything);
     assert_eq!(store.answer(AT, false, false, true), Answer::Zero(AT));
     assert_eq!(store.answer(AT, true, true, true), Answer::Later);
     store.set(&jobs[0], Block::Dropping);
     assert_eq!(store.answer(AT, false, false, true), Answer::Later);
-    assert!(store.send(everything).1 && store.is_moving(AT));
+    assert!(store.send(true, everything).1 && store.is_moving(AT));
 }
 
 #[test]
@@ -157,7 +174,7 @@ fn variables_share_a_page_and_end_one_by_one() {
     assert!(!store.share(other), "the page is on its way here");
     store.set(&job, Block::Dirty);
     assert!(!store.share(other), "the page is here");
-    let (jobs, _) = store.send(everything);
+    let (jobs, _) = store.send(true, everything);
     assert_eq!(jobs[0].parts, [one]);
     store.set(&jobs[0], Block::Device);
     assert!(store.share(other));

@@ -99,7 +99,7 @@ fn share(client: &'static Client, service: &Service, piece: Part) -> bool {
             Some(true) => {
                 // The page is here, but the new variable's value is not.
                 drop(all);
-                send(client, |of| 0..usize::from(of.start == page));
+                send(client, true, |of| 0..usize::from(of.start == page));
                 all = managed();
             }
             Some(false) => return false,
