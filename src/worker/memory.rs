@@ -2,7 +2,7 @@
 //! Memory that the worker shares: the staging area, and the registered memory of its guest process.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     ffi::c_void,
     io,
     num::NonZeroUsize,
@@ -166,6 +166,14 @@ impl State {
         }
         Some(first.here + (guest - first.guest))
     }
+
+    /// Marks a registration as ending, so that the caller's thread alone unpins it. `None` if there is none, or if
+    /// another thread unpins it.
+    fn begin_ending(&mut self, guest: u64) -> Option<Registration> {
+        let found = self.registered.get_mut(&guest)?;
+        let was_ending = std::mem::replace(&mut found.is_ending, true);
+        (!was_ending).then_some(*found)
+    }
 }
 
 impl Regions {
@@ -234,12 +242,19 @@ impl Regions {
                 (state, _) = self.changed.wait_timeout(state, LOOK);
                 continue;
             }
+            // Under the same lock, so that no other thread begins to unpin it.
+            let registration = state.begin_ending(guest);
             drop(state);
-            let let_go = self.let_go(common, guest);
+            let unpinned = registration.map(|of| self.unpin(common, guest, of));
             state = self.state();
-            if let_go.is_err() && state.registered.remove(&guest).is_some() {
-                // For example the error of a failed context. The pin then ends with the process.
-                self.pinned().remove(&registration.device);
+            if let Some(Err(_)) = unpinned
+                && let Entry::Occupied(entry) = state.registered.entry(guest)
+                && !entry.get().is_ending
+                && entry.get().touches(&region)
+            {
+                // For example the error of a failed context. The pin then ends with the process. If another thread
+                // unpins it by now, that thread's result counts.
+                self.pinned().remove(&entry.remove().device);
                 ended = false;
             }
         }
@@ -331,18 +346,18 @@ impl Regions {
     ///
     /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own error code.
     pub fn unregister(&self, common: &Common, guest: u64) -> Result<(), CUresult> {
-        self.let_go(common, guest)
+        let registration = self.state().begin_ending(guest);
+        let registration = registration.ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        self.unpin(common, guest, registration)
     }
 
-    fn let_go(&self, common: &Common, guest: u64) -> Result<(), CUresult> {
-        let registration = {
-            let mut state = self.state();
-            let found = state.registered.get_mut(&guest);
-            let found = found.filter(|registration| !registration.is_ending);
-            let found = found.ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-            found.is_ending = true;
-            *found
-        };
+    /// Unpins memory for which [`State::begin_ending`] has chosen this thread.
+    fn unpin(
+        &self,
+        common: &Common,
+        guest: u64,
+        registration: Registration,
+    ) -> Result<(), CUresult> {
         // From now on it does not count as pinned, because it may be unpinned at any moment.
         self.pinned().remove(&registration.device);
         let ticket = Ticket::now();
@@ -617,6 +632,25 @@ mod tests {
         regions.forget_context(1);
         assert_eq!(regions.pinned_bytes(), 0);
         assert!(!regions.holds(0x1000, 1));
+    }
+
+    #[test]
+    fn one_thread_unpins_a_registration() {
+        let mut state = State::default();
+        assert!(state.begin_ending(0x1000).is_none());
+        let registration = Registration {
+            here: 0x1000,
+            device: 0x1000,
+            bytes: 0x1000,
+            context: 1,
+            is_ending: false,
+        };
+        state.registered.insert(0x1000, registration);
+        assert!(state.begin_ending(0x1000).is_some());
+        assert!(
+            state.begin_ending(0x1000).is_none(),
+            "another thread has it"
+        );
     }
 
     #[test]
