@@ -33,6 +33,31 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
 #[cfg(test)]
 pub use super::double::symbol;
 
+/// Registers memory of this process, and returns its device address. After an error it is not registered by this call.
+///
+/// # Errors
+///
+/// The driver's error code.
+///
+/// # Safety
+///
+/// The range is mapped, and stays so until it is unregistered.
+pub unsafe fn register_host(
+    pointer: *mut c_void,
+    bytes: usize,
+    flags: u32,
+) -> Result<CUdeviceptr, CUresult> {
+    let mut device = 0;
+    // SAFETY: the caller vouches for the range; the other pointer is to a value that lives across the call.
+    unsafe {
+        cuMemHostRegister_v2(pointer, bytes, flags)?;
+        cuMemHostGetDevicePointer_v2(&mut device, pointer, 0).inspect_err(|_| {
+            let _ = cuMemHostUnregister(pointer);
+        })?;
+    }
+    Ok(device)
+}
+
 /// Whether there is a libcuda to load.
 pub fn is_present() -> bool {
     // SAFETY: loads the library that this process is for; its initialisers are trusted.

@@ -163,16 +163,9 @@ impl Mapping {
 
     /// Registers the chunk, and returns its device address.
     fn register(&self) -> Result<CUdeviceptr, CUresult> {
-        let start = self.start();
-        let mut device = 0;
+        let flags = CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the range is mapped, and stays so until the mapping's holder has unregistered it.
-        unsafe {
-            driver::cuMemHostRegister_v2(start, self.bytes, CU_MEMHOSTREGISTER_DEVICEMAP)?;
-            driver::cuMemHostGetDevicePointer_v2(&mut device, start, 0).inspect_err(|_| {
-                let _ = driver::cuMemHostUnregister(start);
-            })?;
-        }
-        Ok(device)
+        unsafe { driver::register_host(self.start(), self.bytes, flags) }
     }
 }
 

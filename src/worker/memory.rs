@@ -291,16 +291,8 @@ impl Regions {
         if state.registered.contains_key(&guest) {
             return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
-        let mut device = 0;
         // SAFETY: the range is mapped and stays so until it is unregistered.
-        unsafe {
-            driver::cuMemHostRegister_v2(here as *mut c_void, bytes as usize, flags)?;
-            driver::cuMemHostGetDevicePointer_v2(&mut device, here as *mut c_void, 0).inspect_err(
-                |_| {
-                    let _ = driver::cuMemHostUnregister(here as *mut c_void);
-                },
-            )?;
-        }
+        let device = unsafe { driver::register_host(here as *mut c_void, bytes as usize, flags)? };
         state.registered.insert(
             guest,
             Registration {

@@ -224,12 +224,8 @@ impl Page {
         }
         let pointer = start as *mut std::ffi::c_void;
         let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-        let mut device = 0;
         // SAFETY: the page is mapped until this was unregistered, see `drop`.
-        unsafe {
-            driver::cuMemHostRegister_v2(pointer, size_of::<Board>(), flags)?;
-            driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
-        }
+        let device = unsafe { driver::register_host(pointer, size_of::<Board>(), flags)? };
         *registered = Some(Registered {
             context,
             device,

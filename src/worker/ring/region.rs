@@ -35,16 +35,17 @@ impl Ring {
             };
         }
         let pointer = self.base as *mut c_void;
-        let mut device = 0;
+        let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the range is mapped and stays so.
-        unsafe {
-            let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-            match driver::cuMemHostRegister_v2(pointer, RING_BYTES, flags) {
-                Ok(()) | Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {}
-                Err(code) => return Err(code),
+        let device = match unsafe { driver::register_host(pointer, RING_BYTES, flags) } {
+            Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {
+                let mut device = 0;
+                // SAFETY: the pointer is to a value that lives across the call.
+                unsafe { driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)? };
+                device
             }
-            driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
-        }
+            registered => registered?,
+        };
         *registered = Some(Registered {
             context,
             device,
