@@ -69,7 +69,7 @@ struct Pair {
 struct Board {
     /// The latest record: the index of its pair plus 1, times 2³², and its number. 0 if there is none.
     latest: AtomicU64,
-    unused: [u64; 7],
+    unused: [AtomicU64; 7],
     pairs: [Pair; PAIRS * SLOTS],
 }
 
