@@ -43,6 +43,9 @@ pub enum Tag {
 /// keys.
 pub(crate) type Map<T> = HashMap<u64, T, RandomState>;
 
+/// Below this number of allocations, ended ones are not removed.
+const FEW_ALLOCATIONS: usize = 64;
+
 /// An edge: the other node's handle, and CUDA's data of the edge.
 pub type Edge = (u64, CUgraphEdgeData);
 /// A node's edges; usually there is one.
@@ -108,7 +111,11 @@ pub struct Inner<G: Gpu> {
     pub(crate) execs: Map<Arc<Exec<G>>>,
     pub(crate) objects: Map<UserObject>,
     pub(crate) captures: capture::Captures,
+    /// By address. An allocation may exist for longer than its node, so entries of ended ones are removed from time to
+    /// time.
     allocations: Map<Weak<Allocation>>,
+    /// The number of entries at which those of ended allocations are removed.
+    most_allocations: usize,
     /// Objects that are dropped after the lock is released.
     trash: Vec<Box<dyn Any + Send>>,
 }
@@ -124,6 +131,7 @@ impl<G: Gpu> Default for Inner<G> {
             objects: Map::default(),
             captures: capture::Captures::default(),
             allocations: Map::default(),
+            most_allocations: FEW_ALLOCATIONS,
             trash: Vec::new(),
         }
     }
@@ -274,6 +282,7 @@ impl<G: Gpu> Inner<G> {
             Work::Alloc(allocation) => {
                 let weak = Arc::downgrade(allocation);
                 self.allocations.insert(allocation.address(), weak);
+                self.forget_allocations();
             }
             Work::Free(allocation) => {
                 if let Some(memory) = allocation.freed_by(graph)? {
@@ -504,6 +513,20 @@ impl<G: Gpu> Inner<G> {
             .filter(|(_, (node, of))| fits(of) && ended.contains(node))
             .min_by_key(|(_, (_, of))| of.bytes)?;
         Some(freed.swap_remove(place).1)
+    }
+
+    /// Removes ended allocations whenever the number of entries has doubled.
+    fn forget_allocations(&mut self) {
+        if self.allocations.len() >= self.most_allocations {
+            self.allocations.retain(|_, of| of.strong_count() > 0);
+            self.most_allocations = (2 * self.allocations.len()).max(FEW_ALLOCATIONS);
+        }
+    }
+
+    /// The number of entries for allocations.
+    #[cfg(test)]
+    pub(crate) fn known_allocations(&self) -> usize {
+        self.allocations.len()
     }
 
     /// The allocation of a graph at an address.

@@ -130,3 +130,33 @@ fn pitfall_68_a_graph_with_memory_stays_as_it_was_made() {
         inner.forget_graph(other);
     });
 }
+
+#[test]
+fn ended_allocations_are_forgotten() {
+    let _alone = alone();
+    let mut most = 0;
+    for _ in 0..1000 {
+        let graph = graph_of(Work::Alloc(STORE.allocate(0, &[], 7, 64).unwrap()));
+        with(|inner| inner.forget_graph(graph));
+        most = with(|inner| inner.known_allocations()).max(most);
+    }
+    assert!(most < 200, "{most}");
+    let kept: Vec<_> = (0..200)
+        .map(|_| STORE.allocate(0, &[], 7, 64).unwrap())
+        .collect();
+    let graphs: Vec<_> = kept
+        .iter()
+        .cloned()
+        .map(Work::Alloc)
+        .map(graph_of)
+        .collect();
+    for allocation in &kept {
+        let found = with(|inner| inner.allocation(allocation.address())).unwrap();
+        assert!(Arc::ptr_eq(&found, allocation));
+    }
+    with(|inner| {
+        graphs
+            .into_iter()
+            .for_each(|graph| inner.forget_graph(graph))
+    });
+}
