@@ -115,7 +115,11 @@ impl Segments {
         {
             return Err(Error::Short);
         }
-        let lost = lost_pages::count();
+        if lost_pages::are_left() {
+            // Those of the rings, for example.
+            lost_pages::restore();
+        }
+        let restored = lost_pages::restored();
         let (mut skip, mut done) = (offset, 0);
         for &(address, part) in &self.parts {
             if done == len {
@@ -135,7 +139,7 @@ impl Segments {
                 let slice_len = slice.len();
                 copy(slice, done);
                 done += slice_len;
-                if lost_pages::count() != lost {
+                if lost_pages::count() != restored {
                     lost_pages::restore();
                     return Err(Error::Lost);
                 }

@@ -3,9 +3,10 @@
 //! huge pages is empty.
 //!
 //! An access to such a page raises `SIGBUS`, which would end this process and perhaps the VM. The handler maps a page
-//! of zeros there, and the access continues. Each copy calls [`count`] before and after. If the number has changed, the
-//! copied data is invalid, and [`restore`] maps the guest's own page again, so that the next access tries it. The
-//! handler ignores addresses outside of guest memory; there, the signal ends the process.
+//! of zeros there, and the access continues. Each copy calls [`restored`] before and [`count`] after. If the numbers
+//! differ, a page of zeros was in place at some time, perhaps because of another thread's access. The copied data is then
+//! invalid, and [`restore`] maps the guest's own page again, so that the next access tries it. The handler ignores
+//! addresses outside of guest memory; there, the signal ends the process.
 
 use std::{
     collections::BTreeMap,
@@ -75,8 +76,11 @@ static RANGES: [Range; MAX_REGIONS] = [const {
         page: AtomicUsize::new(0),
     }
 }; MAX_REGIONS];
-/// The addresses of the replaced pages.
+/// The addresses of the replaced pages; 0 marks a free entry.
 static PAGES: [AtomicUsize; MAX_PAGES] = [const { AtomicUsize::new(0) }; MAX_PAGES];
+/// Marks an entry of [`PAGES`] whose page is being replaced. It is not an address of a page.
+const RESERVED: usize = 1;
+/// Each page is counted before its replacement is mapped, so that a copy that reads zeros notices it.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// The number of replaced pages that were restored.
 static RESTORED: AtomicU64 = AtomicU64::new(0);
@@ -99,20 +103,25 @@ pub fn install() -> io::Result<()> {
         SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK,
         SigSet::empty(),
     );
-    // SAFETY: the handler reads atomics and calls mmap and poll alone, which the kernel carries out without a lock of
-    // this process.
+    // SAFETY: the handler accesses atomics and the thread's errno, and calls mmap, poll and signal alone, which take no
+    // lock of this process and allocate nothing.
     unsafe { sigaction(Signal::SIGBUS, &action)? };
     Ok(())
 }
 
 /// The number of pages that were unavailable so far.
 pub fn count() -> u64 {
-    COUNT.load(Ordering::Relaxed)
+    COUNT.load(Ordering::Acquire)
 }
 
-/// Whether pages of zeros still replace pages of the guest, because a thread accessed one without a check.
+/// The number of replaced pages that were restored so far. It is less than [`count`] while a page of zeros is in place.
+pub fn restored() -> u64 {
+    RESTORED.load(Ordering::Acquire)
+}
+
+/// Whether pages of zeros replace pages of the guest, or are about to.
 pub fn are_left() -> bool {
-    count() != RESTORED.load(Ordering::Relaxed)
+    count() != restored()
 }
 
 /// Records a VM's memory map, and forgets maps that are no longer in use.
@@ -174,13 +183,15 @@ fn page_bytes(file: &File) -> usize {
 /// Maps the guest's pages again where pages of zeros replace them, and logs this. Writes to the replacements are lost.
 pub fn restore() {
     let memories = memories();
-    RESTORED.store(count(), Ordering::Relaxed);
     let mut restored = 0;
     for page in &PAGES {
-        let address = page.swap(0, Ordering::AcqRel);
-        if address == 0 {
+        let address = page.load(Ordering::Acquire);
+        // The handler still replaces the page of a reserved entry. Until another call restores it, `are_left` is true.
+        if address == 0 || address == RESERVED {
             continue;
         }
+        // No other thread changes an entry with an address: this one has the lock.
+        page.store(0, Ordering::Release);
         restored += 1;
         let mapped = memories
             .iter()
@@ -191,6 +202,7 @@ pub fn restore() {
             tracing::error!("Cannot remap a guest page: {mapped:?}");
         }
     }
+    RESTORED.fetch_add(restored, Ordering::Release);
     static LIMIT: Mutex<Option<LogLimit>> = Mutex::new(None);
     let mut limit = LIMIT.lock();
     if restored > 0 && limit.get_or_insert_default().allow() {
@@ -276,15 +288,9 @@ fn replace_page(address: usize, bytes: usize) -> bool {
         return false;
     }
     let page = address & !(bytes - 1);
-    let noted = PAGES.iter().any(|place| {
-        place
-            .compare_exchange(0, page, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    });
-    if !noted {
+    let Some(place) = reserve() else {
         return false;
-    }
-    COUNT.fetch_add(1, Ordering::Relaxed);
+    };
     // SAFETY: the page is guest memory, which may change at any time, and which nothing but copies of its bytes ever
     // reads.
     let mapped = unsafe {
@@ -297,7 +303,20 @@ fn replace_page(address: usize, bytes: usize) -> bool {
             0,
         )
     };
+    // Only now: otherwise `restore` might map the guest's page before this maps zeros, and forget the page.
+    place.store(page, Ordering::Release);
     mapped != libc::MAP_FAILED
+}
+
+/// Reserves an entry for a page that is about to be replaced, and counts the page.
+fn reserve() -> Option<&'static AtomicUsize> {
+    let place = PAGES.iter().find(|place| {
+        place
+            .compare_exchange(0, RESERVED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    })?;
+    COUNT.fetch_add(1, Ordering::SeqCst);
+    Some(place)
 }
 
 #[cfg(test)]
@@ -436,6 +455,30 @@ pub(super) mod tests {
             (ranges() as u64) < COUNT,
             "pages without a holder are forgotten"
         );
+    }
+
+    /// Another thread restores pages while the handler replaces one.
+    #[test]
+    fn a_page_that_is_being_replaced_is_restored_later() {
+        let _alone = alone();
+        install().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        let memory = memory(&file, 1);
+        watch(&memory);
+        memory.write_obj(7u64, GuestAddress(0)).unwrap();
+        let before = count();
+        let place = reserve().unwrap();
+        assert_eq!(count(), before + 1);
+        restore();
+        assert_eq!(place.load(Ordering::Relaxed), RESERVED);
+        assert!(are_left());
+        let page = memory.iter().next().unwrap().as_ptr() as usize;
+        place.store(page, Ordering::Release);
+        restore();
+        assert!(!are_left());
+        assert_eq!(place.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.read_obj::<u64>(GuestAddress(0)).unwrap(), 7);
     }
 
     /// The library's threads may access new memory before it is recorded.
