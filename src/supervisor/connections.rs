@@ -14,7 +14,12 @@ use event_manager::{EventOps, EventSet, Events};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{
-    Source, Supervisor, client::Device, hold::hold, new_token, process::reason, spare::Spare,
+    Source, Supervisor,
+    client::Device,
+    hold::hold,
+    new_token,
+    process::{Process, reason},
+    spare::Spare,
     vm::CONNECT_PERIOD,
 };
 use crate::{
@@ -234,15 +239,20 @@ impl Supervisor {
                 }
             }
             ToSupervisor::StartMover { gpu } => {
-                let token =
-                    || new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
+                let watch = |process: &Process| {
+                    let token =
+                        new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
+                    ops.add(Events::with_data(process, token, EventSet::IN))
+                        .map_err(|error| {
+                            self.sources.remove(&token);
+                            io::Error::other(error)
+                        })
+                };
                 let user = (key, self.vms[device.vm].tenant(device.vm));
                 let hold = self.config.may_hold.then_some(&*device.hold);
                 let is_known = self.config.gpus == 0 || gpu < self.config.gpus;
                 let channel = match is_known {
-                    true => self
-                        .movers
-                        .connect(gpu, user, hold, token, ops, &self.outputs),
+                    true => self.movers.connect(gpu, user, hold, watch, &self.outputs),
                     false => Err(io::ErrorKind::NotFound.into()),
                 };
                 let answer = match channel {

@@ -49,6 +49,8 @@ struct Mover {
 struct Start {
     at: Instant,
     pause: Duration,
+    /// Whether the mover has ended after it ran for at least [`WORKED`].
+    has_worked: bool,
     /// The limit of its log lines, which the next mover inherits.
     said: Limit,
 }
@@ -81,7 +83,7 @@ impl Movers {
     }
 
     /// Makes a channel to the mover of a GPU for the device process with this key, which belongs to a VM. If necessary,
-    /// starts the mover, watches it under `token`, and lets `outputs` read its output. With the channel comes a pipe
+    /// starts the mover, lets `watch` watch it, and lets `outputs` read its output. With the channel comes a pipe
     /// that hangs up when the mover has left the channel and moves nothing more for it. Until then the mover has
     /// `connection`, which keeps the VMM's connection open.
     ///
@@ -92,17 +94,19 @@ impl Movers {
         gpu: u32,
         (key, tenant): (u32, Tenant),
         connection: Option<&File>,
-        token: impl FnOnce() -> u32,
-        ops: &mut EventOps<'_>,
+        watch: impl FnOnce(&Process) -> io::Result<()>,
         outputs: &ChildOutputs,
     ) -> io::Result<(OwnedFd, PipeReader)> {
         if !self.running.contains_key(&gpu) {
-            let mover = self.start(gpu, token, ops, outputs)?;
+            let mover = self.start(gpu, watch, outputs)?;
             self.running.insert(gpu, mover);
         }
         let mover = self.running.get_mut(&gpu).ok_or(io::ErrorKind::NotFound)?;
-        let channels = mover.users.entry(key).or_default();
-        if *channels >= MAX_CHANNELS {
+        if mover
+            .users
+            .get(&key)
+            .is_some_and(|channels| *channels >= MAX_CHANNELS)
+        {
             return Err(io::Error::other("channel limit reached"));
         }
         let (ours, theirs) = ipc::pair()?;
@@ -111,15 +115,14 @@ impl Movers {
         let holds: Vec<_> = holds.chain(connection.map(AsFd::as_fd)).collect();
         ipc::mover::pass_channel(mover.link.as_fd(), tenant, theirs.as_fd(), &holds)
             .map_err(io::Error::other)?;
-        *channels += 1;
+        *mover.users.entry(key).or_default() += 1;
         Ok((ours, left))
     }
 
     fn start(
         &mut self,
         gpu: u32,
-        token: impl FnOnce() -> u32,
-        ops: &mut EventOps<'_>,
+        watch: impl FnOnce(&Process) -> io::Result<()>,
         outputs: &ChildOutputs,
     ) -> io::Result<Mover> {
         if gpu as usize >= GPUS {
@@ -134,8 +137,7 @@ impl Movers {
         let label = OsString::from(gpu.to_string());
         let process = program.start_heard(theirs, &label, ("Mover", outputs))?;
         outputs.assign(process.id(), &said);
-        ops.add(Events::with_data(&process, token(), EventSet::IN))
-            .map_err(io::Error::other)?;
+        watch(&process)?;
         tracing::info!("GPU {gpu}: mover started (process {})", process.id());
         Ok(Mover {
             process,
@@ -153,7 +155,7 @@ impl Movers {
             Some(last) if now < last.at + last.pause => {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            Some(last) if now < last.at + WORKED => (last.pause * 2).min(PAUSES.1),
+            Some(last) if !last.has_worked => (last.pause * 2).min(PAUSES.1),
             _ => PAUSES.0,
         };
         let said = last.map(|last| Limit::clone(&last.said));
@@ -161,10 +163,18 @@ impl Movers {
         let start = Start {
             at: now,
             pause,
+            has_worked: false,
             said: Limit::clone(&said),
         };
         self.starts.insert(gpu, start);
         Ok(said)
+    }
+
+    /// Records the end of a GPU's mover: the next pause depends on how long it ran.
+    fn note_end(&mut self, gpu: u32, now: Instant) {
+        if let Some(last) = self.starts.get_mut(&gpu) {
+            last.has_worked = now >= last.at + WORKED;
+        }
     }
 
     /// Passes a VM's weight to the movers.
@@ -200,6 +210,7 @@ impl Movers {
     pub fn ended(&mut self, gpu: u32, token: u32, ops: &mut EventOps<'_>) -> Option<Ended> {
         let status: ExitStatus = self.running.get_mut(&gpu)?.process.ended()?;
         let mover = self.running.remove(&gpu)?;
+        self.note_end(gpu, Instant::now());
         let _ = ops.remove(Events::with_data(&mover.process, token, EventSet::IN));
         tracing::error!("GPU {gpu}: the mover died: {}", reason(status));
         Some(Ended {
@@ -240,5 +251,31 @@ mod tests {
             let again = movers.note_start(0, now).unwrap();
             assert!(Arc::ptr_eq(&first, &again));
         }
+    }
+
+    #[test]
+    fn pauses_grow_until_a_mover_has_worked() {
+        let mut movers = Movers::new(None);
+        let mut now = Instant::now();
+        let second = Duration::from_secs(1);
+        let start_after = |movers: &mut Movers, now: &mut Instant, seconds| {
+            movers.note_end(0, *now + second);
+            *now += seconds * second;
+            let early = movers.note_start(0, *now - second / 2);
+            assert!(early.is_err(), "earlier than after {seconds} s");
+            movers.note_start(0, *now).unwrap();
+        };
+        movers.note_start(0, now).unwrap();
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
+            start_after(&mut movers, &mut now, seconds);
+        }
+        // A mover that is only started late has not worked.
+        now += PAUSES.1 * 2;
+        movers.note_start(0, now).unwrap();
+        start_after(&mut movers, &mut now, 64);
+        now += PAUSES.1;
+        movers.note_end(0, now);
+        movers.note_start(0, now).unwrap();
+        start_after(&mut movers, &mut now, 1);
     }
 }
