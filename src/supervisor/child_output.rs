@@ -22,6 +22,7 @@ use std::{
 
 use gpgpu_locks::Mutex;
 use nix::{
+    errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
@@ -169,9 +170,13 @@ impl Shared {
     fn listen(&self) {
         let mut events = [EpollEvent::empty(); 16];
         loop {
-            let Ok(count) = self.epoll.wait(&mut events, EpollTimeout::NONE) else {
-                // The wait was interrupted.
-                continue;
+            let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => continue,
+                Err(error) => {
+                    tracing::error!("The output of processes is no longer logged: {error}");
+                    return;
+                }
             };
             let mut state = self.state.lock();
             for event in &events[..count] {

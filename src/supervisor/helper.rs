@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 
 use super::process::{Program, reason};
 
@@ -63,11 +66,17 @@ impl Helper {
         {
             return Err(error.to_string());
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let output = self.output.get_ref().as_fd();
-        if poll(&mut [PollFd::new(output, PollFlags::POLLIN)], timeout) == Ok(0) {
-            return Err("the driver does not answer".to_owned());
+        let mut fds = [PollFd::new(output, PollFlags::POLLIN)];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut fds, timeout) {
+                Ok(0) => return Err("the driver does not answer".to_owned()),
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.to_string()),
+            }
         }
         let mut line = String::new();
         // The process writes a line at once.
