@@ -251,9 +251,6 @@ impl Supervisor {
         if let (Err(_), Some(slot)) = (&found, slot) {
             self.vms[vm].give_slot(slot);
         }
-        if !self.devices.contains_key(&key) {
-            return;
-        }
         let answer = match found {
             Ok(served) => {
                 self.worker_started((key, vm, slot.unwrap_or_default()), served, who, began)
