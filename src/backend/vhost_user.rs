@@ -47,7 +47,7 @@ use crate::ipc::{self, device::ToDevice};
 const QUEUE_EVENTS: u16 = NUM_QUEUES as u16;
 /// A message of the supervisor. The library reserves the numbers up to [`NUM_QUEUES`].
 pub const LINK_EVENT: u16 = 8;
-/// The timer for clients that are being opened.
+/// The timer, which is set while the device waits for something; see [`TICK`].
 pub const TIMER_EVENT: u16 = 9;
 /// The device has remaining work.
 pub const AGAIN_EVENT: u16 = 10;
@@ -57,7 +57,7 @@ pub const FIRST_CHANNEL_EVENT: u16 = 16;
 /// The interval between two checks of workers that do not rest yet.
 const LOOK: Duration = Duration::from_millis(1);
 /// The interval of the timer while the device waits for something.
-const TICK: Duration = Duration::from_secs(1);
+pub const TICK: Duration = Duration::from_secs(1);
 
 /// The device's state, behind locks that threads take in order.
 struct Shared {

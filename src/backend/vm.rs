@@ -249,9 +249,9 @@ impl Vm {
 
     fn worker_started(&mut self, id: u32, socket: std::os::fd::OwnedFd) {
         // The client may have been given up in the meantime; its worker then sees that its channel is closed.
-        let Some(client) = self.clients.get_mut(&id) else {
+        if !self.clients.contains_key(&id) {
             return;
-        };
+        }
         let staging = match Staging::new() {
             Ok(staging) => Arc::new(staging),
             Err(error) => {
@@ -261,16 +261,18 @@ impl Vm {
                 return self.fail_open(id, status::NO_RESOURCES);
             }
         };
-        let slot = free_slot(&mut self.slots);
+        let slot = self.take_slot(Speaker::Client(id));
         let channel = Channel::new(ipc::DeviceEnd::new(socket), slot, staging);
         if let Err(error) = self.watch.add(channel.end.as_fd(), slot, false) {
             if self.log.allow() {
                 tracing::error!("Client {id}: cannot watch its worker: {error}");
             }
+            self.give_slot_back(slot);
             return self.fail_open(id, status::NO_RESOURCES);
         }
-        client.channel = Some(channel);
-        self.slots[slot] = Some(Speaker::Client(id));
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.channel = Some(channel);
+        }
         if let Some(client) = self.clients.get(&id) {
             // The VM may be paused.
             self.tell_of_rest(client);
@@ -311,7 +313,7 @@ impl Vm {
 
     pub(super) fn unwatch(&mut self, channel: Channel) {
         self.watch.remove(channel.end.as_fd(), channel.slot);
-        self.slots[channel.slot] = None;
+        self.give_slot_back(channel.slot);
     }
 
     pub(super) fn close_worker(&mut self, client: u32, kill: bool) {
@@ -427,7 +429,7 @@ impl Vm {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let movable = self.movers.serve();
+        let movable = self.movers.any_ready();
         let queues = &mut self.queues;
         let pumped = client.pump(&mut self.next_seq, movable, |chain, status| {
             queues[chain.queue].complete(chain, Answer::refusal(status));

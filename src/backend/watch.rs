@@ -5,7 +5,6 @@ use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
     sync::Arc,
-    time::Duration,
 };
 
 use gpgpu_locks::Mutex;
@@ -16,10 +15,7 @@ use vmm_sys_util::{
     timerfd::TimerFd,
 };
 
-use super::vhost_user::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
-
-/// The interval between two looks at clients that are being opened.
-const TICK: Duration = Duration::from_secs(1);
+use super::vhost_user::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TICK, TIMER_EVENT};
 
 /// The functions of an event loop that the device's state needs.
 pub trait Watch: Send {

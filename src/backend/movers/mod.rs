@@ -184,8 +184,8 @@ pub struct Movers {
 }
 
 impl Movers {
-    /// Whether there is a mover.
-    pub fn serve(&self) -> bool {
+    /// Whether any mover is ready for moves.
+    pub fn any_ready(&self) -> bool {
         let ready = |mover: &Mover| mover.open().is_some_and(|link| link.ready);
         self.by_gpu.values().any(ready)
     }
