@@ -27,6 +27,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, SealFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         memfd::{MFdFlags, memfd_create},
         socket::{
@@ -112,6 +113,12 @@ pub fn queued_connection() -> io::Result<(OwnedFd, OwnedFd)> {
     let inside = stream(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
     connect(inside.as_raw_fd(), &address)?;
     Ok((listener, inside))
+}
+
+/// Whether the other end of a pipe or socket has closed it, or its process has ended.
+pub fn has_hung_up(end: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(end, PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 /// A memfd of `size` bytes that cannot be resized, so that a process cannot make another process that maps it fault.

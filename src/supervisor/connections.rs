@@ -11,7 +11,6 @@ use std::{
 };
 
 use event_manager::{EventOps, EventSet, Events};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{
     Source, Supervisor,
@@ -257,7 +256,9 @@ impl Supervisor {
                 };
                 let answer = match channel {
                     Ok((channel, left)) => {
-                        device.channels.retain(|channel| !has_hung_up(channel));
+                        device
+                            .channels
+                            .retain(|channel| !ipc::has_hung_up(channel.as_fd()));
                         device.channels.push(left);
                         ToDevice::MoverStarted { gpu, channel }
                     }
@@ -353,12 +354,6 @@ impl Supervisor {
             );
         }
     }
-}
-
-/// Whether the mover at the other end has closed it, or has ended.
-fn has_hung_up(channel: &PipeReader) -> bool {
-    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::empty())];
-    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 /// Watches both descriptors or none: the event loop rejects a descriptor whose number it still has.

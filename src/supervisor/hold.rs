@@ -38,16 +38,10 @@ mod tests {
 
     use nix::{
         errno::Errno,
-        poll::{PollFd, PollFlags, PollTimeout, poll},
         sys::socket::{MsgFlags, recv},
     };
 
     use super::*;
-
-    fn has_hung_up(connection: &UnixStream) -> bool {
-        let mut polled = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
-        poll(&mut polled, PollTimeout::ZERO).unwrap() > 0
-    }
 
     #[test]
     fn a_connection_is_open_as_long_as_anybody_has_a_hold_and_cannot_be_received_from_it() {
@@ -56,7 +50,7 @@ mod tests {
         drop(ours);
         let second = first.try_clone().unwrap();
         drop(first);
-        assert!(!has_hung_up(&vmm));
+        assert!(!ipc::has_hung_up(vmm.as_fd()));
         let received = recv(second.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT);
         assert_eq!(received, Err(Errno::EINVAL));
         drop(second);

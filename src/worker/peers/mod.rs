@@ -314,7 +314,7 @@ impl Peers {
                     });
                     let mut hosts = self.hosts.lock();
                     // Remove the channels to workers that have ended.
-                    hosts.retain(|_, host| !is_over(host));
+                    hosts.retain(|_, host| !ipc::has_hung_up(host.end.as_fd()));
                     hosts.insert(number, Arc::clone(&host));
                     return Ok(host);
                 }
@@ -504,10 +504,4 @@ impl Lender for Peers {
             tracing::debug!("Worker {}: {error}", name.owner);
         }
     }
-}
-
-/// Whether the worker at the other end has ended.
-fn is_over(host: &Host) -> bool {
-    let mut fds = [PollFd::new(host.end.as_fd(), PollFlags::empty())];
-    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
