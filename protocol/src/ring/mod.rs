@@ -3,7 +3,8 @@
 //! (`spec/virtio-gpgpu.md`, "The ring").
 //!
 //! One region of [`RING_BYTES`] bytes holds a header, the command area, the reply slots, the words of events and blocks
-//! for data. The guest's library appends records and moves the tail; the worker copies records out and moves the head.
+//! for data. In the header, the head at 0 and the sleeping flag at 64 are the device's, and the tail at 128 is the
+//! driver's. The guest's library appends records and moves the tail; the worker copies records out and moves the head.
 //! Neither enters the kernel while the other is awake. A side that is about to sleep sets a flag first and then checks
 //! for records once more ([`Consumer::prepare_to_sleep`]). The other side checks the flag after every append
 //! ([`Producer::must_wake`]). A relaxed ring has no barrier between the append and the check, so the driver may miss a
@@ -21,9 +22,6 @@ use std::{
 use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The offset of the header: the head at 0 and the sleeping flag at 64, both the device's; the tail at 128, the
-/// driver's.
-pub const HEADER_OFFSET: usize = 0;
 /// The offset of the command area.
 pub const COMMAND_OFFSET: usize = 4096;
 /// Bytes of the command area: a power of two.
@@ -36,6 +34,8 @@ pub const SLOTS: usize = 64;
 pub const SLOT_BYTES: usize = 4096;
 /// The most streams that one request waits for by fences.
 pub const SLOT_FENCES: usize = 16;
+/// The offset of the fences' words in a slot.
+pub const SLOT_FENCE_OFFSET: usize = 64;
 /// The offset of a slot's answer in the slot.
 const SLOT_ANSWER: usize = 128;
 /// The most bytes of answer that a slot holds.
@@ -76,7 +76,7 @@ pub const KEPT: u32 = u32::MAX - 1;
 const _: () = {
     assert!(COMMAND_BYTES.is_power_of_two());
     assert!(BLOCK_OFFSET.is_multiple_of(4096) && RING_BYTES.is_multiple_of(4096));
-    assert!(64 + SLOT_FENCES * 4 <= SLOT_ANSWER);
+    assert!(SLOT_FENCE_OFFSET + SLOT_FENCES * 4 <= SLOT_ANSWER);
     // The specification's values.
     assert!(SLOT_OFFSET == 266_240 && WORD_OFFSET == 528_384 && BLOCK_OFFSET == 544_768);
 };
@@ -230,7 +230,8 @@ impl<'a> Slot<'a> {
 
     /// The word of a fence.
     pub fn fence(&self, index: usize) -> &'a AtomicU32 {
-        self.area.u32_at(self.offset + 64 + index % SLOT_FENCES * 4)
+        let within = SLOT_FENCE_OFFSET + index % SLOT_FENCES * 4;
+        self.area.u32_at(self.offset + within)
     }
 
     /// Driver: takes the answer, once it is there.

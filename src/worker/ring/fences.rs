@@ -4,7 +4,9 @@
 use gpgpu_protocol::{
     api::{Object, Property, Request, Stream, is, request},
     cuda::*,
-    ring::{ELSEWHERE, NO_SLOT, Record, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS},
+    ring::{
+        ELSEWHERE, NO_SLOT, Record, SLOT_BYTES, SLOT_FENCE_OFFSET, SLOT_FENCES, SLOT_OFFSET, SLOTS,
+    },
 };
 
 use super::{Pending, Ring};
@@ -152,7 +154,7 @@ impl Ring {
         };
         let slot = record.slot as usize % SLOTS;
         let device = match self.register(session.current()) {
-            Ok(base) => base + (SLOT_OFFSET + slot * SLOT_BYTES + 64) as u64,
+            Ok(base) => base + (SLOT_OFFSET + slot * SLOT_BYTES + SLOT_FENCE_OFFSET) as u64,
             Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
             Err(code) => return Err(code),
         };

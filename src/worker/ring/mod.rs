@@ -327,7 +327,7 @@ impl Ring {
         });
     }
 
-    /// The streams for which the request of a record's slot waits.
+    /// Lets `change` read or change what is known of the pending request of a record's slot.
     fn with_pending<T>(&self, record: &Record, change: impl FnOnce(&mut Pending) -> T) -> T {
         change(&mut self.pending.lock()[record.slot as usize % SLOTS])
     }
