@@ -12,7 +12,6 @@
 #define GPGPU_VIRTIO_ID_QEMU	6
 
 #define GPGPU_VERSION		2
-#define GPGPU_PAGE_BYTES	4096
 
 enum gpgpu_queue_index {
 	GPGPU_QUEUE_CONTROL,

@@ -107,8 +107,6 @@ pub mod memory_kind {
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`.
 pub const CUSTOM0: u32 = 3;
 
-/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
-pub const FLUSH_FORCED: u32 = 1;
 /// `CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC`.
 pub const MEMCPY_ASYNC: u8 = 1;
 

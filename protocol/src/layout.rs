@@ -8,10 +8,6 @@ use zerocopy::{
     little_endian::{U16, U32, U64},
 };
 
-/// The virtio device ID that the guest driver binds everywhere except under QEMU: the largest that PCI allows.
-pub const VIRTIO_ID: u32 = 63;
-/// The virtio device ID under QEMU, which aborts on an ID without a name; 6 has a name there and is unused.
-pub const VIRTIO_ID_QEMU: u32 = 6;
 /// The number of virtqueues.
 pub const NUM_QUEUES: usize = 3;
 /// Virtqueue 0: clients and memory.

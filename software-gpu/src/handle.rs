@@ -56,11 +56,6 @@ impl<T> Table<T> {
         (handle >> TAG_SHIFT == self.tag).then_some((index as usize, generation))
     }
 
-    /// Whether `handle` has this table's tag, live or not.
-    pub fn has_tag(&self, handle: u64) -> bool {
-        handle >> TAG_SHIFT == self.tag
-    }
-
     /// Adds the object that `make` builds from its own handle, and returns both.
     pub fn insert_with(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut table = self.slots.write();

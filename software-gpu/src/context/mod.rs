@@ -322,11 +322,6 @@ impl Context {
         streams.push(Arc::downgrade(stream));
     }
 
-    /// The legacy default stream.
-    pub fn legacy_stream(&self) -> &Arc<Stream> {
-        &self.legacy
-    }
-
     fn thread_stream(&self) -> Result<Arc<Stream>> {
         let stream = DEFAULT_STREAMS.try_with(|streams| {
             streams
