@@ -6,7 +6,6 @@ use gpgpu_protocol::cuda::*;
 use super::{
     DeviceMemory, MAX_ALLOCATIONS,
     ranges::{EndsWith, Range, Source},
-    read, write,
 };
 
 impl DeviceMemory {
@@ -57,7 +56,7 @@ impl DeviceMemory {
     /// Handles the allocations of a context that has ended.
     pub fn forget_context(&self, context: u64) {
         self.forget_freed(context);
-        let Some(device) = write(&self.contexts).remove(&context) else {
+        let Some(device) = self.contexts.write().remove(&context) else {
             return;
         };
         let gone = self.ranges.extract(|range| range.context == context);
@@ -80,7 +79,9 @@ impl DeviceMemory {
         let Some(device) = device else {
             return;
         };
-        let is_last = !read(&self.contexts)
+        let is_last = !self
+            .contexts
+            .read()
             .values()
             .any(|other| *other == device.pool.device());
         if is_last {

@@ -99,14 +99,6 @@ pub struct DeviceMemory {
     lender: OnceLock<&'static dyn Lender>,
 }
 
-fn read<T>(lock: &RwLock<T>) -> gpgpu_locks::RwLockReadGuard<'_, T> {
-    lock.read()
-}
-
-fn write<T>(lock: &RwLock<T>) -> gpgpu_locks::RwLockWriteGuard<'_, T> {
-    lock.write()
-}
-
 /// The device of the thread's current context.
 fn current_device() -> Result<CUdevice, CUresult> {
     let mut device = 0;
@@ -172,11 +164,11 @@ impl DeviceMemory {
 
     /// The device of a context, which must be the thread's current one.
     fn device_of(&self, context: u64) -> Result<CUdevice, CUresult> {
-        if let Some(device) = read(&self.contexts).get(&context) {
+        if let Some(device) = self.contexts.read().get(&context) {
             return Ok(*device);
         }
         let device = current_device()?;
-        write(&self.contexts).insert(context, device);
+        self.contexts.write().insert(context, device);
         Ok(device)
     }
 
@@ -187,15 +179,15 @@ impl DeviceMemory {
 
     /// A device that is known to have chunks.
     fn known_device(&self, device: CUdevice) -> Option<Arc<Device>> {
-        read(&self.devices).get(&device).cloned().flatten()
+        self.devices.read().get(&device).cloned().flatten()
     }
 
     /// A device that has chunks.
     fn device(&self, device: CUdevice) -> Option<Arc<Device>> {
-        if let Some(known) = read(&self.devices).get(&device) {
+        if let Some(known) = self.devices.read().get(&device) {
             return known.clone();
         }
-        let mut devices = write(&self.devices);
+        let mut devices = self.devices.write();
         let made = devices.entry(device).or_insert_with(|| {
             let quota = self.quota.get().cloned();
             let made = Chunks::new(device, quota.clone(), self.holders)
@@ -220,7 +212,7 @@ impl DeviceMemory {
 
     /// The device whose window contains an address.
     fn owner(&self, address: u64) -> Option<Arc<Device>> {
-        let devices = read(&self.devices);
+        let devices = self.devices.read();
         let device = devices
             .values()
             .flatten()
@@ -230,7 +222,7 @@ impl DeviceMemory {
 
     /// Whether an address lies in a window. Then it belongs to recorded memory, or to none.
     fn is_ours(&self, address: u64) -> bool {
-        let devices = read(&self.devices);
+        let devices = self.devices.read();
         let mut pools = devices.values().flatten();
         pools.any(|device| device.pool.owns(address))
             || self.mapped.owns(address)
@@ -274,8 +266,8 @@ impl DeviceMemory {
         if bytes == 0 || cuda::has_failed() || self.has_many() {
             return None;
         }
-        let device = *read(&self.contexts).get(&context)?;
-        let found = read(&self.devices).get(&device)?.clone()?;
+        let device = *self.contexts.read().get(&context)?;
+        let found = self.devices.read().get(&device)?.clone()?;
         let taken = found.pool.taken(bytes)?;
         let address = found.pool.try_allocate(taken)?;
         self.note(address, bytes, context, device, Source::Pool { taken });
@@ -527,7 +519,7 @@ impl DeviceMemory {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if the chunk no longer exists, or the driver's error code.
     pub fn export(&self, number: u32) -> Result<(OwnedFd, u64, CUdevice), CUresult> {
-        let devices: Vec<_> = read(&self.devices).values().flatten().cloned().collect();
+        let devices: Vec<_> = self.devices.read().values().flatten().cloned().collect();
         for device in devices {
             if let Some(exported) = device.pool.export(number) {
                 let (fd, bytes) = exported?;

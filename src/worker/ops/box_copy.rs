@@ -4,11 +4,14 @@
 use std::ffi::c_void;
 
 use gpgpu_protocol::{
-    api::{Array, BoxEnd, Object, Stream, reply, request},
+    api::{Array, BoxEnd, Object, reply, request},
     cuda::*,
 };
 
-use super::{copy::known, ring::ring};
+use super::{
+    copy::{finish, known, stream},
+    ring::ring,
+};
 use crate::cuda::driver;
 use crate::worker::{
     counts::{self, Memory},
@@ -165,18 +168,6 @@ pub fn plain(end: BoxEnd) -> BoxEnd {
         },
         _ => end,
     }
-}
-
-fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
-    session.objects.raw::<Stream>(id).map(|raw| raw as CUstream)
-}
-
-fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
-    if !synchronous {
-        return Ok(());
-    }
-    // SAFETY: the stream is the driver's and lives.
-    unsafe { driver::cuStreamSynchronize(stream) }
 }
 
 /// Declares that from here on the command uses only the objects that it names. Afterwards it may wait.

@@ -17,11 +17,13 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
+/// The driver's handle of a stream.
+pub(super) fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
     session.objects.raw::<Stream>(id).map(|raw| raw as CUstream)
 }
 
-fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
+/// Waits for a stream after a synchronous copy.
+pub(super) fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
     if !synchronous {
         return Ok(());
     }
