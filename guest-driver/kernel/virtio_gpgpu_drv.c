@@ -331,7 +331,7 @@ static void gpgpu_stop(struct gpgpu_device *device)
 	WRITE_ONCE(device->is_out, true);
 	gpgpu_start_closing(device, gpgpu_client_is_closing);
 	if (device->is_reset) {
-		/* gpgpu_restore() has failed: there are no queues, only a status. */
+		/* No start has succeeded since: there are no queues, only a status. */
 		virtio_reset_device(device->vdev);
 	} else {
 		/* A device that still exists releases its clients in its own order. */

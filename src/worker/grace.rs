@@ -32,10 +32,10 @@
 //! | an allocation of another process that is open | the same | by the command that closes it, which waits, or with its context; memory of an imported pool also by the thread that frees in a stream's order. Its chunk is unmapped with the last one in it; its addresses stay reserved for good |
 //! | a shared event | its table | by a thread of its own, once no record and no wait of it is under way |
 //! | memory of `cuMemAlloc` | a mark in the ranges, which is believed before the driver is asked | by the command, which waits, or by the thread that frees in a stream's order |
-//! | a memory pool, an image, a callback | nothing of the driver's is behind it: ids, or memory that is counted by reference |
-//! | the ring, the staging area | never |
-//! | the worker's own events: marks of gates, of frees | with their context, or under the lock by which they are used |
-//! | an export that a mover copies from | the mover has a reference of its own to the physical memory |
+//! | a memory pool, an image, a callback | nothing: behind it are ids, or memory that is counted by reference, and nothing of the driver's | at once, or with the last reference |
+//! | the ring, the staging area | nothing | never |
+//! | the worker's own events: marks of gates, of frees | nothing: no look-up finds them | with their context, or under the lock by which they are used |
+//! | an export that a mover copies from | nothing: the mover has a reference of its own to the physical memory | with the last reference |
 //!
 //! A thread that waits for a grace period must not be inside itself, and must hold no lock for which a thread inside
 //! could wait.
@@ -362,15 +362,15 @@ impl Ticket {
             let may_use = since & USES_MEMORY != 0 || !matches!(ending, Ending::Memory { .. });
             if since != 0 && since >> 1 <= self.0 && may_use {
                 let context = slot.context.load(Ordering::Relaxed);
-                users.others = true;
+                users.commands = true;
                 users.same |= ending == Ending::Context(context);
             }
             // A command that became narrow before this load has named its objects.
             for name in slot.names().iter().filter(|name| ending.is_named(name)) {
                 match name {
                     Name::Watched(_) => users.watchers = true,
-                    Name::Contexts | Name::Globals => users.others = true,
-                    _ => (users.others, users.same) = (true, true),
+                    Name::Contexts | Name::Globals => users.commands = true,
+                    _ => (users.commands, users.same) = (true, true),
                 }
             }
         }
@@ -380,7 +380,7 @@ impl Ticket {
     /// Whether no command can still use an object that was hidden before.
     pub fn has_passed(self, ending: Ending) -> bool {
         let users = self.users(ending);
-        !users.others && !users.watchers
+        !users.commands && !users.watchers
     }
 
     /// Waits until that is so. The calling thread's command must be outside or [`narrow`].
@@ -408,7 +408,7 @@ impl Ticket {
         loop {
             let users = self.users(Ending::Context(context));
             let elapsed = began.elapsed();
-            if !users.others && (!users.watchers || elapsed >= patience) {
+            if !users.commands && (!users.watchers || elapsed >= patience) {
                 return Ok(());
             }
             if users.same && elapsed >= limit {
@@ -425,8 +425,8 @@ pub struct StillUsed;
 
 #[derive(Debug, Default)]
 struct Users {
-    /// A command in any other context.
-    others: bool,
+    /// A command of another thread that may use what ends.
+    commands: bool,
     /// A command in the ending context, or one that has named it.
     same: bool,
     /// A thread of the worker itself.

@@ -259,7 +259,7 @@ pub struct UsedStream {
 pub struct Objects {
     /// Not keyed: a guest that chooses colliding ids slows down only itself.
     table: RwLock<Table>,
-    /// The number of streams and functions that have ended.
+    /// The number of ends of objects; see [`Self::ends`].
     ends: AtomicU64,
     /// The streams that exist.
     streams: Mutex<Vec<Listed>>,

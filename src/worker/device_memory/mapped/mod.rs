@@ -308,9 +308,9 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], an offset other than 0, more bytes than the
-    /// memory has, and addresses that do not belong to one reservation or are already mapped;
-    /// `CUDA_ERROR_OUT_OF_MEMORY` above the limit of mappings; the driver's error code.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], 0 bytes, and addresses that do not belong to
+    /// one reservation or are already mapped; `CUDA_ERROR_NOT_SUPPORTED` for an offset other than 0, and another size
+    /// than the memory's; `CUDA_ERROR_OUT_OF_MEMORY` above the limit of mappings; the driver's error code.
     pub fn map(&self, start: u64, bytes: u64, offset: u64, id: u64) -> Result<CUdevice, CUresult> {
         grace::narrow(&[]);
         let _turn = self.mapped.turn();
