@@ -4,8 +4,8 @@
 //!
 //! An access to such a page raises `SIGBUS`, which would end this process and perhaps the VM. The handler maps a page
 //! of zeros there, and the access continues. Each copy calls [`restored`] before and [`count`] after. If the numbers
-//! differ, a page of zeros was in place at some time, perhaps because of another thread's access. The copied data is then
-//! invalid, and [`restore`] maps the guest's own page again, so that the next access tries it. The handler ignores
+//! differ, a page of zeros was in place at some time, perhaps because of another thread's access. The copied data is
+//! then invalid, and [`restore`] maps the guest's own page again, so that the next access tries it. The handler ignores
 //! addresses outside of guest memory; there, the signal ends the process.
 
 use std::{
