@@ -405,7 +405,11 @@ mod tests {
         let handle = Handle::default();
         let calls = |own: u64| {
             let mut told = None;
-            let kept = handle.settle(|| Ok(own), |now| Ok(told = Some(now.stream_id())));
+            let tell = |now: &Told| {
+                told = Some(now.stream_id());
+                Ok(())
+            };
+            let kept = handle.settle(|| Ok(own), tell);
             (kept.unwrap().is_some(), told)
         };
         let own = CU_STREAM_PER_THREAD;
