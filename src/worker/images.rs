@@ -7,13 +7,14 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
+    ops::Deref,
     sync::{Arc, OnceLock},
 };
 
 use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
-/// The maximum size of images that are incomplete or not loaded yet, in bytes.
+/// The maximum size of images that are incomplete, or whose load has not ended yet, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
 /// The maximum number of such images.
@@ -89,6 +90,9 @@ struct Arriving {
 struct State {
     arriving: HashMap<u64, Arriving>,
     arrived: HashMap<u64, Arc<Image>>,
+    /// The number and size of the images that commands have taken and still hold.
+    taken: usize,
+    taken_bytes: u64,
     /// The most recently used image is the last.
     kept: VecDeque<Arc<Image>>,
 }
@@ -97,12 +101,48 @@ impl State {
     fn check_room(&self, bytes: u64) -> Result<(), CUresult> {
         let arriving = self.arriving.values().map(|image| image.bytes.len() as u64);
         let arrived = self.arrived.values().map(|image| image.len());
-        let held: u64 = arriving.chain(arrived).sum();
-        let count = self.arriving.len() + self.arrived.len();
+        let held: u64 = arriving.chain(arrived).sum::<u64>() + self.taken_bytes;
+        let count = self.arriving.len() + self.arrived.len() + self.taken;
         if count >= MAX_IMAGES || held.saturating_add(bytes) > MAX_BYTES {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         Ok(())
+    }
+}
+
+/// A complete image of a command. If it was transferred before the command, it counts as an image in transit as long as
+/// this lives: loads may wait for each other, and the guest could transfer more images meanwhile.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    image: Arc<Image>,
+    counted_by: Option<&'a Images>,
+}
+
+impl Taken<'_> {
+    /// An image that came beside the command. The guest has room for few of them, and they do not count.
+    pub fn beside(image: Image) -> Self {
+        Self {
+            image: Arc::new(image),
+            counted_by: None,
+        }
+    }
+}
+
+impl Deref for Taken<'_> {
+    type Target = Arc<Image>;
+
+    fn deref(&self) -> &Arc<Image> {
+        &self.image
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(images) = self.counted_by {
+            let mut state = images.lock();
+            state.taken -= 1;
+            state.taken_bytes -= self.image.len();
+        }
     }
 }
 
@@ -212,16 +252,21 @@ impl Images {
         Ok(true)
     }
 
-    /// Takes a complete image. It must be transferred again before it can be taken again.
+    /// Takes a complete image. It must be transferred again before it can be taken again. It counts as one in transit
+    /// until the result is dropped.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is no complete image with this number.
-    pub fn take(&self, id: u64) -> Result<Arc<Image>, CUresult> {
-        self.lock()
-            .arrived
-            .remove(&id)
-            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    pub fn take(&self, id: u64) -> Result<Taken<'_>, CUresult> {
+        let mut state = self.lock();
+        let image = state.arrived.remove(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        state.taken += 1;
+        state.taken_bytes += image.len();
+        Ok(Taken {
+            image,
+            counted_by: Some(self),
+        })
     }
 
     /// Keeps a loaded image, if it is not too large, in place of the least recently used ones.
@@ -358,6 +403,38 @@ mod tests {
         });
         drop(under_way);
         assert_eq!(*images.count(), 0);
+    }
+
+    #[test]
+    fn images_count_until_their_load_has_ended() {
+        let images = Images::default();
+        let full = Err(CUDA_ERROR_OUT_OF_MEMORY);
+        let count = |id| write(&images, id, 1, 0, b"a").and_then(|()| images.take(id));
+        let mut taken: Vec<_> = (1..=MAX_IMAGES as u64)
+            .map(|id| count(id).unwrap())
+            .collect();
+        assert_eq!(write(&images, 5000, 1, 0, b"a"), full);
+        taken.pop();
+        assert_eq!(write(&images, 5000, 1, 0, b"a"), Ok(()));
+        drop(taken);
+        drop(images.take(5000));
+
+        let large = Image::new(vec![1; MAX_KEPT_BYTES as usize]);
+        let hash = *large.hash();
+        images.keep(Arc::new(large));
+        let find = |id| images.find(id, MAX_KEPT_BYTES, &hash);
+        let mut taken = Vec::new();
+        for id in 1..=MAX_BYTES / MAX_KEPT_BYTES {
+            assert_eq!(find(id), Ok(true));
+            taken.push(images.take(id).unwrap());
+        }
+        assert_eq!(find(6000), Err(CUDA_ERROR_OUT_OF_MEMORY));
+        assert_eq!(write(&images, 6000, 1, 0, b"a"), full);
+        drop(taken);
+        assert_eq!(find(6000), Ok(true));
+        drop(images.take(6000));
+        let state = images.lock();
+        assert_eq!((state.taken, state.taken_bytes), (0, 0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::module::image;
+use super::module::transferred;
 use crate::worker::{
     counts,
     dispatch::Outcome,
@@ -19,7 +19,7 @@ use crate::worker::{
 
 /// The steps of a list that was transferred like an image.
 fn steps(session: &Session, id: u64, data: Data) -> Result<Vec<GraphStep>, CUresult> {
-    read(image(session, id, data)?.bytes())
+    read(transferred(session, id, data)?.bytes())
 }
 
 fn read<T: Wire>(list: &[u8]) -> Result<Vec<T>, CUresult> {

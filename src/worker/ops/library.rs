@@ -54,9 +54,9 @@ pub fn cuLibraryLoadData(
 ) -> Outcome<reply::cuLibraryLoadData> {
     let begun = session.objects.begin::<Library>(request.library)?;
     let began = Instant::now();
-    let image = image(session, request.image, data)?;
     grace::narrow(&session.used());
     let _loading = session.images.loading();
+    let image = image(session, request.image, data)?;
     let mut jit = Jit::new(&request.options)?;
     let needs = Needs::of(session, &image)?;
     let places = needs.map(|needs| Arc::new(Places::new(needs)));
@@ -92,12 +92,12 @@ pub fn cuLibraryLoadData(
             reply: Some(reply),
         });
     }
-    tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
+    tracing::debug!("{:?} loaded in {:?}", *image, began.elapsed());
     if let Some(places) = places {
         session.charges.keep_library(request.library, places);
     }
     super::image::note_printing(session, request.library, &image);
-    session.images.keep(image);
+    session.images.keep(Arc::clone(&image));
     if request.eager {
         load_now(library);
     }

@@ -289,10 +289,10 @@ pub fn gpgpuLinkAdd(
     request: request::gpgpuLinkAdd,
     data: Data,
 ) -> Outcome<reply::gpgpuLinkAdd> {
+    let _loading = session.images.loading();
     let image = image(session, request.image, data)?;
     let name = c_name(request.name)?;
     let jit = Jit::new(&request.options)?;
-    let _loading = session.images.loading();
     let added = with(session, request.link, |desk, link| {
         // Text includes its NUL; binary data has none.
         let is_text = request.kind == CU_JIT_INPUT_PTX;
@@ -307,7 +307,7 @@ pub fn gpgpuLinkAdd(
         link.bytes += length;
         let answer = desk.call(Call::Add {
             kind: request.kind,
-            image,
+            image: Arc::clone(&image),
             length,
             name,
             jit,

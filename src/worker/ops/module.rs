@@ -18,7 +18,7 @@ use crate::worker::{
     charges::Owner,
     dispatch::{Failed, Outcome},
     grace::{self, Ending, Name, Ticket, Unload},
-    images::Image,
+    images::{Image, Taken},
     objects::Entry,
     session::{Data, Session},
 };
@@ -46,12 +46,18 @@ pub unsafe fn text(name: *const std::ffi::c_char) -> String {
         .into_owned()
 }
 
-/// The image of a load: the data beside the command, or one that was transferred before.
-pub fn image(session: &Session, id: u64, data: Data) -> Result<Arc<Image>, CUresult> {
-    let image = match id {
-        0 => Arc::new(Image::new(data.copied(1))),
-        id => session.images.take(id)?,
-    };
+/// The data beside a command, or what was transferred for it before. The result must live until the command no longer
+/// needs it, because the guest's bound includes it so long.
+pub fn transferred<'a>(session: &'a Session, id: u64, data: Data) -> Result<Taken<'a>, CUresult> {
+    match id {
+        0 => Ok(Taken::beside(Image::new(data.copied(1)))),
+        id => session.images.take(id),
+    }
+}
+
+/// The image of a load. A command takes it when it may load: before, one that came beside the command needs no copy.
+pub fn image<'a>(session: &'a Session, id: u64, data: Data) -> Result<Taken<'a>, CUresult> {
+    let image = transferred(session, id, data)?;
     // The wrapper of a fatbin contains an address, which would be the guest's and is invalid here.
     if image.with_nul().starts_with(&WRAPPER_MAGIC) {
         return Err(CUDA_ERROR_INVALID_IMAGE);
@@ -67,9 +73,9 @@ pub fn cuModuleLoadDataEx(
 ) -> Outcome<reply::cuModuleLoadDataEx> {
     let begun = session.objects.begin::<Module>(request.module)?;
     let began = Instant::now();
-    let image = image(session, request.image, data)?;
     grace::narrow(&session.used());
     let _loading = session.images.loading();
+    let image = image(session, request.image, data)?;
     let mut jit = Jit::new(&request.options)?;
     let charge = super::image::reserve(session, device(session), &image)?;
     let (count, options, values) = jit.arrays();
@@ -94,12 +100,12 @@ pub fn cuModuleLoadDataEx(
             reply: Some(reply),
         });
     }
-    tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
+    tracing::debug!("{:?} loaded in {:?}", *image, began.elapsed());
     session
         .charges
         .keep(Owner::Module(request.module), session.current(), charge);
     super::image::note_printing(session, request.module, &image);
-    session.images.keep(image);
+    session.images.keep(Arc::clone(&image));
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
     }
