@@ -4,7 +4,9 @@
 //! A header of 16 bytes (magic, version, header size, size of the rest), then entries: a header whose second word is
 //! its own size, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
 
-use super::{Broken, Source};
+use std::borrow::Cow;
+
+use super::{Broken, Contents, Source};
 
 /// The first word of the wrapper that `__cudaRegisterFatBinary` gets.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -21,6 +23,11 @@ pub const FLAG_LZ4: u64 = 0x2000;
 pub const FLAG_ZSTD: u64 = 0x8000;
 /// A bound far above the size of any program's code; a larger size means a broken image.
 const MOST_BYTES: usize = 1 << 30;
+/// The maximum size of an unpacked entry, in bytes: a few compressed bytes can claim, and contain, any number. It is
+/// far above the size of one architecture's code in NVIDIA's largest libraries.
+pub const MOST_UNPACKED: usize = 256 << 20;
+/// The maximum number of entries. A container has one for each architecture and source file.
+const MOST_ENTRIES: usize = 1 << 16;
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +88,9 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
         if header_bytes < ENTRY_BYTES || at + header_bytes + payload_bytes > end {
             return Err(Broken::new("an entry of the fatbin leaves it").into());
         }
+        if entries.len() >= MOST_ENTRIES {
+            return Err(Broken::new("the fatbin has too many entries").into());
+        }
         entries.push(Entry {
             kind: match u16::from_le_bytes(field(&entry, 0)) {
                 KIND_PTX => Kind::Ptx,
@@ -98,6 +108,17 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
         at += header_bytes + payload_bytes;
     }
     Ok(entries)
+}
+
+/// The bytes of memory that [`Entry::unpack`] allocates at most for any one entry of a container.
+pub fn most_unpacked(image: &[u8]) -> usize {
+    let entries = entries(&Contents(image)).unwrap_or_default();
+    let unpacked = entries.iter().map(|entry| entry.decompressed);
+    // Others are refused.
+    unpacked
+        .filter(|bytes| *bytes <= MOST_UNPACKED)
+        .max()
+        .unwrap_or(0)
 }
 
 /// A container with only the entries for which `is_kept` is true. `None` if these are all or none.
@@ -139,11 +160,11 @@ impl Entry {
         self.kind == Kind::Cubin && self.arch <= capability && is_same
     }
 
-    /// Its payload, decompressed.
+    /// Its payload, decompressed. Allocates at most [`MOST_UNPACKED`] bytes, if the source allocates none.
     ///
     /// # Errors
-    /// It is broken.
-    pub fn unpack<S: Source>(&self, source: &S) -> Result<Vec<u8>, S::Error> {
+    /// It is broken, or larger.
+    pub fn unpack<'a, S: Source>(&self, source: &'a S) -> Result<Cow<'a, [u8]>, S::Error> {
         match self.flags & (FLAG_LZ4 | FLAG_ZSTD) {
             0 if self.decompressed == 0 => return source.bytes(self.payload, self.payload_bytes),
             FLAG_LZ4 | FLAG_ZSTD => {}
@@ -152,13 +173,16 @@ impl Entry {
         if self.compressed > self.payload_bytes {
             return Err(Broken::new("a compressed entry leaves its payload").into());
         }
+        if self.decompressed > MOST_UNPACKED {
+            return Err(Broken::new("an entry of the fatbin is too large to unpack").into());
+        }
         let packed = source.bytes(self.payload, self.compressed)?;
         let plain = self.decompress(&packed)?;
         // Another reader would see more, or less.
         if plain.len() != self.decompressed {
             return Err(Broken::new("an entry has another size than its header says").into());
         }
-        Ok(plain)
+        Ok(Cow::Owned(plain))
     }
 
     fn decompress(&self, packed: &[u8]) -> Result<Vec<u8>, Broken> {

@@ -4,6 +4,8 @@
 //! The bytes are untrusted. An image that cannot be parsed is an error, and no function here allocates more memory than
 //! its documentation says.
 
+use std::borrow::Cow;
+
 mod calls;
 mod cubin;
 mod elf;
@@ -36,23 +38,31 @@ pub trait Source {
     ///
     /// # Errors
     /// They are not there.
-    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Self::Error>;
+    fn bytes(&self, offset: usize, length: usize) -> Result<Cow<'_, [u8]>, Self::Error>;
 }
 
 /// A complete image.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a>(pub &'a [u8]);
 
-impl Source for Contents<'_> {
-    type Error = Broken;
-
-    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Broken> {
+impl<'a> Contents<'a> {
+    /// `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// They are not in the image.
+    pub fn part(self, offset: usize, length: usize) -> Result<&'a [u8], Broken> {
         let end = offset
             .checked_add(length)
             .ok_or_else(|| Broken::new("a size in the image is too large"))?;
         let bytes = self.0.get(offset..end);
-        bytes
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| Broken::new("the image ends early"))
+        bytes.ok_or_else(|| Broken::new("the image ends early"))
+    }
+}
+
+impl Source for Contents<'_> {
+    type Error = Broken;
+
+    fn bytes(&self, offset: usize, length: usize) -> Result<Cow<'_, [u8]>, Broken> {
+        self.part(offset, length).map(Cow::Borrowed)
     }
 }

@@ -461,6 +461,47 @@ fn an_entry_of_a_fatbin_that_cannot_be_counted_is_refused() {
     }
 }
 
+/// An entry of 510 MiB of zeros, in 2 MiB of LZ4.
+#[test]
+fn an_entry_that_unpacks_to_very_much_is_refused_before_it_is_unpacked() {
+    let too_large = Err(Broken::new("an entry of the fatbin is too large to unpack"));
+    // A literal, then a match at the distance 1 whose length is the sum of the following bytes, then five literals.
+    let mut packed = b"\x1f\0\x01\0".to_vec();
+    packed.resize(2 << 20, 0xff);
+    packed.extend(b"\0\x50\0\0\0\0\0");
+    let whole = 1 + 19 + 255 * ((2 << 20) - 4) + 5;
+    let mut image = container(&[(1, 80, b"")]);
+    image.truncate(ENTRY + 64);
+    image.extend(&packed);
+    put(&mut image, 8, (64 + packed.len() as u64).to_le_bytes());
+    put(&mut image, ENTRY + 8, (packed.len() as u64).to_le_bytes());
+    put(&mut image, ENTRY + 16, (packed.len() as u32).to_le_bytes());
+    for (claimed, expected) in [
+        (whole as u64, too_large.clone()),
+        (fatbin::MOST_UNPACKED as u64 + 1, too_large),
+    ] {
+        put(&mut image, ENTRY + 56, claimed.to_le_bytes());
+        assert_eq!(device_bytes(&image, 90), expected);
+        assert_eq!(fatbin::most_unpacked(&image), 0);
+    }
+    // It contains more than its header says.
+    put(&mut image, ENTRY + 56, 4096_u64.to_le_bytes());
+    assert!(device_bytes(&image, 90).is_err());
+    assert_eq!(fatbin::most_unpacked(&image), 4096);
+    let text = b".version 8.0\n.target sm_80\n";
+    let honest = container(&[(1, 80, text), (1, 100, &text[..9])]);
+    assert_eq!(fatbin::most_unpacked(&honest), text.len());
+    assert_eq!(fatbin::most_unpacked(text), 0);
+}
+
+#[test]
+fn a_container_of_very_many_entries_is_refused() {
+    let image = container(&vec![(2, 80, &b""[..]); 1 << 16]);
+    assert!(fatbin::entries(&Contents(&image)).is_ok());
+    let image = container(&vec![(2, 80, &b""[..]); (1 << 16) + 1]);
+    assert!(fatbin::entries(&Contents(&image)).is_err());
+}
+
 #[test]
 fn a_second_frame_of_an_entry_is_not_overlooked() {
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};

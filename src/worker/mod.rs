@@ -58,6 +58,7 @@ mod shared_memory;
 mod start;
 mod threads;
 mod traces;
+mod unpacking;
 
 use gpgpu_locks::Mutex;
 use gpgpu_protocol::{

@@ -13,7 +13,7 @@ use std::{
 use gpgpu_image::prints::Prints;
 use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 
-use super::images::Image;
+use super::{images::Image, unpacking};
 
 /// The maximum number of images that wait for the analysis, because their memory would not be needed otherwise.
 const MOST_WAITING: usize = 64;
@@ -89,8 +89,10 @@ impl Printing {
                 continue;
             };
             drop(state);
-            let image = next.image.with_nul();
-            let prints = Prints::of(&image[..image.len() - 1], &next.capabilities);
+            let image = next.image.bytes();
+            let room = unpacking::room(image);
+            let prints = Prints::of(image, &next.capabilities);
+            drop(room);
             drop(next.image);
             state = self.lock();
             // The object may have ended by now.

@@ -3,6 +3,8 @@
 
 mod fatbin;
 
+use std::borrow::Cow;
+
 use gpgpu_image::{Broken, ELF_MAGIC, Source};
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_NO_BINARY_FOR_GPU,
@@ -54,8 +56,8 @@ struct Contents<'a>(&'a [u8]);
 impl Source for Contents<'_> {
     type Error = Refused;
 
-    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused> {
-        Ok(gpgpu_image::Contents(self.0).bytes(offset, length)?)
+    fn bytes(&self, offset: usize, length: usize) -> Result<Cow<'_, [u8]>, Refused> {
+        Ok(gpgpu_image::Contents(self.0).part(offset, length)?.into())
     }
 }
 
@@ -65,10 +67,11 @@ struct Memory(Pointer<u8>);
 impl Source for Memory {
     type Error = Refused;
 
-    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused> {
+    fn bytes(&self, offset: usize, length: usize) -> Result<Cow<'_, [u8]>, Refused> {
         self.0
             .at(offset)
             .array(length)
+            .map(Cow::Owned)
             .map_err(|code| Refused::new(code, "the image is NULL"))
     }
 }

@@ -13,7 +13,7 @@ use super::library::device;
 use crate::{
     account::Charge,
     cuda::driver,
-    worker::{images::Image, session::Session},
+    worker::{images::Image, session::Session, unpacking},
 };
 
 /// The maximum size of each log for a guest, in bytes.
@@ -203,6 +203,7 @@ fn device_bytes(image: &Image, capability: u32) -> Result<u64, CUresult> {
         .with_nul()
         .split_last()
         .ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    let _room = unpacking::room(bytes);
     gpgpu_image::size::device_bytes(bytes, capability).map_err(|broken| {
         if crate::worker::may_log() {
             tracing::info!(
