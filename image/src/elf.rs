@@ -44,6 +44,16 @@ impl<'a> Elf<'a> {
         }
     }
 
+    /// Bytes whose class the caller checks.
+    pub fn any(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The size of the file in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     pub fn word<const N: usize>(&self, offset: u64) -> Result<[u8; N], Broken> {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = offset.checked_add(N);

@@ -13,16 +13,19 @@ pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 /// First word of the container.
 pub const CONTAINER_MAGIC: u32 = 0xba55_ed50;
 
-const HEADER_BYTES: usize = 16;
-const ENTRY_BYTES: usize = 64;
+/// The size of the container's header in bytes.
+pub const HEADER_BYTES: usize = 16;
+/// The size of the known part of an entry's header in bytes.
+pub const ENTRY_BYTES: usize = 64;
 const KIND_PTX: u16 = 1;
 const KIND_CUBIN: u16 = 2;
 /// The payload is compressed with LZ4.
 pub const FLAG_LZ4: u64 = 0x2000;
 /// The payload is compressed with Zstandard.
 pub const FLAG_ZSTD: u64 = 0x8000;
-/// A bound far above the size of any program's code; a larger size means a broken image.
-const MOST_BYTES: usize = 1 << 30;
+/// A bound far above the size of any program's code, and the largest image that a worker takes. A larger size means a
+/// broken image.
+const MOST_BYTES: usize = 2 << 30;
 /// The maximum size of an unpacked entry, in bytes: a few compressed bytes can claim, and contain, any number. It is
 /// far above the size of one architecture's code in NVIDIA's largest libraries.
 pub const MOST_UNPACKED: usize = 256 << 20;
@@ -69,17 +72,32 @@ fn size(value: u64) -> Result<usize, Broken> {
         .ok_or_else(|| Broken::new("a size in the fatbin is too large"))
 }
 
+/// The offset of the end of a container.
+///
+/// # Errors
+/// It is none, or broken.
+pub fn end<S: Source>(source: &S) -> Result<usize, S::Error> {
+    let (at, bytes) = header(source)?;
+    Ok(at + bytes)
+}
+
+/// The size of a container's header, and of the rest.
+fn header<S: Source>(source: &S) -> Result<(usize, usize), S::Error> {
+    let header = source.bytes(0, HEADER_BYTES)?;
+    if u32::from_le_bytes(field(&header, 0)) != CONTAINER_MAGIC {
+        return Err(Broken::new("not a fatbin").into());
+    }
+    let header_bytes = u16::from_le_bytes(field(&header, 6)).into();
+    Ok((header_bytes, size(u64::from_le_bytes(field(&header, 8)))?))
+}
+
 /// The entries of a container.
 ///
 /// # Errors
 /// It is none, or broken.
 pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
-    let header = source.bytes(0, HEADER_BYTES)?;
-    if u32::from_le_bytes(field(&header, 0)) != CONTAINER_MAGIC {
-        return Err(Broken::new("not a fatbin").into());
-    }
-    let mut at = usize::from(u16::from_le_bytes(field(&header, 6)));
-    let end = at + size(u64::from_le_bytes(field(&header, 8)))?;
+    let (mut at, bytes) = header(source)?;
+    let end = at + bytes;
     let mut entries = Vec::new();
     while at + ENTRY_BYTES <= end {
         let entry = source.bytes(at, ENTRY_BYTES)?;
@@ -128,9 +146,7 @@ pub fn with(image: &[u8], entries: &[Entry], is_kept: impl Fn(&Entry) -> bool) -
         return None;
     }
     let header = image.get(..entries.first()?.start)?;
-    let parts = kept
-        .iter()
-        .map(|entry| image.get(entry.start..entry.payload + entry.payload_bytes));
+    let parts = kept.iter().map(|entry| image.get(entry.start..entry.end()));
     let parts = parts.collect::<Option<Vec<_>>>()?;
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut container = Vec::with_capacity(header.len() + length);
@@ -158,6 +174,33 @@ impl Entry {
     pub fn is_code_for(&self, capability: u32) -> bool {
         let is_same = self.arch / 10 == capability / 10;
         self.kind == Kind::Cubin && self.arch <= capability && is_same
+    }
+
+    /// Its payload as it is in the container.
+    ///
+    /// # Errors
+    /// The container leaves the image, or the compressed bytes leave the payload.
+    pub fn raw<'a>(&self, image: &Contents<'a>) -> Result<&'a [u8], Broken> {
+        if self.flags & (FLAG_LZ4 | FLAG_ZSTD) != 0 && self.compressed > self.payload_bytes {
+            return Err(Broken::new("a compressed entry leaves its payload"));
+        }
+        image.part(self.payload, self.payload_bytes)
+    }
+
+    /// The offset up to which its header names strings: the compiler's options, which a NUL ends, and a file's name.
+    ///
+    /// # Errors
+    /// The header is not in the image.
+    pub fn strings_end(&self, image: &Contents<'_>) -> Result<u64, Broken> {
+        let header = image.part(self.start, ENTRY_BYTES)?;
+        let [options, name, bytes] =
+            [20, 32, 36].map(|at| u64::from(u32::from_le_bytes(field(header, at))));
+        Ok(self.start as u64 + options.max(name + bytes))
+    }
+
+    /// The offset of its end.
+    pub fn end(&self) -> usize {
+        self.payload + self.payload_bytes
     }
 
     /// Its payload, decompressed. Allocates at most [`MOST_UNPACKED`] bytes, if the source allocates none.

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+pub mod bounds;
 mod calls;
 mod cubin;
 mod elf;

@@ -6,7 +6,7 @@
 //! estimated from its instructions. Its variables count as declared. Variables of managed memory count twice, plus
 //! [`MANAGED_CHUNK`].
 
-use super::{Broken, Contents, ELF_MAGIC, cubin, fatbin, ptx};
+use super::{Broken, Contents, ELF_MAGIC, bounds, cubin, fatbin, ptx};
 
 /// The memory of a loaded image besides its sections, in bytes.
 const OVERHEAD: u64 = 32 << 10;
@@ -51,6 +51,10 @@ pub fn device_bytes(image: &[u8], capability: u32) -> Result<u64, Broken> {
 /// The memory of a fatbin's entry if the driver chooses it, whatever its declared kind is.
 fn held(bytes: &[u8]) -> Result<u64, Broken> {
     let padding = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    if is_cubin(bytes) {
+        // It may have been compressed, and then was not checked before.
+        bounds::elf(bytes)?;
+    }
     // Its length is known, so the driver may read past a NUL.
     if !is_cubin(bytes) && bytes[..bytes.len() - padding].contains(&0) {
         return Err(Broken::new(

@@ -222,9 +222,9 @@ const fn section(name: &'static str, kind: u32, flags: u64, bytes: u64) -> Secti
     }
 }
 
-/// A section that the driver loads.
+/// A section that the driver loads, without bytes in the file.
 const fn loaded(bytes: u64) -> Section {
-    section(".text.k", 1, 2, bytes)
+    section(".nv.global", 8, 2, bytes)
 }
 
 fn put<const N: usize>(to: &mut [u8], at: usize, value: [u8; N]) {
@@ -241,7 +241,8 @@ fn elf(sections: &[Section]) -> Vec<u8> {
     put(&mut elf, 60, (1 + sections.len() as u16).to_le_bytes());
     let names = 64 * (2 + sections.len());
     let mut text = Vec::new();
-    let own = section(".shstrtab", 3, 0, 0);
+    let all: usize = sections.iter().map(|of| of.name.len() + 1).sum();
+    let own = section(".shstrtab", 3, 0, (".shstrtab ".len() + all) as u64);
     for section in std::iter::once(&own).chain(sections) {
         let mut header = [0; 64];
         put(&mut header, 0, (text.len() as u32).to_le_bytes());
@@ -294,7 +295,7 @@ fn sections_of_a_cubin_count_if_anything_says_that_they_are_loaded() {
 #[test]
 fn a_cubin_that_readers_may_see_differently_is_refused() {
     let image = elf(&[loaded(100 * MIB), loaded(1)]);
-    let headers = image.len() - ".shstrtab .text.k .text.k ".len();
+    let headers = image.len() - ".shstrtab .nv.global .nv.global ".len();
     for length in 4..=headers {
         assert!(device_bytes(&image[..length], 90).is_err(), "{length}");
     }

@@ -62,6 +62,13 @@ pub fn image<'a>(session: &'a Session, id: u64, data: Data) -> Result<Taken<'a>,
     if image.with_nul().starts_with(&WRAPPER_MAGIC) {
         return Err(CUDA_ERROR_INVALID_IMAGE);
     }
+    // The driver is not told the length of a module or library, so it would read the worker's memory behind it.
+    gpgpu_image::bounds::check(image.bytes()).map_err(|broken| {
+        if crate::worker::may_log() {
+            tracing::info!("Image refused: {broken}");
+        }
+        CUDA_ERROR_INVALID_IMAGE
+    })?;
     Ok(image)
 }
 
@@ -327,7 +334,7 @@ pub fn gpgpuModuleFunctionNames(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::ops::library::cuLibraryLoadData;
+    use crate::worker::ops::{library::cuLibraryLoadData, link::gpgpuLinkAdd};
     use gpgpu_protocol::api::{Library, object_id};
 
     /// An image that begins like the wrapper of a fatbin contains an address that the driver would follow. It never
@@ -337,13 +344,8 @@ mod tests {
         let session = Session::new(None);
         let wrapper = [0x4662_43b1_u32, 1, 0x1000, 0, 0, 0].map(u32::to_le_bytes);
         let bytes = wrapper.as_flattened();
-        let beside = Data {
-            input: bytes.as_ptr().cast(),
-            input_bytes: bytes.len(),
-            ..Data::none()
-        };
         // It comes beside the command, or was transferred before.
-        for (id, data) in [(0, beside), (7, Data::none())] {
+        for (id, data) in [(0, beside(bytes)), (7, Data::none())] {
             let arrive = || {
                 let _ = session.images.take(7);
                 let part = (0, bytes.len());
@@ -376,12 +378,59 @@ mod tests {
             assert_eq!(library, Err(CUDA_ERROR_INVALID_IMAGE));
         }
         // The fatbin itself is a valid image.
-        let fatbin = 0xba55_ed50_u32.to_le_bytes();
-        let data = Data {
-            input: fatbin.as_ptr().cast(),
-            input_bytes: fatbin.len(),
+        let fatbin = [0xba55_ed50_u32, 0x0010_0001, 0, 0].map(u32::to_le_bytes);
+        let data = beside(fatbin.as_flattened());
+        let image = image(&session, 0, data).unwrap();
+        assert_eq!(image.bytes(), fatbin.as_flattened());
+    }
+
+    fn beside(bytes: &[u8]) -> Data {
+        Data {
+            input: bytes.as_ptr().cast(),
+            input_bytes: bytes.len(),
             ..Data::none()
-        };
-        assert_eq!(image(&session, 0, data).unwrap().with_nul()[..4], fatbin);
+        }
+    }
+
+    /// No load gives the driver an image whose headers lead out of it.
+    #[test]
+    fn an_image_that_leaves_itself_is_refused() {
+        let session = Session::new(None);
+        let long_fatbin = [0xba55_ed50_u32, 0x0010_0001, 1 << 20, 0].map(u32::to_le_bytes);
+        let mut cubin = [0; 64];
+        cubin[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        assert!(image(&session, 0, beside(&cubin)).is_ok());
+        // A table of one section at the end of the image.
+        (cubin[40], cubin[58], cubin[60]) = (64, 64, 1);
+        for bytes in [long_fatbin.as_flattened(), &cubin, &cubin[..63]] {
+            let module = request::cuModuleLoadDataEx {
+                module: object_id::<Module>(1),
+                image: 0,
+                options: Vec::new(),
+                eager: false,
+                log: false,
+            };
+            let library = request::cuLibraryLoadData {
+                library: object_id::<Library>(1),
+                image: 0,
+                options: Vec::new(),
+                eager: false,
+                log: false,
+            };
+            let link = request::gpgpuLinkAdd {
+                link: 1,
+                kind: CU_JIT_INPUT_CUBIN,
+                image: 0,
+                name: String::new(),
+                options: Vec::new(),
+                log: false,
+            };
+            let module = cuModuleLoadDataEx(&session, module, beside(bytes)).map_err(|of| of.code);
+            let library = cuLibraryLoadData(&session, library, beside(bytes)).map_err(|of| of.code);
+            let link = gpgpuLinkAdd(&session, link, beside(bytes)).map_err(|of| of.code);
+            for result in [module.map(drop), library.map(drop), link.map(drop)] {
+                assert_eq!(result, Err(CUDA_ERROR_INVALID_IMAGE));
+            }
+        }
     }
 }
