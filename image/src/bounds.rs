@@ -13,7 +13,7 @@ use super::{
 const SHT_NULL: u32 = 0;
 /// Sections without bytes in the file: the usual kind, and NVIDIA's own for variables, local memory, shared memory, and
 /// reserved shared memory. ptxas writes the latter into relocatable code from compute capability 10.0 on.
-const WITHOUT_BYTES: [u32; 5] = [8, 0x7000_0007, 0x7000_0009, 0x7000_000a, 0x7000_0015];
+pub const WITHOUT_BYTES: [u32; 5] = [8, 0x7000_0007, 0x7000_0009, 0x7000_000a, 0x7000_0015];
 
 /// In place of the number of segments: it is in the first section's header. No cubin has so many.
 const PN_XNUM: u16 = 0xffff;

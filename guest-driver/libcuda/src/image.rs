@@ -6,6 +6,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 use gpgpu_client::{Connection, transport::Data};
 use gpgpu_image::{
     Contents,
+    bounds::WITHOUT_BYTES,
     fatbin::{self, Entry, Kind},
 };
 use gpgpu_locks::Mutex;
@@ -143,6 +144,9 @@ fn elf_length(image: HostPtr) -> Result<usize> {
         .section_headers(endian, tables)
         .map_err(|_| invalid)?
     {
+        if WITHOUT_BYTES.contains(&section.sh_type(endian)) {
+            continue;
+        }
         if let Some((offset, size)) = section.file_range(endian) {
             end = end.max(offset.checked_add(size).ok_or(invalid)?);
         }
