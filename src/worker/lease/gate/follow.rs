@@ -58,7 +58,7 @@ impl<W: Work> Gate<W> {
         let mut seen = self.given.load(SeqCst);
         let mut last = Instant::now();
         let mut mark: Option<(u64, W::Mark)> = None;
-        // The number up to which commands are complete, as a mark or a full wait has shown.
+        // The number up to which commands are complete in all streams.
         let mut done = 0;
         self.mark_at.store(0, SeqCst);
         while self.holds(live) {
@@ -68,13 +68,12 @@ impl<W: Work> Gate<W> {
                 self.release(mark.replace(next));
             }
             let passed = mark.take_if(|(_, mark)| self.work.has_passed(mark));
-            done = passed.as_ref().map_or(done, |(count, _)| *count);
             self.release(passed);
             // A copy for which its caller waits has no mark before it is complete.
             if self.is_inside() || mark.is_some() {
                 self.was_busy(now - last);
             } else if given == seen && done < given {
-                // The mark was behind the first of several commands, and no other mark follows.
+                // A mark says nothing about later commands, nor about those of other streams.
                 self.work.drain();
                 done = given;
                 self.was_busy(last.elapsed());
@@ -132,8 +131,18 @@ impl<W: Work> Gate<W> {
                     self.learn_burst(busy_since, true);
                 }
                 if !self.comes_more(live, given, had_work) {
-                    self.give_back(live, false);
-                    break;
+                    let since = monotonic();
+                    // While other streams still have work, the turn goes on: commands may pass during this wait.
+                    self.pass(given);
+                    if self.given.load(SeqCst) == given {
+                        self.give_back(live, false);
+                        break;
+                    }
+                    // The commands that came meanwhile began after this time.
+                    self.resumed();
+                    busy_since = since;
+                    self.began.store(since, SeqCst);
+                    continue;
                 }
                 busy_since = monotonic();
                 self.began.store(busy_since, SeqCst);
@@ -165,7 +174,7 @@ impl<W: Work> Gate<W> {
                     }
                 }
                 _ => {
-                    self.pass(given - done);
+                    self.pass(given);
                     self.finish(given, done, true);
                 }
             }
@@ -232,17 +241,24 @@ impl<W: Work> Gate<W> {
         }
     }
 
-    /// Waits for work in flight, and publishes the wait to the supervisor.
-    fn pass(&self, commands: u64) {
+    /// Waits until all streams have done the commands up to `given`, the present number, and publishes the wait to the
+    /// supervisor.
+    fn pass(&self, given: u64) {
+        let drained = self.drained.load(SeqCst);
+        if drained >= given {
+            return;
+        }
+        let commands = u32::try_from(given - drained).unwrap_or(u32::MAX);
         let lease = self.lease;
-        lease.pass_commands.store(commands as u32, SeqCst);
+        lease.pass_commands.store(commands, SeqCst);
         lease.pass_since.store(monotonic(), SeqCst);
         self.work.drain();
         lease.pass_since.store(0, SeqCst);
+        self.drained.store(given, SeqCst);
     }
 
     /// Handles the completion of the commands up to this number.
-    fn finish(&self, count: u64, done: u64, learns: bool) {
+    pub(super) fn finish(&self, count: u64, done: u64, learns: bool) {
         let now = monotonic();
         let took = now.saturating_sub(self.began.load(SeqCst));
         let (window, each) = {
@@ -316,8 +332,11 @@ impl<W: Work> Gate<W> {
             }
             // The progress of commands under an open grant is not counted.
             let learns = is_ending || (mode(live) == grant::PACED && self.is_revoked(live));
-            self.pass(given - done);
+            self.pass(given);
             self.finish(given, done, learns);
+        } else {
+            // Marks have shown the end of these commands in some streams only.
+            self.pass(given);
         }
         self.lease.returned.store(number(live), SeqCst);
         (self.ring_bell)();

@@ -6,6 +6,9 @@
 //! thread of the gate follows the commands on the GPU by events behind some of them ([`follow`]). It limits the work in
 //! flight to the slice, and returns the lease when there is no work or the turn ends. When a grant is revoked the gate
 //! closes, and the lease is returned once the GPU has done its work.
+//!
+//! An event shows the progress of one stream only. So the lease is never returned because an event was passed: the
+//! gate's thread first waits for all work of the process on the GPU, unless it has done so since the last command.
 
 mod follow;
 
@@ -48,7 +51,7 @@ pub trait Work: Sync {
     fn drain(&self);
     /// Marks the end of this thread's latest GPU work, if possible.
     fn mark(&self) -> Option<Self::Mark>;
-    /// Whether the GPU has passed a mark.
+    /// Whether the GPU has passed a mark: its stream has then done the commands before it, and others may not have.
     fn has_passed(&self, mark: &Self::Mark) -> bool;
     /// Releases a mark.
     fn release(&self, mark: Self::Mark);
@@ -72,8 +75,11 @@ pub struct Gate<W: Work> {
     entered: AtomicU64,
     /// The number of them that were submitted to the GPU. A command that has only passed cannot be waited for.
     given: AtomicU64,
-    /// The number of those that are known to be complete, under a paced grant.
+    /// The number of those that are believed to be complete, under a paced grant: a mark shows only that its own stream
+    /// has done the commands before it. It limits the work in flight, and does not show that the GPU is idle.
     done: AtomicU64,
+    /// The number of those that are complete in all streams, as a wait for all work has shown.
+    drained: AtomicU64,
     /// The number of commands that may be in flight under a paced grant.
     window: AtomicU64,
     /// Commands up to this number pass under a paced grant, however many are in flight.
@@ -183,6 +189,7 @@ impl<W: Work> Gate<W> {
             entered: AtomicU64::new(0),
             given: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
             window: AtomicU64::new(1),
             forced: AtomicU64::new(0),
             each: AtomicU64::new(0),

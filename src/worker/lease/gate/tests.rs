@@ -313,7 +313,7 @@ fn a_grant_that_is_widened_needs_no_return() {
 
 #[test]
 fn a_mark_makes_room_while_later_commands_are_on_their_way() {
-    let setup = Setup::new();
+    let mut setup = Setup::new();
     setup.gate.work.makes_marks.store(true, SeqCst);
     // The slice is so small that each command gets a mark.
     setup.slice.set(0);
@@ -322,16 +322,63 @@ fn a_mark_makes_room_while_later_commands_are_on_their_way() {
     // Commands pass one at a time until their duration is known.
     let second = setup.pass();
     setup.gate.work.passed.store(1, SeqCst);
+    // If the second one is late, the first turn ends. That waits for all work, which is complete.
+    setup.done = channel().0;
     let mut number = setup.turns(4, &second);
-    setup.gate.work.passed.store(2, SeqCst);
-    for _ in 0..3 {
+    for passed in 2..5 {
         number = setup.turns(number, &setup.pass());
-        setup.gate.work.passed.fetch_add(1, SeqCst);
+        while setup.draining.try_recv().is_ok() {}
+        setup.gate.work.passed.store(passed, SeqCst);
     }
+    setup.turns(number, &setup.pass());
     assert!(
         setup.draining.try_recv().is_err(),
         "nothing was waited for as a whole"
     );
+}
+
+/// The mark behind a command in one stream passes while another stream still has work.
+#[test]
+fn a_lease_does_not_come_back_because_one_streams_mark_was_passed() {
+    let setup = Setup::new();
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    setup.gate.work.passed.store(u64::MAX, SeqCst);
+    setup.grant(4 | grant::PACED);
+    drop(setup.gate.enter());
+    setup.draining.recv().unwrap();
+    assert_eq!(setup.gate.done.load(SeqCst), 1, "the mark was passed");
+    assert_ne!(setup.lease.pass_since.load(SeqCst), 0);
+    // The turn goes on while the GPU has work.
+    setup.pass().recv().unwrap();
+    assert_eq!(setup.lease.returned.load(SeqCst), 0);
+    setup.done.send(()).unwrap();
+    setup.draining.recv().unwrap();
+    assert_eq!(setup.lease.returned.load(SeqCst), 0, "the second is there");
+    setup.done.send(()).unwrap();
+    while setup.lease.returned.load(SeqCst) != 4 {
+        setup.rung.recv().unwrap();
+    }
+    assert_eq!(setup.lease.pass_since.load(SeqCst), 0);
+    assert!(setup.draining.try_recv().is_err(), "nothing came since");
+}
+
+#[test]
+fn a_revoked_lease_does_not_come_back_because_one_streams_mark_was_passed() {
+    let setup = Setup::unserved();
+    let gate = setup.gate;
+    gate.work.makes_marks.store(true, SeqCst);
+    setup.grant(4 | grant::PACED);
+    drop(gate.enter());
+    gate.finish(1, 0, true);
+    setup.grant(4);
+    thread::spawn(move || gate.serve());
+    setup.draining.recv().unwrap();
+    assert_eq!(setup.lease.returned.load(SeqCst), 0);
+    assert_ne!(setup.lease.pass_since.load(SeqCst), 0);
+    setup.done.send(()).unwrap();
+    while setup.lease.returned.load(SeqCst) != 4 {
+        setup.rung.recv().unwrap();
+    }
 }
 
 #[test]
@@ -457,6 +504,25 @@ fn an_open_grant_counts_all_of_a_burst_as_busy() {
     setup.done.send(()).unwrap();
     while setup.lease.busy_ns.load(SeqCst) == 0 {
         thread::yield_now();
+    }
+}
+
+#[test]
+fn an_open_grant_counts_work_of_other_streams_than_the_marks_as_busy() {
+    let setup = Setup::new();
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    setup.gate.work.passed.store(u64::MAX, SeqCst);
+    setup.grant(4 | grant::OPEN);
+    for _ in 0..2 {
+        drop(setup.gate.enter());
+        // Each command has a mark, and the GPU has passed it.
+        setup.draining.recv().unwrap();
+        let before = setup.lease.busy_ns.load(SeqCst);
+        thread::sleep(Duration::from_millis(2));
+        setup.done.send(()).unwrap();
+        while setup.lease.busy_ns.load(SeqCst) < before + 2_000_000 {
+            thread::yield_now();
+        }
     }
 }
 
