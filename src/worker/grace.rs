@@ -22,7 +22,7 @@
 //! | module, library | the same, with its functions, the functions of its modules, and the ranges of its globals | by the command itself, which waits |
 //! | array, mipmapped array | the same, with its levels and planes | by the command itself, which waits. A texture that reads it stays: what a kernel then reads is memory of this process |
 //! | texture or surface object | its value leaves the table | at once: no command but a launch uses it, by its value |
-//! | context | the same, with all in it, the ring's registration, registrations, ranges | by the command, which waits. A context that ends under a thread that uses it, which CUDA does not define, ends the client after [`super::ops::LONGEST_END`]. The thread of a gate is not waited for so long: it waits for work that only the context's end may end |
+//! | context | the same, with all in it, the ring's registration, registrations, ranges | by the command, which waits. A context that ends under a thread that uses it, which CUDA does not define, ends the client after [`super::ops::LONGEST_END`]. The thread of a gate is not waited for so long: it waits for work that only the context's end may end. Once the context is hidden, that thread calls the driver there no more, and waits for the end to be reported |
 //! | green context | the same; its primary context stays | by the command, which first waits for the work in it, with its streams |
 //! | a registration | the table of what is pinned | by the command, which waits |
 //! | a region of the guest's memory | the table of regions, and of what is pinned | when what is pinned of it was let go, by a thread of the pool; then the guest is answered. No command can then write to it, nor find another mapping in its place |

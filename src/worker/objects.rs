@@ -462,6 +462,11 @@ impl Objects {
         Ok(entry)
     }
 
+    /// Whether an object is hidden because it ends, and has not ended yet.
+    pub fn is_ending(&self, id: u64) -> bool {
+        self.table.read().is_ending(id)
+    }
+
     /// Cancels it.
     pub fn keep_context(&self, context: u64) {
         self.mark_context(context, |ending| ending & !CONTEXTS);

@@ -399,7 +399,6 @@ impl Session {
     pub fn hide(&self, context: u64) {
         self.executables.end_context(context);
         self.singles.end_context(context);
-        self.gates.leave(context);
         self.regions.end_context(context);
         self.device_memory.end_context(context);
         self.shared_events.set_ending(context, true);
@@ -436,6 +435,7 @@ impl Session {
             ring.keep_context(context);
         }
         self.common.keep_context(context);
+        self.gates.settle();
     }
 
     /// Handles the end of a context, with everything in it.
@@ -453,8 +453,10 @@ impl Session {
             ring.forget_context(context);
         }
         self.greens.forget(context);
+        self.gates.leave(context);
         // From now on its id may be assigned to another context.
         self.objects.remove_context(context);
+        self.gates.settle();
         self.handles.forget_ended(self);
         self.jpegs.forget_context(context);
         self.arrays.forget_ended(self);

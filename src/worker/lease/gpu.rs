@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, sync::atomic::Ordering};
 
-use gpgpu_locks::{Mutex, MutexGuard};
+use gpgpu_locks::{Condvar, Mutex, MutexGuard};
 use gpgpu_protocol::cuda::*;
 
 use super::gate::Work;
@@ -28,6 +28,8 @@ pub fn note_stream(raw: u64) {
 #[derive(Debug)]
 struct Context {
     id: u64,
+    /// It tells contexts apart that had the same id one after another.
+    number: u64,
     /// Its unused events. They end with it.
     events: Vec<u64>,
 }
@@ -36,19 +38,27 @@ struct Context {
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     context: u64,
+    /// [`Context::number`].
+    number: u64,
     event: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     contexts: Vec<Context>,
+    last_number: u64,
 }
 
 /// The contexts of this process on one GPU in which there was work.
+///
+/// Work in a context counts until the driver's function that destroys it has returned. Once the destruction may have
+/// begun, no thread of a gate may call the driver in the context. It then waits until the end is reported.
 #[derive(Debug)]
 pub struct Gpu {
     common: &'static Common,
     state: Mutex<State>,
+    /// A context has ended, or its end was cancelled.
+    settled: Condvar,
 }
 
 impl Gpu {
@@ -57,6 +67,7 @@ impl Gpu {
         Self {
             common,
             state: Mutex::default(),
+            settled: Condvar::new(),
         }
     }
 
@@ -68,15 +79,34 @@ impl Gpu {
     pub fn join(&self, id: u64) {
         let mut state = self.lock();
         if !state.contexts.iter().any(|context| context.id == id) {
-            let events = Vec::new();
-            state.contexts.push(Context { id, events });
+            state.last_number += 1;
+            let (number, events) = (state.last_number, Vec::new());
+            state.contexts.push(Context { id, number, events });
         }
     }
 
-    /// Prepares for the end of a context.
+    /// Removes a context that the driver has destroyed. Its id still belongs to it.
     pub fn leave(&self, id: u64) {
         let mut state = self.lock();
         state.contexts.retain(|context| context.id != id);
+    }
+
+    /// Wakes threads that wait for the end of a context, after the table of objects has changed.
+    pub fn settle(&self) {
+        let _state = self.lock();
+        self.settled.notify_all();
+    }
+
+    /// Waits while a context is ending. Returns whether it was.
+    fn wait_ending(&self, id: u64) -> bool {
+        let mut was_ending = false;
+        let is_ending = |_: &mut State| {
+            let is_ending = self.common.objects.is_ending(id);
+            was_ending |= is_ending;
+            is_ending
+        };
+        drop(self.settled.wait_while(self.lock(), is_ending));
+        was_ending
     }
 
     /// Calls `act` in a context, which does not end during the call, unless it is ending already.
@@ -113,17 +143,23 @@ impl Gpu {
         })
     }
 
-    /// An event of the current context.
-    fn event(&self, id: u64) -> Option<u64> {
+    /// An unused event of the current context.
+    fn event(&self, id: u64) -> Option<Mark> {
         let mut state = self.lock();
         let context = state.contexts.iter_mut().find(|context| context.id == id)?;
+        let number = context.number;
+        let mark = |event| Mark {
+            context: id,
+            number,
+            event,
+        };
         if let Some(event) = context.events.pop() {
-            return Some(event);
+            return Some(mark(event));
         }
         let mut event = std::ptr::null_mut();
         // SAFETY: the pointer is to a value that lives across the call.
         unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }.ok()?;
-        Some(event as u64)
+        Some(mark(event as u64))
     }
 }
 
@@ -133,20 +169,23 @@ impl Work for Gpu {
     fn drain(&self) {
         let contexts: Vec<u64> = self.lock().contexts.iter().map(|of| of.id).collect();
         for id in contexts {
-            self.inside(id, || {
-                grace::narrow(&[Name::Watched(id)]);
-                // A context that has failed has no work any more.
-                captures::synchronize()
-            });
+            loop {
+                let waited = self.inside(id, || {
+                    grace::narrow(&[Name::Watched(id)]);
+                    // A context that has failed has no work any more.
+                    captures::synchronize()
+                });
+                // The work of an ending context may run until the driver has destroyed it. If that failed, the context
+                // still exists.
+                if waited.is_some() || !self.wait_ending(id) {
+                    break;
+                }
+            }
         }
     }
 
     fn mark(&self) -> Option<Mark> {
-        let context = self.common.current();
-        let mark = Mark {
-            context,
-            event: self.event(context)?,
-        };
+        let mark = self.event(self.common.current())?;
         let stream = STREAM.get() as CUstream;
         // SAFETY: the event is this context's and lives as long; the stream is the one that this thread has just used.
         match unsafe { driver::cuEventRecord(mark.event as CUevent, stream) } {
@@ -159,18 +198,38 @@ impl Work for Gpu {
     }
 
     fn has_passed(&self, mark: &Mark) -> bool {
-        let event = mark.event as CUevent;
-        // SAFETY: the event lives while its context does, which is looked up after the mark was.
-        let asked = self.inside(mark.context, || unsafe { driver::cuEventQuery(event) });
-        // A context that has ended or failed has no work any more.
-        asked != Some(Err(CUDA_ERROR_NOT_READY))
+        let Mark {
+            context: id,
+            number,
+            event,
+        } = *mark;
+        let asked = self.inside(id, || {
+            let is_of = |context: &Context| (context.id, context.number) == (id, number);
+            if !self.lock().contexts.iter().any(is_of) {
+                // Its context has ended, and another one has the id.
+                return Ok(());
+            }
+            // SAFETY: the event lives while its context does, which does not end during this call.
+            unsafe { driver::cuEventQuery(event as CUevent) }
+        });
+        match asked {
+            Some(state) => state != Err(CUDA_ERROR_NOT_READY),
+            // The work of an ending context may still run. One that has ended or failed has no work any more.
+            None => !self.common.objects.is_ending(id),
+        }
     }
 
     fn release(&self, mark: Mark) {
         let mut state = self.lock();
         let mut contexts = state.contexts.iter_mut();
-        if let Some(context) = contexts.find(|context| context.id == mark.context) {
+        // The events of a context that has ended went with it.
+        let of = (mark.context, mark.number);
+        if let Some(context) = contexts.find(|context| (context.id, context.number) == of) {
             context.events.push(mark.event);
         }
     }
 }
+
+#[cfg(test)]
+#[path = "gpu_tests.rs"]
+mod tests;

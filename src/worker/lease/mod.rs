@@ -204,10 +204,17 @@ impl Gates {
         Some(gate)
     }
 
-    /// Prepares for the end of a context, which no gate uses any more.
+    /// Removes a context that the driver has destroyed. [`Self::settle`] follows once its id is free.
     pub fn leave(&self, context: u64) {
         for gate in self.opened() {
             gate.work.leave(context);
+        }
+    }
+
+    /// Wakes gates' threads that wait for the end of a context: it has left the table of objects, or is back there.
+    pub fn settle(&self) {
+        for gate in self.opened() {
+            gate.work.settle();
         }
     }
 
