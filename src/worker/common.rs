@@ -28,7 +28,7 @@ pub struct Common {
     pub shares: OnceLock<Shares>,
     /// The GPUs of those that it has selected, if it has.
     selected: OnceLock<Vec<u32>>,
-    /// The number of contexts that have ended.
+    /// See [`Self::changes()`].
     changes: AtomicU64,
     /// Whether a green context was ever made.
     pub any_green: AtomicBool,
@@ -111,7 +111,7 @@ impl Common {
         self.any_green.load(Ordering::Relaxed) && self.objects.has_greens(context)
     }
 
-    /// The number of contexts that have ended.
+    /// A number that changes with each begin of the end of a context, and with the end or its cancellation.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -126,6 +126,12 @@ impl Common {
         let entry = self.objects.end_context(context)?;
         self.changes.fetch_add(1, Ordering::SeqCst);
         Ok(entry)
+    }
+
+    /// Invalidates what threads have remembered about a context since its end began. Its id may be assigned again
+    /// afterwards.
+    pub(super) fn forget_context(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Cancels the end of a context.

@@ -454,6 +454,8 @@ impl Session {
         }
         self.greens.forget(context);
         self.gates.leave(context);
+        // A thread that was at a gate when the end began believes that the context is known there.
+        self.common.forget_context();
         // From now on its id may be assigned to another context.
         self.objects.remove_context(context);
         self.gates.settle();
