@@ -48,7 +48,27 @@ impl Pauses {
         }
         // From now on every pause is a sleep.
         self.spins = 63;
-        thread::sleep(SLEEP);
+        sleep();
         Some(waited)
     }
+}
+
+/// Sleeps for [`SLEEP`]. The C library's functions are points at which a program can cancel the thread, and its
+/// cancellation would unwind a call of CUDA, which is no such point.
+fn sleep() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: SLEEP.as_nanos() as libc::c_long,
+    };
+    let rest = std::ptr::null_mut::<libc::timespec>();
+    // SAFETY: the pointers are to a value that lives across the call, and NULL.
+    unsafe {
+        libc::syscall(
+            libc::SYS_clock_nanosleep,
+            libc::CLOCK_MONOTONIC,
+            0,
+            &raw const time,
+            rest,
+        )
+    };
 }

@@ -156,6 +156,34 @@ PITFALL(61, a_thread_is_cancelled_during_calls) {
     expect_end(child, "the process");
 }
 
+// The cancellation is pending when the wait begins, and the work takes long.
+PITFALL(61, a_thread_is_cancelled_during_a_long_wait) {
+    pid_t child = forked([] {
+        static Gpu gpu;
+        static std::atomic<bool> waits, pending;
+        auto wait = [](void *) -> void * {
+            CK(cuCtxSetCurrent(gpu.context));
+            CK(cuLaunchHostFunc(nullptr, [](void *) { usleep(100'000); }, nullptr));
+            waits = true;
+            while (!pending)
+                sched_yield();
+            CK(cuStreamSynchronize(nullptr));
+            pthread_testcancel();
+            return nullptr;
+        };
+        pthread_t thread;
+        EXPECT(pthread_create(&thread, nullptr, wait, nullptr) == 0, "pthread_create");
+        while (!waits)
+            std::this_thread::yield();
+        EXPECT(pthread_cancel(thread) == 0, "pthread_cancel");
+        pending = true;
+        void *result = nullptr;
+        EXPECT(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED, "it was not cancelled");
+        CK(cuCtxSynchronize());
+    });
+    expect_end(child, "the process");
+}
+
 // As batch systems set it.
 PITFALL(61, files_have_a_limit) {
     pid_t child = forked([] {
