@@ -65,7 +65,6 @@ from its own directory gets NVIDIA's own, which load and find the functions of l
 - **`cudnnGetLastErrorString`** returns the function's name and its status. **`cudnnQueryRuntimeError`** always
   reports success: errors of kernels surface when the process synchronizes. **Callbacks** are stored and never called.
   The **version checks** succeed.
-- **`cudnnGetVersion`** and similar functions connect the process to the device, as `cuInit` does.
 - **Not supported**: CUDA graphs of plans, the fused operations and the attention of the API before the backend,
   causal convolutions and operations of graph networks, `cudnnBackendInitialize`,
   `cudnnGetFoldedConvBackwardDataDescriptors`, `cudnnGetRNNDescriptor_v8` and `cudnnGetRNNDataDescriptor`.

@@ -28,7 +28,8 @@ apply. A new deterministic mode, math mode or setting of emulated arithmetic mak
   convergence. Factorizations and the systems that they solve do not.
 - **Workspaces on the host** (`bufferOnHost`) are not used: the host's library works in memory of its own, of at most
   1 GiB. More returns `CUSOLVER_STATUS_INVALID_VALUE`.
-- **`gesvdaStridedBatched`** takes at most 1024 matrices; more return `CUSOLVER_STATUS_INVALID_VALUE`.
+- **`gesvdaStridedBatched`** returns the residual norms of at most 1024 matrices. For more, `h_R_nrmF` must be NULL, or
+  it returns `CUSOLVER_STATUS_INVALID_VALUE`.
 - **A `cusparseMatDescr_t`** must come from this project's libcusparse: NVIDIA's own is an address, which is not a
   descriptor here.
 - `cusolverGetVersion` and `cusolverGetProperty` return the host library's values. Functions that CUDA 13 has dropped,
