@@ -269,7 +269,7 @@ impl Sister {
 }
 
 /// A function of a sister that gets a reply of so many bytes, for the pointer that comes with it.
-type Read = unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize);
+pub type Read = unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize);
 
 /// Calls a function of libcuda that hands over a reply, and decodes it with `read`.
 fn take<T, F: FnOnce(&[u8]) -> T>(

@@ -1,48 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cublasSetVector`, `cublasGetMatrix` and similar functions: they copy with libcuda.
 
-use std::{
-    ffi::{CStr, c_void},
-    sync::OnceLock,
-};
+use std::ffi::c_void;
 
 use gpgpu_library::forward::context;
-use gpgpu_protocol::{cuda::*, driver_api::signature, libraries::cublas::status};
+use gpgpu_protocol::{cuda::*, libraries::cublas::status};
 
 use crate::{LIBRARY, Status, enter};
 
-/// The copy functions of libcuda.
-struct Copies {
-    at_once: signature::cuMemcpy2DUnaligned_v2,
-    in_stream: signature::cuMemcpy2DAsync_v2,
-}
-
-fn copies() -> Result<&'static Copies, Status> {
-    fn find(name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: names are strings; libcuda is loaded, for `sister` found it, and is never unloaded.
-        let found = unsafe {
-            let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-            libc::dlsym(library, name.as_ptr())
-        };
-        (!found.is_null()).then_some(found)
+gpgpu_library::driver_functions! {
+    /// The copy functions of libcuda.
+    struct Copies {
+        at_once = cuMemcpy2DUnaligned_v2;
+        in_stream = cuMemcpy2DAsync_v2;
     }
-    static COPIES: OnceLock<Option<Copies>> = OnceLock::new();
-    let found = COPIES.get_or_init(|| {
-        let at_once = find(c"cuMemcpy2DUnaligned_v2")?;
-        let in_stream = find(c"cuMemcpy2DAsync_v2")?;
-        // SAFETY: libcuda's functions of these names are of these types.
-        Some(unsafe {
-            Copies {
-                at_once: std::mem::transmute::<*mut c_void, signature::cuMemcpy2DUnaligned_v2>(
-                    at_once,
-                ),
-                in_stream: std::mem::transmute::<*mut c_void, signature::cuMemcpy2DAsync_v2>(
-                    in_stream,
-                ),
-            }
-        })
-    });
-    found.as_ref().ok_or(status::NOT_INITIALIZED)
 }
 
 /// The side of the copy that is on the device.
@@ -128,7 +99,7 @@ impl Rows {
             // SAFETY: a structure of integers and pointers, of which NULL and 0 mean nothing.
             ..unsafe { std::mem::zeroed() }
         };
-        let copies = copies()?;
+        let copies = Copies::find(LIBRARY)?;
         // SAFETY: the structure lives across the call; its pointers are the program's, as cuBLAS requires.
         let code = unsafe {
             match stream {

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use gpgpu_client::{
-    sister::{Entry, LONGEST, VERSION},
+    sister::{Entry, LONGEST, Read, VERSION},
     trace::TRACE,
 };
 use gpgpu_protocol::{
@@ -180,11 +180,19 @@ fn failure(op: u16, reply: &[u8]) -> Result {
     }
 }
 
+/// Hands a reply over to a sister.
+fn reader(read: Read, to: *mut c_void) -> impl FnMut(&[u8]) {
+    move |reply| {
+        // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
+        unsafe { read(to, reply.as_ptr(), reply.len()) }
+    }
+}
+
 unsafe extern "C" fn call(
     op: u16,
     arguments: *const u8,
     bytes: usize,
-    read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    read: Read,
     to: *mut c_void,
 ) -> CUresult {
     // SAFETY: promised by the caller.
@@ -196,7 +204,7 @@ unsafe extern "C" fn call_for(
     arguments: *const u8,
     bytes: usize,
     most: usize,
-    read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    read: Read,
     to: *mut c_void,
 ) -> CUresult {
     let traced = traced(op);
@@ -205,10 +213,7 @@ unsafe extern "C" fn call_for(
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
         let client = client()?;
         library_variables::send(client);
-        let mut read = |reply: &[u8]| {
-            // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
-            unsafe { read(to, reply.as_ptr(), reply.len()) }
-        };
+        let mut read = reader(read, to);
         if library::record(client, operation, arguments, Some(&mut read))? {
             return Ok(());
         }
@@ -227,16 +232,12 @@ unsafe extern "C" fn ask_host(
     op: u16,
     arguments: *const u8,
     bytes: usize,
-    read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    read: Read,
     to: *mut c_void,
 ) -> CUresult {
     enter("a question about the host", || {
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
-        let read = |reply: &[u8]| {
-            // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
-            unsafe { read(to, reply.as_ptr(), reply.len()) }
-        };
-        client::ask_host(|client| client.call_written(operation, arguments, read))
+        client::ask_host(|client| client.call_written(operation, arguments, reader(read, to)))
     })
 }

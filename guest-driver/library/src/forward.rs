@@ -522,15 +522,16 @@ fn tell_stream(class: Class, handle: u64, stream: u64) -> Result<(), Status> {
 /// The library's status for a bad handle, or for an invalid value if there is no such stream; the status for libcuda's
 /// code.
 pub fn set_stream(class: Class, handle: Object, stream: CUstream) -> Result<(), Status> {
-    let known = handle::find(class, handle)?;
-    let id = stream_id(class.library(), stream as u64)?;
-    let mut told = known.told();
-    let is_new = told.give_stream(stream as usize, id);
-    known.set_owed(&told);
-    match is_new {
-        true => tell_stream(class, handle as u64, id),
-        false => Ok(()),
-    }
+    handle::with(class, handle, |known| {
+        let id = stream_id(class.library(), stream as u64)?;
+        let mut told = known.told();
+        let is_new = told.give_stream(stream as usize, id);
+        known.set_owed(&told);
+        match is_new {
+            true => tell_stream(class, handle as u64, id),
+            false => Ok(()),
+        }
+    })
 }
 
 /// Gives a handle the stream of its next computation, if the library has another one. The caller keeps the result until

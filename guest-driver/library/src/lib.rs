@@ -6,6 +6,7 @@
 //! handle's settings are kept here ([`handle`]), so that queries and repeated settings cost nothing. A library's own
 //! files contain the other functions, which need no host, or more than a row.
 
+pub mod driver;
 pub mod forward;
 pub mod handle;
 pub mod memory;

@@ -1,62 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Device memory for a guest's library itself. It is allocated by libcuda, so it counts like the program's own.
+//! Device memory for a guest's library itself, and work that the program does not see. The memory is allocated by
+//! libcuda, so it counts like the program's own.
 
-use std::{ffi::c_void, sync::OnceLock};
+use std::ffi::c_void;
 
-use gpgpu_protocol::{cuda::*, driver_api::signature, libraries::Library};
+use gpgpu_protocol::{cuda::*, libraries::Library};
 
 use crate::{Status, forward::context};
 
-macro_rules! driver {
-    ($($name:ident = $symbol:ident;)*) => {
-        /// The functions of libcuda that this module uses.
-        struct Driver {
-            $($name: signature::$symbol,)*
-        }
-
-        impl Driver {
-            fn find() -> Option<Self> {
-                $(let $name = symbol(concat!(stringify!($symbol), "\0"))?;)*
-                // SAFETY: libcuda's functions of these names are of these types.
-                Some(unsafe {
-                    Self {
-                        $($name: std::mem::transmute::<*mut c_void, signature::$symbol>($name),)*
-                    }
-                })
-            }
-        }
-    };
-}
-
-driver! {
-    allocate = cuMemAlloc_v2;
-    free = cuMemFree_v2;
-    allocate_in_order = cuMemAllocAsync;
-    free_in_order = cuMemFreeAsync;
-    copy_out = cuMemcpyDtoHAsync_v2;
-    current = cuCtxGetCurrent;
-    push = cuCtxPushCurrent_v2;
-    pop = cuCtxPopCurrent_v2;
-    exchange_mode = cuThreadExchangeStreamCaptureMode;
-    new_stream = cuStreamCreate;
-    end_stream = cuStreamDestroy_v2;
-    wait = cuStreamSynchronize;
-}
-
-/// A function of libcuda. The name ends with a zero byte.
-fn symbol(name: &str) -> Option<*mut c_void> {
-    // SAFETY: names are strings; libcuda is loaded, for there is a context, and is never unloaded.
-    let found = unsafe {
-        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-        libc::dlsym(library, name.as_ptr().cast())
-    };
-    (!found.is_null()).then_some(found)
-}
-
-fn driver(library: Library) -> Result<&'static Driver, Status> {
-    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-    let found = DRIVER.get_or_init(Driver::find).as_ref();
-    found.ok_or(library.statuses().not_initialized)
+crate::driver_functions! {
+    /// The functions of libcuda that this module uses.
+    struct Driver {
+        allocate = cuMemAlloc_v2;
+        free = cuMemFree_v2;
+        allocate_in_order = cuMemAllocAsync;
+        free_in_order = cuMemFreeAsync;
+        copy_out = cuMemcpyDtoHAsync_v2;
+        current = cuCtxGetCurrent;
+        push = cuCtxPushCurrent_v2;
+        pop = cuCtxPopCurrent_v2;
+        exchange_mode = cuThreadExchangeStreamCaptureMode;
+        new_stream = cuStreamCreate;
+        end_stream = cuStreamDestroy_v2;
+        wait = cuStreamSynchronize;
+    }
 }
 
 fn check(library: Library, code: CUresult) -> Result<(), Status> {
@@ -83,7 +50,7 @@ impl Aside {
     /// The status for libcuda's code.
     pub fn new(library: Library) -> Result<Self, Status> {
         context(library)?;
-        let driver = driver(library)?;
+        let driver = Driver::find(library)?;
         let mut current: CUcontext = std::ptr::null_mut();
         // SAFETY: the pointer is to a value that lives across the call.
         check(library, unsafe { (driver.current)(&mut current) })?;
@@ -110,7 +77,7 @@ impl Aside {
 
     /// Runs `body` in the context, with a thread that captures no work.
     fn within<T>(&self, body: impl FnOnce(&Driver) -> Result<T, Status>) -> Result<T, Status> {
-        let driver = driver(self.library)?;
+        let driver = Driver::find(self.library)?;
         // SAFETY: libcuda looks the handle up; a context that has ended is an error.
         check(self.library, unsafe {
             (driver.push)(self.context as CUcontext)
@@ -195,7 +162,7 @@ impl DeviceMemory {
         let mut address = 0;
         // SAFETY: the pointer is to a value that lives across the call.
         check(library, unsafe {
-            (driver(library)?.allocate)(&mut address, bytes as usize)
+            (Driver::find(library)?.allocate)(&mut address, bytes as usize)
         })?;
         Ok(Self { library, address })
     }
@@ -207,7 +174,7 @@ impl DeviceMemory {
 
     /// Frees the memory.
     pub fn free(self) {
-        if let Ok(driver) = driver(self.library) {
+        if let Ok(driver) = Driver::find(self.library) {
             // The code is ignored: a later call of the program reports the same error. SAFETY: the memory is this
             // one's, and it is freed once.
             let _ = unsafe { (driver.free)(self.address) };
