@@ -57,7 +57,7 @@ pub fn room(image: &[u8]) -> Part<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     #[test]
     fn threads_together_unpack_no_more_than_the_budget() {
@@ -86,12 +86,17 @@ mod tests {
     fn an_image_waits_for_the_others() {
         let budget = Budget::new();
         let large = [budget.part(MOST_UNPACKED), budget.part(MOST_UNPACKED)];
+        let is_freed = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(budget.part(1)));
+            let waits = scope.spawn(|| {
+                let _part = budget.part(1);
+                assert!(is_freed.load(Ordering::SeqCst));
+            });
             // One that unpacks nothing does not wait.
             drop(budget.part(0));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waits.is_finished());
+            is_freed.store(true, Ordering::SeqCst);
             drop(large);
             waits.join().unwrap();
         });

@@ -2,6 +2,7 @@
 //! Guest programs about the thread and the context in which a library's call is made.
 
 use std::{
+    ffi::c_void,
     ptr::null_mut,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -18,6 +19,19 @@ type Object = *mut u8;
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
+
+/// Holds a stream up until it may go on.
+fn hold_up(stream: CUstream, go_on: &'static AtomicBool) {
+    extern "C" fn wait(go_on: *mut c_void) {
+        // SAFETY: `hold_up` gives a static of this type.
+        let go_on = unsafe { &*go_on.cast::<AtomicBool>() };
+        while !go_on.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+    let go_on = std::ptr::from_ref(go_on).cast_mut().cast();
+    cuda!(cuLaunchHostFunc(stream, Some(wait), go_on));
+}
 
 /// A handle with the per-thread default stream runs each call in the stream of the thread that makes it.
 pub fn own_streams() {
@@ -49,22 +63,13 @@ pub fn own_streams() {
 
     // Another thread's stream is held up meanwhile, so that a call in it would not be complete.
     static GO_ON: AtomicBool = AtomicBool::new(false);
-    extern "C" fn wait(_: *mut std::ffi::c_void) {
-        while !GO_ON.load(Ordering::Acquire) {
-            thread::yield_now();
-        }
-    }
     thread::scope(|scope| {
         let (held, is_held) = std::sync::mpsc::channel();
         let blas = &blas;
         scope.spawn(move || {
             cuda!(cuCtxSetCurrent(context as _));
             add(blas);
-            cuda!(cuLaunchHostFunc(
-                PER_THREAD as CUstream,
-                Some(wait),
-                null_mut()
-            ));
+            hold_up(PER_THREAD as CUstream, &GO_ON);
             held.send(()).unwrap();
         });
         is_held.recv().unwrap();
@@ -167,12 +172,7 @@ pub fn host_numbers() {
 
     // The generator's context is not current, and a host function holds its legacy stream up.
     static GO_ON: AtomicBool = AtomicBool::new(false);
-    extern "C" fn wait(_: *mut std::ffi::c_void) {
-        while !GO_ON.load(Ordering::Acquire) {
-            thread::yield_now();
-        }
-    }
-    cuda!(cuLaunchHostFunc(null_mut(), Some(wait), null_mut()));
+    hold_up(null_mut(), &GO_ON);
     let mut beside = null_mut();
     cuda!(cuCtxCreate_v2(&mut beside, 0, 0));
     assert_eq!(generate(other), expected);
