@@ -22,6 +22,7 @@ mod parallel;
 mod paths;
 mod pitfalls;
 mod process;
+mod processes;
 mod programs;
 mod runner;
 mod setup;

@@ -5,18 +5,21 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    atomic::{AtomicBool, Ordering},
+    mpsc::{self, Receiver, RecvTimeoutError},
+};
 use std::time::{Duration, Instant};
 
 use gpgpu_locks::{Mutex, MutexGuard};
 
 use anyhow::{Context, Result, bail};
 
-use crate::ui::Step;
+use crate::{processes, ui::Step};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
@@ -24,6 +27,8 @@ static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// The time limit for a child to end by itself after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
+/// The interval between two looks at a command that says nothing.
+const LOOK: Duration = Duration::from_secs(1);
 
 fn live() -> MutexGuard<'static, BTreeSet<i32>> {
     LIVE.lock()
@@ -243,6 +248,17 @@ pub fn run_status(
 pub fn run_lines(
     command: &mut Command,
     log: &Path,
+    on_line: impl FnMut(&str) -> Result<()>,
+) -> Result<(ExitStatus, String)> {
+    run_watched(command, log, Duration::MAX, on_line)
+}
+
+/// Like [`run_lines`], for a command that may hang. It fails, with a list of the command's processes, if no line
+/// arrives for `silence`. It also fails if the command has ended and a process that it left keeps its output open.
+pub fn run_watched(
+    command: &mut Command,
+    log: &Path,
+    silence: Duration,
     mut on_line: impl FnMut(&str) -> Result<()>,
 ) -> Result<(ExitStatus, String)> {
     if let Some(parent) = log.parent() {
@@ -258,22 +274,58 @@ pub fn run_lines(
     let mut child = Proc::spawn(command, libc::SIGKILL)?;
     // The command still holds the pipe's writing end, which would keep the loop below from seeing its end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
+    let lines = lines(reader);
     let mut output = String::new();
-    let mut reader = BufReader::new(reader);
-    let mut bytes = Vec::new();
+    let mut newest = Instant::now();
+    let mut ended = None;
     loop {
-        bytes.clear();
-        if reader.read_until(b'\n', &mut bytes)? == 0 {
-            break;
+        match lines.recv_timeout(LOOK) {
+            Ok(bytes) => {
+                log_file.write_all(&bytes)?;
+                let text = String::from_utf8_lossy(&bytes);
+                on_line(&text)?;
+                output.push_str(&text);
+                newest = Instant::now();
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let silent = newest.elapsed();
+                if ended.is_none() && child.try_wait()?.is_some() {
+                    ended = Some(Instant::now());
+                }
+                let reason = match ended {
+                    Some(end) if end.elapsed() > GRACE => "has ended, and left these processes",
+                    None if silent > silence => "says nothing more; its processes",
+                    _ => continue,
+                };
+                let program = command.get_program().to_string_lossy().into_owned();
+                let seconds = silent.as_secs();
+                let processes = processes::of_group(child.group);
+                let last = tail(&output, 25);
+                bail!("{program} {reason} ({seconds} s after its last line):\n{processes}\n{last}");
+            }
         }
-        log_file.write_all(&bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        on_line(&text)?;
-        output.push_str(&text);
     }
     let status = child.wait()?;
     check_interrupted()?;
     Ok((status, output))
+}
+
+/// The lines that arrive at a pipe, until its end.
+fn lines(reader: PipeReader) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(reader);
+        loop {
+            let mut bytes = Vec::new();
+            // An error of a pipe is its end.
+            let count = reader.read_until(b'\n', &mut bytes).unwrap_or(0);
+            if count == 0 || sender.send(bytes).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// Runs a short command and returns its standard output; a failure includes its standard error.
@@ -313,4 +365,36 @@ pub fn capture(command: &mut Command) -> Result<String> {
 pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure_of(script: &str, silence: Duration) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let result = run_watched(&mut command, &log, silence, |_| Ok(()));
+        format!("{:#}", result.unwrap_err())
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_and_described() {
+        let said = failure_of("echo begins; sleep 7531; true", Duration::ZERO);
+        assert!(
+            said.contains("sleep 7531") && said.contains("begins"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_process_that_a_command_leaves_is_ended_and_described() {
+        let said = failure_of("sleep 7532 & echo begins", Duration::MAX);
+        assert!(
+            said.contains("left") && said.contains("sleep 7532"),
+            "{said}"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 //! `cargo xtask test`: runs all tests.
 
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -15,12 +16,15 @@ use crate::kit::Kit;
 use crate::monitor;
 use crate::paths::Paths;
 use crate::pitfalls::{self, Route, Verdict};
-use crate::process::{self, run_logged, run_status, tail};
+use crate::process::{self, run_logged, run_watched, tail};
 use crate::programs::{Programs, Run};
 use crate::runner::{self, Backend, Gpu, Outcome};
 use crate::setup::{self, Environment, Part};
 use crate::ui::{self, Step};
 use crate::{artifacts, setup::host_tools};
+
+/// The longest time without a line from `cargo test`. The slowest test program takes a few minutes on two cores.
+const SILENCE: Duration = Duration::from_secs(20 * 60);
 
 /// Counts passed and failed tests, and records the failed ones.
 #[derive(Default)]
@@ -117,11 +121,11 @@ fn cargo_test(paths: &Paths, tally: &mut Tally) -> Result<()> {
         paths,
         &["test", "--workspace", "--release", "--no-fail-fast"],
     );
-    let (status, output) = run_status(
-        &mut command,
-        Some(&step),
-        &paths.logs().join("cargo-test.log"),
-    )?;
+    let log = paths.logs().join("cargo-test.log");
+    let (status, output) = run_watched(&mut command, &log, SILENCE, |line| {
+        step.message(line);
+        Ok(())
+    })?;
     let (passed, failed, ignored) = count(&output);
     tally.passed += passed;
     tally.failed += failed;
