@@ -23,6 +23,8 @@ pub const RESERVED_BYTES: u64 = 80 << 20;
 const PAGE: u64 = 4096;
 /// The size of a huge page. Parts of at least this size are aligned to it.
 const HUGE_PAGE: u64 = 2 << 20;
+/// The size of a stack on which a thread exchanges its own one, in bytes.
+const OTHER_STACK: usize = 256 << 10;
 
 /// The shared memory.
 pub struct Shared {
@@ -278,18 +280,16 @@ impl Shared {
     }
 }
 
-/// Calls `exchange`, which exchanges pages of the program for copies. If the calling thread's stack is in them, another
-/// thread does so while this one waits: what a thread writes to its stack between copy and exchange is lost.
-fn beside_stack<T: Send>(address: u64, bytes: usize, exchange: impl FnOnce() -> T + Send) -> T {
+/// Calls `exchange`, which exchanges pages of the program for copies. What a thread writes to its stack between the copy
+/// and the exchange is lost. So if the calling thread's stack is in them, it does so on another stack. A second thread
+/// would not do: this one would write to its stack while it begins to wait for that.
+fn beside_stack<T>(address: u64, bytes: usize, exchange: impl FnOnce() -> T) -> T {
     let here = 0_u8;
     let is_here = (&raw const here as u64).wrapping_sub(address) < bytes as u64;
-    if !is_here {
-        return exchange();
+    match is_here {
+        true => stacker::grow(OTHER_STACK, exchange),
+        false => exchange(),
     }
-    std::thread::scope(|scope| {
-        let exchanged = scope.spawn(exchange).join();
-        exchanged.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// Pages of the program that shared ones have replaced.
