@@ -116,7 +116,7 @@ impl<W: Work> Gate<W> {
     fn pace(&self, live: u32) {
         let is_watched = self.lease.most.load(SeqCst) != 0;
         let mut next: Option<(u64, W::Mark)> = None;
-        let mut busy_since = monotonic();
+        let mut busy_since = self.work.now();
         // Whether there was work since then, and whether there was any in this turn.
         let (mut has_work, mut had_work) = (false, false);
         while self.is_revoked_amid_work(live) || self.holds(live) {
@@ -131,7 +131,7 @@ impl<W: Work> Gate<W> {
                     self.learn_burst(busy_since, true);
                 }
                 if !self.comes_more(live, given, had_work) {
-                    let since = monotonic();
+                    let since = self.work.now();
                     // While other streams still have work, the turn goes on: commands may pass during this wait.
                     self.pass(given);
                     if self.given.load(SeqCst) == given {
@@ -144,12 +144,12 @@ impl<W: Work> Gate<W> {
                     self.began.store(since, SeqCst);
                     continue;
                 }
-                busy_since = monotonic();
+                busy_since = self.work.now();
                 self.began.store(busy_since, SeqCst);
                 continue;
             }
             (has_work, had_work) = (true, true);
-            let now = monotonic();
+            let now = self.work.now();
             let left = self.left(self.entered.load(SeqCst), now);
             let is_last = self.is_too_late(left, now) || self.is_revoked(live);
             if self.is_as_expected(now) && left <= LEAD && is_last {
@@ -196,7 +196,7 @@ impl<W: Work> Gate<W> {
     /// command passes.
     fn is_revoked_amid_work(&self, live: u32) -> bool {
         let has_work = self.given.load(SeqCst) != self.done.load(SeqCst);
-        self.is_revoked(live) && has_work && self.is_as_expected(monotonic())
+        self.is_revoked(live) && has_work && self.is_as_expected(self.work.now())
     }
 
     /// Whether the GPU's work is within its expected time: not if no time is known, nor if it has taken twice as long.
@@ -212,7 +212,7 @@ impl<W: Work> Gate<W> {
 
     /// Learns the time for which the program kept the GPU busy; `is_whole` if it waited at the end.
     fn learn_burst(&self, since: u64, is_whole: bool) {
-        let busy = Duration::from_nanos(monotonic().saturating_sub(since));
+        let busy = Duration::from_nanos(self.work.now().saturating_sub(since));
         let mut pace = self.pace_now();
         pace.learn_burst(busy, is_whole);
         self.lease.burst_ns.store(pace.burst(), SeqCst);
@@ -251,7 +251,7 @@ impl<W: Work> Gate<W> {
         let commands = u32::try_from(given - drained).unwrap_or(u32::MAX);
         let lease = self.lease;
         lease.pass_commands.store(commands, SeqCst);
-        lease.pass_since.store(monotonic(), SeqCst);
+        lease.pass_since.store(self.work.now(), SeqCst);
         self.work.drain();
         lease.pass_since.store(0, SeqCst);
         self.drained.store(given, SeqCst);
@@ -259,7 +259,7 @@ impl<W: Work> Gate<W> {
 
     /// Handles the completion of the commands up to this number.
     pub(super) fn finish(&self, count: u64, done: u64, learns: bool) {
-        let now = monotonic();
+        let now = self.work.now();
         let took = now.saturating_sub(self.began.load(SeqCst));
         let (window, each) = {
             let mut pace = self.pace_now();
@@ -281,7 +281,7 @@ impl<W: Work> Gate<W> {
     /// Whether another command passes soon, within this turn. The first command of a turn passes however long it takes.
     fn comes_more(&self, live: u32, given: u64, had_work: bool) -> bool {
         let since = Instant::now();
-        self.idle_since.store(monotonic(), SeqCst);
+        self.idle_since.store(self.work.now(), SeqCst);
         let grace = match self.is_slow.load(SeqCst) {
             true => SHORT_GRACE,
             false => GRACE,
@@ -294,7 +294,7 @@ impl<W: Work> Gate<W> {
             // A thread that waits for the lease or for room has just been notified.
             let has_waiting = self.waiting.load(SeqCst) + self.lease.wants.load(SeqCst) > 0;
             let is_quiet = since.elapsed() > grace && !has_waiting;
-            let is_over = is_quiet || had_work && self.is_too_late(0, monotonic());
+            let is_over = is_quiet || had_work && self.is_too_late(0, self.work.now());
             let over = is_over && !self.is_inside();
             if over || self.lease.grant.load(SeqCst) != live {
                 // The caller detects a revocation itself.

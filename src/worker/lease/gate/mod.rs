@@ -55,6 +55,10 @@ pub trait Work: Sync {
     fn has_passed(&self, mark: &Self::Mark) -> bool;
     /// Releases a mark.
     fn release(&self, mark: Self::Mark);
+    /// The time, in nanoseconds; the supervisor compares it with its own.
+    fn now(&self) -> u64 {
+        monotonic()
+    }
 }
 
 /// See the module's documentation.
@@ -369,7 +373,7 @@ impl<W: Work> Gate<W> {
         if under_way >= self.window.load(SeqCst) {
             return false;
         }
-        let now = monotonic();
+        let now = self.work.now();
         let (left, each) = (self.left(before, now), self.each.load(SeqCst));
         let fits = left < AHEAD || u128::from(left + each) <= self.slice().as_nanos();
         fits && !self.is_too_late(left, now)
@@ -446,7 +450,7 @@ impl<W: Work> Gate<W> {
         let is_idle = self.given.load(SeqCst) == self.done.load(SeqCst);
         let forced = if is_idle { 1 } else { window };
         self.forced.store(entered + forced, SeqCst);
-        self.began.store(monotonic(), SeqCst);
+        self.began.store(self.work.now(), SeqCst);
         self.live.store(word, SeqCst);
         self.changed.notify_all();
         word
@@ -502,7 +506,7 @@ impl<W: Work> Gate<W> {
     fn resumed(&self) {
         let since = self.idle_since.swap(0, SeqCst);
         if since > 0 {
-            let took = monotonic().saturating_sub(since);
+            let took = self.work.now().saturating_sub(since);
             self.is_slow
                 .store(took > follow::GRACE.as_nanos() as u64, SeqCst);
         }

@@ -7,8 +7,6 @@ use std::{
     thread,
 };
 
-use std::time::Instant;
-
 use super::*;
 use crate::account::Account;
 
@@ -20,6 +18,8 @@ struct Played {
     passed: AtomicU64,
     made: AtomicU64,
     makes_marks: AtomicBool,
+    /// The time, in nanoseconds; 0 for that of the clock.
+    time: AtomicU64,
 }
 
 impl Work for Played {
@@ -42,6 +42,13 @@ impl Work for Played {
     }
 
     fn release(&self, _: u64) {}
+
+    fn now(&self) -> u64 {
+        match self.time.load(SeqCst) {
+            0 => monotonic(),
+            time => time,
+        }
+    }
 }
 
 struct Setup {
@@ -76,6 +83,7 @@ impl Setup {
             passed: AtomicU64::new(0),
             made: AtomicU64::new(0),
             makes_marks: AtomicBool::new(false),
+            time: AtomicU64::new(0),
         };
         let bell = Box::new(move || {
             let _ = ring.lock().send(());
@@ -113,6 +121,19 @@ impl Setup {
             thread::yield_now();
         }
         number
+    }
+
+    /// Stops the clock. The commands so far have taken some time.
+    fn stop_time(&self) {
+        self.gate.pace_now().learn(1, Duration::from_millis(2));
+        self.gate.work.time.store(monotonic(), SeqCst);
+    }
+
+    /// Lets the time pass that the commands on the GPU are expected to take: they may complete at any moment.
+    fn run_as_expected(&self) {
+        let each = self.gate.each.load(SeqCst);
+        assert_ne!(each, 0);
+        self.gate.work.time.fetch_add(each, SeqCst);
     }
 
     /// Passes on a thread of its own, which reports it.
@@ -396,20 +417,14 @@ fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
     assert_eq!(setup.lease.ending.load(SeqCst), 0);
 
     setup.gate.work.makes_marks.store(true, SeqCst);
-    // However long this machine took for the first command. The end is announced if it is within twice this time, which
-    // is long enough for a busy machine.
-    setup.gate.pace_now().learn(1, Duration::from_millis(500));
+    setup.stop_time();
     setup.lease.until.store(0, SeqCst);
     setup.grant(8 | grant::PACED);
     drop(setup.gate.enter());
-    // It has been on the GPU for longer than the previous one: it may complete at any moment.
     setup.lease.until.store(1, SeqCst);
-    let limit = Instant::now() + Duration::from_secs(60);
-    while setup.lease.ending.load(SeqCst) != 8 {
-        assert!(Instant::now() < limit, "nothing was said");
-        let _ = setup.rung.recv_timeout(Duration::from_millis(10));
-    }
+    setup.run_as_expected();
     setup.draining.recv().unwrap();
+    assert_eq!(setup.lease.ending.load(SeqCst), 8, "nothing was said");
     assert_eq!(setup.lease.returned.load(SeqCst), 4, "it is not done");
     let next = setup.pass();
     assert!(next.try_recv().is_err(), "it needs another grant");
@@ -426,17 +441,14 @@ fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
 fn a_revoked_turn_reports_its_end_before_its_work_is_done() {
     let setup = Setup::new();
     setup.gate.work.makes_marks.store(true, SeqCst);
-    let expected = Duration::from_millis(200);
-    setup.gate.pace_now().learn(1, expected);
+    setup.stop_time();
     setup.grant(4 | grant::PACED);
     drop(setup.gate.enter());
     setup.grant(4);
-    while setup.lease.ending.load(SeqCst) != 4 {
-        let rung = setup.rung.recv_timeout(Duration::from_secs(30));
-        rung.expect("nothing was said");
-    }
-    assert_eq!(setup.lease.returned.load(SeqCst), 0, "it is not done");
+    setup.run_as_expected();
     setup.draining.recv().unwrap();
+    assert_eq!(setup.lease.ending.load(SeqCst), 4, "nothing was said");
+    assert_eq!(setup.lease.returned.load(SeqCst), 0, "it is not done");
     setup.done.send(()).unwrap();
     while setup.lease.returned.load(SeqCst) != 4 {
         setup.rung.recv().unwrap();
