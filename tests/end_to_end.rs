@@ -119,8 +119,7 @@ impl BackEnd {
 
 impl Drop for BackEnd {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
-        let _ = self.process.wait();
+        common::stop(&mut self.process);
     }
 }
 

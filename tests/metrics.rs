@@ -19,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-use common::{LIMIT, on_gpu, program, stage, wait_for};
+use common::{LIMIT, on_gpu, program, stage, stop, wait_for};
 use nix::{
     fcntl::{FcntlArg, fcntl},
     sys::signal::{Signal, kill},
@@ -158,8 +158,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
-        let _ = self.process.wait();
+        stop(&mut self.process);
     }
 }
 
@@ -257,8 +256,7 @@ fn a_service_whose_log_cannot_be_written_goes_on() {
             assert!(ended.is_none(), "the service: {ended:?}");
             guest.status().unwrap().success().then_some(())
         });
-        kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
-        assert!(process.wait().unwrap().success());
+        assert!(stop(&mut process).unwrap().success());
     }
 }
 
@@ -364,8 +362,7 @@ fn a_socket_is_open_to_owner_and_group_and_ends_with_the_service() {
 
     let directory = service.directory.path().to_owned();
     let mut service = service;
-    kill(Pid::from_raw(service.process.id() as i32), Signal::SIGTERM).unwrap();
-    assert!(service.process.wait().unwrap().success());
+    assert!(stop(&mut service.process).unwrap().success());
     assert!(!path.exists());
     assert!(!directory.join("vm").exists());
 }
@@ -417,6 +414,5 @@ fn a_loopback_port_is_served_and_no_other() {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let (head, text) = exchange(&mut stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 ") && text.contains(CLIENTS.trim_end_matches("{}")));
-    kill(Pid::from_raw(running.id() as i32), Signal::SIGTERM).unwrap();
-    running.wait().unwrap();
+    stop(&mut running);
 }

@@ -131,8 +131,7 @@ impl BackEnd {
 impl Drop for BackEnd {
     fn drop(&mut self) {
         // Stops it in order, so that it ends its processes.
-        let _ = kill(Pid::from_raw(self.log.process.id() as i32), Signal::SIGTERM);
-        let _ = self.log.process.wait();
+        common::stop(&mut self.log.process);
     }
 }
 

@@ -6,7 +6,13 @@
 
 use std::{
     path::{Path, PathBuf},
+    process::{Child, ExitStatus},
     time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 
 /// A time limit for events that never happen: long enough for the slowest machine.
@@ -45,4 +51,21 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "{what} never comes");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Ends a back end in order, with `SIGTERM`, and returns its status. One that does not end is killed, and fails the test.
+pub fn stop(process: &mut Child) -> Option<ExitStatus> {
+    let _ = kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM);
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline {
+        match process.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            ended => return ended.ok().flatten(),
+        }
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+    // A second panic would end the whole program.
+    assert!(std::thread::panicking(), "the back end ignores SIGTERM");
+    None
 }

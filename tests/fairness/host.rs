@@ -12,11 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-
 use super::client::{LIBRARY, MARK};
 use super::common;
 
@@ -242,8 +237,7 @@ impl Drop for Host {
         if std::thread::panicking() {
             eprintln!("{}", self.log());
         }
-        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
-        let _ = self.process.wait();
+        common::stop(&mut self.process);
     }
 }
 

@@ -209,6 +209,7 @@ pub fn work() {
     let program = Program::new();
     let stream = new_stream();
     program.launch(stream, 1);
+    synchronize();
     enable(&cupti);
     let (mut began, mut ended) = (0_u64, 0_u64);
     ok!(cupti, cuptiGetTimestamp(&mut began));

@@ -17,8 +17,11 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::common::program;
 pub use crate::common::{LIMIT, on_gpu, wait_for};
+
+/// More than the longest time from a program's start to that of the next warm worker.
+const REST: Duration = Duration::from_millis(1500);
+use crate::common::{program, stop};
 
 /// The directory with the guest programs and libraries, if there is one.
 pub fn stage() -> Option<PathBuf> {
@@ -357,7 +360,7 @@ impl BackEnd {
         }
     }
 
-    /// Waits until nothing has changed for a while, so that warm workers are ready.
+    /// Waits until nothing has changed for [`REST`], so that warm workers are ready.
     pub fn settled(&self) -> (Holdings, u64) {
         let mut last = (self.holdings(), self.device_memory());
         let mut since = Instant::now();
@@ -366,7 +369,7 @@ impl BackEnd {
             if now != last {
                 (last, since) = (now, Instant::now());
             }
-            (since.elapsed() > Duration::from_millis(700)).then_some(())
+            (since.elapsed() > REST).then_some(())
         });
         last
     }
@@ -437,8 +440,7 @@ impl BackEnd {
 
 impl Drop for BackEnd {
     fn drop(&mut self) {
-        let _ = kill(self.supervisor(), Signal::SIGTERM);
-        let _ = self.process.wait();
+        stop(&mut self.process);
     }
 }
 

@@ -18,15 +18,11 @@ use std::{
 };
 
 use gpgpu_protocol::api::{OPERATIONS, Request, request};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 
 pub use crate::common::on_gpu;
 use crate::{
     client::{Client, raw_command},
-    common::{LIMIT, program},
+    common::{LIMIT, program, stop},
     guest::{Guest, Vmm},
     vmm,
 };
@@ -349,8 +345,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
-        let _ = self.process.wait();
+        stop(&mut self.process);
     }
 }
 
