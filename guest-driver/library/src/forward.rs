@@ -189,8 +189,13 @@ impl<'a> Request<'a> {
             }
         }
         // A post whose first argument is a descriptor sets it.
-        if let Some(Kind::Object(_)) = self.function.kinds.first() {
-            contents::set(self.words[0], form);
+        if let [Kind::Object(_), others @ ..] = self.function.kinds {
+            if others.iter().all(|kind| *kind == Kind::Device) {
+                let of = self.words[1..].iter().map(|word| address_form(*word));
+                contents::set_addresses(self.words[0], operation.op, of.fold(0, mix));
+            } else {
+                contents::set(self.words[0], form);
+            }
         }
         Ok(())
     }
@@ -250,10 +255,7 @@ impl<'a> Request<'a> {
                 // A descriptor's settings.
                 Kind::F32 | Kind::F64 if sets => *word,
                 Kind::Object(_) => contents::of(*word),
-                // Alignment decides which kernel runs, and in some functions whether the call is accepted.
-                Kind::Device => {
-                    u64::from(word.trailing_zeros().min(4)) << 1 | u64::from(*word == 0)
-                }
+                Kind::Device => address_form(*word),
                 Kind::In(_) | Kind::Array(..) | Kind::List(..) => {
                     bytes(call::bytes_of(function, words, *kind))
                 }
@@ -270,6 +272,12 @@ impl<'a> Request<'a> {
         // If two calls collide that differ in more than one word, the worst effect is an error that is reported late.
         self.parts().fold(0, mix)
     }
+}
+
+/// The part of an address on the device that determines a call's form: alignment decides which kernel runs, and in some
+/// functions whether the call is accepted.
+fn address_form(address: u64) -> u64 {
+    u64::from(address.trailing_zeros().min(4)) << 1 | u64::from(address == 0)
 }
 
 /// Bytes as words; the last one is padded with zeros.
@@ -312,12 +320,35 @@ unsafe fn hash_at(address: u64, bytes: usize) -> u64 {
 pub mod contents {
     use super::*;
 
-    static KNOWN: RwLock<Option<HashMap<u64, u64, RandomState>>> = RwLock::new(None);
+    /// The calls that have set an object.
+    #[derive(Default)]
+    struct Settings {
+        /// A number for all of them.
+        number: u64,
+        /// A number for those before [`Self::addresses`].
+        base: u64,
+        /// The last call of each function that sets addresses only, with their form. Programs make such calls again and
+        /// again.
+        addresses: Vec<(u16, u64)>,
+    }
+
+    impl Settings {
+        fn new(number: u64) -> Self {
+            Self {
+                number,
+                base: number,
+                addresses: Vec::new(),
+            }
+        }
+    }
+
+    static KNOWN: RwLock<Option<HashMap<u64, Settings, RandomState>>> = RwLock::new(None);
 
     /// The number of an object's settings, if it exists and they are known.
     pub fn find(id: u64) -> Option<u64> {
         let known = KNOWN.read();
-        known.as_ref().and_then(|all| all.get(&id)).copied()
+        let settings = known.as_ref().and_then(|all| all.get(&id))?;
+        Some(settings.number)
     }
 
     /// The number of an object's settings; its id if they are unknown.
@@ -333,7 +364,8 @@ pub mod contents {
     /// Records that a call of this form made an object.
     pub fn begin(id: u64, form: u64) {
         let mut known = KNOWN.write();
-        known.get_or_insert_default().insert(id, form);
+        let all = known.get_or_insert_default();
+        all.insert(id, Settings::new(form));
     }
 
     /// Records that a call of this form set an object; the form includes the object's earlier settings. The settings of
@@ -341,7 +373,20 @@ pub mod contents {
     pub fn set(id: u64, form: u64) {
         let mut known = KNOWN.write();
         if let Some(place) = known.as_mut().and_then(|all| all.get_mut(&id)) {
-            *place = form;
+            *place = Settings::new(form);
+        }
+    }
+
+    /// The same for a function that sets the same addresses of the object each time, and nothing else.
+    pub fn set_addresses(id: u64, function: u16, form: u64) {
+        let mut known = KNOWN.write();
+        if let Some(of) = known.as_mut().and_then(|all| all.get_mut(&id)) {
+            of.addresses.retain(|(earlier, _)| *earlier != function);
+            of.addresses.push((function, form));
+            let calls = of.addresses.iter();
+            of.number = calls.fold(of.base, |number, (function, form)| {
+                mix(mix(number, u64::from(*function)), *form)
+            });
         }
     }
 
@@ -595,6 +640,30 @@ mod tests {
         contents::set(other, 8);
         assert_eq!(contents::of(other), other);
         assert!(contents::are_known(one) && !contents::are_known(other));
+    }
+
+    #[test]
+    fn addresses_that_are_set_again_are_the_same_settings() {
+        let id = 0x391;
+        let after = |calls: &[(u16, u64)]| {
+            for (function, form) in calls {
+                contents::set_addresses(id, *function, *form);
+            }
+            contents::of(id)
+        };
+        contents::begin(id, 7);
+        let first = after(&[(1, 8)]);
+        assert_eq!(after(&[(1, 8)]), first);
+        assert_ne!(after(&[(1, 9)]), first);
+        assert_eq!(after(&[(1, 8)]), first);
+        // Two functions may set the same address.
+        let second = after(&[(2, 8)]);
+        let third = after(&[(1, 8)]);
+        assert!(first != second && second != third && first != third);
+        assert_eq!(after(&[(2, 8)]), second);
+        // The next settings follow these.
+        contents::set(id, 7);
+        assert_eq!(after(&[(1, 8)]), first);
     }
 
     #[test]
