@@ -36,8 +36,11 @@ run_jobs() {
 # The error messages of a kernel. The host searches the console for the same ones.
 complaints='WARNING:|BUG:|Oops|Call Trace|general protection|Kernel panic'
 
-# Prints the errors in the kernel's log, and the driver's failures. A module without a signature is no failure.
+# Prints the errors in the kernel's log and the driver's failures: first with the lines around them, then each for the host.
+# A module without a signature is no failure.
 say_complaints() {
-    dmesg | grep -v 'module verification failed' |
-        grep -E "$complaints|virtio_gpgpu.*(fail|error)" | sed 's/^/==> kernel /'
+    errors="$complaints|virtio_gpgpu.*(fail|error)"
+    dmesg | grep -v 'module verification failed' >/tmp/dmesg
+    grep -E -B 15 -A 40 "$errors" /tmp/dmesg
+    grep -E "$errors" /tmp/dmesg | sed 's/^/==> kernel /'
 }
